@@ -15,6 +15,8 @@ pub struct Credit {
 #[derive(Debug)]
 struct State {
     bytes: usize,
+    /// What there is at most.
+    window: usize,
     is_closed: bool,
     /// Who waits.
     waiter: Option<Waker>,
@@ -26,17 +28,23 @@ pub struct Overrun;
 
 impl Default for Credit {
     fn default() -> Self {
+        Self::growing_to(WINDOW)
+    }
+}
+
+impl Credit {
+    /// Of a direction that begins with [`WINDOW`], and that who receives may give more, up to this.
+    pub fn growing_to(window: usize) -> Self {
         Self {
             state: Mutex::new(State {
                 bytes: WINDOW,
+                window,
                 is_closed: false,
                 waiter: None,
             }),
         }
     }
-}
 
-impl Credit {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,7 +98,8 @@ impl Credit {
     /// When it gives more than it has had.
     pub fn add(&self, bytes: usize) -> Result<(), Overrun> {
         let mut state = self.state();
-        let sum = state.bytes.checked_add(bytes).filter(|sum| *sum <= WINDOW);
+        let sum = state.bytes.checked_add(bytes);
+        let sum = sum.filter(|sum| *sum <= state.window);
         state.bytes = sum.ok_or(Overrun)?;
         drop(state);
         self.changed();
@@ -110,20 +119,37 @@ impl Credit {
 }
 
 /// What a receiver has taken and not yet given back.
-#[derive(Debug, Default)]
-pub struct Consumed(usize);
+#[derive(Debug)]
+pub struct Consumed {
+    bytes: usize,
+    window: usize,
+}
+
+impl Default for Consumed {
+    fn default() -> Self {
+        let (bytes, window) = (0, WINDOW);
+        Self { bytes, window }
+    }
+}
 
 impl Consumed {
     /// Counts a piece that was taken; gives what is to be given back now, which is done seldom.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
-        self.0 += cost(bytes);
-        (self.0 >= WINDOW / 4).then(|| std::mem::take(&mut self.0))
+        self.bytes += cost(bytes);
+        (self.bytes >= self.window / 4).then(|| std::mem::take(&mut self.bytes))
+    }
+
+    /// The window is larger from now on: what it has more is to be given, too.
+    pub fn grow_to(&mut self, window: usize) {
+        self.bytes += window.saturating_sub(self.window);
+        self.window = window.max(self.window);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frames::LARGE_WINDOW;
 
     #[test]
     fn more_than_a_window_is_never_credited() {
@@ -152,5 +178,23 @@ mod tests {
         assert_eq!(credit.take(1), 0);
         credit.add(1).unwrap();
         assert_eq!(credit.take(PIECE_MIN), PIECE_MIN);
+    }
+
+    #[test]
+    fn a_window_grows_by_what_is_given_back_and_no_further() {
+        let (credit, mut consumed) = (Credit::growing_to(LARGE_WINDOW), Consumed::default());
+        assert_eq!(credit.take(LARGE_WINDOW), WINDOW);
+        consumed.grow_to(LARGE_WINDOW);
+        consumed.grow_to(WINDOW);
+        // Something has to be taken for it to be given.
+        let back = consumed.take(WINDOW).unwrap();
+        credit.add(back).unwrap();
+        assert_eq!(credit.add(1), Err(Overrun));
+        assert_eq!(credit.take(usize::MAX), LARGE_WINDOW);
+        assert_eq!(consumed.take(LARGE_WINDOW / 4 - 1), None);
+        assert_eq!(
+            consumed.take(PIECE_MIN).unwrap(),
+            LARGE_WINDOW / 4 - 1 + PIECE_MIN
+        );
     }
 }

@@ -32,6 +32,10 @@ pub const FRAME_MAX: usize = 64 << 10;
 /// Most bytes of a call's data that are under way, each way.
 pub const WINDOW: usize = 128 << 10;
 
+/// The same for the answers of a few calls at once that go on for long: so that whoever passes them on has more to do
+/// each time it is woken. What its receiver gives back makes it so.
+pub const LARGE_WINDOW: usize = 512 << 10;
+
 /// What a piece of data takes of the window at least: keeping a byte takes more than a byte.
 pub const PIECE_MIN: usize = 256;
 

@@ -19,8 +19,10 @@ use common::{
     read_request, runtime, worker,
 };
 use faasw_abi::outgoing::FailureCode as Code;
-use faasw_egress::client::{Closed, Connector, Part, Worker};
-use faasw_egress::frames::{FromWorker, PIECE_MIN, ToWorker, WINDOW, WorkerOptions, frame};
+use faasw_egress::client::{Call, Closed, Connector, Part, Worker};
+use faasw_egress::frames::{
+    FRAME_MAX, FromWorker, LARGE_WINDOW, PIECE_MIN, ToWorker, WINDOW, WorkerOptions, frame,
+};
 use faasw_egress_policy::Destination;
 use rustix::net::SocketType;
 
@@ -206,13 +208,7 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
     runtime().block_on(async {
         for (what, say) in insane {
             let mut played = played();
-            let request = head("GET", "127.0.0.1:1", "/", &[]);
-            let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
-            let mut call = played.worker.begin(&request, destination).unwrap();
-            let mut socket = played.socket.try_clone().unwrap();
-            let number = tokio::task::spawn_blocking(move || begun(&mut socket))
-                .await
-                .unwrap();
+            let (mut call, number) = begins(&mut played).await;
             // The node may have closed before all is written.
             let _ = played.socket.write_all(&say(number));
             let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
@@ -224,6 +220,68 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
                 );
             }
         }
+    });
+}
+
+/// A call of a worker that is played, and its number there.
+async fn begins(played: &mut Played) -> (Call, u64) {
+    let request = head("GET", "127.0.0.1:1", "/", &[]);
+    let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
+    let call = played.worker.begin(&request, destination).unwrap();
+    let mut socket = played.socket.try_clone().unwrap();
+    let number = tokio::task::spawn_blocking(move || begun(&mut socket));
+    (call, number.await.unwrap())
+}
+
+/// A call whose answer has gone on for so long that it is of the long ones.
+async fn goes_on(played: &mut Played) -> (Call, u64) {
+    let (mut call, number) = begins(played).await;
+    let says = |kind, bytes: &[u8]| frame(number, kind, bytes);
+    let _ = played.socket.write_all(&says(FromWorker::Head, b"x"));
+    next(&mut call.receiver).await.unwrap();
+    for _ in 0..2 * WINDOW / FRAME_MAX {
+        let data = says(FromWorker::Data, &[0; FRAME_MAX]);
+        played.socket.write_all(&data).unwrap();
+        next(&mut call.receiver).await.unwrap();
+    }
+    (call, number)
+}
+
+#[test]
+fn answers_that_go_on_have_a_large_window_but_few_at_once() {
+    const FEW: usize = 64;
+    runtime().block_on(async {
+        let mut played = played();
+        let mut calls = Vec::new();
+        for _ in 0..FEW {
+            calls.push(goes_on(&mut played).await);
+        }
+        let fills = |played: &mut Played, number| {
+            for _ in 0..LARGE_WINDOW / FRAME_MAX {
+                // The node may have closed before all is written.
+                let data = frame(number, FromWorker::Data, &[0; FRAME_MAX]);
+                let _ = played.socket.write_all(&data);
+            }
+        };
+        fills(&mut played, calls[0].1);
+        // All of that was heard when this is.
+        let (_one_too_many, number) = goes_on(&mut played).await;
+        assert!(!played.worker.is_closed());
+        fills(&mut played, number);
+        let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
+        assert!(closed.is_ok(), "one more has no larger window");
+        // What has it gives it back.
+        drop(calls);
+        let mut played = self::played();
+        let (_call, number) = goes_on(&mut played).await;
+        fills(&mut played, number);
+        goes_on(&mut played).await;
+        assert!(!played.worker.is_closed());
+        // And no byte more.
+        let data = frame(number, FromWorker::Data, b"x");
+        played.socket.write_all(&data).unwrap();
+        let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
+        assert!(closed.is_ok(), "more than a large window");
     });
 }
 

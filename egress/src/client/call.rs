@@ -6,11 +6,18 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use faasw_abi::channel::TAIL_MAX;
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::worker::Shared;
 use crate::credit::{Consumed, Credit};
-use crate::frames::{FRAME_MAX, ToWorker, credit_bytes, frame};
+use crate::frames::{FRAME_MAX, LARGE_WINDOW, ToWorker, WINDOW, credit_bytes, frame};
+
+/// How many bytes of an answer pass before its window is large.
+const LONG: usize = 2 * WINDOW;
+
+/// Answers of this process that may have a large window at once: 24 MiB more than they would have here at most, and
+/// as much at their workers.
+static LARGE_WINDOWS: Semaphore = Semaphore::const_new(64);
 
 /// A call under way: what is sent, and what comes back. Each half may be dropped by itself.
 #[derive(Debug)]
@@ -55,6 +62,9 @@ pub struct Receiver {
     call: u64,
     parts: mpsc::UnboundedReceiver<Part>,
     consumed: Consumed,
+    /// Bytes of its body that were taken since a large window was looked for.
+    taken: usize,
+    large: Option<SemaphorePermit<'static>>,
     is_over: bool,
 }
 
@@ -77,6 +87,8 @@ impl Call {
                 call,
                 parts,
                 consumed: Consumed::default(),
+                taken: 0,
+                large: None,
                 is_over: false,
             },
         }
@@ -172,6 +184,7 @@ impl Receiver {
         match &part {
             Some(Part::Head(_)) => {}
             Some(Part::Data(data)) => {
+                self.widen(data.len());
                 if let Some(bytes) = self.consumed.take(data.len()) {
                     self.shared.give_back(self.call, bytes);
                     let credit = credit_bytes(bytes);
@@ -181,6 +194,22 @@ impl Receiver {
             Some(Part::Failed(_) | Part::End(_)) | None => self.is_over = true,
         }
         Poll::Ready(part)
+    }
+
+    /// Counts bytes that were taken; has the window be large when there were many, if it may be.
+    fn widen(&mut self, taken: usize) {
+        if self.large.is_some() {
+            return;
+        }
+        self.taken += taken;
+        if self.taken >= LONG {
+            // Looked for again behind as much more.
+            self.taken = 0;
+            self.large = LARGE_WINDOWS.try_acquire().ok();
+            if self.large.is_some() {
+                self.consumed.grow_to(LARGE_WINDOW);
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod idle;
 mod lane;
 mod request;
 mod response;
+mod said;
 mod shared;
 mod stream;
 mod tls;
@@ -28,8 +29,8 @@ use std::rc::Rc;
 
 use bytes::{Bytes, BytesMut};
 use faasw_abi::outgoing::{Answer, Failure, FailureCode, Tail};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::OwnedReadHalf;
 use tokio::net::{TcpStream, UnixStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, oneshot};
@@ -37,9 +38,10 @@ use tokio::task::{AbortHandle, LocalSet};
 use zerocopy::FromBytes as _;
 
 use crate::credit::Credit;
-use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame};
+use crate::frames::{FRAME_MAX, Frame, FromWorker, LARGE_WINDOW, ToWorker, WorkerOptions};
 use crate::orders::{Passed, read};
 use crate::packet::PacketSocket;
+use said::Said;
 
 /// Serves a node until it closes `node`: frames. Connections come by `connections`.
 ///
@@ -58,8 +60,7 @@ struct Worker {
     idle: idle::Idle,
     shared: shared::Shared,
     calls: RefCell<HashMap<u64, Call>>,
-    /// What is to be said. Bounded by what it is: data by credit, all else by the calls.
-    frames: mpsc::UnboundedSender<BytesMut>,
+    said: Said,
 }
 
 /// A call under way, as others reach it.
@@ -81,8 +82,7 @@ enum RequestPart {
 
 impl Worker {
     fn say(&self, call: u64, kind: FromWorker, bytes: &[u8]) {
-        // Where nobody takes it the node is gone, and this process with it.
-        let _ = self.frames.send(frame(call, kind, bytes));
+        self.said.add(call, kind, bytes);
     }
 
     /// Waits for a new connection to where a call goes.
@@ -108,7 +108,7 @@ impl Worker {
 
     fn begin(self: &Rc<Self>, number: u64, head: Bytes) {
         let (parts, received) = mpsc::unbounded_channel();
-        let credit = Rc::new(Credit::default());
+        let credit = Rc::new(Credit::growing_to(LARGE_WINDOW));
         let task = call::run(self.clone(), number, head, received, credit.clone());
         let call = Call {
             parts,
@@ -175,19 +175,18 @@ async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
     let Some((options, authorities)) = configuration(&mut reading, &mut received).await? else {
         return Ok(());
     };
-    let (frames, outgoing) = mpsc::unbounded_channel();
     let worker = Rc::new(Worker {
         options,
         tls: tls::Tls::new(&authorities)?,
         idle: idle::Idle::new(&options),
         shared: shared::Shared::new(&options),
         calls: RefCell::default(),
-        frames,
+        said: Said::default(),
     });
     // Who ends first ends all; the node has no use for a part of a worker.
     tokio::select! {
         heard = listen(&worker, reading, received) => heard,
-        written = write(outgoing, writing) => written,
+        written = worker.said.write_to(writing) => written,
         passed = take_connections(&worker, connections) => passed,
     }
 }
@@ -232,23 +231,6 @@ async fn listen(
             return Ok(());
         }
     }
-}
-
-/// Says what is to be said; as much as there is at once.
-async fn write(
-    mut outgoing: mpsc::UnboundedReceiver<BytesMut>,
-    mut socket: OwnedWriteHalf,
-) -> io::Result<()> {
-    while let Some(mut bytes) = outgoing.recv().await {
-        while bytes.len() < FRAME_MAX {
-            match outgoing.try_recv() {
-                Ok(more) => bytes.unsplit(more),
-                Err(_) => break,
-            }
-        }
-        socket.write_all(&bytes).await?;
-    }
-    Ok(())
 }
 
 /// Takes connections, and gives each to the call that it is for.

@@ -38,10 +38,17 @@ const INVOCATION_TO_GUEST: Area = Area::new(0x4_1000, 1 << 20);
 const INVOCATION_TO_HOST: Area = Area::new(0x14_2000, 1 << 20);
 
 /// The rings of all other channels: the end of the mailbox.
-pub(crate) const OTHERS: Area = Area::new(0x24_2000, (CHANNELS as u64 - 1) * 2 * OTHER_RING);
+pub(crate) const OTHERS: Area = Area::new(0x24_2000, other_offset(CHANNELS as u8));
 
 /// Bytes of each ring of channels other than the invocation.
 const OTHER_RING: u64 = 128 << 10;
+
+/// Bytes of each ring of the first calls, which are those of a function that makes few at once: the more of an
+/// answer is there when its guest is woken, the fewer times it is.
+const CALL_RING: u64 = 512 << 10;
+
+/// How many calls have such rings. What a guest can write to counts for each instance.
+const LARGE_CALLS: u8 = 4;
 
 /// How many bytes of a small invocation's request lie right before the words. The ring
 /// begins there, and goes on at its area's start.
@@ -157,7 +164,7 @@ impl Channel {
                 area: INVOCATION_TO_GUEST,
                 first: INVOCATION_TO_GUEST.size - FIRST_TO_GUEST,
             },
-            number => other(number, 0),
+            number => other_ring(number, 0),
         }
     }
 
@@ -169,17 +176,38 @@ impl Channel {
                 area: INVOCATION_TO_HOST,
                 first: 0,
             },
-            number => other(number, OTHER_RING),
+            number => other_ring(number, 1),
         }
     }
 }
 
-const fn other(number: u8, within: u64) -> RingBuffer {
-    let at = (number as u64 - 1) * 2 * OTHER_RING + within;
+/// Bytes of each ring of a channel other than the invocation.
+const fn other_size(number: u8) -> u64 {
+    const FIRST: u8 = ChannelKind::Call as u8;
+    const LAST: u8 = FIRST + LARGE_CALLS - 1;
+    match number {
+        FIRST..=LAST => CALL_RING,
+        _ => OTHER_RING,
+    }
+}
+
+/// Bytes of the rings before those of a channel other than the invocation.
+const fn other_offset(number: u8) -> u64 {
+    let (mut before, mut bytes) = (1, 0);
+    while before < number {
+        bytes += 2 * other_size(before);
+        before += 1;
+    }
+    bytes
+}
+
+/// The ring of that place among a channel's.
+const fn other_ring(number: u8, place: u64) -> RingBuffer {
+    let size = other_size(number);
     RingBuffer {
         area: Area {
-            offset: OTHERS.offset + at,
-            size: OTHER_RING,
+            offset: OTHERS.offset + other_offset(number) + place * size,
+            size,
         },
         first: 0,
     }

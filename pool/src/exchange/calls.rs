@@ -13,7 +13,7 @@ mod tests;
 use std::fmt;
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use faasw_abi::channel::{Channel, Waits};
@@ -213,18 +213,30 @@ impl Calls {
     }
 }
 
-/// Waits until something happens to a request that is under way, and says to which; for ever where there is none.
-pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
-    let Some(calls) = calls else {
-        return pending().await;
-    };
-    poll_fn(|context| {
-        for (number, channel) in calls.channels.iter_mut().enumerate() {
+impl Calls {
+    /// What has happened to a request that is under way, if anything has.
+    pub fn next_now(&mut self) -> Option<(usize, CallNews)> {
+        let mut context = Context::from_waker(Waker::noop());
+        match self.poll(&mut context) {
+            Poll::Ready(news) => Some(news),
+            Poll::Pending => None,
+        }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<(usize, CallNews)> {
+        for (number, channel) in self.channels.iter_mut().enumerate() {
             if let Poll::Ready(news) = channel.poll(context) {
                 return Poll::Ready((number, news));
             }
         }
         Poll::Pending
-    })
-    .await
+    }
+}
+
+/// Waits until something happens to a request that is under way, and says to which; for ever where there is none.
+pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
+    let Some(calls) = calls else {
+        return pending().await;
+    };
+    poll_fn(|context| calls.poll(context)).await
 }

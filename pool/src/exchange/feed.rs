@@ -120,7 +120,11 @@ impl Exchange {
     /// Moves what came of a request of the guest's own.
     pub(super) fn called(&mut self, news: (usize, CallNews)) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
-            calls.happened(news, &mut self.instance.mailbox, &self.guest)?;
+            let mut news = Some(news);
+            while let Some(next) = news {
+                calls.happened(next, &mut self.instance.mailbox, &self.guest)?;
+                news = calls.next_now();
+            }
         }
         self.wake_if_served()
     }

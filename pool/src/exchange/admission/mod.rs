@@ -29,7 +29,7 @@ const CUTTING: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What an instance takes beside its function's memory: mailbox, guest and tables.
-const INSTANCE_MEMORY: u64 = 16 << 20;
+const INSTANCE_MEMORY: u64 = 19 << 20;
 
 /// Requests of one function that wait for a place at once; more are refused at once.
 const WAITING_MAX: usize = 1024;

@@ -1,0 +1,94 @@
+//! What is to be said to the node, and who writes it.
+
+use std::cell::RefCell;
+use std::io;
+use std::mem;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::Notify;
+
+use crate::frames::{FrameKind, put};
+
+/// A buffer that has taken more at once is not kept: most of that time it would be empty.
+const KEPT: usize = 1 << 20;
+
+/// Frames that wait to be written, in one buffer: bodies are copied once, and no memory is asked for while they pass.
+/// Bounded by what it is: data by credit, all else by the calls.
+#[derive(Debug, Default)]
+pub struct Said {
+    frames: RefCell<BytesMut>,
+    is_some: Notify,
+}
+
+impl Said {
+    /// Adds a frame.
+    pub fn add<K: FrameKind>(&self, call: u64, kind: K, bytes: &[u8]) {
+        put(&mut self.frames.borrow_mut(), call, kind, bytes);
+        self.is_some.notify_one();
+    }
+
+    /// Writes all that is added, as much as there is at once, until that fails.
+    ///
+    /// # Errors
+    /// The writer's.
+    pub async fn write_to(&self, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
+        let mut now = BytesMut::new();
+        loop {
+            self.is_some.notified().await;
+            mem::swap(&mut now, &mut *self.frames.borrow_mut());
+            writer.write_all(&now).await?;
+            now.clear();
+            if now.capacity() > KEPT {
+                now = BytesMut::new();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+    use crate::frames::{Frame, FromWorker};
+
+    #[tokio::test]
+    async fn all_is_written_in_its_order_whatever_is_added_meanwhile() {
+        let said = Said::default();
+        let (writer, mut reader) = tokio::io::duplex(100);
+        let adding = async {
+            for number in 0..1000_u64 {
+                said.add(number, FromWorker::Data, &[7; 300]);
+                if number % 7 == 0 {
+                    tokio::task::yield_now().await;
+                }
+            }
+        };
+        let reading = async {
+            let mut received = BytesMut::new();
+            let mut next = 0;
+            while next < 1000 {
+                let read = reader.read_buf(&mut received).await.unwrap();
+                assert_ne!(read, 0);
+                while let Some(frame) = Frame::<FromWorker>::take(&mut received).unwrap() {
+                    assert_eq!((frame.call, &frame.bytes[..]), (next, &[7; 300][..]));
+                    next += 1;
+                }
+            }
+        };
+        tokio::select! {
+            written = said.write_to(writer) => panic!("{written:?}"),
+            _ = async { tokio::join!(adding, reading) } => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_has_gone_is_told() {
+        let said = Said::default();
+        let (writer, reader) = tokio::io::duplex(100);
+        drop(reader);
+        said.add(1, FromWorker::Need, &[]);
+        assert!(said.write_to(writer).await.is_err());
+    }
+}
