@@ -123,13 +123,16 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             .await;
         let strayed = polling();
         assert_eq!(strayed.strayed, before.strayed + 1, "{what}");
-        // The others go on, and so does it, as before there were any that look.
+        // It goes on, as before there were any that look, and so do the others. These are not counted: a guest
+        // of theirs whose processor is taken away, by the machine that this one runs on, has looked for too long, too.
         for _ in 0..10 {
             asks(bench, &function).await;
+        }
+        assert_eq!(polling().strayed, strayed.strayed, "{what}");
+        for _ in 0..10 {
             let text = bench.text(&honest, "/hello").await;
             assert_eq!(text.trim(), "hello");
         }
-        assert_eq!(polling().strayed, strayed.strayed, "{what}");
     }
     // That somebody's are not hot is no reason for others.
     let before = polling();
