@@ -84,7 +84,9 @@ impl Access {
             self.authorities.push(certificate.into_owned());
         }
         match self.authorities.is_empty() {
-            true => Err(OciError::Client("there is no certificate in PEM".to_owned())),
+            true => Err(OciError::Client(
+                "there is no certificate in PEM".to_owned(),
+            )),
             false => Ok(self),
         }
     }
@@ -105,8 +107,7 @@ impl Access {
         let host = of.host();
         let without_tls = self.plain_http || (is_here(host) && self.authorities.is_empty());
         let scheme = if without_tls { "http" } else { "https" };
-        Url::parse(&format!("{scheme}://{host}/"))
-            .map_err(|error| OciError::protocol(host, error))
+        Url::parse(&format!("{scheme}://{host}/")).map_err(|error| OciError::protocol(host, error))
     }
 
     /// A client that follows nothing by itself: where a registry leads to is looked at first.
@@ -119,7 +120,9 @@ impl Access {
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
         for authority in &self.authorities {
-            roots.add(authority.clone()).map_err(|error| failed(&error))?;
+            roots
+                .add(authority.clone())
+                .map_err(|error| failed(&error))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut tls = ClientConfig::builder_with_provider(provider)
@@ -139,7 +142,12 @@ impl Access {
     }
 
     /// Whether the server of tokens that a registry names may be shown what the registry is.
-    pub(crate) fn may_see_credentials(&self, registry: &Reference, base: &Url, realm: &Url) -> bool {
+    pub(crate) fn may_see_credentials(
+        &self,
+        registry: &Reference,
+        base: &Url,
+        realm: &Url,
+    ) -> bool {
         if base.scheme() == "https" && realm.scheme() != "https" {
             return false;
         }
@@ -178,7 +186,13 @@ fn is_below(name: &str, domain: &str) -> bool {
 
 /// Whether two addresses are of the same scheme, host and port.
 pub(crate) fn is_same_origin(one: &Url, other: &Url) -> bool {
-    let of = |url: &Url| (url.scheme().to_owned(), url.host_str().map(ToOwned::to_owned), url.port_or_known_default());
+    let of = |url: &Url| {
+        (
+            url.scheme().to_owned(),
+            url.host_str().map(ToOwned::to_owned),
+            url.port_or_known_default(),
+        )
+    };
     of(one) == of(other)
 }
 
@@ -202,7 +216,11 @@ mod tests {
             ("reg.test/a", "https://reg.test:8443/token", true),
             ("reg.test:5000/a", "https://reg.test/token", true),
             ("docker.io/a", "https://auth.docker.io/token", true),
-            ("registry.digitalocean.com/a", "https://api.digitalocean.com/v2/registry/auth", true),
+            (
+                "registry.digitalocean.com/a",
+                "https://api.digitalocean.com/v2/registry/auth",
+                true,
+            ),
             ("reg.test/a", "http://reg.test/token", false),
             ("reg.test/a", "https://evil.test/reg.test", false),
             ("reg.test/a", "https://reg.test@evil.test/", false),
@@ -210,13 +228,21 @@ mod tests {
             ("reg.test/a", "https://evilreg.test/token", false),
             ("a.test/a", "https://test/token", false),
             ("evil.test/a", "https://auth.docker.io/token", false),
-            ("docker.io.evil.test/a", "https://auth.docker.io/token", false),
+            (
+                "docker.io.evil.test/a",
+                "https://auth.docker.io/token",
+                false,
+            ),
             ("10.0.0.1/a", "https://0.0.1/token", false),
             ("127.0.0.1:5000/a", "http://127.0.0.1:5000/token", true),
             ("127.0.0.1:5000/a", "http://127.0.0.1:5001/token", false),
             ("127.0.0.1:5000/a", "http://evil.test/token", false),
         ] {
-            assert_eq!(may(&access, reference, realm), expected, "{reference} {realm}");
+            assert_eq!(
+                may(&access, reference, realm),
+                expected,
+                "{reference} {realm}"
+            );
         }
         let named = access.token_host("Auth.Example.com");
         assert!(may(&named, "reg.test/a", "https://auth.example.com/x"));
@@ -231,12 +257,28 @@ mod tests {
             base.scheme().to_owned()
         };
         let access = Access::default();
-        for here in ["localhost/a", "localhost:5000/a", "127.0.0.1:1/a", "127.9.9.9/a", "[::1]:5000/a"] {
+        for here in [
+            "localhost/a",
+            "localhost:5000/a",
+            "127.0.0.1:1/a",
+            "127.9.9.9/a",
+            "[::1]:5000/a",
+        ] {
             assert_eq!(scheme(&access, here), "http", "{here}");
         }
-        for there in ["reg.test/a", "10.0.0.1:80/a", "localhost.evil.test/a", "[::2]/a", "127.0.0.1.evil.test/a"] {
+        for there in [
+            "reg.test/a",
+            "10.0.0.1:80/a",
+            "localhost.evil.test/a",
+            "[::2]/a",
+            "127.0.0.1.evil.test/a",
+        ] {
             assert_eq!(scheme(&access, there), "https", "{there}");
-            assert_eq!(scheme(&access.clone().plain_http(true), there), "http", "{there}");
+            assert_eq!(
+                scheme(&access.clone().plain_http(true), there),
+                "http",
+                "{there}"
+            );
         }
         assert!(access.authorities(b"nothing").is_err());
     }

@@ -61,7 +61,10 @@ impl TokenAnswer {
     /// The token as it is shown to a registry; nothing where there is none, or one that no line could have.
     pub(crate) fn header(self) -> Option<HeaderValue> {
         let there = |text: &String| !text.is_empty();
-        let token = self.token.filter(there).or(self.access_token.filter(there))?;
+        let token = self
+            .token
+            .filter(there)
+            .or(self.access_token.filter(there))?;
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
         value.set_sensitive(true);
         Some(value)
@@ -89,12 +92,22 @@ mod tests {
                 service: service.map(ToOwned::to_owned),
             })
         };
-        let both = [r#"Basic realm="r""#, r#"bearer realm="https://a.test/t",service="s, x",scope="y""#];
+        let both = [
+            r#"Basic realm="r""#,
+            r#"bearer realm="https://a.test/t",service="s, x",scope="y""#,
+        ];
         assert_eq!(challenge(&both), bearer("https://a.test/t", Some("s, x")));
         let one = [r#"Basic realm="r", Bearer realm="https://a.test/\"t""#];
         assert_eq!(challenge(&one), bearer("https://a.test/\"t", None));
         assert_eq!(challenge(&[r#"Basic realm="r""#]), Some(Challenge::Basic));
-        for nothing in [&[][..], &["Bearer"], &["Bearer realm"], &["Negotiate"], &["\u{e9}"], &["Bearer service=\"x\""]] {
+        for nothing in [
+            &[][..],
+            &["Bearer"],
+            &["Bearer realm"],
+            &["Negotiate"],
+            &["\u{e9}"],
+            &["Bearer service=\"x\""],
+        ] {
             assert_eq!(challenge(nothing), None, "{nothing:?}");
         }
     }
@@ -105,7 +118,12 @@ mod tests {
         let bearer = Some(HeaderValue::from_static("Bearer x.y"));
         assert_eq!(header(r#"{"token": "x.y", "expires_in": 5}"#), bearer);
         assert_eq!(header(r#"{"token": "", "access_token": "x.y"}"#), bearer);
-        for nothing in ["{}", r#"{"token": ""}"#, r#"{"token": "a\r\nHost: b"}"#, r#"{"token": "a\u0000"}"#] {
+        for nothing in [
+            "{}",
+            r#"{"token": ""}"#,
+            r#"{"token": "a\r\nHost: b"}"#,
+            r#"{"token": "a\u0000"}"#,
+        ] {
             assert_eq!(header(nothing), None, "{nothing}");
         }
     }

@@ -69,7 +69,9 @@ pub enum OciError {
         had_one: bool,
     },
     /// It wants its credentials to be shown to somebody else.
-    #[error("{registry} sends its clients to {realm} with their credentials, which vouches for nothing: they were not sent")]
+    #[error(
+        "{registry} sends its clients to {realm} with their credentials, which vouches for nothing: they were not sent"
+    )]
     Realm {
         /// The registry.
         registry: String,

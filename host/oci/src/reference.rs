@@ -42,16 +42,22 @@ pub struct Reference {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ReferenceError {
     /// It begins with no registry.
-    #[error("it names no registry: a reference is REGISTRY/REPOSITORY[:TAG], as registry.example.com/team/hello:v1")]
+    #[error(
+        "it names no registry: a reference is REGISTRY/REPOSITORY[:TAG], as registry.example.com/team/hello:v1"
+    )]
     NoRegistry,
     /// What it begins with is no host.
     #[error("{0:?} is no registry: that is a host, and a port where it is not 443")]
     Registry(String),
     /// A repository's name is another.
-    #[error("{0:?} is no repository: that is lower-case letters and digits, with ., _, - and / between them")]
+    #[error(
+        "{0:?} is no repository: that is lower-case letters and digits, with ., _, - and / between them"
+    )]
     Repository(String),
     /// A tag is another.
-    #[error("{0:?} is no tag: that is 1 to {TAG_MAX} letters, digits, _, . and -, and begins with neither . nor -")]
+    #[error(
+        "{0:?} is no tag: that is 1 to {TAG_MAX} letters, digits, _, . and -, and begins with neither . nor -"
+    )]
     Tag(String),
     /// A digest is another, or by another algorithm.
     #[error("{0:?} is no digest: that is sha256: and 64 lower-case hexadecimal digits")]
@@ -210,16 +216,22 @@ fn is_part(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
     let ends = [bytes.first(), bytes.last()];
-    if !ends.iter().all(|end| end.is_some_and(|byte| is_word(*byte))) {
+    if !ends
+        .iter()
+        .all(|end| end.is_some_and(|byte| is_word(*byte)))
+    {
         return false;
     }
-    bytes
-        .split(|byte| is_word(*byte))
-        .all(|between| matches!(between, b"" | b"." | b"_" | b"__") || between.iter().all(|byte| *byte == b'-'))
+    bytes.split(|byte| is_word(*byte)).all(|between| {
+        matches!(between, b"" | b"." | b"_" | b"__") || between.iter().all(|byte| *byte == b'-')
+    })
 }
 
 fn is_tag(text: &str) -> bool {
-    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let begins = text
+        .bytes()
+        .next()
+        .is_some_and(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-');
     begins && text.len() <= TAG_MAX && text.bytes().all(is_fine)
 }

@@ -95,7 +95,11 @@ impl Files {
     /// The files of this process's user.
     #[must_use]
     pub fn of_user() -> Self {
-        Self::of(|name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from))
+        Self::of(|name| {
+            env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        })
     }
 
     /// These, in the order in which they are asked.
@@ -165,7 +169,9 @@ fn read(path: &Path) -> Result<Option<Config>, CredentialError> {
         Err(error) => return Err(failed(error)),
     };
     let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    file.take(FILE_MAX + 1)
+        .read_to_end(&mut bytes)
+        .map_err(failed)?;
     if bytes.len() as u64 > FILE_MAX {
         return Err(malformed(path, "it is too large"));
     }
@@ -189,7 +195,11 @@ fn malformed(path: &Path, why: impl Into<String>) -> CredentialError {
 }
 
 impl Config {
-    async fn find(&self, of: &Reference, path: &Path) -> Result<Option<Credential>, CredentialError> {
+    async fn find(
+        &self,
+        of: &Reference,
+        path: &Path,
+    ) -> Result<Option<Credential>, CredentialError> {
         let keys = keys(of);
         // Hub's helpers know it by an address of old.
         let server = match of.registry() {
@@ -234,7 +244,9 @@ fn keys(of: &Reference) -> Vec<String> {
 
 /// A key as it would be written now: `https://index.docker.io/v1/` is `docker.io`.
 fn normal(key: &str) -> &str {
-    let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
+    let bare = key
+        .strip_prefix("https://")
+        .or_else(|| key.strip_prefix("http://"));
     let key = match bare {
         // What stands behind the host is a version of the protocol.
         Some(bare) => bare.split('/').next().unwrap_or(bare),
@@ -263,7 +275,8 @@ impl Entry {
 
 /// `user:password` in base64, with or without what fills it up.
 fn decode(auth: &str) -> Result<Credential, &'static str> {
-    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let config =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let decoded = GeneralPurpose::new(&alphabet::STANDARD, config)
         .decode(auth)
         .map_err(|_| "an auth is not base64")?;

@@ -1,7 +1,7 @@
 use std::{os::unix::fs::PermissionsExt as _, time::Duration};
 
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use super::*;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 fn reference(text: &str) -> Reference {
     text.parse().unwrap()
@@ -58,12 +58,18 @@ async fn keys_of_old_are_known() {
         "docker.io",
         "https://registry-1.docker.io",
     ] {
-        let file = format!(r#"{{"auths": {{"{key}": {{"auth": "{}"}}}}}}"#, auth("me:it"));
+        let file = format!(
+            r#"{{"auths": {{"{key}": {{"auth": "{}"}}}}}}"#,
+            auth("me:it")
+        );
         let found = find(&file, "docker.io/me/it").await.unwrap();
         assert_eq!(found, Some(password("me", "it")), "{key}");
     }
     let file = r#"{"auths": {"https://reg.test/v2/": {"username": "u", "password": "p"}}}"#;
-    assert_eq!(find(file, "reg.test/a").await.unwrap(), Some(password("u", "p")));
+    assert_eq!(
+        find(file, "reg.test/a").await.unwrap(),
+        Some(password("u", "p"))
+    );
     let file = format!(
         r#"{{"auths": {{"reg.test": {{"auth": "{}", "identitytoken": "t"}}}}}}"#,
         auth("<token>:")
@@ -77,16 +83,27 @@ async fn the_first_file_that_knows_the_registry_is_asked() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let entry = |registry: &str, user: &str| {
-        format!(r#"{{"auths": {{"{registry}": {{"auth": "{}"}}}}}}"#, auth(&format!("{user}:p")))
+        format!(
+            r#"{{"auths": {{"{registry}": {{"auth": "{}"}}}}}}"#,
+            auth(&format!("{user}:p"))
+        )
     };
     fs::create_dir_all(at("docker")).unwrap();
     fs::create_dir_all(at("run/containers")).unwrap();
     fs::create_dir_all(at("home/.config/containers")).unwrap();
     fs::write(at("docker/config.json"), entry("a.test", "docker")).unwrap();
     fs::write(at("run/containers/auth.json"), entry("b.test", "run")).unwrap();
-    fs::write(at("home/.config/containers/auth.json"), entry("b.test", "home")).unwrap();
+    fs::write(
+        at("home/.config/containers/auth.json"),
+        entry("b.test", "home"),
+    )
+    .unwrap();
     fs::write(at("auth.json"), entry("c.test", "alone")).unwrap();
-    let mut set = vec![("HOME", "home"), ("DOCKER_CONFIG", "docker"), ("XDG_RUNTIME_DIR", "run")];
+    let mut set = vec![
+        ("HOME", "home"),
+        ("DOCKER_CONFIG", "docker"),
+        ("XDG_RUNTIME_DIR", "run"),
+    ];
     let files = |set: &[(&str, &str)]| {
         Files::of(|name| {
             let found = set.iter().find(|(other, _)| *other == name);
@@ -118,16 +135,27 @@ async fn what_cannot_be_used_is_said_without_what_it_has() {
     ] {
         let refused = find(file, "reg.test/a").await.unwrap_err();
         let told = format!("{refused} {refused:?}");
-        assert!(told.contains("config.json") && !told.contains("hush"), "{told}");
+        assert!(
+            told.contains("config.json") && !told.contains("hush"),
+            "{told}"
+        );
     }
     assert_eq!(find(" \n", "reg.test/a").await.unwrap(), None);
-    let told = format!("{:?}", [password("me", "hush"), Credential::IdentityToken("hush".into())]);
+    let told = format!(
+        "{:?}",
+        [
+            password("me", "hush"),
+            Credential::IdentityToken("hush".into())
+        ]
+    );
     assert!(!told.contains("hush"), "{told}");
 }
 
 #[tokio::test]
 async fn a_file_without_end_is_not_read_to_it() {
-    let refused = Files::at(vec!["/dev/zero".into()]).find(&reference("reg.test/a")).await;
+    let refused = Files::at(vec!["/dev/zero".into()])
+        .find(&reference("reg.test/a"))
+        .await;
     assert!(refused.unwrap_err().to_string().contains("too large"));
 }
 
@@ -151,7 +179,11 @@ async fn a_helper_is_told_the_registry_and_gives_what_it_has() {
     assert_eq!(found.await.unwrap(), Some(password("get", "reg.test")));
     let found = helped(r#"echo '{"Username": "<token>", "Secret": "t"}'"#, LONG).await;
     assert_eq!(found.unwrap(), Some(Credential::IdentityToken("t".into())));
-    let unknown = helped("echo credentials not found in native keychain; exit 1", LONG).await;
+    let unknown = helped(
+        "echo credentials not found in native keychain; exit 1",
+        LONG,
+    )
+    .await;
     assert_eq!(unknown.unwrap(), None);
 }
 
@@ -161,7 +193,11 @@ async fn a_helper_that_fails_hangs_or_never_ends_is_an_error() {
         ("echo hush; exit 1", LONG, "does not give"),
         ("echo '{\"hush\": 1}'", LONG, "none of a helper's"),
         ("exec cat /dev/zero", LONG, "too long"),
-        ("exec sleep 600", Duration::from_millis(200), "no answer within"),
+        (
+            "exec sleep 600",
+            Duration::from_millis(200),
+            "no answer within",
+        ),
     ] {
         let told = helped(script, time).await.unwrap_err().to_string();
         assert!(told.contains(why) && !told.contains("hush"), "{told}");

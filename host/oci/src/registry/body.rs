@@ -20,7 +20,10 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::{Blob, Registry, exchange::{broken, host_of}};
+use super::{
+    Blob, Registry,
+    exchange::{broken, host_of},
+};
 use crate::{OciError, access::RATE_MIN, reference::spelled};
 
 /// Most bytes of what a registry says about a refusal that are looked at.
@@ -87,7 +90,12 @@ impl Registry {
     }
 
     /// A body that is small.
-    pub(super) async fn collect(&self, response: Response, what: &str, limit: u64) -> Result<Bytes, OciError> {
+    pub(super) async fn collect(
+        &self,
+        response: Response,
+        what: &str,
+        limit: u64,
+    ) -> Result<Bytes, OciError> {
         let too_large = || OciError::TooLarge {
             what: what.to_owned(),
             limit,
@@ -107,12 +115,20 @@ impl Registry {
     }
 
     /// A body of so many bytes and this digest, in a file without a name.
-    pub(super) async fn keep(&self, response: Response, blob: &Blob, what: &str) -> Result<File, OciError> {
+    pub(super) async fn keep(
+        &self,
+        response: Response,
+        blob: &Blob,
+        what: &str,
+    ) -> Result<File, OciError> {
         let differs = |count: u64| {
             let why = format!("{count} bytes come, and {} were announced", blob.bytes);
             OciError::damaged(what, why)
         };
-        if let Some(count) = response.content_length().filter(|count| *count != blob.bytes) {
+        if let Some(count) = response
+            .content_length()
+            .filter(|count| *count != blob.bytes)
+        {
             return Err(differs(count));
         }
         let mut file = tempfile::tempfile()?;
@@ -120,7 +136,13 @@ impl Registry {
         let mut coming = self.coming(response);
         while let Some(piece) = coming.next().await? {
             if coming.bytes > blob.bytes {
-                return Err(OciError::damaged(what, format!("more than the {} bytes come that were announced", blob.bytes)));
+                return Err(OciError::damaged(
+                    what,
+                    format!(
+                        "more than the {} bytes come that were announced",
+                        blob.bytes
+                    ),
+                ));
             }
             digest.update(&piece);
             file.write_all(&piece)?;
@@ -130,7 +152,11 @@ impl Registry {
         }
         let digest = Digest::from(<[u8; 32]>::from(digest.finalize()));
         if digest != blob.digest {
-            let why = format!("its digest is {}, and was to be {}", spelled(digest), spelled(blob.digest));
+            let why = format!(
+                "its digest is {}, and was to be {}",
+                spelled(digest),
+                spelled(blob.digest)
+            );
             return Err(OciError::damaged(what, why));
         }
         file.rewind()?;
@@ -150,10 +176,13 @@ impl Registry {
         let Ok(Errors { errors }) = serde_json::from_slice(&all) else {
             return String::new();
         };
-        let told = errors.into_iter().next().map(|error| match error.message.is_empty() {
-            true => error.code,
-            false => error.message,
-        });
+        let told = errors
+            .into_iter()
+            .next()
+            .map(|error| match error.message.is_empty() {
+                true => error.code,
+                false => error.message,
+            });
         let told: String = told.unwrap_or_default().chars().take(TOLD_MAX).collect();
         Line(told).to_string()
     }
@@ -177,7 +206,10 @@ impl Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
-    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         if self.rest.is_empty() {
             return Poll::Ready(None);
         }

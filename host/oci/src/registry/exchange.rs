@@ -105,14 +105,23 @@ impl Registry {
     }
 
     /// Sends a request that has no body.
-    pub(super) async fn send(&self, request: RequestBuilder, url: &Url) -> Result<Response, OciError> {
+    pub(super) async fn send(
+        &self,
+        request: RequestBuilder,
+        url: &Url,
+    ) -> Result<Response, OciError> {
         let sent = timeout(self.access.longest_silence(), request.send()).await;
         sent.map_err(|_| self.stalled(url))?
             .map_err(|error| broken(url, error))
     }
 
     /// Sends one with a body, for as long as pieces of it are taken.
-    async fn send_body(&self, request: RequestBuilder, url: &Url, bytes: Bytes) -> Result<Response, OciError> {
+    async fn send_body(
+        &self,
+        request: RequestBuilder,
+        url: &Url,
+        bytes: Bytes,
+    ) -> Result<Response, OciError> {
         let (pieces, mut taken) = Pieces::of(bytes);
         let sending = request.body(reqwest::Body::wrap(pieces)).send();
         let mut sending = std::pin::pin!(sending);
@@ -141,14 +150,21 @@ impl Registry {
     }
 
     /// Takes a response of this status alone; of another what its sender says about it.
-    pub(super) async fn expect(&self, response: Response, status: StatusCode) -> Result<Response, OciError> {
+    pub(super) async fn expect(
+        &self,
+        response: Response,
+        status: StatusCode,
+    ) -> Result<Response, OciError> {
         let found = response.status();
         if found == status {
             return Ok(response);
         }
         let host = host_of(response.url());
         if found.is_success() || found.is_redirection() {
-            return Err(OciError::protocol(&host, format!("it answers {found} instead of {status}")));
+            return Err(OciError::protocol(
+                &host,
+                format!("it answers {found} instead of {status}"),
+            ));
         }
         let detail = self.detail(response).await;
         Err(OciError::Refused {
@@ -179,7 +195,11 @@ pub(super) fn broken(url: &Url, error: reqwest::Error) -> OciError {
         why = inner.to_string();
         source = inner.source();
     }
-    let what = if is_connect { "cannot be connected to: " } else { "" };
+    let what = if is_connect {
+        "cannot be connected to: "
+    } else {
+        ""
+    };
     OciError::Connection {
         host: host_of(url),
         why: format!("{what}{}", Line(why)),

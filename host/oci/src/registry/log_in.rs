@@ -20,7 +20,9 @@ impl Registry {
     /// Has something to show to a registry that has answered so; says whether there is anything.
     pub(super) async fn log_in(&self, asked: &HeaderMap) -> Result<bool, OciError> {
         let shown = match Challenge::of(asked) {
-            Some(Challenge::Bearer { realm, service }) => Some(self.token(&realm, service.as_deref()).await?),
+            Some(Challenge::Bearer { realm, service }) => {
+                Some(self.token(&realm, service.as_deref()).await?)
+            }
             Some(Challenge::Basic) => match &self.credential {
                 Some(Credential::Password { user, password }) => Some(basic(user, password)?),
                 _ => None,
@@ -40,7 +42,11 @@ impl Registry {
         })?;
         // A token that comes without TLS is everybody's on the way.
         url = self.led(&self.base, url.as_str())?;
-        if self.credential.is_some() && !self.access.may_see_credentials(&self.reference, &self.base, &url) {
+        if self.credential.is_some()
+            && !self
+                .access
+                .may_see_credentials(&self.reference, &self.base, &url)
+        {
             return Err(OciError::Realm {
                 registry: registry.to_owned(),
                 realm: host_of(&url),
@@ -55,7 +61,11 @@ impl Registry {
         pairs.extend(service.map(|service| ("service", service)));
         let request = match &self.credential {
             Some(Credential::IdentityToken(token)) => {
-                pairs.extend([("grant_type", "refresh_token"), ("client_id", CLIENT), ("refresh_token", token)]);
+                pairs.extend([
+                    ("grant_type", "refresh_token"),
+                    ("client_id", CLIENT),
+                    ("refresh_token", token),
+                ]);
                 let form = Url::parse_with_params("http://form/", &pairs);
                 let form = form.map_err(|error| OciError::protocol(registry, error))?;
                 let form = form.query().unwrap_or_default().to_owned();
@@ -81,7 +91,9 @@ impl Registry {
         }
         let host = host_of(&url);
         let response = self.expect(response, StatusCode::OK).await?;
-        let answer = self.collect(response, "the answer with a token", TOKEN_MAX).await?;
+        let answer = self
+            .collect(response, "the answer with a token", TOKEN_MAX)
+            .await?;
         // What is wrong with it may have the token in it.
         let answer = serde_json::from_slice::<TokenAnswer>(&answer).ok();
         answer

@@ -141,7 +141,11 @@ impl Registry {
         let digest = Digest::of(&bytes);
         // Of a tag that is all that there is to hold it against.
         if let Some(said) = said.filter(|said| *said != digest) {
-            let why = format!("the registry says that it is {}, and it is {}", spelled(said), spelled(digest));
+            let why = format!(
+                "the registry says that it is {}, and it is {}",
+                spelled(said),
+                spelled(digest)
+            );
             return Err(OciError::damaged("the manifest", why));
         }
         self.expect_same(which, digest)?;
@@ -165,7 +169,11 @@ impl Registry {
 
     /// Registry and repository.
     fn name(&self) -> String {
-        format!("{}/{}", self.reference.registry(), self.reference.repository())
+        format!(
+            "{}/{}",
+            self.reference.registry(),
+            self.reference.repository()
+        )
     }
 
     fn expect_there(&self, which: &Which, status: StatusCode) -> Result<(), OciError> {
@@ -182,7 +190,11 @@ impl Registry {
     fn expect_same(&self, which: &Which, digest: Digest) -> Result<Digest, OciError> {
         match which {
             Which::Digest(wanted) if *wanted != digest => {
-                let why = format!("it is {} and was to be {}", spelled(digest), spelled(*wanted));
+                let why = format!(
+                    "it is {} and was to be {}",
+                    spelled(digest),
+                    spelled(*wanted)
+                );
                 Err(OciError::damaged("the manifest", why))
             }
             _ => Ok(digest),
