@@ -80,7 +80,6 @@ fn unpacked(mut file: File, limit: u64) -> Result<Archive<io::Take<Box<dyn Read>
         ),
         _ => Box::new(file),
     };
-    // One more, so that who comes to the end of it knows that there is no other.
     Ok(Archive::new(reader.take(limit)))
 }
 

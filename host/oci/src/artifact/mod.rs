@@ -16,7 +16,7 @@ pub use layer::{FileKind, FilesEntry, FilesLimits, write_files};
 use manifest::{Content, Document};
 pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER};
 
-use crate::{OciError, Reference, Registry, reference::Which, registry::Manifest};
+use crate::{OciError, Reference, Registry, push::os_of, reference::Which, registry::Manifest};
 
 /// An artifact, as its manifest has it. Its layers are at the registry still.
 #[derive(Debug)]
@@ -75,18 +75,25 @@ impl Artifact {
     /// # Errors
     /// When it does not come whole, or is too large, or its layer has none or several.
     pub async fn module(&self, registry: &Registry, limit: u64) -> Result<Bytes, OciError> {
-        match &self.content {
+        let module = match &self.content {
             Content::Module { module, .. } => {
                 module.hold(limit, "the module")?;
                 let mut file = registry.blob(&module.blob()?, "the module").await?;
-                read_whole(&mut file)
+                read_whole(&mut file)?
             }
             Content::Image(layer) => {
                 // Packed it may be smaller, and hardly larger.
                 layer.hold(limit.saturating_add(layer::AROUND_MAX), "the layer")?;
                 let file = registry.blob(&layer.blob()?, "the layer").await?;
-                layer::module_of(file, limit)
+                layer::module_of(file, limit)?
             }
+        };
+        // A node takes other things, too: scripts, and files in front of a module.
+        match os_of(&module) {
+            Some(_) => Ok(module),
+            None => Err(OciError::artifact(
+                "what it has does not begin as WebAssembly does",
+            )),
         }
     }
 

@@ -100,7 +100,7 @@ fn what_is_no_one_module_is_refused() {
 
 #[test]
 fn no_more_is_unpacked_than_there_may_be() {
-    // 20 GiB that fill 20 MiB.
+    // Packed it is 5 MiB.
     struct Endless(u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
