@@ -205,3 +205,30 @@ pub(super) fn broken(url: &Url, error: reqwest::Error) -> OciError {
         why: format!("{what}{}", Line(why)),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, OciError, Reference, Registry, registry::Action};
+
+    #[test]
+    fn nothing_leads_from_tls_to_a_connection_without() {
+        let led = |reference: &str, to: &str| {
+            let reference: Reference = reference.parse().unwrap();
+            let registry =
+                Registry::new(&reference, Action::Pull, Access::default(), None).unwrap();
+            registry.led(&registry.base, to)
+        };
+        let to = led("reg.test/a", "//cdn.test:8443/x?y").unwrap();
+        assert_eq!(to.as_str(), "https://cdn.test:8443/x?y");
+        for to in [
+            "http://reg.test/x",
+            "http://cdn.test/x",
+            "HTTP://reg.test:443/",
+            "ftp://reg.test/",
+        ] {
+            let refused = led("reg.test/a", to);
+            assert!(matches!(refused, Err(OciError::Downgrade { .. })), "{to}");
+        }
+        assert!(led("localhost:5000/a", "http://localhost:5001/x").is_ok());
+    }
+}
