@@ -14,7 +14,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use self::engine::engine_file;
 pub use self::{
-    artifact::{Accept, Deploy, Follow, Pull, Push, Registries},
+    artifact::{Accept, Deploy, Kind, Pull, Push, Registries, reference},
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},

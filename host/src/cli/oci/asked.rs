@@ -113,7 +113,7 @@ fn is_more(pair: &Pair) -> bool {
         .own_memory()
         .is_some_and(|own| own > defaults.memory)
         || above(TimeLimit::CpuTime, defaults.cpu_time)
-        || above(TimeLimit::FirstByte, defaults.first_byte)
+        || above(TimeLimit::Timeout, defaults.first_byte)
         || above(TimeLimit::IdleClient, defaults.idle_client)
         || above(TimeLimit::IdleGuest, defaults.idle_guest)
 }
