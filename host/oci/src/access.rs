@@ -111,7 +111,7 @@ impl Access {
     }
 
     /// A client that follows nothing by itself: where a registry leads to is looked at first.
-    pub(crate) fn client(&self) -> Result<Client, OciError> {
+    pub(crate) fn client(&self, of: &Reference) -> Result<Client, OciError> {
         let failed = |error: &dyn std::fmt::Display| OciError::Client(error.to_string());
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -131,7 +131,12 @@ impl Access {
             .with_root_certificates(roots)
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Client::builder()
+        let mut client = Client::builder();
+        // A proxy of the environment is elsewhere, and would be told what is for this machine alone.
+        if is_here(of.host()) {
+            client = client.no_proxy();
+        }
+        client
             .tls_backend_preconfigured(tls)
             .user_agent(concat!("faasw/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::none())

@@ -8,6 +8,9 @@ use thiserror::Error;
 
 use crate::{credentials::CredentialError, reference::ReferenceError};
 
+/// Most characters of what others wrote in a message.
+const TOLD_MAX: usize = 400;
+
 /// Why something was neither pushed nor pulled. Text of a registry's or an artifact's is escaped already.
 #[derive(Debug, Error)]
 pub enum OciError {
@@ -122,18 +125,26 @@ impl OciError {
     pub(crate) fn protocol(host: &str, why: impl std::fmt::Display) -> Self {
         Self::Protocol {
             host: host.to_owned(),
-            why: Line(why).to_string(),
+            why: told(why),
         }
     }
 
     pub(crate) fn artifact(why: impl std::fmt::Display) -> Self {
-        Self::Artifact(Line(why).to_string())
+        Self::Artifact(told(why))
     }
 
     pub(crate) fn damaged(what: impl std::fmt::Display, why: impl std::fmt::Display) -> Self {
         Self::Damaged {
-            what: Line(what).to_string(),
-            why: Line(why).to_string(),
+            what: told(what),
+            why: told(why),
         }
     }
+}
+
+/// Text of others, plain and no longer than it takes to understand it.
+fn told(text: impl std::fmt::Display) -> String {
+    let text = text.to_string();
+    let short: String = text.chars().take(TOLD_MAX).collect();
+    let more = if short.len() < text.len() { "…" } else { "" };
+    format!("{}{more}", Line(short))
 }

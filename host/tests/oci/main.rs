@@ -43,6 +43,7 @@ fn main() {
         passing::log_ins_come_from_files_and_helpers,
         passing::files_go_with_a_module,
         passing::what_cannot_be_is_said_in_a_line,
+        passing::what_is_for_this_machine_is_for_no_proxy,
         asking::what_an_artifact_asks_for_is_given_by_a_word,
         asking::the_command_line_wins,
         following::a_tag_is_followed,

@@ -5,6 +5,7 @@ use std::{
     io::{Read as _, Write as _},
     net::TcpListener,
     os::unix::fs::PermissionsExt as _,
+    thread,
 };
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
@@ -287,6 +288,34 @@ pub async fn what_cannot_be_is_said_in_a_line() {
     let mut command = desk.command(env!("CARGO_BIN_EXE_faasw"));
     command.args(["deploy", &format!("oci://{tag}"), "--data-dir", "nowhere"]);
     assert_eq!(command.output().unwrap().status.code(), Some(3));
+}
+
+pub async fn what_is_for_this_machine_is_for_no_proxy() {
+    let (desk, registry) = (Desk::new().await, Registry::open());
+    let file = desk.write("a.wasm", module("one"));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = proxy.local_addr().unwrap();
+    let push = |to: &str| {
+        let mut command = desk.command(env!("CARGO_BIN_EXE_faasw"));
+        for variable in ["http_proxy", "https_proxy", "all_proxy"] {
+            command.env(variable, format!("http://{address}"));
+        }
+        command.env_remove("no_proxy").env_remove("NO_PROXY");
+        command
+            .args(["push", &file, to, "--plain-http"])
+            .output()
+            .unwrap()
+    };
+    let output = push(&reference(&registry, "a:v1"));
+    assert!(output.status.success(), "{output:?}");
+    // Any other is, as with other clients.
+    let asked = thread::spawn(move || {
+        let mut line = [0; 21];
+        proxy.accept().unwrap().0.read_exact(&mut line).unwrap();
+        String::from_utf8(line.to_vec()).unwrap()
+    });
+    assert_eq!(push("reg.test/a:v1").status.code(), Some(1));
+    assert_eq!(asked.join().unwrap(), "HEAD http://reg.test/");
 }
 
 pub async fn whoever_is_killed_leaves_nothing() {

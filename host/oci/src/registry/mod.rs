@@ -84,7 +84,7 @@ impl Registry {
         credential: Option<Credential>,
     ) -> Result<Self, OciError> {
         Ok(Self {
-            client: access.client()?,
+            client: access.client(reference)?,
             base: access.base(reference)?,
             access,
             reference: reference.clone(),

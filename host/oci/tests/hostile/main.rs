@@ -23,40 +23,40 @@ use faasw_oci::{
 use server::{Answer, Asked, Server};
 
 /// A module, as far as anybody looks at it here.
-pub const MODULE: &[u8] = b"\0asm\x01\0\0\0 and more";
+pub(crate) const MODULE: &[u8] = b"\0asm\x01\0\0\0 and more";
 
 /// More than any module here has.
-pub const LIMIT: u64 = 1 << 20;
+pub(crate) const LIMIT: u64 = 1 << 20;
 
 /// How long silence is listened to here.
-pub const STALL: Duration = Duration::from_millis(400);
+pub(crate) const STALL: Duration = Duration::from_millis(400);
 
-pub fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     format!("sha256:{}", Digest::of(bytes))
 }
 
 /// A manifest that has this as its module, and says of it what it is.
-pub fn manifest_of(module: &[u8]) -> String {
+pub(crate) fn manifest_of(module: &[u8]) -> String {
     manifest(&digest(module), module.len() as u64)
 }
 
-pub fn manifest(digest: &str, size: u64) -> String {
+pub(crate) fn manifest(digest: &str, size: u64) -> String {
     format!(
         r#"{{"schemaVersion": 2, "config": {{"mediaType": "application/vnd.oci.empty.v1+json", "digest": "{digest}", "size": 2}},
             "layers": [{{"mediaType": "{WASM_LAYER}", "digest": "{digest}", "size": {size}}}]}}"#
     )
 }
 
-pub fn is_manifest(asked: &Asked) -> bool {
+pub(crate) fn is_manifest(asked: &Asked) -> bool {
     asked.path.starts_with("/v2/team/app/manifests/")
 }
 
-pub fn is_blob(asked: &Asked) -> bool {
+pub(crate) fn is_blob(asked: &Asked) -> bool {
     asked.path.starts_with("/v2/team/app/blobs/")
 }
 
 /// A registry that has [`MODULE`].
-pub async fn good() -> Server {
+pub(crate) async fn good() -> Server {
     Server::start(|asked| match (is_manifest(asked), is_blob(asked)) {
         (true, _) => Answer::ok(manifest_of(MODULE)),
         (_, true) => Answer::ok(MODULE),
@@ -65,23 +65,30 @@ pub async fn good() -> Server {
     .await
 }
 
-pub fn reference(server: &Server) -> Reference {
+pub(crate) fn reference(server: &Server) -> Reference {
     format!("{}/team/app:v1", server.address).parse().unwrap()
 }
 
-pub fn registry(server: &Server, action: Action, credential: Option<Credential>) -> Registry {
+pub(crate) fn registry(
+    server: &Server,
+    action: Action,
+    credential: Option<Credential>,
+) -> Registry {
     let access = Access::default().stall(STALL);
     Registry::new(&reference(server), action, access, credential).unwrap()
 }
 
 /// Pulls what the server has.
-pub async fn pull(server: &Server, credential: Option<Credential>) -> Result<Vec<u8>, OciError> {
+pub(crate) async fn pull(
+    server: &Server,
+    credential: Option<Credential>,
+) -> Result<Vec<u8>, OciError> {
     let registry = registry(server, Action::Pull, credential);
     let artifact = Artifact::find(&registry, reference(server).which()).await?;
     Ok(artifact.module(&registry, LIMIT).await?.to_vec())
 }
 
-pub fn password() -> Option<Credential> {
+pub(crate) fn password() -> Option<Credential> {
     Some(Credential::Password {
         user: "me".to_owned(),
         password: "hush".to_owned(),
@@ -89,4 +96,4 @@ pub fn password() -> Option<Credential> {
 }
 
 /// `me:hush`, as it is shown.
-pub const SHOWN: &str = "Basic bWU6aHVzaA==";
+pub(crate) const SHOWN: &str = "Basic bWU6aHVzaA==";

@@ -30,6 +30,12 @@ const LISTS: [&str; 9] = [
 /// What nobody but who deploys can say.
 const SOURCE: &str = "source";
 
+/// Most bytes of all that an artifact says of its options: more than any deployment has.
+const SAID_MAX: usize = 256 << 10;
+
+/// Most characters of a message about them.
+const TOLD_MAX: usize = 400;
+
 /// A parameter and a value.
 pub type Pair = (String, String);
 
@@ -63,17 +69,30 @@ pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, St
 /// # Errors
 /// Which of them is none that this version knows, or has a value that it cannot have.
 pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String> {
+    let ours = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
+    let bytes = ours
+        .clone()
+        .map(|(parameter, value)| parameter.len() + value.len());
+    if bytes.sum::<usize>() > SAID_MAX {
+        return Err(format!("its options have more than {SAID_MAX} bytes"));
+    }
+    pairs_of(ours).map_err(|why| {
+        let why: String = why.chars().take(TOLD_MAX).collect();
+        format!("its artifact's options: {why}")
+    })
+}
+
+fn pairs_of<'a>(said: impl Iterator<Item = (&'a str, &'a String)>) -> Result<Vec<Pair>, String> {
     let mut pairs = Vec::new();
-    for (key, value) in annotations {
-        let Some(parameter) = key.strip_prefix(PREFIX) else {
-            continue;
-        };
+    for (parameter, value) in said {
         if parameter == SOURCE {
-            return Err(format!("an artifact cannot have {key}"));
+            return Err(format!("an artifact cannot have {PREFIX}{parameter}"));
         }
         if LISTS.contains(&parameter) {
             let values: Vec<String> = serde_json::from_str(value)
-                .map_err(|_| format!("{key} is no list of texts in JSON"))?;
+                .map_err(|_| format!("{PREFIX}{parameter} is no list of texts in JSON"))?;
             pairs.extend(
                 values
                     .into_iter()
@@ -84,10 +103,8 @@ pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String>
         }
     }
     // Of themselves, whatever is said beside them.
-    let options = options_from(&pairs).map_err(|why| format!("its options: {why}"))?;
-    options
-        .check()
-        .map_err(|why| format!("its options: {why}"))?;
+    let options = options_from(&pairs)?;
+    options.check().map_err(|why| why.to_string())?;
     Ok(pairs)
 }
 
@@ -183,5 +200,9 @@ mod tests {
             let told = read(key, value).unwrap_err();
             assert!(told.contains(why), "{told}");
         }
+        let long = read(&format!("{PREFIX}{}", "x".repeat(100_000)), "").unwrap_err();
+        assert!(long.len() < 1000, "{}", long.len());
+        let much = read("dev.faasw.memory", &"1".repeat(SAID_MAX)).unwrap_err();
+        assert!(much.contains("more than"), "{much}");
     }
 }

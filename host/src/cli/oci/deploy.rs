@@ -192,10 +192,11 @@ fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
         .map(|(parameter, _)| parameter.as_str())
         .collect();
     let kept = |(parameter, _): &Pair| {
-        let is_own = named.contains(parameter.as_str()) && !BY_KEY.contains(&parameter.as_str());
+        let parameter = parameter.as_str();
         // Other files are elsewhere, unless that is said.
-        let is_of_files = matches!(parameter.as_str(), "files-at" | "freeze-at");
-        !is_own && !(has_files && is_of_files)
+        let is_of_files = has_files && matches!(parameter, "files-at" | "freeze-at");
+        let is_own = named.contains(parameter) && !BY_KEY.contains(&parameter);
+        !is_own && !is_of_files
     };
     said.into_iter().filter(kept).collect()
 }
