@@ -336,19 +336,20 @@ pub async fn whoever_is_killed_leaves_nothing() {
     let manifest = format!(
         r#"{{"schemaVersion": 2, "layers": [{{"mediaType": "application/wasm", "digest": "sha256:{digest}", "size": 2000000}}]}}"#
     );
-    let half = String::from_utf8(vec![b'x'; 1_000_000]).unwrap();
-    for (length, body) in [(manifest.len(), &manifest), (2_000_000, &half)] {
+    let answer = |length: usize, body: &[u8]| {
         let (mut stream, _) = listener.accept().unwrap();
         let _ = stream.read(&mut [0; 4096]).unwrap();
         let head =
             format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
         stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body.as_bytes()).unwrap();
-        if length > body.len() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
-    }
+        stream.write_all(body).unwrap();
+        stream
+    };
+    drop(answer(manifest.len(), manifest.as_bytes()));
+    let going_on = answer(2_000_000, &[b'x'; 1_000_000]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(going_on);
     assert_eq!(fs::read_dir(&temporary).unwrap().count(), 0);
     assert_eq!(read(&desk.path("a.wasm")), b"what was there");
     let all = fs::read_dir(desk.folder.path()).unwrap();

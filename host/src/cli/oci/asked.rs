@@ -189,7 +189,7 @@ mod tests {
             assert!(refused.to_string().contains(&asking.1), "{refused}");
         }
         for limit in [
-            pair("memory", &(1 << 40).to_string()),
+            pair("memory", &(1_u64 << 40).to_string()),
             pair("cpu-time", "11s"),
             pair("idle-guest", "61s"),
         ] {
