@@ -7,7 +7,7 @@
 //!
 //! | module | what it has |
 //! | --- | --- |
-//! | [`reference`] | `registry/repository:tag` |
+//! | [`mod@reference`] | `registry/repository:tag` |
 //! | [`credentials`] | what Docker and Podman keep of log-ins |
 //! | [`access`] | how a registry is spoken to: authorities, times, who may be shown credentials |
 //! | [`registry`] | the protocol: manifests, blobs, uploads |

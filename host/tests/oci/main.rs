@@ -17,6 +17,7 @@ mod others;
 mod passing;
 mod program;
 mod registry;
+mod tokens;
 
 use libtest_mimic::{Arguments, Trial};
 
@@ -46,6 +47,7 @@ fn main() {
         passing::what_is_for_this_machine_is_for_no_proxy,
         asking::what_an_artifact_asks_for_is_given_by_a_word,
         asking::the_command_line_wins,
+        tokens::tokens_are_had_where_the_registry_says,
         following::a_tag_is_followed,
         following::a_registry_that_is_away_is_waited_for,
         following::a_tag_that_asks_for_more_later_is_not_given_it,
@@ -56,6 +58,7 @@ fn main() {
         others::an_image_from_scratch_is_deployed,
         others::of_an_index_the_one_for_wasi_is_deployed,
         others::other_artifacts_are_refused,
+        others::files_that_lead_out_are_refused,
     ];
     let of_nobody: Vec<(&str, fn())> = trials![passing::whoever_is_killed_leaves_nothing,];
     let no_registry = registry::is_missing().err();

@@ -184,3 +184,53 @@ pub async fn other_artifacts_are_refused() {
         assert!(told.contains(why), "{told}");
     }
 }
+
+/// A layer of files with a path, and where it leads if it is a link, that no archiver would write.
+fn files_layer(path: &str, target: Option<&str>) -> Vec<u8> {
+    let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
+    let mut header = tar::Header::new_ustar();
+    header.as_ustar_mut().unwrap().name[..path.len()].copy_from_slice(path.as_bytes());
+    header.set_size(0);
+    header.set_mode(0o644);
+    if let Some(target) = target {
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_link_name_literal(target).unwrap();
+    }
+    header.set_cksum();
+    archive.append(&header, &[][..]).unwrap();
+    archive.into_inner().unwrap().finish().unwrap()
+}
+
+pub async fn files_that_lead_out_are_refused() {
+    let (desk, registry) = (Desk::new().await, Registry::open());
+    let tag = reference(&registry, "files:v1");
+    desk.write("a.wasm", module("one"));
+    let push = |path: &str, target: Option<&str>| {
+        desk.write("files.tgz", files_layer(path, target));
+        let files = "files.tgz:application/vnd.faasw.files.v1.tar+gzip";
+        oras(
+            &desk,
+            &[
+                "push",
+                "--plain-http",
+                &tag,
+                "a.wasm:application/wasm",
+                files,
+            ],
+        );
+    };
+    for (path, target) in [
+        ("../a", None),
+        ("/etc/passwd", None),
+        ("a/../../b", None),
+        ("a//b", None),
+        ("link", Some("/etc/passwd")),
+        ("link", Some("../../etc/passwd")),
+    ] {
+        push(path, target);
+        let told = desk.refused(&["deploy", &format!("oci://{tag}")]);
+        assert!(told.contains("was not deployed"), "{told}");
+    }
+    push("a/b", Some("../c"));
+    desk.done(&["deploy", &format!("oci://{tag}")]);
+}

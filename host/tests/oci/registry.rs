@@ -22,6 +22,10 @@ pub const USER: &str = "me";
 pub const PASSWORD: &str = "hush";
 const HTPASSWD: &str = "me:$2y$05$DGyffegtBzqUyIqV8EcvDOWNVH0IIN15EyFik6FnpoJupXMV38Ta6\n";
 
+/// Who gives tokens, and what for.
+pub const ISSUER: &str = "tests";
+pub const SERVICE: &str = "a registry";
+
 /// Why there is no such registry here, if there is none.
 pub fn is_missing() -> Result<(), &'static str> {
     let asked = Command::new(PROGRAM).arg("--version").output();
@@ -42,30 +46,44 @@ pub fn oras() -> Option<PathBuf> {
     })
 }
 
+/// What a registry wants of its clients.
+enum Wants {
+    Nothing,
+    /// A log-in, by TLS.
+    Password,
+    /// A token of a server at this address.
+    Token(String),
+}
+
 /// A registry.
 pub struct Registry {
     pub folder: TempDir,
     pub port: u16,
-    is_closed: bool,
+    wants: Wants,
     child: Option<Child>,
 }
 
 impl Registry {
     /// One that everybody may use, without TLS.
     pub fn open() -> Self {
-        Self::start(false)
+        Self::start(Wants::Nothing)
     }
 
     /// One by TLS of an authority of its own, that wants a log-in.
     pub fn closed() -> Self {
-        Self::start(true)
+        Self::start(Wants::Password)
     }
 
-    fn start(is_closed: bool) -> Self {
+    /// One without TLS that wants tokens of the server at this address, signed by its own authority.
+    pub fn of_tokens(realm: &str) -> Self {
+        Self::start(Wants::Token(realm.to_owned()))
+    }
+
+    fn start(wants: Wants) -> Self {
         let mut registry = Self {
             folder: tempfile::tempdir().unwrap(),
             port: free_port(),
-            is_closed,
+            wants,
             child: None,
         };
         registry.write_authority();
@@ -117,17 +135,24 @@ impl Registry {
 
     fn try_run(&mut self) -> bool {
         let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
-        let closed = format!(
-            "  tls:\n    certificate: {}\n    key: {}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
-            path("cert.pem"),
-            path("key.pem"),
-            path("htpasswd")
-        );
+        let wanted = match &self.wants {
+            Wants::Nothing => String::new(),
+            Wants::Password => format!(
+                "  tls:\n    certificate: {}\n    key: {}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
+                path("cert.pem"),
+                path("key.pem"),
+                path("htpasswd")
+            ),
+            Wants::Token(realm) => format!(
+                "auth:\n  token:\n    realm: {realm}\n    service: {SERVICE}\n    issuer: {ISSUER}\n    rootcertbundle: {}\n",
+                path("ca.pem")
+            ),
+        };
         let config = format!(
             "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {}\n{}",
             path("data"),
             self.name(),
-            if self.is_closed { &closed } else { "" }
+            wanted
         );
         fs::write(self.path("config.yml"), config).unwrap();
         let log = || {
