@@ -20,6 +20,8 @@ pub mod artifact;
 mod authorization;
 pub mod credentials;
 mod error;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod push;
 pub mod reference;
 pub mod registry;

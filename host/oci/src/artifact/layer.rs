@@ -5,8 +5,7 @@
 
 use std::{
     borrow::Cow,
-    fs::File,
-    io::{self, BufReader, Read, Seek as _, Write as _},
+    io::{self, BufReader, Read, Seek, Write as _},
 };
 
 use bytes::Bytes;
@@ -61,7 +60,10 @@ pub struct FilesEntry<'a> {
 }
 
 /// Unpacks an archive, of which at most so many bytes come.
-fn unpacked(mut file: File, limit: u64) -> Result<Archive<io::Take<Box<dyn Read>>>, OciError> {
+fn unpacked(
+    mut file: impl Read + Seek + 'static,
+    limit: u64,
+) -> Result<Archive<io::Take<Box<dyn Read>>>, OciError> {
     let mut begin = [0; 4];
     let mut count = 0;
     while count < begin.len() {
@@ -123,7 +125,7 @@ fn read_entry(
 }
 
 /// The one module of an image's layer, of `limit` bytes at most.
-pub(super) fn module_of(file: File, limit: u64) -> Result<Bytes, OciError> {
+pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<Bytes, OciError> {
     let mut archive = unpacked(file, limit.saturating_add(AROUND_MAX))?;
     let mut found: Option<Vec<u8>> = None;
     let entries = archive.entries().map_err(|error| broken(&error))?;
@@ -165,8 +167,8 @@ pub(super) fn module_of(file: File, limit: u64) -> Result<Bytes, OciError> {
 }
 
 /// Everything of a layer of files, in its order.
-pub(super) fn read_files(
-    file: File,
+pub(crate) fn read_files(
+    file: impl Read + Seek + 'static,
     limits: FilesLimits,
     mut each: impl FnMut(FilesEntry<'_>),
 ) -> Result<(), OciError> {

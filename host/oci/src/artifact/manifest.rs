@@ -40,7 +40,7 @@ const PLATFORMS: [&str; 4] = ["wasip3", "wasip2", "wasip1", "wasi"];
 /// An image's manifest, or an index of several.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Document {
+pub(crate) struct Document {
     schema_version: u64,
     #[serde(default)]
     config: Option<Descriptor>,
@@ -55,7 +55,7 @@ pub(super) struct Document {
 /// What a manifest says of something.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Descriptor {
+pub(crate) struct Descriptor {
     media_type: String,
     digest: String,
     size: u64,
@@ -73,7 +73,7 @@ struct Platform {
 
 /// What an artifact has.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(crate) enum Content {
     /// A module as a layer of its own, and files.
     Module {
         module: Descriptor,
@@ -84,7 +84,7 @@ pub(super) enum Content {
 }
 
 impl Document {
-    pub(super) fn read(bytes: &[u8]) -> Result<Self, OciError> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, OciError> {
         let document: Self = serde_json::from_slice(bytes)
             .map_err(|error| OciError::artifact(format!("its manifest cannot be read: {error}")))?;
         if document.schema_version != 2 {
@@ -103,7 +103,7 @@ impl Document {
     }
 
     /// Of an index the manifest that is meant; nothing where this is one itself.
-    pub(super) fn of_wasi(&self) -> Result<Option<Digest>, OciError> {
+    pub(crate) fn of_wasi(&self) -> Result<Option<Digest>, OciError> {
         let Some(manifests) = &self.manifests else {
             return Ok(None);
         };
@@ -139,7 +139,7 @@ impl Document {
     }
 
     /// What it has.
-    pub(super) fn content(&self) -> Result<Content, OciError> {
+    pub(crate) fn content(&self) -> Result<Content, OciError> {
         let layers = self
             .layers
             .as_deref()
@@ -181,13 +181,13 @@ impl Document {
         }
     }
 
-    pub(super) fn annotations(self) -> BTreeMap<String, String> {
+    pub(crate) fn annotations(self) -> BTreeMap<String, String> {
         self.annotations.unwrap_or_default()
     }
 }
 
 impl Descriptor {
-    pub(super) fn blob(&self) -> Result<Blob, OciError> {
+    pub(crate) fn blob(&self) -> Result<Blob, OciError> {
         let digest = parse_digest(&self.digest);
         Ok(Blob {
             digest: digest.map_err(OciError::artifact)?,
@@ -196,7 +196,7 @@ impl Descriptor {
     }
 
     /// Refuses what is too large before anything of it comes.
-    pub(super) fn hold(&self, limit: u64, what: &str) -> Result<(), OciError> {
+    pub(crate) fn hold(&self, limit: u64, what: &str) -> Result<(), OciError> {
         match self.size > limit {
             false => Ok(()),
             true => Err(OciError::TooLarge {

@@ -4,8 +4,8 @@
 //! one layer, a tar archive, in which one file is called `….wasm` (`FROM scratch`, `COPY`). Of an index it is the one for WASI, or the only one.
 //! An artifact of anything else is refused rather than guessed at.
 
-mod layer;
-mod manifest;
+pub(crate) mod layer;
+pub(crate) mod manifest;
 
 use std::{collections::BTreeMap, fs::File, io::Read as _};
 

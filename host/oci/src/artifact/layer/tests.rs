@@ -1,4 +1,4 @@
-use std::io::Write as _;
+use std::{fs::File, io::Write as _};
 
 use super::*;
 
