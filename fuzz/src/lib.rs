@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever reads bytes that a guest, a shell, the compile helper or whoever has the
+//! Fuzz targets: whatever reads bytes that a guest, a shell, the compile helper, a registry or whoever has the
 //! disk wrote.
 //!
 //! Each target is a function of bytes that panics when a rule is broken, and says how

@@ -1,5 +1,6 @@
 //! What good sides send, as inputs of the targets.
 
+mod artifact;
 mod egress;
 mod files;
 
@@ -39,6 +40,7 @@ pub fn all() -> Vec<Seed> {
     all.extend(images());
     all.extend(exports());
     all.extend(store_records());
+    all.extend(artifact::all());
     all.extend(egress::all());
     all.extend(files::all());
     all.push(("log", "two-streams", log()));

@@ -23,6 +23,7 @@ macro_rules! targets {
 }
 
 targets!(
+    artifact,
     compile_report,
     egress,
     export,

@@ -1,5 +1,6 @@
 //! The targets, each with the rules that it holds its reader to.
 
+pub mod artifact;
 pub mod compile_report;
 pub mod egress;
 pub mod export;
@@ -19,7 +20,8 @@ pub mod working_set;
 use crate::Target;
 
 /// All of them.
-pub const ALL: [Target; 15] = [
+pub const ALL: [Target; 16] = [
+    artifact::TARGET,
     compile_report::TARGET,
     egress::TARGET,
     export::TARGET,

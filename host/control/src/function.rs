@@ -26,6 +26,9 @@ pub struct FunctionInfo {
     pub kind: FunctionKind,
     /// Digest of its module, or of its script.
     pub digest: Digest,
+    /// Where it came from, as its owner said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// The engine that runs it, where it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineUse>,

@@ -42,6 +42,9 @@ const MOST_ARGUMENTS: usize = 64;
 /// Most bytes of all of them together.
 const ARGUMENT_BYTES: usize = 8 << 10;
 
+/// Longest text that says where something came from, in bytes.
+const LONGEST_SOURCE: usize = 1024;
+
 /// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
 /// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
 /// three bytes for one. There a client says so ([`ClientError::TooLong`](crate::ClientError::TooLong)).
@@ -97,6 +100,9 @@ pub struct FunctionOptions {
     files_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     freeze_at: Option<String>,
+    /// Means nothing to whoever runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
 }
 
 /// Whether a text can be a key of a configuration.
@@ -157,6 +163,9 @@ pub enum OptionsError {
     /// What is no absolute path of a file.
     #[error("{0:?} is no file to be frozen at: that is an absolute path, without . and ..")]
     FreezeAt(String),
+    /// A text that says nothing of where something came from.
+    #[error("a source is told by 1 to {LONGEST_SOURCE} bytes without control characters")]
+    Source,
     /// What it asks for by this name would be one or the other.
     #[error("{0} cannot be both a secret and a key of the configuration")]
     SecretInConfiguration(SecretName),
@@ -406,6 +415,20 @@ impl FunctionOptions {
         self.freeze_at.as_deref()
     }
 
+    /// Says where what is deployed came from, as a reference to an artifact. That is kept and shown with the version, and
+    /// changes nothing else.
+    #[must_use]
+    pub fn source(mut self, text: impl Into<String>) -> Self {
+        self.source = Some(text.into());
+        self
+    }
+
+    /// Where what is deployed came from, if that was said.
+    #[must_use]
+    pub fn own_source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
     /// The environment, in its order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
@@ -495,6 +518,12 @@ impl FunctionOptions {
         }
         if let Some(path) = self.files_at.as_ref().filter(|path| !is_mount(path)) {
             return Err(OptionsError::FilesAt(path.clone()));
+        }
+        if let Some(source) = &self.source {
+            let is_long = source.is_empty() || source.len() > LONGEST_SOURCE;
+            if is_long || source.contains(char::is_control) {
+                return Err(OptionsError::Source);
+            }
         }
         let is_file = |path: &&String| path.as_str() != "/" && is_mount(path);
         if let Some(path) = self.freeze_at.as_ref().filter(|path| !is_file(path)) {

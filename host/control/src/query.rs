@@ -34,8 +34,18 @@ fn unknown(parameter: &str) -> String {
 /// # Errors
 /// What is wrong, in a sentence.
 pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
+    options_of(pairs(query))
+}
+
+/// Reads the options of a deployment from parameters and their values, wherever they stand.
+///
+/// # Errors
+/// What is wrong, in a sentence.
+pub fn options_of<'a>(
+    pairs: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
+) -> Result<FunctionOptions, String> {
     let mut options = FunctionOptions::default();
-    for (parameter, value) in pairs(query) {
+    for (parameter, value) in pairs {
         options = match &*parameter {
             "memory" => options.memory(
                 value
@@ -74,6 +84,7 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
                 let host = Outbound::new(host).map_err(|error| format!("{parameter}: {error}"))?;
                 options.bind_secret(name, host)
             }
+            "source" => options.source(value),
             "arg" => options.argument(value),
             "files-at" => options.files_at(value),
             "freeze-at" => options.freeze_at(value),
@@ -104,55 +115,66 @@ pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
 #[must_use]
 pub fn write_options(options: &FunctionOptions) -> String {
     let mut query = Serializer::new(String::new());
-    query.append_pair("freeze", spelling::freeze::word(options.freeze_policy()));
+    query.extend_pairs(option_pairs(options)).finish()
+}
+
+/// The parameters that [`options_of`] reads, and their values.
+#[must_use]
+pub fn option_pairs(options: &FunctionOptions) -> Vec<(&'static str, String)> {
+    let freeze = spelling::freeze::word(options.freeze_policy());
+    let mut pairs = vec![("freeze", freeze.to_owned())];
+    let mut add = |parameter, value: String| pairs.push((parameter, value));
     if let Some(bytes) = options.own_memory() {
-        query.append_pair("memory", &bytes.to_string());
+        add("memory", bytes.to_string());
     }
     if let Some(requests) = options.own_concurrency() {
-        query.append_pair("concurrency", &requests.to_string());
+        add("concurrency", requests.to_string());
     }
     for (limit, value) in options.own_times() {
-        query.append_pair(limit.word(), &format!("{}us", value.as_micros()));
+        add(limit.word(), humantime::format_duration(value).to_string());
     }
     if let Some(export) = options.init_export() {
-        query.append_pair("init", export);
+        add("init", export.to_owned());
     }
     for request in options.warm_ups() {
-        query.append_pair("warmup-request", request.as_str());
+        add("warmup-request", request.as_str().to_owned());
     }
     for host in options.hosts() {
-        query.append_pair("host", host.as_str());
+        add("host", host.as_str().to_owned());
     }
     for store in options.stores() {
-        query.append_pair("kv", store.as_str());
+        add("kv", store.as_str().to_owned());
     }
     for grant in options.outbound() {
-        query.append_pair("allow-outbound", &grant.to_string());
+        add("allow-outbound", grant.to_string());
     }
     for name in options.secrets() {
-        query.append_pair("secret", name.as_str());
+        add("secret", name.as_str().to_owned());
     }
     for (name, hosts) in options.bound_secrets() {
         for host in hosts {
-            query.append_pair("bind-secret", &format!("{name}={host}"));
+            add("bind-secret", format!("{name}={host}"));
         }
     }
     for argument in options.arguments() {
-        query.append_pair("arg", argument);
+        add("arg", argument.to_owned());
     }
     if let Some(path) = options.own_files_at() {
-        query.append_pair("files-at", path);
+        add("files-at", path.to_owned());
     }
     if let Some(path) = options.own_freeze_at() {
-        query.append_pair("freeze-at", path);
+        add("freeze-at", path.to_owned());
     }
     for (name, value) in options.environment() {
-        query.append_pair("env", &format!("{name}={value}"));
+        add("env", format!("{name}={value}"));
     }
     for (key, value) in options.configuration() {
-        query.append_pair("config", &format!("{key}={value}"));
+        add("config", format!("{key}={value}"));
     }
-    query.finish()
+    if let Some(source) = options.own_source() {
+        add("source", source.to_owned());
+    }
+    pairs
 }
 
 /// Reads what scripts of an engine end with.
@@ -338,6 +360,7 @@ mod tests {
                     Outbound::new("https://*.example.com:8443").unwrap(),
                 ),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
+            FunctionOptions::default().source("oci://reg.test/a@sha256:12"),
             FunctionOptions::default()
                 .argument("--a=b&c")
                 .argument("")

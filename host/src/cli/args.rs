@@ -1,5 +1,6 @@
 //! What the commands take.
 
+mod artifact;
 mod engine;
 mod image;
 mod kv;
@@ -13,6 +14,7 @@ use http::{HeaderName, HeaderValue, Method};
 
 use self::engine::engine_file;
 pub use self::{
+    artifact::{Accept, Deploy, Kind, Pull, Push, Registries, reference},
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},
@@ -60,8 +62,28 @@ Examples:
   faasw deploy shop/ --entry main.lua                 one of several files
   faasw deploy hello.wasm --name greeter -e GREETING=hi --memory 64 --concurrency 20
   faasw deploy shop.wasm --host shop.example.org --host www.example.org
-  faasw deploy python.wasm --files app:/app -e PYTHONHOME=/app --args /app/main.py")]
+  faasw deploy python.wasm --files app:/app -e PYTHONHOME=/app --args /app/main.py
+  faasw deploy oci://registry.example.com/team/hello:v1           an artifact of a registry
+  faasw deploy oci://registry.example.com/team/hello:main --watch   and what the tag leads to later")]
     Deploy(Box<Deploy>),
+    /// Send a module to a registry, with the options that it is to be deployed with
+    #[command(after_help = "\
+Whoever may read the repository may read all of it, the values of --env too. What --allow-outbound,
+--secret, --bind-secret, --kv, --host and higher limits say is what the function asks for: whoever
+deploys it gives it that, or does not (`deploy --accept`).
+
+Log-ins are those of `docker login` and `podman login`.
+
+Examples:
+  faasw push hello.wasm registry.example.com/team/hello:v1
+  faasw push shop.wasm localhost:5000/shop:v2 -e LEVEL=info --memory 64 --files site:/site")]
+    Push(Box<Push>),
+    /// Get a module from a registry
+    #[command(after_help = "\
+Examples:
+  faasw pull registry.example.com/team/hello:v1                   writes hello.wasm
+  faasw pull registry.example.com/team/hello@sha256:… -o app.wasm")]
+    Pull(Pull),
     /// Send a request to a function and print its response
     Invoke(Invoke),
     /// List the functions of the running node
@@ -205,25 +227,6 @@ pub struct Serve {
         next_help_heading = "Functions that set no limits of their own"
     )]
     pub own: OwnLimits,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-#[derive(Debug, Args)]
-pub struct Deploy {
-    /// A WebAssembly component, a WASI command, the text form of either; a script, or a
-    /// folder of one
-    pub file: PathBuf,
-    /// Begin with this file of the folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
-    pub entry: Option<String>,
-    /// Name of the function, which is also its path [default: the file's]
-    #[arg(long, value_parser = name)]
-    pub name: Option<FunctionName>,
-    #[command(flatten)]
-    pub options: Options,
-    #[command(flatten)]
-    pub node: DataDir,
     #[command(flatten)]
     pub format: Format,
 }

@@ -48,16 +48,27 @@ pub fn folder(text: &str) -> Result<Folder, String> {
 /// When it, or what it is to have, cannot be read or sent.
 pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Result<Bytes, Exit> {
     let module = script::read_upload(path, entry)?;
-    let Some(folder) = files else {
-        return Ok(module);
-    };
-    let refused = |error: io::Error| {
-        Exit::failure(format_args!(
-            "the files of {} cannot be taken: {error}",
-            folder.display()
-        ))
-    };
-    Ok(read(folder).map_err(refused)?.before(&module).into())
+    match files {
+        Some(folder) => before(folder, &module),
+        None => Ok(module),
+    }
+}
+
+/// A module, and in front of it all of a folder.
+///
+/// # Errors
+/// When that cannot be read or sent.
+pub fn before(folder: &Path, module: &[u8]) -> Result<Bytes, Exit> {
+    let files = read(folder).map_err(|error| refused(folder, &error))?;
+    Ok(files.before(module).into())
+}
+
+/// That a folder's files are not to be had.
+pub fn refused(folder: &Path, error: &io::Error) -> Exit {
+    Exit::failure(format_args!(
+        "the files of {} cannot be taken: {error}",
+        folder.display()
+    ))
 }
 
 /// What tells that something of it has changed.
@@ -129,6 +140,16 @@ fn found(folder: &Path) -> io::Result<Vec<Found>> {
 
 /// All of a folder, to be sent. What paths and links may be is for whoever packs it to say.
 fn read(folder: &Path) -> io::Result<Files> {
+    let mut files = Files::default();
+    each(folder, |kind, path, content| files.add(kind, path, content))?;
+    Ok(files)
+}
+
+/// Goes through all of a folder, in order: kind, path within it and content, which of a link is where it leads.
+///
+/// # Errors
+/// When something of it cannot be read, or it is too much.
+pub fn each(folder: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
     let all = found(folder)?;
     // Before anything is read: it may be more than memory holds.
     let files = all.iter().filter(|found| found.kind == Kind::File);
@@ -140,20 +161,19 @@ fn read(folder: &Path) -> io::Result<Files> {
             CONTENTS_MAX >> 20
         )));
     }
-    let mut files = Files::default();
     for Found { path, kind, .. } in all {
         let there = folder.join(&path);
         let failed = |error: io::Error| io::Error::other(format!("{path}: {error}"));
         match kind {
-            Kind::Folder => files.add(kind, &path, b""),
-            Kind::File => files.add(kind, &path, &fs::read(&there).map_err(failed)?),
+            Kind::Folder => to(kind, &path, b""),
+            Kind::File => to(kind, &path, &fs::read(&there).map_err(failed)?),
             Kind::Link => {
                 let target = fs::read_link(&there).map_err(failed)?;
-                files.add(kind, &path, target.as_os_str().as_bytes());
+                to(kind, &path, target.as_os_str().as_bytes());
             }
         }
     }
-    Ok(files)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,13 +5,22 @@ use faasw_control::{Client, FunctionOptions};
 use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
-    files,
+    files, oci,
     output::{self, data_dir, print, print_json, say, with_progress},
     script,
 };
 
-/// Makes a function of a file.
+/// Makes a function of a file, or of an artifact.
 pub async fn deploy(args: Deploy) -> Result<(), Exit> {
+    if let Some(reference) = oci::reference_in(&args.file)? {
+        return oci::deploy(args, reference).await;
+    }
+    if args.follow.is_given() || args.accept.is_given() || args.registries.is_given() {
+        return Err(Exit::usage(
+            "what concerns registries is for an artifact: oci://REGISTRY/REPOSITORY[:TAG]",
+        )
+        .hint("`faasw up FILE --watch` follows a file"));
+    }
     let name = match args.name {
         Some(name) => name,
         None => script::name_of(&args.file)

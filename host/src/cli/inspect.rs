@@ -34,6 +34,9 @@ fn text(details: &FunctionDetails) -> String {
     line("kind", kind(function));
     line("deployed", time(function));
     line("digest", function.digest.to_string());
+    if let Some(source) = &function.source {
+        line("from", Line(source).to_string());
+    }
     match &function.engine {
         Some(engine) => line(
             "script",

@@ -26,6 +26,7 @@ mod kv_server;
 mod logs;
 mod new;
 mod observed;
+mod oci;
 mod options;
 mod output;
 mod printer;
@@ -117,6 +118,8 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         // They are done otherwise.
         Command::Up(_) | Command::Serve(_) | Command::DialKv(_) => Ok(()),
         Command::Deploy(args) => functions::deploy(*args).await,
+        Command::Push(args) => oci::push(*args).await,
+        Command::Pull(args) => oci::pull(args).await,
         Command::Invoke(args) => invoke::invoke(args).await,
         Command::Ls(args) => functions::list(args).await,
         Command::Inspect(args) => inspect::inspect(args).await,

@@ -61,9 +61,9 @@ pub struct Options {
     #[arg(long = "host", value_name = "HOST", value_parser = host)]
     pub hosts: Vec<HostName>,
     /// Freeze the seed before or after initialisation; after-init shares the
-    /// randomness that it drew between all requests
-    #[arg(long, value_name = "auto|before-init|after-init", default_value = "auto", value_parser = freeze)]
-    pub freeze: FreezePolicy,
+    /// randomness that it drew between all requests [default: auto]
+    #[arg(long, value_name = "auto|before-init|after-init", value_parser = freeze)]
+    pub freeze: Option<FreezePolicy>,
     /// Freeze a command's seed where it opens this of its files, an absolute path: what it did
     /// before is done once, and it finds the variables of its request there
     #[arg(long, value_name = "PATH", requires = "folder")]
@@ -126,7 +126,7 @@ type SetTime = fn(FunctionOptions, Duration) -> FunctionOptions;
 
 impl From<Options> for FunctionOptions {
     fn from(given: Options) -> Self {
-        let mut options = Self::default().freeze(given.freeze);
+        let mut options = Self::default().freeze(given.freeze.unwrap_or_default());
         if let Some(export) = given.init {
             options = options.init(export);
         }

@@ -29,6 +29,7 @@ pub(super) fn function_info(
         version,
         kind: record.kind,
         digest: record.digest,
+        source: options.own_source().map(ToOwned::to_owned),
         engine: record.engine.clone(),
         deployed: record.deployed,
         memory: options.memory_or(limits.memory),

@@ -185,4 +185,8 @@ fn impossible_options_are_refused() {
             Err(OptionsError::TimeLimit { limit, value })
         );
     }
+    assert_eq!(default().source("oci://a.test/b").check(), Ok(()));
+    for source in ["", "a\nb", &"a".repeat(LONGEST_SOURCE + 1)] {
+        assert_eq!(default().source(source).check(), Err(OptionsError::Source));
+    }
 }

@@ -1,0 +1,6 @@
+//! See `faasw_fuzz::targets::artifact`.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    faasw_fuzz::once(&faasw_fuzz::targets::artifact::TARGET, data);
+});

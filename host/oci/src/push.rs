@@ -1,0 +1,151 @@
+//! An artifact of a module, in the CNCF's Wasm layout.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use faasw_control::Digest;
+use serde::Serialize;
+
+use crate::{
+    OciError, Registry,
+    artifact::{FILES_LAYER, WASM_CONFIG, WASM_LAYER},
+    reference::spelled,
+};
+
+/// What a manifest of an artifact is.
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// What a file is called where clients such as `oras` unpack an artifact.
+const TITLE: &str = "org.opencontainers.image.title";
+
+/// What is to be pushed.
+#[derive(Debug)]
+pub struct Pushed {
+    /// The module.
+    pub module: Bytes,
+    /// What its file is called, `….wasm`.
+    pub name: String,
+    /// The layer of files that it is to have, as [`write_files`](crate::artifact::write_files) makes it.
+    pub files: Option<Bytes>,
+    /// What is written to it.
+    pub annotations: BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Manifest<'a> {
+    schema_version: u8,
+    media_type: &'a str,
+    config: Descriptor<'a>,
+    layers: Vec<Descriptor<'a>>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: &'a BTreeMap<String, String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor<'a> {
+    media_type: &'a str,
+    digest: String,
+    size: usize,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<&'a str, &'a str>,
+}
+
+/// The config, by which runtimes know what it is, and containerd what to start.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Config {
+    architecture: &'static str,
+    os: &'static str,
+    layer_digests: Vec<String>,
+    config: Start,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Start {
+    entrypoint: [String; 1],
+}
+
+fn descriptor<'a>(media_type: &'a str, bytes: &Bytes, title: Option<&'a str>) -> Descriptor<'a> {
+    Descriptor {
+        media_type,
+        digest: spelled(Digest::of(bytes)),
+        size: bytes.len(),
+        annotations: title.map(|title| (TITLE, title)).into_iter().collect(),
+    }
+}
+
+/// The system that a module is for: a component's, or one of before there were components. Nothing where it is no module.
+#[must_use]
+pub fn os_of(module: &[u8]) -> Option<&'static str> {
+    // The layer's number stands behind the version's.
+    match module.get(..8)? {
+        [b'\0', b'a', b's', b'm', _, _, 1, 0] => Some("wasip2"),
+        [b'\0', b'a', b's', b'm', 1, 0, 0, 0] => Some("wasip1"),
+        _ => None,
+    }
+}
+
+impl Pushed {
+    /// Sends it, the manifest last: until then nobody is led to it. Says the manifest's digest, which is always the same of the
+    /// same.
+    ///
+    /// # Errors
+    /// When it is no module, or the registry does not take it.
+    pub async fn push(&self, registry: &Registry, tag: &str) -> Result<Digest, OciError> {
+        let os = os_of(&self.module)
+            .ok_or_else(|| OciError::artifact("the file does not begin as WebAssembly does"))?;
+        let mut layers = vec![descriptor(WASM_LAYER, &self.module, Some(&self.name))];
+        let files = self.files.as_ref();
+        layers.extend(files.map(|files| descriptor(FILES_LAYER, files, Some("files.tar.gz"))));
+        let config = json(&Config {
+            architecture: "wasm",
+            os,
+            layer_digests: layers.iter().map(|layer| layer.digest.clone()).collect(),
+            config: Start {
+                entrypoint: [format!("/{}", self.name)],
+            },
+        })?;
+        let manifest = json(&Manifest {
+            schema_version: 2,
+            media_type: MANIFEST,
+            config: descriptor(WASM_CONFIG, &config, None),
+            layers,
+            annotations: &self.annotations,
+        })?;
+        for blob in [Some(&self.module), files, Some(&config)]
+            .into_iter()
+            .flatten()
+        {
+            registry.push_blob(blob.clone()).await?;
+        }
+        registry.push_manifest(tag, MANIFEST, manifest).await
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<Bytes, OciError> {
+    let json = serde_json::to_vec(value);
+    json.map(Bytes::from).map_err(OciError::artifact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn components_and_core_modules_are_told_apart() {
+        assert_eq!(os_of(b"\0asm\x01\0\0\0..."), Some("wasip1"));
+        assert_eq!(os_of(b"\0asm\x0d\0\x01\0..."), Some("wasip2"));
+        for other in [
+            &b""[..],
+            b"\0asm",
+            b"(module)",
+            b"\0asm\x02\0\0\0",
+            b"#!/bin/sh",
+        ] {
+            assert_eq!(os_of(other), None, "{other:?}");
+        }
+    }
+}

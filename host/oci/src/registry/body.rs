@@ -1,0 +1,230 @@
+//! What comes back, within bounds, and what is sent, piece by piece.
+
+use std::{
+    convert::Infallible,
+    fs::File,
+    io::{Seek as _, Write as _},
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use bytes::{Bytes, BytesMut};
+use faasw_control::Digest;
+use faasw_text::Line;
+use http_body::{Body, Frame, SizeHint};
+use reqwest::Response;
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+
+use super::{
+    Blob, Registry,
+    exchange::{broken, host_of},
+};
+use crate::{OciError, access::RATE_MIN, reference::spelled};
+
+/// Most bytes of what a registry says about a refusal that are looked at.
+const DETAIL_MAX: usize = 8 << 10;
+
+/// Most characters of it that are told.
+const TOLD_MAX: usize = 300;
+
+/// Bytes that are sent at a time.
+const PIECE: usize = 64 << 10;
+
+/// A body as it comes.
+struct Coming<'a> {
+    registry: &'a Registry,
+    response: Response,
+    begun: Instant,
+    bytes: u64,
+}
+
+impl Coming<'_> {
+    /// The next piece; nothing at the end.
+    async fn next(&mut self) -> Result<Option<Bytes>, OciError> {
+        let url = self.response.url().clone();
+        let silence = self.registry.access.longest_silence();
+        // Each byte buys a little time. Who sends them one by one has none left soon.
+        let bought = std::time::Duration::from_secs(self.bytes / RATE_MIN);
+        if self.begun.elapsed() > silence * 2 + bought {
+            return Err(OciError::Slow {
+                host: host_of(&url),
+                rate: RATE_MIN,
+            });
+        }
+        let piece = timeout(silence, self.response.chunk())
+            .await
+            .map_err(|_| self.registry.stalled(&url))?
+            .map_err(|error| broken(&url, error))?;
+        self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
+        Ok(piece)
+    }
+}
+
+/// What registries say of errors, all in one form.
+#[derive(Deserialize)]
+struct Errors {
+    errors: Vec<RegistryError>,
+}
+
+#[derive(Deserialize)]
+struct RegistryError {
+    #[serde(default)]
+    code: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Registry {
+    fn coming(&self, response: Response) -> Coming<'_> {
+        Coming {
+            registry: self,
+            response,
+            begun: Instant::now(),
+            bytes: 0,
+        }
+    }
+
+    /// A body that is small.
+    pub(super) async fn collect(
+        &self,
+        response: Response,
+        what: &str,
+        limit: u64,
+    ) -> Result<Bytes, OciError> {
+        let too_large = || OciError::TooLarge {
+            what: what.to_owned(),
+            limit,
+        };
+        if response.content_length().is_some_and(|bytes| bytes > limit) {
+            return Err(too_large());
+        }
+        let mut coming = self.coming(response);
+        let mut all = BytesMut::new();
+        while let Some(piece) = coming.next().await? {
+            if coming.bytes > limit {
+                return Err(too_large());
+            }
+            all.extend_from_slice(&piece);
+        }
+        Ok(all.freeze())
+    }
+
+    /// A body of so many bytes and this digest, in a file without a name.
+    pub(super) async fn keep(
+        &self,
+        response: Response,
+        blob: &Blob,
+        what: &str,
+    ) -> Result<File, OciError> {
+        let differs = |count: u64| {
+            let why = format!("{count} bytes come, and {} were announced", blob.bytes);
+            OciError::damaged(what, why)
+        };
+        if let Some(count) = response
+            .content_length()
+            .filter(|count| *count != blob.bytes)
+        {
+            return Err(differs(count));
+        }
+        let mut file = tempfile::tempfile()?;
+        let mut digest = Sha256::new();
+        let mut coming = self.coming(response);
+        while let Some(piece) = coming.next().await? {
+            if coming.bytes > blob.bytes {
+                return Err(OciError::damaged(
+                    what,
+                    format!(
+                        "more than the {} bytes come that were announced",
+                        blob.bytes
+                    ),
+                ));
+            }
+            digest.update(&piece);
+            file.write_all(&piece)?;
+        }
+        if coming.bytes != blob.bytes {
+            return Err(differs(coming.bytes));
+        }
+        let digest = Digest::from(<[u8; 32]>::from(digest.finalize()));
+        if digest != blob.digest {
+            let why = format!(
+                "its digest is {}, and was to be {}",
+                spelled(digest),
+                spelled(blob.digest)
+            );
+            return Err(OciError::damaged(what, why));
+        }
+        file.rewind()?;
+        Ok(file)
+    }
+
+    /// What is said about a refusal, if anything is. That it cannot be had makes the refusal no other.
+    pub(super) async fn detail(&self, response: Response) -> String {
+        let mut coming = self.coming(response);
+        let mut all = Vec::new();
+        while let Ok(Some(piece)) = coming.next().await {
+            all.extend_from_slice(&piece);
+            if all.len() > DETAIL_MAX {
+                break;
+            }
+        }
+        let Ok(Errors { errors }) = serde_json::from_slice(&all) else {
+            return String::new();
+        };
+        let told = errors
+            .into_iter()
+            .next()
+            .map(|error| match error.message.is_empty() {
+                true => error.code,
+                false => error.message,
+            });
+        let told: String = told.unwrap_or_default().chars().take(TOLD_MAX).collect();
+        Line(told).to_string()
+    }
+}
+
+/// A body that says when a piece of it is taken.
+pub(super) struct Pieces {
+    rest: Bytes,
+    taken: watch::Sender<()>,
+}
+
+impl Pieces {
+    /// Of these bytes. What changes with each piece is beside.
+    pub(super) fn of(bytes: Bytes) -> (Self, watch::Receiver<()>) {
+        let (taken, changes) = watch::channel(());
+        (Self { rest: bytes, taken }, changes)
+    }
+}
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        if self.rest.is_empty() {
+            return Poll::Ready(None);
+        }
+        let length = self.rest.len().min(PIECE);
+        let piece = self.rest.split_to(length);
+        // Nobody may be waiting any more.
+        let _ = self.taken.send(());
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.rest.len() as u64)
+    }
+}

@@ -1,0 +1,234 @@
+//! One request, and where it leads.
+
+use std::{error::Error as _, fmt::Write as _};
+
+use bytes::Bytes;
+use faasw_text::Line;
+use http::{HeaderValue, Method, StatusCode, header};
+use reqwest::{RequestBuilder, Response, Url};
+use tokio::time::timeout;
+
+use super::{Registry, body::Pieces, location};
+use crate::{OciError, access::is_same_origin};
+
+/// How many times a request is led elsewhere.
+const REDIRECTS_MAX: usize = 5;
+
+/// A request that may be made more than once.
+pub(super) struct Asked {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    accept: Option<&'static str>,
+    body: Option<(&'static str, Bytes)>,
+}
+
+impl Asked {
+    pub(super) fn new(method: Method, url: Url) -> Self {
+        Self {
+            method,
+            url,
+            accept: None,
+            body: None,
+        }
+    }
+
+    pub(super) fn accept(mut self, types: &'static str) -> Self {
+        self.accept = Some(types);
+        self
+    }
+
+    pub(super) fn body(mut self, kind: &'static str, bytes: Bytes) -> Self {
+        self.body = Some((kind, bytes));
+        self
+    }
+}
+
+impl Registry {
+    /// Makes a request, logs in if the registry wants that, and follows where it leads: whoever is not the registry is shown
+    /// nothing of it, and nothing goes from TLS to a connection without.
+    pub(super) async fn exchange(&self, asked: &Asked) -> Result<Response, OciError> {
+        let mut url = asked.url.clone();
+        let mut has_logged_in = false;
+        for _ in 0..=REDIRECTS_MAX {
+            let is_home = is_same_origin(&url, &self.base);
+            let mut request = self.client.request(asked.method.clone(), url.clone());
+            if let Some(types) = asked.accept {
+                request = request.header(header::ACCEPT, types);
+            }
+            if is_home && let Some(shown) = &*self.shown.lock().await {
+                request = request.header(header::AUTHORIZATION, shown);
+            }
+            let response = match &asked.body {
+                Some((kind, bytes)) => {
+                    let request = request.header(header::CONTENT_TYPE, *kind);
+                    self.send_body(request, &url, bytes.clone()).await?
+                }
+                None if asked.method == Method::POST => {
+                    let empty = HeaderValue::from_static("0");
+                    let request = request.header(header::CONTENT_LENGTH, empty);
+                    self.send(request, &url).await?
+                }
+                None => self.send(request, &url).await?,
+            };
+            let status = response.status();
+            if status == StatusCode::UNAUTHORIZED && is_home {
+                if has_logged_in || !self.log_in(response.headers()).await? {
+                    return Err(self.unauthorized());
+                }
+                has_logged_in = true;
+                continue;
+            }
+            let is_reading = [Method::GET, Method::HEAD].contains(&asked.method);
+            let leads = status.is_redirection() && status != StatusCode::NOT_MODIFIED;
+            match location(response.headers()) {
+                Some(to) if leads && is_reading => url = self.led(&url, to)?,
+                _ => return Ok(response),
+            }
+        }
+        let why = format!("it leads elsewhere more than {REDIRECTS_MAX} times");
+        Err(OciError::protocol(&host_of(&asked.url), why))
+    }
+
+    /// Where an address leads.
+    pub(super) fn led(&self, from: &Url, to: &str) -> Result<Url, OciError> {
+        let host = host_of(from);
+        let next = from
+            .join(to)
+            .map_err(|error| OciError::protocol(&host, format!("it leads to {to:?}: {error}")))?;
+        match (self.base.scheme(), next.scheme()) {
+            (_, "https") | ("http", "http") => Ok(next),
+            _ => Err(OciError::Downgrade {
+                host,
+                to: Line(host_of(&next)).to_string(),
+            }),
+        }
+    }
+
+    /// Sends a request that has no body.
+    pub(super) async fn send(
+        &self,
+        request: RequestBuilder,
+        url: &Url,
+    ) -> Result<Response, OciError> {
+        let sent = timeout(self.access.longest_silence(), request.send()).await;
+        sent.map_err(|_| self.stalled(url))?
+            .map_err(|error| broken(url, error))
+    }
+
+    /// Sends one with a body, for as long as pieces of it are taken.
+    async fn send_body(
+        &self,
+        request: RequestBuilder,
+        url: &Url,
+        bytes: Bytes,
+    ) -> Result<Response, OciError> {
+        let (pieces, mut taken) = Pieces::of(bytes);
+        let sending = request.body(reqwest::Body::wrap(pieces)).send();
+        let mut sending = std::pin::pin!(sending);
+        loop {
+            let silence = tokio::time::sleep(self.access.longest_silence());
+            tokio::select! {
+                sent = &mut sending => return sent.map_err(|error| broken(url, error)),
+                Ok(()) = taken.changed() => {}
+                () = silence => return Err(self.stalled(url)),
+            }
+        }
+    }
+
+    pub(super) fn stalled(&self, url: &Url) -> OciError {
+        OciError::Stalled {
+            host: host_of(url),
+            after: self.access.longest_silence(),
+        }
+    }
+
+    pub(super) fn unauthorized(&self) -> OciError {
+        OciError::Unauthorized {
+            registry: self.reference.registry().to_owned(),
+            had_one: self.credential.is_some(),
+        }
+    }
+
+    /// Takes a response of this status alone; of another what its sender says about it.
+    pub(super) async fn expect(
+        &self,
+        response: Response,
+        status: StatusCode,
+    ) -> Result<Response, OciError> {
+        let found = response.status();
+        if found == status {
+            return Ok(response);
+        }
+        let host = host_of(response.url());
+        if found.is_success() || found.is_redirection() {
+            return Err(OciError::protocol(
+                &host,
+                format!("it answers {found} instead of {status}"),
+            ));
+        }
+        let detail = self.detail(response).await;
+        Err(OciError::Refused {
+            host,
+            status: found,
+            detail,
+        })
+    }
+}
+
+/// Host and port of an address.
+pub(super) fn host_of(url: &Url) -> String {
+    let mut host = url.host_str().unwrap_or_default().to_owned();
+    if let Some(port) = url.port() {
+        // Writing to a string does not fail.
+        let _ = write!(host, ":{port}");
+    }
+    host
+}
+
+/// A connection that is none. The innermost reason is the one that says something; addresses may have words that let in.
+pub(super) fn broken(url: &Url, error: reqwest::Error) -> OciError {
+    let is_connect = error.is_connect();
+    let error = error.without_url();
+    let mut why = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        why = inner.to_string();
+        source = inner.source();
+    }
+    let what = if is_connect {
+        "cannot be connected to: "
+    } else {
+        ""
+    };
+    OciError::Connection {
+        host: host_of(url),
+        why: format!("{what}{}", Line(why)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Access, OciError, Reference, Registry, registry::Action};
+
+    #[test]
+    fn nothing_leads_from_tls_to_a_connection_without() {
+        let led = |reference: &str, to: &str| {
+            let reference: Reference = reference.parse().unwrap();
+            let registry =
+                Registry::new(&reference, Action::Pull, Access::default(), None).unwrap();
+            registry.led(&registry.base, to)
+        };
+        let to = led("reg.test/a", "//cdn.test:8443/x?y").unwrap();
+        assert_eq!(to.as_str(), "https://cdn.test:8443/x?y");
+        for to in [
+            "http://reg.test/x",
+            "http://cdn.test/x",
+            "HTTP://reg.test:443/",
+            "ftp://reg.test/",
+        ] {
+            let refused = led("reg.test/a", to);
+            assert!(matches!(refused, Err(OciError::Downgrade { .. })), "{to}");
+        }
+        assert!(led("localhost:5000/a", "http://localhost:5001/x").is_ok());
+    }
+}

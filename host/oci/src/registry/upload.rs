@@ -1,0 +1,70 @@
+//! The way there: blobs, then the manifest that makes them an artifact.
+
+use bytes::Bytes;
+use faasw_control::Digest;
+use http::{Method, StatusCode};
+
+use super::{
+    Registry, digest_of,
+    exchange::{Asked, host_of},
+    location,
+};
+use crate::{OciError, reference::spelled};
+
+impl Registry {
+    /// Sends a blob, unless it is there.
+    ///
+    /// # Errors
+    /// When the registry does not take it.
+    pub async fn push_blob(&self, bytes: Bytes) -> Result<(), OciError> {
+        let digest = spelled(Digest::of(&bytes));
+        let address = self.address("blobs", &digest)?;
+        let response = self.exchange(&Asked::new(Method::HEAD, address)).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(());
+        }
+        let begin = self.address("blobs", "uploads/")?;
+        let response = self
+            .exchange(&Asked::new(Method::POST, begin.clone()))
+            .await?;
+        let response = self.expect(response, StatusCode::ACCEPTED).await?;
+        let to = location(response.headers()).ok_or_else(|| {
+            OciError::protocol(&host_of(&begin), "it does not say where an upload goes")
+        })?;
+        // It may be elsewhere, where nothing of the registry's is shown.
+        let mut to = self.led(&begin, to)?;
+        to.query_pairs_mut().append_pair("digest", &digest);
+        let asked = Asked::new(Method::PUT, to).body("application/octet-stream", bytes);
+        let response = self.exchange(&asked).await?;
+        self.expect(response, StatusCode::CREATED).await?;
+        Ok(())
+    }
+
+    /// Sends a manifest, to which a tag leads from then on. Says its digest.
+    ///
+    /// # Errors
+    /// When the registry does not take it, or has taken another.
+    pub async fn push_manifest(
+        &self,
+        tag: &str,
+        kind: &'static str,
+        bytes: Bytes,
+    ) -> Result<Digest, OciError> {
+        let digest = Digest::of(&bytes);
+        let address = self.address("manifests", tag)?;
+        let asked = Asked::new(Method::PUT, address).body(kind, bytes);
+        let response = self.exchange(&asked).await?;
+        let response = self.expect(response, StatusCode::CREATED).await?;
+        match digest_of(response.headers()).filter(|said| *said != digest) {
+            Some(said) => {
+                let why = format!(
+                    "the registry has made {} of {}",
+                    spelled(said),
+                    spelled(digest)
+                );
+                Err(OciError::damaged("the manifest", why))
+            }
+            None => Ok(digest),
+        }
+    }
+}

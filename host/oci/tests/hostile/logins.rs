@@ -1,0 +1,248 @@
+//! Who is shown what.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+use faasw_oci::{OciError, credentials::Credential};
+
+use crate::{
+    MODULE, SHOWN, good, is_blob, is_manifest, manifest_of, password, pull,
+    server::{Answer, Asked, Server},
+};
+
+fn challenge(realm: &str) -> Answer {
+    let value = format!(r#"Bearer realm="{realm}",service="a service",scope="whatever""#);
+    Answer::of(401).header("WWW-Authenticate", value)
+}
+
+fn content(asked: &Asked) -> Answer {
+    match (is_manifest(asked), is_blob(asked)) {
+        (true, _) => Answer::ok(manifest_of(MODULE)),
+        (_, true) => Answer::ok(MODULE),
+        _ => Answer::of(404),
+    }
+}
+
+/// A registry that wants a token, which is had there or, at `/token`, of itself.
+async fn wanting_tokens(realm: Option<String>) -> Server {
+    Server::start(move |asked| {
+        if asked.path.starts_with("/token") {
+            return Answer::ok(r#"{"token": "t.o.k"}"#);
+        }
+        if asked.authorization.as_deref() == Some("Bearer t.o.k") {
+            return content(asked);
+        }
+        match &realm {
+            Some(realm) => challenge(realm),
+            // Where it is itself it learns from the request alone.
+            None => challenge("/token"),
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_realm_elsewhere_is_shown_no_credentials() {
+    let elsewhere = Server::start(|_| Answer::ok(r#"{"token": "t.o.k"}"#)).await;
+    let server = wanting_tokens(Some(elsewhere.url("/token"))).await;
+    for credential in [
+        password(),
+        Some(Credential::IdentityToken("hush".to_owned())),
+    ] {
+        let failed = pull(&server, credential).await.unwrap_err();
+        assert!(
+            matches!(&failed, OciError::Realm { realm, .. } if *realm == elsewhere.address.to_string()),
+            "{failed}"
+        );
+    }
+    assert!(elsewhere.asked().is_empty(), "{:?}", elsewhere.asked());
+    assert!(
+        server
+            .asked()
+            .iter()
+            .all(|asked| asked.authorization.is_none())
+    );
+    // A token that needs no log-in is had wherever it is given.
+    assert_eq!(pull(&server, None).await.unwrap(), MODULE);
+    let asked = &elsewhere.asked()[0];
+    assert!(asked.authorization.is_none());
+    assert_eq!(
+        asked.line(),
+        "GET /token?scope=repository%3Ateam%2Fapp%3Apull&service=a+service"
+    );
+}
+
+#[tokio::test]
+async fn a_realm_of_the_registrys_own_is() {
+    // An absolute address is what registries send; this one does not know its own before it is asked.
+    let server = wanting_tokens(None).await;
+    let failed = pull(&server, password()).await.unwrap_err();
+    assert!(matches!(failed, OciError::Protocol { .. }), "{failed}");
+    let own = Arc::new(std::sync::OnceLock::<String>::new());
+    let realm = own.clone();
+    let server = Server::start(move |asked| {
+        if asked.path.starts_with("/token") {
+            return match asked.authorization.as_deref() {
+                Some(SHOWN) => Answer::ok(r#"{"access_token": "t.o.k"}"#),
+                None if asked.method == "POST" => Answer::ok(r#"{"access_token": "t.o.k"}"#),
+                _ => Answer::of(401),
+            };
+        }
+        match asked.authorization.as_deref() {
+            Some("Bearer t.o.k") => content(asked),
+            _ => challenge(realm.get().unwrap()),
+        }
+    })
+    .await;
+    own.set(server.url("/token")).unwrap();
+    assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
+    let token = server
+        .asked()
+        .into_iter()
+        .find(|asked| asked.path.starts_with("/token"))
+        .unwrap();
+    assert!(
+        token.path.ends_with("&account=me&client_id=faasw"),
+        "{}",
+        token.path
+    );
+    let identity = Some(Credential::IdentityToken("a&b".to_owned()));
+    assert_eq!(pull(&server, identity).await.unwrap(), MODULE);
+    let posted = server
+        .asked()
+        .into_iter()
+        .find(|asked| asked.method == "POST")
+        .unwrap();
+    assert!(
+        posted.body.contains("refresh_token=a%26b") && !posted.path.contains("refresh"),
+        "{posted:?}"
+    );
+    let failed = pull(&server, None).await.unwrap_err();
+    assert!(
+        matches!(failed, OciError::Unauthorized { had_one: false, .. }),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn a_password_is_shown_when_it_is_asked_for() {
+    let server = Server::start(|asked| match asked.authorization.as_deref() {
+        Some(SHOWN) => content(asked),
+        _ => Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
+    let shown: Vec<bool> = server
+        .asked()
+        .iter()
+        .map(|asked| asked.authorization.is_some())
+        .collect();
+    assert_eq!(shown, [false, true, true]);
+    let open = good().await;
+    pull(&open, password()).await.unwrap();
+    assert!(
+        open.asked()
+            .iter()
+            .all(|asked| asked.authorization.is_none())
+    );
+    let refusing =
+        Server::start(|_| Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\"")).await;
+    let failed = pull(&refusing, password()).await.unwrap_err();
+    assert!(
+        matches!(failed, OciError::Unauthorized { had_one: true, .. }),
+        "{failed}"
+    );
+    assert_eq!(refusing.lines().len(), 2);
+}
+
+#[tokio::test]
+async fn whom_a_registry_leads_to_is_shown_nothing() {
+    let elsewhere = Server::start(|_| Answer::ok(MODULE)).await;
+    let to = elsewhere.url("/signed?x=y");
+    let server = Server::start(move |asked| match asked.authorization.as_deref() {
+        Some(SHOWN) if is_blob(asked) => Answer::of(307).header("Location", to.clone()),
+        Some(SHOWN) => content(asked),
+        _ => Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    assert_eq!(pull(&server, password()).await.unwrap(), MODULE);
+    let asked = elsewhere.asked();
+    assert_eq!((asked.len(), asked[0].authorization.as_deref()), (1, None));
+    // Nor does its asking for it help.
+    let asking =
+        Server::start(|_| Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\"")).await;
+    let to = asking.url("/");
+    let server = Server::start(move |asked| match is_manifest(asked) {
+        true => Answer::ok(manifest_of(MODULE)),
+        false => Answer::of(302).header("Location", to.clone()),
+    })
+    .await;
+    let failed = pull(&server, password()).await.unwrap_err();
+    assert!(matches!(failed, OciError::Refused { .. }), "{failed}");
+    assert_eq!(
+        (
+            asking.asked().len(),
+            asking.asked()[0].authorization.as_deref()
+        ),
+        (1, None)
+    );
+}
+
+#[tokio::test]
+async fn who_leads_in_circles_is_not_followed() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    let server = Server::start(move |_| {
+        counted.fetch_add(1, Relaxed);
+        Answer::of(302).header("Location", "/v2/again")
+    })
+    .await;
+    let failed = pull(&server, None).await.unwrap_err();
+    assert!(matches!(failed, OciError::Protocol { .. }), "{failed}");
+    assert_eq!(count.load(Relaxed), 6);
+    for to in ["file:///etc/passwd", "ftp://a.test/", "http://[", "\u{e9}"] {
+        let server = Server::start(move |_| Answer::of(302).header("Location", to)).await;
+        assert!(pull(&server, None).await.is_err(), "{to}");
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_ends_is_had_anew_once_a_request() {
+    let own = Arc::new(std::sync::OnceLock::<String>::new());
+    let (realm, count) = (own.clone(), AtomicUsize::new(0));
+    let server = Server::start(move |asked| {
+        if asked.path.starts_with("/token") {
+            let number = count.fetch_add(1, Relaxed);
+            return Answer::ok(format!(r#"{{"token": "t{number}"}}"#));
+        }
+        match asked.authorization.as_deref() {
+            Some("Bearer t0") if is_manifest(asked) => content(asked),
+            Some("Bearer t1") if is_blob(asked) => content(asked),
+            _ => challenge(realm.get().unwrap()),
+        }
+    })
+    .await;
+    own.set(server.url("/token")).unwrap();
+    assert_eq!(pull(&server, None).await.unwrap(), MODULE);
+}
+
+#[tokio::test]
+async fn what_is_no_token_is_shown_to_nobody() {
+    for answer in [
+        "{}",
+        "[]",
+        "",
+        "hush",
+        r#"{"token": "a\r\nX: y"}"#,
+        r#"{"token": 5, "x": "hush"}"#,
+    ] {
+        let elsewhere = Server::start(move |_| Answer::ok(answer)).await;
+        let server = wanting_tokens(Some(elsewhere.url("/"))).await;
+        let failed = pull(&server, None).await.unwrap_err();
+        assert!(matches!(failed, OciError::Protocol { .. }), "{failed}");
+        assert!(!failed.to_string().contains("hush"), "{failed}");
+        assert_eq!(server.lines().len(), 1);
+    }
+}

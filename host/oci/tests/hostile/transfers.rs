@@ -1,0 +1,247 @@
+//! What comes, and what does not.
+
+use std::time::Instant;
+
+use faasw_oci::{OciError, Registry, reference::Which, registry::Action};
+
+use crate::{
+    LIMIT, MODULE, STALL, digest, good, is_blob, is_manifest, manifest, manifest_of, pull,
+    reference, registry,
+    server::{Answer, Body, Server},
+};
+
+/// Whatever it is, it is over soon.
+async fn fails(
+    manifest: impl Fn() -> Answer + Send + Sync + 'static,
+    blob: impl Fn() -> Answer + Send + Sync + 'static,
+) -> OciError {
+    let server = Server::start(move |asked| match is_manifest(asked) {
+        true => manifest(),
+        false => blob(),
+    })
+    .await;
+    let begun = Instant::now();
+    let failed = pull(&server, None).await.unwrap_err();
+    assert!(begun.elapsed() < STALL * 20, "{failed}");
+    failed
+}
+
+fn right() -> Answer {
+    Answer::ok(manifest_of(MODULE))
+}
+
+fn none() -> Answer {
+    Answer::of(500)
+}
+
+#[tokio::test]
+async fn a_module_comes_whole() {
+    let server = good().await;
+    assert_eq!(pull(&server, None).await.unwrap(), MODULE);
+    let expected = [
+        "GET /v2/team/app/manifests/v1".to_owned(),
+        format!("GET /v2/team/app/blobs/{}", digest(MODULE)),
+    ];
+    assert_eq!(server.lines(), expected);
+    assert!(
+        server
+            .asked()
+            .iter()
+            .all(|asked| asked.authorization.is_none())
+    );
+}
+
+#[tokio::test]
+async fn a_blob_of_another_digest_is_damaged() {
+    let mut other = MODULE.to_vec();
+    other[12] ^= 1;
+    let failed = fails(right, move || Answer::ok(other.clone())).await;
+    assert!(
+        matches!(&failed, OciError::Damaged { why, .. } if why.contains("digest")),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn a_blob_of_another_length_is_damaged() {
+    for body in [[MODULE, b"!"].concat(), MODULE[..9].to_vec(), Vec::new()] {
+        let failed = fails(right, move || Answer::ok(body.clone())).await;
+        assert!(
+            matches!(&failed, OciError::Damaged { why, .. } if why.contains("bytes")),
+            "{failed}"
+        );
+    }
+    // One that announces nothing, and does not end.
+    let failed = fails(right, || {
+        Answer::of(200).body(Body::Endless(MODULE.to_vec()))
+    })
+    .await;
+    assert!(
+        matches!(&failed, OciError::Damaged { why, .. } if why.contains("more than")),
+        "{failed}"
+    );
+}
+
+#[tokio::test]
+async fn a_transfer_that_is_cut_is_no_module() {
+    let failed = fails(right, || {
+        Answer::of(200).body(Body::Cut(MODULE[..9].to_vec(), MODULE.len()))
+    })
+    .await;
+    assert!(matches!(failed, OciError::Connection { .. }), "{failed}");
+    let failed = fails(|| Answer::of(200).body(Body::Cut(b"{".to_vec(), 300)), none).await;
+    assert!(matches!(failed, OciError::Connection { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn silence_is_listened_to_for_so_long() {
+    let failed = fails(|| Answer::ok("").body(Body::Nothing), none).await;
+    assert!(matches!(failed, OciError::Stalled { .. }), "{failed}");
+    let failed = fails(
+        || Answer::of(200).body(Body::Stalled(b"{".to_vec(), 300)),
+        none,
+    )
+    .await;
+    assert!(matches!(failed, OciError::Stalled { .. }), "{failed}");
+    let failed = fails(right, || {
+        Answer::of(200).body(Body::Stalled(MODULE[..9].to_vec(), MODULE.len()))
+    })
+    .await;
+    assert!(matches!(failed, OciError::Stalled { .. }), "{failed}");
+    let failed = fails(|| Answer::of(200).body(Body::Dripping(100_000)), none).await;
+    assert!(matches!(failed, OciError::Slow { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn a_manifest_without_end_ends() {
+    let endless = || Answer::of(200).body(Body::Endless(vec![b' '; 64 << 10]));
+    let failed = fails(endless, none).await;
+    assert!(matches!(failed, OciError::TooLarge { .. }), "{failed}");
+    let huge = || Answer::of(200).body(Body::Stalled(Vec::new(), 1 << 40));
+    let failed = fails(huge, none).await;
+    assert!(matches!(failed, OciError::TooLarge { .. }), "{failed}");
+    let refused = || Answer::of(403).body(Body::Endless(vec![b'x'; 64 << 10]));
+    let failed = fails(refused, none).await;
+    assert!(matches!(failed, OciError::Refused { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn a_module_that_is_too_large_is_not_even_asked_for() {
+    let server = Server::start(|asked| match is_manifest(asked) {
+        true => Answer::ok(manifest(&digest(MODULE), LIMIT + 1)),
+        false => Answer::ok(MODULE),
+    })
+    .await;
+    let failed = pull(&server, None).await.unwrap_err();
+    assert!(
+        matches!(failed, OciError::TooLarge { limit: LIMIT, .. }),
+        "{failed}"
+    );
+    assert_eq!(server.lines().len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_no_webassembly_is_no_module() {
+    for content in [&b"\0files\x01\0"[..], b"\0script\x01", b"(module)", b""] {
+        let failed = fails(
+            move || Answer::ok(manifest_of(content)),
+            move || Answer::ok(content),
+        )
+        .await;
+        assert!(matches!(failed, OciError::Artifact(_)), "{failed}");
+    }
+}
+
+#[tokio::test]
+async fn a_manifest_is_the_one_that_was_asked_for() {
+    let lying =
+        || Answer::ok(manifest_of(MODULE)).header("Docker-Content-Digest", digest(b"another"));
+    let failed = fails(lying, || Answer::ok(MODULE)).await;
+    assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
+    let server = good().await;
+    let wanted = reference(&server).at(faasw_control::Digest::of(b"another"));
+    let registry = registry(&server, Action::Pull, None);
+    let failed = registry.manifest(wanted.which()).await.unwrap_err();
+    assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn a_tag_is_resolved_with_and_without_the_word_of_the_registry() {
+    let expected = faasw_control::Digest::of(manifest_of(MODULE).as_bytes());
+    let resolve = async |registry: Registry| registry.resolve(&Which::Tag("v1".into())).await;
+    let server = good().await;
+    assert_eq!(
+        resolve(registry(&server, Action::Pull, None))
+            .await
+            .unwrap(),
+        expected
+    );
+    assert_eq!(
+        server.lines(),
+        [
+            "HEAD /v2/team/app/manifests/v1",
+            "GET /v2/team/app/manifests/v1"
+        ]
+    );
+    let saying = Server::start(move |_| {
+        Answer::ok("").header("docker-content-digest", format!("sha256:{expected}"))
+    })
+    .await;
+    assert_eq!(
+        resolve(registry(&saying, Action::Pull, None))
+            .await
+            .unwrap(),
+        expected
+    );
+    assert_eq!(saying.lines().len(), 1);
+    let missing = Server::start(|_| Answer::of(404)).await;
+    let failed = resolve(registry(&missing, Action::Pull, None))
+        .await
+        .unwrap_err();
+    assert!(matches!(failed, OciError::Missing { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() {
+    let one = manifest_of(MODULE);
+    let platform = r#""platform": {"os": "wasi", "architecture": "wasm"}"#;
+    let index = format!(
+        r#"{{"schemaVersion": 2, "manifests": [{{"mediaType": "m", "digest": "{}", "size": 1, {platform}}}]}}"#,
+        digest(one.as_bytes())
+    );
+    let told = index.clone();
+    let server = Server::start(move |asked| match asked.path.rsplit('/').next() {
+        Some("v1") => Answer::ok(told.clone()),
+        Some(_) if is_manifest(asked) => Answer::ok(one.clone()),
+        _ if is_blob(asked) => Answer::ok(MODULE),
+        _ => Answer::of(404),
+    })
+    .await;
+    assert_eq!(pull(&server, None).await.unwrap(), MODULE);
+    let registry = registry(&server, Action::Pull, None);
+    let found = faasw_oci::Artifact::find(&registry, reference(&server).which())
+        .await
+        .unwrap();
+    assert_eq!(found.digest(), faasw_control::Digest::of(index.as_bytes()));
+    // An index of itself leads nowhere.
+    let circle = Server::start(move |_| Answer::ok(index.clone())).await;
+    assert!(pull(&circle, None).await.is_err());
+}
+
+#[tokio::test]
+async fn a_registrys_words_are_told_short_and_plain() {
+    let body = format!(
+        r#"{{"errors": [{{"code": "DENIED", "message": "no\u001b[31m\n{}"}}]}}"#,
+        "x".repeat(5000)
+    );
+    let failed = fails(
+        move || Answer::of(403).body(Body::Whole(body.clone().into_bytes())),
+        none,
+    )
+    .await;
+    let told = failed.to_string();
+    assert!(
+        told.contains("403") && told.len() < 600 && !told.contains(['\n', '\u{1b}']),
+        "{told}"
+    );
+}

@@ -1,0 +1,149 @@
+//! The way to a registry that does not want, or does not keep to what it says.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use faasw_oci::{OciError, push::Pushed, registry::Action};
+
+use crate::{
+    MODULE, SHOWN, digest, password, registry,
+    server::{Answer, Body, Server},
+};
+
+async fn push(server: &Server, module: &'static [u8]) -> Result<String, OciError> {
+    let pushed = Pushed {
+        module: Bytes::from_static(module),
+        name: "app.wasm".to_owned(),
+        files: None,
+        annotations: BTreeMap::from([("a".to_owned(), "b".to_owned())]),
+    };
+    let registry = registry(server, Action::Push, password());
+    pushed
+        .push(&registry, "v1")
+        .await
+        .map(|digest| digest.to_string())
+}
+
+#[tokio::test]
+async fn the_manifest_is_sent_last_and_what_is_there_is_not_sent() {
+    let server = Server::start(|asked| match asked.method.as_str() {
+        "HEAD" if asked.path.ends_with(&digest(MODULE)) => Answer::ok(""),
+        "HEAD" => Answer::of(404),
+        "POST" => Answer::of(202).header("Location", "/upload/1?state=x"),
+        _ => Answer::of(201),
+    })
+    .await;
+    push(&server, MODULE).await.unwrap();
+    let lines = server.lines();
+    let config = lines[1].rsplit('/').next().unwrap();
+    assert_eq!(lines[2], "POST /v2/team/app/blobs/uploads/");
+    assert_eq!(
+        lines[3],
+        format!(
+            "PUT /upload/1?state=x&digest={}",
+            config.replace(':', "%3A")
+        )
+    );
+    assert_eq!(lines[4], "PUT /v2/team/app/manifests/v1");
+    let asked = server.asked();
+    let manifest = &asked[4].body;
+    assert!(
+        manifest.contains(r#""org.opencontainers.image.title":"app.wasm""#),
+        "{manifest}"
+    );
+    assert!(
+        asked[3]
+            .body
+            .contains(r#""config":{"Entrypoint":["/app.wasm"]}"#),
+        "{}",
+        asked[3].body
+    );
+}
+
+#[tokio::test]
+async fn where_an_upload_goes_is_shown_no_credentials_unless_it_is_the_registry() {
+    let elsewhere = Server::start(|_| Answer::of(201)).await;
+    let to = elsewhere.url("/bucket?signed=x");
+    let server = Server::start(move |asked| match asked.authorization.as_deref() {
+        Some(SHOWN) => match asked.method.as_str() {
+            "HEAD" => Answer::of(404),
+            "POST" => Answer::of(202).header("Location", to.clone()),
+            _ => Answer::of(201),
+        },
+        _ => Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\""),
+    })
+    .await;
+    push(&server, MODULE).await.unwrap();
+    let asked = elsewhere.asked();
+    assert_eq!(asked.len(), 2);
+    assert!(
+        asked.iter().all(|asked| asked.authorization.is_none()),
+        "{asked:?}"
+    );
+}
+
+#[tokio::test]
+async fn who_does_not_take_a_module_is_not_sent_the_manifest() {
+    let answer = |status: u16, location: Option<&'static str>| {
+        move |asked: &crate::server::Asked| match asked.method.as_str() {
+            "HEAD" => Answer::of(404),
+            "POST" => match location {
+                Some(to) => Answer::of(202).header("Location", to),
+                None => Answer::of(202),
+            },
+            _ => Answer::of(status)
+                .body(Body::Whole(br#"{"errors": [{"code": "DENIED"}]}"#.to_vec())),
+        }
+    };
+    for (status, location) in [
+        (403, Some("/u")),
+        (200, Some("/u")),
+        (201, None),
+        (201, Some("gopher://x")),
+    ] {
+        let server = Server::start(answer(status, location)).await;
+        push(&server, MODULE).await.unwrap_err();
+        assert!(
+            server
+                .lines()
+                .iter()
+                .all(|line| !line.contains("manifests")),
+            "{:?}",
+            server.lines()
+        );
+    }
+    let server = Server::start(answer(201, Some("/u"))).await;
+    assert!(matches!(
+        push(&server, b"(module)").await,
+        Err(OciError::Artifact(_))
+    ));
+    assert!(server.lines().is_empty());
+}
+
+#[tokio::test]
+async fn who_takes_nothing_is_given_up() {
+    static LARGE: [u8; 16 << 20] = {
+        let mut bytes = [0; 16 << 20];
+        (bytes[1], bytes[2], bytes[3], bytes[4]) = (b'a', b's', b'm', 1);
+        bytes
+    };
+    let server = Server::start(|asked| match asked.method.as_str() {
+        "HEAD" => Answer::of(404),
+        "POST" => Answer::of(202).header("Location", "/u"),
+        _ => Answer::of(201).body(Body::Nothing),
+    })
+    .await;
+    let failed = push(&server, &LARGE).await.unwrap_err();
+    assert!(matches!(failed, OciError::Stalled { .. }), "{failed}");
+}
+
+#[tokio::test]
+async fn a_registry_that_has_made_something_else_of_it_is_not_believed() {
+    let server = Server::start(|asked| match asked.path.contains("manifests") {
+        true => Answer::of(201).header("Docker-Content-Digest", digest(b"another")),
+        false => Answer::ok(""),
+    })
+    .await;
+    let failed = push(&server, MODULE).await.unwrap_err();
+    assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
+}

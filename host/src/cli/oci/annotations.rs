@@ -1,0 +1,208 @@
+//! Options as an artifact's annotations, and back.
+//!
+//! Each parameter of a deployment by the admin API is an annotation, `dev.faasw.` in front of it: one that may be there
+//! several times has a list in JSON. So whatever can be deployed can be said by an artifact, in the same words, and is
+//! held against the same bounds.
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use faasw_control::{
+    FunctionOptions,
+    query::{option_pairs, options_of},
+};
+
+/// What stands in front.
+const PREFIX: &str = "dev.faasw.";
+
+/// Parameters that may be there several times.
+const LISTS: [&str; 9] = [
+    "allow-outbound",
+    "arg",
+    "bind-secret",
+    "config",
+    "env",
+    "host",
+    "kv",
+    "secret",
+    "warmup-request",
+];
+
+/// What nobody but who deploys can say.
+const SOURCE: &str = "source";
+
+/// Most bytes of all that an artifact says of its options: more than any deployment has.
+const SAID_MAX: usize = 256 << 10;
+
+/// Most characters of a message about them.
+const TOLD_MAX: usize = 400;
+
+/// A parameter and a value.
+pub type Pair = (String, String);
+
+/// The annotations of options.
+pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
+    let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut annotations = BTreeMap::new();
+    for (parameter, value) in said(options) {
+        match LISTS.contains(&parameter) {
+            true => lists.entry(parameter).or_default().push(value),
+            false => {
+                annotations.insert(format!("{PREFIX}{parameter}"), value);
+            }
+        }
+    }
+    for (parameter, values) in lists {
+        let list = serde_json::Value::from(values).to_string();
+        annotations.insert(format!("{PREFIX}{parameter}"), list);
+    }
+    annotations
+}
+
+/// The parameters that are not what they are anyway.
+pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, String)> {
+    let pairs = option_pairs(options).into_iter();
+    pairs.filter(|(parameter, value)| *parameter != "freeze" || value != "auto")
+}
+
+/// The options that an artifact has, as parameters and values: those of others' annotations are none.
+///
+/// # Errors
+/// Which of them is none that this version knows, or has a value that it cannot have.
+pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String> {
+    let ours = annotations
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(PREFIX)?, value)));
+    let bytes = ours
+        .clone()
+        .map(|(parameter, value)| parameter.len() + value.len());
+    if bytes.sum::<usize>() > SAID_MAX {
+        return Err(format!("its options have more than {SAID_MAX} bytes"));
+    }
+    pairs_of(ours).map_err(|why| {
+        let why: String = why.chars().take(TOLD_MAX).collect();
+        format!("its artifact's options: {why}")
+    })
+}
+
+fn pairs_of<'a>(said: impl Iterator<Item = (&'a str, &'a String)>) -> Result<Vec<Pair>, String> {
+    let mut pairs = Vec::new();
+    for (parameter, value) in said {
+        if parameter == SOURCE {
+            return Err(format!("an artifact cannot have {PREFIX}{parameter}"));
+        }
+        if LISTS.contains(&parameter) {
+            let values: Vec<String> = serde_json::from_str(value)
+                .map_err(|_| format!("{PREFIX}{parameter} is no list of texts in JSON"))?;
+            pairs.extend(
+                values
+                    .into_iter()
+                    .map(|value| (parameter.to_owned(), value)),
+            );
+        } else {
+            pairs.push((parameter.to_owned(), value.clone()));
+        }
+    }
+    // Of themselves, whatever is said beside them.
+    let options = options_from(&pairs)?;
+    options.check().map_err(|why| why.to_string())?;
+    Ok(pairs)
+}
+
+/// The options that parameters and values are.
+///
+/// # Errors
+/// Which of them is none.
+pub fn options_from(pairs: &[Pair]) -> Result<FunctionOptions, String> {
+    let borrowed = |text: &'_ String| Cow::<'static, str>::from(text.clone());
+    options_of(
+        pairs
+            .iter()
+            .map(|(parameter, value)| (borrowed(parameter), borrowed(value))),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    use faasw_control::{FreezePolicy, Outbound};
+
+    #[test]
+    fn options_survive_annotations() {
+        let options = FunctionOptions::default()
+            .env("A", "b=\"c\"\n\u{e9}")
+            .env("B", "")
+            .config("k", "[1]")
+            .memory(64 << 20)
+            .first_byte(Duration::from_millis(1500))
+            .concurrency(3)
+            .argument("--x")
+            .freeze(FreezePolicy::AfterInit)
+            .allow_outbound(Outbound::new("https://a.test").unwrap());
+        let annotations = of(&options);
+        assert_eq!(annotations["dev.faasw.memory"], "67108864");
+        assert_eq!(annotations["dev.faasw.timeout"], "1s 500ms");
+        assert_eq!(
+            annotations["dev.faasw.allow-outbound"],
+            r#"["https://a.test"]"#
+        );
+        let pairs = read(&annotations).unwrap();
+        assert_eq!(options_from(&pairs).unwrap(), options);
+        assert_eq!(of(&FunctionOptions::default()), BTreeMap::new());
+    }
+
+    #[test]
+    fn every_parameter_that_comes_twice_is_a_list() {
+        let mut options = FunctionOptions::default()
+            .argument("a")
+            .argument("b")
+            .env("A", "b")
+            .env("C", "d");
+        for text in ["https://a.test", "https://b.test"] {
+            let host = Outbound::new(text).unwrap();
+            options = options.allow_outbound(host.clone());
+            options = options.bind_secret(faasw_control::SecretName::new("s").unwrap(), host);
+        }
+        let mut seen: Vec<&str> = Vec::new();
+        for (parameter, _) in said(&options) {
+            assert!(
+                !seen.contains(&parameter) || LISTS.contains(&parameter),
+                "{parameter}"
+            );
+            seen.push(parameter);
+        }
+        assert_eq!(
+            options_from(&read(&of(&options)).unwrap()).unwrap(),
+            options
+        );
+    }
+
+    #[test]
+    fn what_an_artifact_cannot_say_is_refused() {
+        let read = |key: &str, value: &str| read(&[(key.to_owned(), value.to_owned())].into());
+        assert_eq!(read("org.opencontainers.image.title", "x"), Ok(Vec::new()));
+        for (key, value, why) in [
+            ("dev.faasw.source", "oci://a", "source"),
+            ("dev.faasw.env", "A=b", "JSON"),
+            ("dev.faasw.env", "[1]", "JSON"),
+            ("dev.faasw.env", r#"["A"]"#, "NAME=VALUE"),
+            ("dev.faasw.env", r#"["A\u0000=b"]"#, "environment"),
+            ("dev.faasw.memory", "1", "memory"),
+            ("dev.faasw.memory", "many", "many"),
+            ("dev.faasw.something-new", "x", "something-new"),
+            (
+                "dev.faasw.allow-outbound",
+                r#"["everything"]"#,
+                "everything",
+            ),
+        ] {
+            let told = read(key, value).unwrap_err();
+            assert!(told.contains(why), "{told}");
+        }
+        let long = read(&format!("{PREFIX}{}", "x".repeat(100_000)), "").unwrap_err();
+        assert!(long.len() < 1000, "{}", long.len());
+        let much = read("dev.faasw.memory", &"1".repeat(SAID_MAX)).unwrap_err();
+        assert!(much.contains("more than"), "{much}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What an artifact asks for.
+
+use crate::{
+    program::{Desk, module, reference},
+    registry::Registry,
+};
+
+/// What is pushed by somebody who wants much.
+fn push(desk: &Desk, registry: &Registry) -> String {
+    let file = desk.write("a.wasm", module("one"));
+    let tag = reference(registry, "a:v1");
+    desk.done(&[
+        "push",
+        &file,
+        &tag,
+        "-e",
+        "A=theirs",
+        "-e",
+        "B=theirs",
+        "--config",
+        "k=theirs",
+        "--timeout",
+        "2s",
+        "--memory",
+        "512",
+        "--allow-outbound",
+        "https://theirs.test",
+        "--allow-outbound",
+        "http://self",
+        "--secret",
+        "key",
+        "--kv",
+        "users",
+        "--host",
+        "theirs.test",
+    ]);
+    format!("oci://{tag}")
+}
+
+pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
+    let (desk, registry) = (Desk::new().await, Registry::open());
+    let from = push(&desk, &registry);
+    let told = desk.refused(&["deploy", &from]);
+    for word in [
+        "https://theirs.test",
+        "http://self",
+        "secret key",
+        "kv users",
+        "host theirs.test",
+        "memory 536870912",
+        "--accept hosts,kv,limits,outbound,secrets",
+    ] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    assert!(!desk.done(&["ls"]).contains("a "));
+
+    desk.done(&["deploy", &from, "--accept", "none"]);
+    let function = desk.inspected("a");
+    assert_eq!(function["limits"]["first_byte_us"], 2_000_000);
+    assert_eq!(
+        (&function["memory"], &function["configuration"]["k"]),
+        (&(128 << 20).into(), &"theirs".into())
+    );
+    for nothing in ["outbound", "hosts", "secrets", "stores"] {
+        let found = function
+            .get(nothing)
+            .and_then(|list| list.as_array().map(Vec::len));
+        assert!(
+            found.is_none_or(|count| count == 0),
+            "{nothing}: {function}"
+        );
+    }
+
+    let output = desk.faasw(&["deploy", &from, "--accept", "outbound,limits"]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        told.contains("goes without: host theirs.test, kv users, secret key"),
+        "{told}"
+    );
+    let function = desk.inspected("a");
+    assert_eq!(function["outbound"].as_array().unwrap().len(), 2);
+    assert_eq!(function["memory"], 512 << 20);
+
+    desk.done(&["deploy", &from, "--accept", "all"]);
+    assert_eq!(desk.inspected("a")["hosts"][0], "theirs.test");
+}
+
+pub async fn the_command_line_wins() {
+    let (desk, registry) = (Desk::new().await, Registry::open());
+    let from = push(&desk, &registry);
+    desk.done(&[
+        "deploy",
+        &from,
+        "-e",
+        "A=ours",
+        "--config",
+        "k=ours",
+        "--memory",
+        "64",
+        "--timeout",
+        "3s",
+        "--allow-outbound",
+        "https://ours.test",
+        "--secret",
+        "ours",
+        "--kv",
+        "ours",
+        "--host",
+        "ours.test",
+    ]);
+    let function = desk.inspected("a");
+    assert_eq!(
+        (&function["memory"], &function["configuration"]["k"]),
+        (&(64 << 20).into(), &"ours".into())
+    );
+    assert_eq!(function["environment"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        function["outbound"],
+        serde_json::json!(["https://ours.test"])
+    );
+    assert_eq!(
+        (&function["secrets"], &function["hosts"]),
+        (
+            &serde_json::json!(["ours"]),
+            &serde_json::json!(["ours.test"])
+        )
+    );
+    assert_eq!(function["limits"]["first_byte_us"], 3_000_000);
+}

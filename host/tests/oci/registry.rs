@@ -1,0 +1,203 @@
+//! A registry of a test's own: Debian's docker-registry, in a folder of its own; killed when dropped.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+
+use crate::common::time_limit;
+
+/// The program, as Debian's package has it.
+const PROGRAM: &str = "docker-registry";
+
+/// The only one who may log in, and their password, as `htpasswd -B` writes them.
+pub const USER: &str = "me";
+pub const PASSWORD: &str = "hush";
+const HTPASSWD: &str = "me:$2y$05$DGyffegtBzqUyIqV8EcvDOWNVH0IIN15EyFik6FnpoJupXMV38Ta6\n";
+
+/// Who gives tokens, and what for.
+pub const ISSUER: &str = "tests";
+pub const SERVICE: &str = "a registry";
+
+/// Why there is no such registry here, if there is none.
+pub fn is_missing() -> Result<(), &'static str> {
+    let asked = Command::new(PROGRAM).arg("--version").output();
+    match asked {
+        Ok(output) if output.status.success() => Ok(()),
+        _ => Err("no docker-registry"),
+    }
+}
+
+/// `oras`, where `.ci/oras` has put it, or where programs are.
+pub fn oras() -> Option<PathBuf> {
+    let here = Path::new(env!("CARGO_BIN_EXE_faasw"));
+    let kept = here.ancestors().nth(2)?.join("oras/usr/bin/oras");
+    let named = PathBuf::from("oras");
+    [kept, named].into_iter().find(|program| {
+        let asked = Command::new(program).arg("version").output();
+        asked.is_ok_and(|output| output.status.success())
+    })
+}
+
+/// What a registry wants of its clients.
+enum Wants {
+    Nothing,
+    /// A log-in, by TLS.
+    Password,
+    /// A token of a server at this address.
+    Token(String),
+}
+
+/// A registry.
+pub struct Registry {
+    pub folder: TempDir,
+    pub port: u16,
+    wants: Wants,
+    child: Option<Child>,
+}
+
+impl Registry {
+    /// One that everybody may use, without TLS.
+    pub fn open() -> Self {
+        Self::start(Wants::Nothing)
+    }
+
+    /// One by TLS of an authority of its own, that wants a log-in.
+    pub fn closed() -> Self {
+        Self::start(Wants::Password)
+    }
+
+    /// One without TLS that wants tokens of the server at this address, signed by its own authority.
+    pub fn of_tokens(realm: &str) -> Self {
+        Self::start(Wants::Token(realm.to_owned()))
+    }
+
+    fn start(wants: Wants) -> Self {
+        let mut registry = Self {
+            folder: tempfile::tempdir().unwrap(),
+            port: free_port(),
+            wants,
+            child: None,
+        };
+        registry.write_authority();
+        // Somebody may have taken the port meanwhile.
+        for _ in 0..5 {
+            if registry.try_run() {
+                return registry;
+            }
+            registry.port = free_port();
+        }
+        panic!("docker-registry does not start: {}", registry.log());
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Host and port.
+    pub fn name(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The certificate of the authority that vouches for it.
+    pub fn authority(&self) -> String {
+        self.path("ca.pem").to_str().unwrap().to_owned()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    fn write_authority(&self) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &authority).unwrap();
+        fs::write(self.path("ca.pem"), authority.pem()).unwrap();
+        fs::write(self.path("cert.pem"), certificate.pem()).unwrap();
+        fs::write(self.path("key.pem"), key.serialize_pem()).unwrap();
+        fs::write(self.path("htpasswd"), HTPASSWD).unwrap();
+    }
+
+    /// Runs it, where it has left off.
+    pub fn run(&mut self) {
+        assert!(self.try_run(), "{}", self.log());
+    }
+
+    fn try_run(&mut self) -> bool {
+        let path = |name: &str| self.path(name).to_str().unwrap().to_owned();
+        let wanted = match &self.wants {
+            Wants::Nothing => String::new(),
+            Wants::Password => format!(
+                "  tls:\n    certificate: {}\n    key: {}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
+                path("cert.pem"),
+                path("key.pem"),
+                path("htpasswd")
+            ),
+            Wants::Token(realm) => format!(
+                "auth:\n  token:\n    realm: {realm}\n    service: {SERVICE}\n    issuer: {ISSUER}\n    rootcertbundle: {}\n",
+                path("ca.pem")
+            ),
+        };
+        let config = format!(
+            "version: 0.1\nstorage:\n  filesystem:\n    rootdirectory: {}\nhttp:\n  addr: {}\n{}",
+            path("data"),
+            self.name(),
+            wanted
+        );
+        fs::write(self.path("config.yml"), config).unwrap();
+        let log = || {
+            fs::File::options()
+                .create(true)
+                .append(true)
+                .open(self.path("log"))
+        };
+        let child = Command::new(PROGRAM)
+            .args(["serve", &path("config.yml")])
+            .stdin(Stdio::null())
+            .stdout(log().unwrap())
+            .stderr(log().unwrap())
+            .spawn();
+        self.child = Some(child.unwrap());
+        let deadline = Instant::now() + time_limit(30);
+        loop {
+            let has_ended = self.child.as_mut().unwrap().try_wait().unwrap().is_some();
+            if has_ended || Instant::now() > deadline {
+                self.kill();
+                return false;
+            }
+            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
+                return true;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Takes it away; what it has stays.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
