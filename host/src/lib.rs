@@ -35,6 +35,7 @@
 pub mod admin;
 #[doc(hidden)]
 pub mod backend;
+pub mod budgets;
 #[doc(hidden)]
 pub mod stamp;
 
@@ -106,7 +107,7 @@ pub use error::{
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
-pub use node::{FunctionService, Node, SecretError};
+pub use node::{FunctionService, Node, Readiness, SecretError};
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{

@@ -3,6 +3,7 @@
 mod engine;
 mod image;
 mod kv;
+mod pod;
 mod secret;
 
 use std::path::{Path, PathBuf};
@@ -16,9 +17,11 @@ pub use self::{
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},
+    pod::Pod,
     secret::{Secret, SecretLs, SecretRm, SecretSet},
 };
 use super::{
+    addresses::Addresses,
     exit,
     options::{Options, OwnLimits, variable},
     serving::Serving,
@@ -49,6 +52,18 @@ Examples:
   faasw serve --log-format json --timeout 2s --memory 64
   faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --redirect-http 0.0.0.0:80")]
     Serve(Box<Serve>),
+    /// Run a node with one function at /, as a container of its own
+    #[command(after_help = "\
+What the container may have of memory and processors is divided among seeds, instances and
+clients, unless an option says otherwise; what came of it is told when the node is ready.
+Clients cannot connect before the function's seed is there. On SIGTERM /readyz fails at once,
+clients are accepted for --drain-delay, then requests under way have 10 s.
+
+Examples:
+  faasw pod hello.wasm                   then: curl http://127.0.0.1:8080/
+  PORT=3000 faasw pod app.js --memory 64 --health-listen [::]:9090
+  faasw pod /function.wasm -e LEVEL=warn --log-format json --drain-delay 5s")]
+    Pod(Box<Pod>),
     /// Make a function of a file, or a new version of one, on the running node
     #[command(after_help = "\
 Deploying to a name that exists makes its next version; requests under way end
@@ -167,6 +182,8 @@ pub struct Up {
     #[arg(long)]
     pub watch: bool,
     #[command(flatten)]
+    pub addresses: Addresses,
+    #[command(flatten)]
     pub serving: Serving,
     /// Keep functions, code and logs in DIR; without it they end with the node
     #[arg(long, value_name = "DIR", help_heading = "Node")]
@@ -192,6 +209,8 @@ impl Up {
 
 #[derive(Debug, Args)]
 pub struct Serve {
+    #[command(flatten)]
+    pub addresses: Addresses,
     #[command(flatten)]
     pub serving: Serving,
     /// Tell clients that ask with X-Faasw-Timing: 1 where their requests' time went,
@@ -404,7 +423,7 @@ pub struct Format {
     pub json: bool,
 }
 
-fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
+pub(super) fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
 }
 
@@ -444,7 +463,7 @@ mod tests {
             panic!("not up");
         };
         assert!(up.files.len() == 2 && up.watch);
-        assert_eq!(up.serving.listen, "[::1]:0".parse().unwrap());
+        assert_eq!(up.addresses.listen, "[::1]:0".parse().unwrap());
         assert_eq!(up.data_dir, None);
         let expected = FunctionOptions::default()
             .env("A", "b=c")
@@ -469,7 +488,7 @@ mod tests {
         else {
             panic!("not serve");
         };
-        assert_eq!(serve.serving.metrics, "127.0.0.1:0".parse().ok());
+        assert_eq!(serve.addresses.metrics, "127.0.0.1:0".parse().ok());
         let limits = Limits::from(serve.own);
         assert_eq!(limits.first_byte, Duration::from_secs(2));
         assert_eq!(limits.total_time, Some(Duration::from_secs(60)));

@@ -20,6 +20,7 @@ use super::{
     function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_info},
+    readiness::{Readiness, State},
     secrets::Given,
     table::Table,
 };
@@ -103,6 +104,8 @@ pub(crate) struct Core {
     /// Turns to read code.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
+    /// Whether requests should come.
+    pub(crate) readiness: State,
     /// Nobody has the node any more.
     gone: watch::Sender<bool>,
 }
@@ -156,6 +159,7 @@ impl Core {
             moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
+            readiness: State::default(),
             gone: watch::Sender::new(false),
         });
         core.take_up(functions);
@@ -457,6 +461,7 @@ impl Core {
 
     /// From now on requests and deployments are refused.
     pub(super) fn end(&self) {
+        self.readiness.goes_on(Readiness::Stopping);
         self.ended.send_replace(true);
     }
 
