@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw::{
-    FunctionName, FunctionOptions, Limits, Node,
+    FunctionName, FunctionOptions, Limits, Node, StartError,
     budgets::{Asked, Budgets, group_limits, machine, memory_used},
 };
 
@@ -31,6 +31,11 @@ use super::{
 
 /// The function's port, unless `PORT` or `--listen` says another.
 const PORT: u16 = 8080;
+/// What a container needs for microVMs.
+const CELLS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
+    namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md has one";
+/// Bytes that seeds are counted by.
+const PAGE: u64 = 4096;
 /// The port of `/livez`, `/readyz` and `/metrics`, unless `--health-listen` says another.
 const HEALTH_PORT: u16 = 9090;
 
@@ -171,10 +176,11 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
     let show = Box::new(move |event: faasw::Event<'_>| writer.show(event));
     let builder = observed(builder, Some(show), access_log.as_ref());
     let node = tokio::select! {
-        node = builder.start() => node?,
+        node = builder.start() => node.map_err(refused)?,
         () = stop.asked() => return Ok(()),
     };
     confinement.complete()?;
+    starting(&node, log);
     tokio::spawn(trim::follow());
     let options = FunctionOptions::from(args.options);
     let made = tokio::select! {
@@ -185,7 +191,7 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
         }
     };
     let made = made.and_then(|()| {
-        fits(&budgets)?;
+        fits(&node, &budgets)?;
         node.open()
             .map_err(|error| Exit::failure(format_args!("nobody can connect to {listen}: {error}")))
     });
@@ -200,6 +206,20 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
             node.shutdown().await;
             Err(broken)
         }
+    }
+}
+
+/// Why the node did not start, and what a container lacks for microVMs if that is it.
+fn refused(error: StartError) -> Exit {
+    use faasw::PoolStartError::{KvmMissing, KvmPermission, Shell};
+    let is_about_cells = matches!(
+        error,
+        StartError::Pool(KvmMissing | KvmPermission | Shell(_))
+    );
+    let exit = Exit::from(error);
+    match is_about_cells {
+        true => exit.hint(CELLS),
+        false => exit,
     }
 }
 
@@ -218,12 +238,19 @@ async fn make(
     Ok(())
 }
 
-/// What node and seeds take now is to leave what instances may come to.
-fn fits(budgets: &Budgets) -> Result<(), Exit> {
-    let room = budgets.limit.saturating_sub(budgets.admitted);
-    match memory_used() {
+/// What node and seeds take now, and what guests may yet have of seeds by reading their holes, is to leave
+/// what instances may come to.
+fn fits(node: &Node, budgets: &Budgets) -> Result<(), Exit> {
+    let holes = node.tree().into_iter().map(|seed| {
+        let mapped = seed.changed_pages.saturating_mul(PAGE);
+        mapped.saturating_sub(seed.layer_bytes)
+    });
+    let holes: u64 = holes.sum();
+    let instances_take = budgets.fitting.saturating_mul(budgets.instance);
+    let room = budgets.limit.saturating_sub(instances_take);
+    match memory_used().map(|used| used.saturating_add(holes)) {
         Some(used) if used > room => Err(Exit::failure(format_args!(
-            "node and seed of the function take {}, and leave too little of the limit of {} for {} of {} each",
+            "node and seed of the function take up to {}, and leave too little of the limit of {} for {} of {} each",
             size(used),
             size(budgets.limit),
             instances(budgets.fitting),
@@ -234,6 +261,21 @@ fn fits(budgets: &Budgets) -> Result<(), Exit> {
             (budgets.seeds + used - room).div_ceil(1 << 20)
         ))),
         _ => Ok(()),
+    }
+}
+
+/// Says where probes are answered while the function is made.
+fn starting(node: &Node, log: LogFormat) {
+    let (Some(address), Some(health)) = (node.address(), node.metrics_address()) else {
+        return;
+    };
+    match log {
+        LogFormat::Json => {
+            tracing::info!(target: "faasw::progress", %address, %health, "starting");
+        }
+        LogFormat::Text => log.say(format_args!(
+            "starting; /livez, /readyz and /metrics on {health}"
+        )),
     }
 }
 
@@ -268,9 +310,7 @@ fn ready(node: &Node, budgets: &Budgets, log: LogFormat) {
         size(budgets.seeds),
         budgets.connections
     ));
-    log.say(format_args!(
-        "ready on {address}; /livez, /readyz and /metrics on {health}"
-    ));
+    log.say(format_args!("ready on {address}"));
 }
 
 fn instances(count: u64) -> String {
