@@ -19,9 +19,9 @@ use crate::builder::NodeBuilder;
 
 const MIB: u64 = 1 << 20;
 
-/// Node, launcher and spawner, what all functions share, logs, and what is not counted by itself: 15 MiB are in
-/// use when nothing happens.
-const NODE: u64 = 40 * MIB;
+/// Node, launcher and spawner, what all functions share, and what is not counted by itself: 17 MiB are in
+/// use when nothing happens; 12 may be lines of logs that nobody takes.
+const NODE: u64 = 38 * MIB;
 /// What a guest can touch beside its function's memory if it does what it likes, and what it costs kernel and node
 /// while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
@@ -29,8 +29,8 @@ const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * M
 const EGRESS: u64 = 32 * MIB;
 /// What HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
-/// A shell that holds no function: its process, and what the kernel has for its VM.
-const SHELL: u64 = 2 * MIB;
+/// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were measured.
+const SHELL: u64 = 3 * MIB / 2;
 /// How many times `shells` there are while they are needed.
 const SHELLS_MOST: u64 = 8;
 /// The least that a function's seed and code are given.
@@ -45,6 +45,10 @@ const HELPER: u64 = 32 * MIB;
 const COMPILING_MOST: u64 = 2048 * MIB;
 /// Which part of the limit each kind of buffer may take that is not asked for.
 const BUFFER_PART: u64 = 64;
+/// Which part of it a key-value store may hold.
+const STORE_PART: u64 = 128;
+/// Which part of it shells may take.
+const SHELLS_PART: u64 = 16;
 /// Instances for each processor: most requests wait for something.
 const INSTANCES_EACH: u64 = 128;
 /// The least, however little there is of a processor, where memory allows.
@@ -177,9 +181,8 @@ impl Asked {
         let undelivered = self.undelivered.unwrap_or(within(&UNDELIVERED, part));
         let store_bytes = self
             .store_bytes
-            .unwrap_or(within(&STORES, part / self.stores.max(1)));
-        // Not more than an eighth of it.
-        let affordable = limit / 8 / (SHELL * SHELLS_MOST);
+            .unwrap_or(within(&STORES, limit / STORE_PART / self.stores.max(1)));
+        let affordable = limit / SHELLS_PART / (SHELL * SHELLS_MOST);
         let shells = processors.div_ceil(1000).min(affordable).clamp(1, 4);
         let shells = self.shells.unwrap_or(shells);
         let bytes = [
@@ -388,8 +391,8 @@ mod tests {
             (256, Some(50), 16, 2, 16, 1, 146),
             (512, Some(1000), 32, 5, 128, 1, 292),
             (1024, Some(2000), 128, 4, 256, 2, 585),
-            (4096, None, 128, 20, 256, 4, 2340),
-            (16384, None, 16, 252, 256, 4, 4096),
+            (4096, None, 128, 21, 256, 4, 2340),
+            (16384, None, 16, 256, 256, 4, 4096),
         ] {
             let asked = Asked::of_function(memory * MIB);
             let budgets = asked.budgets(limits(limit, processors), MACHINE).unwrap();

@@ -92,6 +92,7 @@ mod log;
 mod message;
 pub mod metrics;
 mod node;
+mod readiness;
 mod redb_file;
 mod registry;
 mod server;
@@ -107,7 +108,8 @@ pub use error::{
 pub use limits::Limits;
 pub use log::Event;
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
-pub use node::{FunctionService, Node, Readiness, SecretError};
+pub use node::{FunctionService, Node, SecretError};
+pub use readiness::Readiness;
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{

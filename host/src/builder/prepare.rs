@@ -17,7 +17,8 @@ use crate::{
     gateway::{Gateway, Redirect, Sites},
     limits::Limits,
     log::Observer,
-    node::{Core, Machinery, Node, Readiness, Registered, Storage, Telling},
+    node::{Core, Machinery, Node, Registered, Storage, Telling},
+    readiness::Readiness,
     registry::Registry,
     server::{self, Proxies, Servers, Taken, Tls},
     services::{

@@ -5,6 +5,7 @@ mod image;
 mod kv;
 mod pod;
 mod secret;
+mod serving;
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +13,17 @@ use clap::{Args, Parser, Subcommand};
 use faasw_control::FunctionName;
 use http::{HeaderName, HeaderValue, Method};
 
-use self::engine::engine_file;
 pub use self::{
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},
     pod::Pod,
     secret::{Secret, SecretLs, SecretRm, SecretSet},
+    serving::{Serve, Up},
 };
 use super::{
-    addresses::Addresses,
     exit,
-    options::{Options, OwnLimits, variable},
-    serving::Serving,
+    options::{Options, variable},
 };
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
@@ -162,70 +161,6 @@ Examples:
     /// Connect to a key-value server for the node that starts this
     #[command(hide = true)]
     DialKv(DialKv),
-}
-
-#[derive(Debug, Args)]
-pub struct Up {
-    /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Begin with this file of a folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
-    pub entry: Option<String>,
-    /// Run scripts that end like this by this engine, any number of times
-    #[arg(long = "engine", value_name = ".EXT[,.EXT]=FILE", value_parser = engine_file)]
-    pub engines: Vec<EngineFile>,
-    /// Name of the function, where there is one file [default: the file's]
-    #[arg(long, value_parser = name)]
-    pub name: Option<FunctionName>,
-    /// Deploy a file again when it changes
-    #[arg(long)]
-    pub watch: bool,
-    #[command(flatten)]
-    pub addresses: Addresses,
-    #[command(flatten)]
-    pub serving: Serving,
-    /// Keep functions, code and logs in DIR; without it they end with the node
-    #[arg(long, value_name = "DIR", help_heading = "Node")]
-    pub data_dir: Option<PathBuf>,
-    #[command(flatten)]
-    pub options: Options,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-impl Up {
-    /// The folder of files that functions are to have, if there is one.
-    pub fn folder(&self) -> Option<&Path> {
-        let files = self.options.files.as_ref();
-        files.map(|files| files.folder.as_path())
-    }
-
-    /// What a script of this file or folder begins with, if that was named.
-    pub fn entry_of(&self, file: &Path) -> Option<&str> {
-        self.entry.as_deref().filter(|_| file.is_dir())
-    }
-}
-
-#[derive(Debug, Args)]
-pub struct Serve {
-    #[command(flatten)]
-    pub addresses: Addresses,
-    #[command(flatten)]
-    pub serving: Serving,
-    /// Tell clients that ask with X-Faasw-Timing: 1 where their requests' time went,
-    /// which shows how busy others keep the node; `up` does
-    #[arg(long, help_heading = "Node")]
-    pub timing: bool,
-    #[command(flatten)]
-    pub node: DataDir,
-    #[command(
-        flatten,
-        next_help_heading = "Functions that set no limits of their own"
-    )]
-    pub own: OwnLimits,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 #[derive(Debug, Args)]

@@ -181,7 +181,6 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
     };
     confinement.complete()?;
     starting(&node, log);
-    tokio::spawn(trim::follow());
     let options = FunctionOptions::from(args.options);
     let made = tokio::select! {
         made = make(&node, &name, upload, options, log) => made,
@@ -199,6 +198,8 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
         node.shutdown().await;
         return Err(exit);
     }
+    trim::at_once();
+    tokio::spawn(trim::follow());
     ready(&node, &budgets, log);
     tokio::select! {
         () = stop.asked() => drain(&node, args.drain_delay, stop, log).await,

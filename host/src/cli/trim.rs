@@ -24,6 +24,11 @@ pub async fn follow() {
     }
 }
 
+/// Gives back all that is free, once: what took memory was work that does not come again.
+pub fn at_once() {
+    give_back(0);
+}
+
 /// Gives memory back if the node holds much more than `least` pages, the least that it
 /// held so far; the least with that. How much of it is free cannot be seen from outside
 /// the heap.

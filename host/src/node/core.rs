@@ -20,7 +20,6 @@ use super::{
     function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_info},
-    readiness::{Readiness, State},
     secrets::Given,
     table::Table,
 };
@@ -32,6 +31,7 @@ use crate::{
     log::{FunctionLog, Observer},
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
+    readiness::State,
     registry::{Registry, RegistryError, VersionRecord},
     services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
 };
@@ -104,7 +104,6 @@ pub(crate) struct Core {
     /// Turns to read code.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
-    /// Whether requests should come.
     pub(crate) readiness: State,
     /// Nobody has the node any more.
     gone: watch::Sender<bool>,
@@ -461,7 +460,6 @@ impl Core {
 
     /// From now on requests and deployments are refused.
     pub(super) fn end(&self) {
-        self.readiness.goes_on(Readiness::Stopping);
         self.ended.send_replace(true);
     }
 

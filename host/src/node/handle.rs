@@ -10,14 +10,12 @@ use faasw_control::{
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
 
-use super::{
-    core::{Core, Here},
-    readiness::Readiness,
-};
+use super::core::{Core, Here};
 use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
     message::{Body, Correlation, Follow},
+    readiness::Readiness,
     server::{Servers, TlsError},
 };
 
@@ -431,6 +429,7 @@ impl Node {
     /// Ends the node: new requests are refused, those under way have
     /// [`Limits::shutdown`] to finish, then every process ends.
     pub async fn shutdown(&self) {
+        self.core.readiness.goes_on(Readiness::Stopping);
         self.core.end();
         self.servers.stop(self.core.limits.shutdown).await;
         self.core.backend.shutdown().await;

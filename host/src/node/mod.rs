@@ -3,7 +3,7 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! `readiness` is whether requests should come; by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know; `spec` what seeds are made by; `inside` what functions ask each other;
+//! by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know; `spec` what seeds are made by; `inside` what functions ask each other;
 //! `tree` of all seeds; `tend` is what nobody asks for.
 
 mod carried;
@@ -18,7 +18,6 @@ mod info;
 mod inside;
 mod invoke;
 mod outbound;
-mod readiness;
 mod replace;
 mod rollback;
 mod secrets;
@@ -34,6 +33,5 @@ pub(crate) use self::core::{Core, Machinery, Registered, Storage, Telling};
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::deploy::{export_note, note_of};
 pub use handle::Node;
-pub use readiness::Readiness;
 pub use secrets::SecretError;
 pub use service::FunctionService;

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 
-use crate::{message::Body, node::Readiness};
+use crate::{message::Body, readiness::Readiness};
 
 /// Path that says whether the node is there.
 pub(crate) const HEALTH: &str = "/healthz";

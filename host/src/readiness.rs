@@ -36,7 +36,7 @@ impl Default for State {
 }
 
 impl State {
-    pub(super) fn now(&self) -> Readiness {
+    pub(crate) fn now(&self) -> Readiness {
         *self.0.borrow()
     }
 
@@ -50,7 +50,7 @@ impl State {
     }
 
     /// Waits until it is there, or further.
-    pub(super) async fn reaches(&self, wanted: Readiness) -> Readiness {
+    pub(crate) async fn reaches(&self, wanted: Readiness) -> Readiness {
         let mut now = self.0.subscribe();
         // It cannot fail: the sender is here.
         now.wait_for(|now| *now >= wanted)
