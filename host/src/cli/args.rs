@@ -7,7 +7,7 @@ mod pod;
 mod secret;
 mod serving;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use faasw_control::FunctionName;
