@@ -35,6 +35,8 @@ const SHELL: u64 = 3 * MIB / 2;
 const SHELLS_MOST: u64 = 8;
 /// The least that a function's seed and code are given.
 const SEEDS_LEAST: u64 = 16 * MIB;
+/// Which part of what is left by others it may take, where that is more.
+const SEEDS_PART: u64 = 4;
 /// The most: as where nothing is derived.
 const SEEDS_MOST: u64 = 4096 * MIB;
 /// How many times a store's size it takes: the file rounds up, and keeps what is being replaced.
@@ -258,11 +260,13 @@ impl Asked {
             });
         }
         let fitting = fitting.min(self.instances.unwrap_or(most));
-        // What is over is the seeds'.
-        let seeds = limit - others.bytes - fitting * instance;
+        let for_microvms = limit - others.bytes;
+        // What is over is the seeds', but for what compiling may want.
+        let over = for_microvms - fitting * instance;
+        let seeds = over.min((for_microvms / SEEDS_PART).max(SEEDS_LEAST));
+        let seeds = self.seeds.unwrap_or(seeds.min(SEEDS_MOST));
         // As the pool counts.
         let admitted = fitting * self.memory.saturating_add(INSTANCE_MEMORY);
-        let for_microvms = limit - others.bytes;
         Ok(Budgets {
             limit,
             instance,
@@ -271,10 +275,11 @@ impl Asked {
             parked: self.parked.unwrap_or(fitting),
             shells: others.shells,
             connections: others.connections,
-            seeds: self.seeds.unwrap_or(seeds.min(SEEDS_MOST)),
+            seeds,
             undelivered: others.undelivered,
             store_bytes: others.store_bytes,
-            instance_memory: self.instance_memory.unwrap_or(for_microvms),
+            // Where seeds are charged is the kernel's to say: not in this one, at worst.
+            instance_memory: self.instance_memory.unwrap_or(for_microvms - seeds),
             admitted: self.instance_memory.unwrap_or(admitted),
             compiling: limit
                 .saturating_sub(NODE + HELPER)
@@ -357,6 +362,8 @@ mod tests {
                                 assert!(budgets.fitting >= 1 && budgets.seeds >= SEEDS_LEAST);
                                 assert!(budgets.parked <= budgets.fitting);
                                 assert!(budgets.compiling < limit * MIB);
+                                let held = budgets.fitting * budgets.instance;
+                                assert!(budgets.instance_memory >= held);
                             }
                             Err(small) => {
                                 assert!(small.needed > limit * MIB, "{small:?}");
@@ -390,7 +397,7 @@ mod tests {
             (256, Some(500), 128, 1, 64, 1, 146),
             (256, Some(50), 16, 2, 16, 1, 146),
             (512, Some(1000), 32, 5, 128, 1, 292),
-            (1024, Some(2000), 128, 4, 256, 2, 585),
+            (1024, Some(2000), 128, 5, 256, 2, 585),
             (4096, None, 128, 21, 256, 4, 2340),
             (16384, None, 16, 256, 256, 4, 4096),
         ] {

@@ -148,6 +148,9 @@ fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
     listen().map_err(|error| StartError::Listen { address, error })
 }
 
+/// Connections to metrics and probes, which are few: others there are not to cost what the gateway's clients may.
+const SCRAPERS: usize = 64;
+
 /// A node that lacks only its engine.
 pub(super) struct WithoutBackend {
     gateway: Option<Taken>,
@@ -209,7 +212,11 @@ impl WithoutBackend {
         // Who asks whether the node is ready hears that it is not.
         if let Some(listener) = self.metrics {
             let page = admin::Page::new(inner.clone());
-            servers.metrics(listener, page, &core.limits);
+            let limits = Limits {
+                connections: core.limits.connections.min(SCRAPERS),
+                ..core.limits.clone()
+            };
+            servers.metrics(listener, page, &limits);
         }
         if let Err(error) = started.await {
             Node::of(core, servers).shutdown().await;
