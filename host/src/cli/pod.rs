@@ -190,7 +190,7 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
         }
     };
     let made = made.and_then(|()| {
-        fits(&node, &budgets)?;
+        fits(&node, &name, &budgets)?;
         node.open()
             .map_err(|error| Exit::failure(format_args!("nobody can connect to {listen}: {error}")))
     });
@@ -239,30 +239,44 @@ async fn make(
     Ok(())
 }
 
-/// What node and seeds take now, and what guests may yet have of seeds by reading their holes, is to leave
-/// what instances may come to.
-fn fits(node: &Node, budgets: &Budgets) -> Result<(), Exit> {
-    let holes = node.tree().into_iter().map(|seed| {
+/// The function's seed is to have its place, and what node and seeds take now, and guests may yet have of seeds
+/// by reading their holes, is to leave what instances may come to.
+fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
+    let seeds = node.tree();
+    let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;
+    // One that is larger than its budget was evicted at once, and would be made again and again.
+    if seeds.iter().find(is_its).is_none() {
+        return Err(Exit::failure(format_args!(
+            "the seed of the function does not fit the {} that are left for it of the limit of {}",
+            size(budgets.seeds),
+            size(budgets.limit)
+        ))
+        .hint("give the container more, or the seed with --seed-memory MIB"));
+    }
+    let holes = seeds.iter().map(|seed| {
         let mapped = seed.changed_pages.saturating_mul(PAGE);
         mapped.saturating_sub(seed.layer_bytes)
     });
     let holes: u64 = holes.sum();
     let instances_take = budgets.fitting.saturating_mul(budgets.instance);
     let room = budgets.limit.saturating_sub(instances_take);
-    match memory_used().map(|used| used.saturating_add(holes)) {
-        Some(used) if used > room => Err(Exit::failure(format_args!(
-            "node and seed of the function take up to {}, and leave too little of the limit of {} for {} of {} each",
-            size(used),
-            size(budgets.limit),
-            instances(budgets.fitting),
-            size(budgets.instance)
-        ))
-        .hint(format_args!(
-            "give the container more, or the seed with --seed-memory {}",
-            (budgets.seeds + used - room).div_ceil(1 << 20)
-        ))),
-        _ => Ok(()),
+    let Some(used) = memory_used().map(|used| used.saturating_add(holes)) else {
+        return Ok(());
+    };
+    if used <= room {
+        return Ok(());
     }
+    Err(Exit::failure(format_args!(
+        "node and seed of the function take up to {}, and leave too little of the limit of {} for {} of {} each",
+        size(used),
+        size(budgets.limit),
+        instances(budgets.fitting),
+        size(budgets.instance)
+    ))
+    .hint(format_args!(
+        "give the container more, or the seed with --seed-memory {}",
+        (budgets.seeds + used - room).div_ceil(1 << 20)
+    )))
 }
 
 /// Says where probes are answered while the function is made.

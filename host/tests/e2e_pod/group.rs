@@ -287,6 +287,38 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
+/// It would leave too little for instances at their worst: nothing is begun that cannot be kept.
+pub fn a_seed_that_leaves_instances_too_little_is_refused() {
+    let Some(container) = Container::new(320) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("filled.wat");
+    fs::write(&file, e2e::filled(100)).unwrap();
+    let file = file.to_str().unwrap();
+    let output = container
+        .command(&faasw(&words(file, &[])))
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("seed") && said.contains("--seed-memory"),
+        "{said}"
+    );
+    drop(container);
+    let Some(container) = Container::new(480) else {
+        return;
+    };
+    let command = faasw(&words(
+        file,
+        &["--seed-memory", "120", "--drain-delay", "0"],
+    ));
+    let (pod, _) = Pod::start(container.command(&command));
+    assert_eq!(get(pod.address, "/").body, "filled\n");
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
 /// The compile helper's program above all, 20 MiB; the figure is that of a build without optimisation.
 pub fn a_pod_that_idles_has_given_back_what_it_took_to_start() {
     const MOST: u64 = 28 * MIB;

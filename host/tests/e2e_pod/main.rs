@@ -31,6 +31,7 @@ use e2e::{
 use group::{
     a_limit_that_is_too_small_says_how_much_is_needed,
     a_pod_that_idles_has_given_back_what_it_took_to_start,
+    a_seed_that_leaves_instances_too_little_is_refused,
     memory_that_is_filled_ends_requests_and_never_the_pod,
     memory_that_is_filled_ends_requests_where_microvms_have_groups,
 };
@@ -260,6 +261,7 @@ fn main() {
         a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
         a_runtime_that_forbids_namespaces_is_told_of,
         a_limit_that_is_too_small_says_how_much_is_needed,
+        a_seed_that_leaves_instances_too_little_is_refused,
         memory_that_is_filled_ends_requests_and_never_the_pod,
         memory_that_is_filled_ends_requests_where_microvms_have_groups,
         a_pod_that_idles_has_given_back_what_it_took_to_start,
