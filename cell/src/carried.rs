@@ -1,13 +1,16 @@
 //! A program that lies in another one's file, and is copied to a file of its own by whoever is to
-//! run it first: most nodes that start again have nothing to compile, and the compiler is 20 MB.
+//! run it: most nodes that start again have nothing to compile, and the compiler is 20 MB.
 //!
-//! The file is in memory, empty at first, and sealed when it is whole; nothing is executed before.
-//! Several may find it unsealed at once, or one may be ended in the middle: each writes the same
-//! bytes to the same places, so nobody has to wait for anybody, and who is first seals it.
+//! The file is in memory, and sealed when it is whole; nothing is executed before. One that is shared
+//! is empty at first. Several may find it unsealed at once, or one may be ended in the middle: each writes the same
+//! bytes to the same places, so nobody has to wait for anybody, and who is first seals it. One that is not
+//! shared is made by whoever runs the program, and goes with it: 20 MB are not to stay for good because something
+//! was compiled once.
 
-use std::os::fd::BorrowedFd;
+use std::ffi::CStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::SealFlags;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
 
 /// Bytes that are copied at once.
@@ -32,9 +35,37 @@ pub struct Carried<'a> {
     pub offset: u64,
     /// Its size in bytes.
     pub bytes: u64,
+    /// Whether it is put into a file that others run it from, too; else each has one of its own.
+    pub is_shared: bool,
+}
+
+/// An empty file in memory that may be executed.
+///
+/// # Errors
+/// The system's.
+pub fn executable(name: &CStr) -> Result<OwnedFd, Errno> {
+    /// `MFD_EXEC` of memfd_create(2).
+    const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    match rustix::fs::memfd_create(name, flags | EXEC) {
+        // A kernel before 6.3 does not know the flag, and needs none.
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+        made => made,
+    }
 }
 
 impl Carried<'_> {
+    /// The program in a sealed file in memory of its own.
+    ///
+    /// # Errors
+    /// As [`Carried::put_into`].
+    pub fn alone(&self, name: &CStr) -> Result<OwnedFd, Errno> {
+        let file = executable(name)?;
+        self.copy_to(file.as_fd())?;
+        seal(file.as_fd())?;
+        Ok(file)
+    }
+
     /// Has `file`, which is in memory and is nothing but this program or a part of it, be the
     /// program, sealed; at once where it is.
     ///
@@ -93,10 +124,7 @@ fn seal(file: BorrowedFd<'_>) -> Result<(), Errno> {
 mod tests {
     use std::fs::File;
     use std::io::Write as _;
-    use std::os::fd::{AsFd, OwnedFd};
     use std::os::unix::fs::FileExt as _;
-
-    use rustix::fs::MemfdFlags;
 
     use super::*;
 
@@ -137,6 +165,7 @@ mod tests {
             by: by.as_fd(),
             offset: BEFORE,
             bytes: program.len() as u64,
+            is_shared: true,
         };
         let file = File::from(in_memory());
         carried.put_into(file.as_fd()).unwrap();
@@ -164,6 +193,7 @@ mod tests {
                             by: by.as_fd(),
                             offset: BEFORE,
                             bytes: program.len() as u64,
+                            is_shared: true,
                         };
                         carried.put_into(file.as_fd()).unwrap();
                         // Whoever has it done may execute it.
@@ -182,6 +212,7 @@ mod tests {
             by: by.as_fd(),
             offset: BEFORE,
             bytes: program.len() as u64,
+            is_shared: true,
         };
         let cut_off = Carried {
             bytes: program.len() as u64 + 1000,
@@ -200,5 +231,29 @@ mod tests {
             .unwrap();
         whole.put_into(file.as_fd()).unwrap();
         assert!(contents(&file) == program);
+    }
+
+    #[test]
+    fn who_has_it_alone_has_a_whole_sealed_file() {
+        let program = program();
+        let by = carrying(&program);
+        let carried = Carried {
+            by: by.as_fd(),
+            offset: BEFORE,
+            bytes: program.len() as u64,
+            is_shared: false,
+        };
+        let files = [(); 2].map(|()| File::from(carried.alone(c"alone").unwrap()));
+        let inodes = files.each_ref().map(|file| {
+            assert!(contents(file) == program);
+            assert_eq!(rustix::fs::fcntl_get_seals(file).unwrap(), SEALED);
+            rustix::fs::fstat(file).unwrap().st_ino
+        });
+        assert_ne!(inodes[0], inodes[1]);
+        let cut_off = Carried {
+            bytes: program.len() as u64 + 1000,
+            ..carried
+        };
+        assert!(cut_off.alone(c"alone").is_err());
     }
 }

@@ -18,7 +18,7 @@ pub struct Order<'a> {
     pub isa: &'a str,
     /// Seconds of processor time.
     pub cpu_seconds: u64,
-    /// Bytes of address space.
+    /// Bytes of memory of its own.
     pub memory_bytes: u64,
 }
 
@@ -43,7 +43,8 @@ pub fn spawn(
         // The signal for the lower limit would be lost on the first process of a namespace.
         limits: &[
             (Resource::Cpu, order.cpu_seconds),
-            (Resource::As, order.memory_bytes),
+            (Resource::Data, order.memory_bytes),
+            (Resource::As, order.memory_bytes.max(ADDRESSES)),
         ],
         // Compiling is never urgent; requests that run meanwhile are.
         priority: 10,
@@ -52,8 +53,12 @@ pub fn spawn(
     start(site, cell, program, how)
 }
 
+/// Bytes of address space that the helper may have whatever its memory: arenas and stacks are reserved in
+/// large pieces of which little is used.
+const ADDRESSES: u64 = 2 << 30;
+
 /// What the kernel's group lets the helper have: files that it shares with the node
-/// come to its address space.
+/// come to its own memory.
 fn share(order: &Order<'_>) -> Share {
     Share {
         memory: order.memory_bytes.saturating_mul(2),

@@ -24,7 +24,7 @@ const CELL_FLAG: &CStr = c"--cell";
 pub struct Program<'a> {
     /// Its file.
     pub file: BorrowedFd<'a>,
-    /// What has to be put into that before, unless it was.
+    /// What has to be put into that before, unless it was, or is run from a file of its own.
     pub carried: Option<Carried<'a>>,
     /// What its environment has beside what the spawner gives it: for tests, whose own
     /// program is one of ours, too.
@@ -92,9 +92,18 @@ fn become_program(
         };
         rustix::process::setrlimit(*resource, limit)?;
     }
-    if let Some(carried) = carried {
-        carried.put_into(file)?;
-    }
+    let own;
+    let file = match carried {
+        Some(carried) if carried.is_shared => {
+            carried.put_into(file)?;
+            file
+        }
+        Some(carried) => {
+            own = carried.alone(how.name)?;
+            own.as_fd()
+        }
+        None => file,
+    };
     // Out of the way of the numbers they are to get, then into place.
     let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
     let mut parked = Vec::new();

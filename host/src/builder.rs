@@ -4,7 +4,7 @@ mod prepare;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use faasw_control::HostName;
+use faasw_control::{FunctionName, HostName};
 use faasw_pool::{Confinement, Isa, Launcher, Outbound, Pool, PoolOptions};
 use ipnet::IpNet;
 use zeroize::Zeroize as _;
@@ -42,6 +42,7 @@ impl Drop for SealingKey {
 pub struct NodeBuilder {
     data_dir: Option<PathBuf>,
     listen: Option<SocketAddr>,
+    opens_later: bool,
     metrics: Option<SocketAddr>,
     tls: Vec<Pair>,
     redirect: Option<SocketAddr>,
@@ -49,7 +50,7 @@ pub struct NodeBuilder {
     telling: Telling,
     admin: bool,
     admin_folder: Option<PathBuf>,
-    limits: Limits,
+    pub(crate) limits: Limits,
     pool: PoolOptions,
     image_disk: Option<u64>,
     image_key: Option<SealingKey>,
@@ -79,6 +80,21 @@ impl NodeBuilder {
     /// Serves `http://ADDRESS/NAME/…`. Port 0 takes any free one; see [`Node::address`].
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
+        self
+    }
+
+    /// Sets whether the node takes its address, but lets nobody connect before [`Node::open`]: whoever tries
+    /// until then is refused by the system, so that a probe by TCP tells whether there is something that
+    /// answers. Unless set, clients can connect from the start on.
+    pub fn opens_later(mut self, on: bool) -> Self {
+        self.opens_later = on;
+        self
+    }
+
+    /// Serves this function, whether it is deployed yet or not, with all paths of all hosts, and no other one:
+    /// it has the listener for itself, also `/healthz`.
+    pub fn root(mut self, function: FunctionName) -> Self {
+        self.sites.root = Some(function);
         self
     }
 
@@ -127,8 +143,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Serves Prometheus metrics at `http://ADDRESS/metrics`, and nothing else
-    /// there. Who can reach the address can read the names of all functions.
+    /// Serves Prometheus metrics at `http://ADDRESS/metrics`, whether the node is there at `/livez` and
+    /// `/healthz`, whether requests should come at `/readyz` ([`Node::readiness`]), and nothing else
+    /// there, from the start on. Who can reach the address can read the names of all functions.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
         self.metrics = Some(address);
         self
@@ -277,6 +294,14 @@ impl NodeBuilder {
     /// Where there are control groups the kernel holds them to it.
     pub fn instance_memory(mut self, bytes: u64) -> Self {
         self.pool.instance_memory = Some(bytes);
+        self
+    }
+
+    /// Sets how many bytes instances at work may come to at worst where no control group of the node's own holds
+    /// them together: [`NodeBuilder::instance_memory`], unless set. One that comes to more than all of it
+    /// runs alone.
+    pub fn admitted_memory(mut self, bytes: u64) -> Self {
+        self.pool.admitted_memory = Some(bytes);
         self
     }
 

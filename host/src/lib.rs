@@ -35,6 +35,7 @@
 pub mod admin;
 #[doc(hidden)]
 pub mod backend;
+pub mod budgets;
 #[doc(hidden)]
 pub mod stamp;
 
@@ -91,6 +92,7 @@ mod log;
 mod message;
 pub mod metrics;
 mod node;
+mod readiness;
 mod redb_file;
 mod registry;
 mod server;
@@ -107,6 +109,7 @@ pub use limits::Limits;
 pub use log::Event;
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
 pub use node::{FunctionService, Node, SecretError};
+pub use readiness::Readiness;
 pub use registry::RegistryError;
 pub use server::TlsError;
 pub use services::{

@@ -50,7 +50,7 @@ pub struct Limits {
     pub module: usize,
     /// CPU time that compiling a module may take.
     pub compile_cpu: Duration,
-    /// Memory that compiling a module may take, in bytes of address space.
+    /// Memory of its own that compiling a module may take, in bytes.
     pub compile_memory: u64,
     /// Wall time that instantiating a function may take while it is deployed.
     pub instantiation: Duration,

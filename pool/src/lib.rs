@@ -65,8 +65,9 @@ pub use error::{
 };
 pub use exchange::{
     Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
-    ConnectionBacklog, FunctionBacklog, Lease, Outbound, OutgoingCall, OutgoingRequest, Part,
-    Reply, ReplyBody, RequestBody, ResponseStream, Secrets, Share, StoreService,
+    ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound, OutgoingCall,
+    OutgoingRequest, Part, Reply, ReplyBody, RequestBody, ResponseStream, Secrets, Share,
+    StoreService,
 };
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::outgoing;

@@ -31,7 +31,7 @@ pub struct PoolOptions {
     pub isa: Option<Isa>,
     /// CPU time that compiling a function may take.
     pub compile_cpu: Duration,
-    /// Address space that compiling a function may take, in bytes.
+    /// Memory of its own that compiling a function may take, in bytes.
     pub compile_memory: u64,
     /// Wall time that instantiating a function may take when it is deployed.
     pub instantiation_time: Duration,
@@ -62,6 +62,10 @@ pub struct PoolOptions {
     /// [`VM_OVERHEAD`](faasw_cell::group::VM_OVERHEAD). Where the host has control groups,
     /// the kernel holds them to it.
     pub instance_memory: Option<u64>,
+    /// Bytes that instances at work may come to at worst where no control group holds them
+    /// together; `None` for [`PoolOptions::instance_memory`]. An instance comes to its function's memory and
+    /// [`INSTANCE_MEMORY`](crate::INSTANCE_MEMORY).
+    pub admitted_memory: Option<u64>,
     /// Where seeds are kept that are not in memory; `None` where they are made again.
     pub images: Option<Arc<Images>>,
     /// What starts spawners; `None` for this process itself.
@@ -100,6 +104,7 @@ impl Default for PoolOptions {
             seed_memory: 4 << 30,
             function_memory: 1 << 30,
             instance_memory: None,
+            admitted_memory: None,
             images: None,
             launcher: None,
             wall_clock: SystemTime::now,

@@ -138,7 +138,11 @@ impl Inner {
                 true => usize::MAX,
                 false => TURNS * self.processors,
             };
-            Admission::new(self.options.max_instances, self.stock.memory(), turns)
+            let mut memory = self.stock.memory();
+            if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {
+                memory.max = memory.max.min(admitted);
+            }
+            Admission::new(self.options.max_instances, memory, turns)
         })
     }
 }

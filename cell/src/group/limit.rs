@@ -1,33 +1,118 @@
-//! What the control groups that a process is in leave it of memory (cgroups(7), both
-//! versions).
+//! What the control groups that a process is in leave it of memory and processors (cgroups(7), both
+//! versions, also where a container sees its own group as the root).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use super::place::folder;
+use super::place::{folder, mounted};
 
 /// Files by which a group limits the memory of what is in it; the first is that of
 /// version 1.
 const FILES: [&str; 3] = ["memory.limit_in_bytes", "memory.max", "memory.high"];
 
+/// Files that say what a group takes of memory now, and which of it are files' pages that the system
+/// drops when it wants them.
+const USED: [(&str, [&str; 2]); 2] = [
+    (
+        "memory.usage_in_bytes",
+        ["total_inactive_file", "total_active_file"],
+    ),
+    ("memory.current", ["inactive_file", "active_file"]),
+];
+
+/// What the groups that a process is in hold it to, those above them included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupLimits {
+    /// Bytes of memory; `None` where there is no limit.
+    pub memory: Option<u64>,
+    /// Thousandths of a processor; `None` where there is no limit.
+    pub processors: Option<u64>,
+}
+
+/// What the groups hold this process to that it can see.
+#[must_use]
+pub fn group_limits() -> GroupLimits {
+    match own() {
+        Some((own, mounts)) => GroupLimits {
+            memory: smallest(&own, &mounts),
+            processors: fewest(&own, &mounts),
+        },
+        None => GroupLimits::default(),
+    }
+}
+
 /// The smallest limit of memory, in bytes, of all groups that this process is in and
 /// those above them; `None` when there is none.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
+    group_limits().memory
+}
+
+/// Bytes of memory that are charged to the group that limits this process, or else to its own, without
+/// pages of files that the system drops when it wants them; `None` where nobody says.
+#[must_use]
+pub fn memory_used() -> Option<u64> {
+    let (own, mounts) = own()?;
+    let all: Vec<_> = folders(&own, &mounts, "memory").collect();
+    let limiting = all
+        .iter()
+        .filter_map(|folder| {
+            let limits = FILES.iter().filter_map(|file| limit(folder, file));
+            Some((limits.min()?, folder))
+        })
+        .min_by_key(|(limit, _)| *limit)
+        .map(|(_, folder)| folder);
+    USED.iter().find_map(|(file, dropped)| {
+        let with_usage = all.iter().find(|folder| folder.join(file).exists());
+        let folder = limiting
+            .filter(|folder| folder.join(file).exists())
+            .or(with_usage)?;
+        let used: u64 = read(&folder.join(file))?.trim().parse().ok()?;
+        let stat = read(&folder.join("memory.stat")).unwrap_or_default();
+        let of = |name: &str| -> u64 {
+            let line = stat
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|number| number.parse().ok()).unwrap_or(0)
+        };
+        Some(used.saturating_sub(dropped.iter().map(|name| of(name)).sum()))
+    })
+}
+
+fn own() -> Option<(String, String)> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    smallest(&own, &mounts)
+    Some((own, mounts))
+}
+
+fn read(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+/// The folders of this process's groups and of those above them, in the hierarchy that has a controller and in
+/// the unified one. A container may be told of its group by a path that is not below what is mounted for it:
+/// then what is mounted is that group, or one above it.
+fn folders<'a>(
+    own: &str,
+    mounts: &'a str,
+    controller: &'a str,
+) -> impl Iterator<Item = PathBuf> + use<'a> {
+    let found = [Some(controller), None].map(|controller| {
+        folder(own, mounts, controller).or_else(|| {
+            let mut all = mounted(mounts, controller);
+            all.next().map(|(_, point)| PathBuf::from(point))
+        })
+    });
+    // A folder that is not a group's has no such files, so that nothing is read beyond
+    // where the hierarchy is mounted.
+    let ancestors =
+        |folder: PathBuf| -> Vec<_> { folder.ancestors().map(Path::to_owned).collect() };
+    found.into_iter().flatten().flat_map(ancestors)
 }
 
 fn smallest(own: &str, mounts: &str) -> Option<u64> {
-    let folders = [Some("memory"), None].map(|controller| folder(own, mounts, controller));
-    // A folder that is not a group's has no such file, so that nothing is read beyond
-    // where the hierarchy is mounted.
-    folders
-        .iter()
-        .flatten()
-        .flat_map(|folder| folder.ancestors())
-        .flat_map(|folder| FILES.map(|file| limit(folder, file)))
+    folders(own, mounts, "memory")
+        .flat_map(|folder| FILES.map(|file| limit(&folder, file)))
         .flatten()
         .min()
 }
@@ -37,16 +122,40 @@ fn smallest(own: &str, mounts: &str) -> Option<u64> {
 fn limit(folder: &Path, file: &str) -> Option<u64> {
     /// More than any machine has.
     const NONE: u64 = 1 << 62;
-    let text = fs::read_to_string(folder.join(file)).ok()?;
+    let text = read(&folder.join(file))?;
     text.trim().parse().ok().filter(|limit| *limit < NONE)
+}
+
+fn fewest(own: &str, mounts: &str) -> Option<u64> {
+    folders(own, mounts, "cpu")
+        .filter_map(|folder| quota(&folder))
+        .min()
+}
+
+/// Thousandths of a processor that a group has in each period: version 2 writes quota and period, version 1
+/// has a file for each, and -1 where there is no quota.
+fn quota(folder: &Path) -> Option<u64> {
+    let (quota, period) = match read(&folder.join("cpu.max")) {
+        Some(text) => {
+            let (quota, period) = text.trim().split_once(' ')?;
+            (quota.parse::<u64>().ok()?, period.parse::<u64>().ok()?)
+        }
+        None => {
+            let number = |file| read(&folder.join(file))?.trim().parse::<u64>().ok();
+            (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
+        }
+    };
+    // One that is rounded to nothing would be taken for none.
+    let thousandths = quota.checked_mul(1000)?.checked_div(period)?;
+    Some(thousandths.max(1))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A folder of groups, as the system would mount it.
-    fn told(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
+    /// A folder of groups, as the system would mount it: what `ask` makes of it.
+    fn told_of<T>(version: u8, groups: &[(&str, &str, &str)], ask: impl Fn(&str, &str) -> T) -> T {
         let root = std::env::temp_dir().join(format!(
             "faasw-limit-{}-{:?}",
             std::process::id(),
@@ -60,17 +169,64 @@ mod tests {
         let point = root.display();
         let (own, mounts) = match version {
             1 => (
-                "4:memory:/a/b\n0::/a/b\n".to_owned(),
-                format!("33 30 0:29 / {point} rw - cgroup cgroup rw,memory\n"),
+                "4:memory:/a/b\n2:cpu,cpuacct:/a/b\n0::/a/b\n".to_owned(),
+                format!(
+                    "33 30 0:29 / {point} rw - cgroup cgroup rw,memory\n\
+                     34 30 0:30 / {point} rw - cgroup cgroup rw,cpu,cpuacct\n"
+                ),
+            ),
+            // A container's, whose root is its own group; it is told of it by another path.
+            3 => (
+                "0::/../b\n".to_owned(),
+                format!("33 30 0:29 /elsewhere {point}/a/b rw - cgroup2 cgroup2 rw\n"),
             ),
             _ => (
                 "0::/a/b\n".to_owned(),
                 format!("33 30 0:29 / {point} rw - cgroup2 cgroup2 rw\n"),
             ),
         };
-        let told = smallest(&own, &mounts);
+        let told = ask(&own, &mounts);
         fs::remove_dir_all(&root).unwrap();
         told
+    }
+
+    fn told(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
+        told_of(version, groups, smallest)
+    }
+
+    #[test]
+    fn the_smallest_quota_of_processors_on_the_way_up_counts() {
+        let quota = |version, groups: &[_]| told_of(version, groups, fewest);
+        let max = "cpu.max";
+        assert_eq!(quota(2, &[("a/b", max, "max 100000\n")]), None);
+        assert_eq!(quota(2, &[("a/b", max, "150000 100000\n")]), Some(1500));
+        let groups = [("a/b", max, "max 100000\n"), ("a", max, "5000 100000\n")];
+        assert_eq!(quota(2, &groups), Some(50));
+        assert_eq!(quota(2, &[("a/b", max, "1 1000000\n")]), Some(1));
+        for nonsense in ["", "max", "1", "1 0", "x 5"] {
+            assert_eq!(quota(2, &[("a/b", max, nonsense)]), None, "{nonsense}");
+        }
+        let (of, per) = ("cpu.cfs_quota_us", "cpu.cfs_period_us");
+        let none = [("a/b", of, "-1\n"), ("a/b", per, "100000\n")];
+        assert_eq!(quota(1, &none), None);
+        let half = [("a/b", of, "50000\n"), ("a/b", per, "100000\n")];
+        assert_eq!(quota(1, &half), Some(500));
+    }
+
+    #[test]
+    fn what_is_mounted_for_a_container_is_its_group_whatever_its_path() {
+        let file = "memory.max";
+        assert_eq!(told(3, &[("a/b", file, "900\n")]), Some(900));
+        assert_eq!(told(3, &[("a/b", file, "max\n")]), None);
+        let quota = told_of(3, &[("a/b", "cpu.max", "20000 100000")], fewest);
+        assert_eq!(quota, Some(200));
+    }
+
+    #[test]
+    fn what_is_used_here_is_less_than_the_machine_has() {
+        if let Some(used) = memory_used() {
+            assert!((1 << 16..1 << 50).contains(&used), "{used}");
+        }
     }
 
     #[test]

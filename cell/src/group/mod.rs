@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use self::aside::Aside;
 pub use self::kept::GroupCounts;
 use self::kept::Kept;
-pub use self::limit::memory_limit;
+pub use self::limit::{GroupLimits, group_limits, memory_limit, memory_used};
 use self::owner::{is_alive, own_name};
 use self::place::{CONTROLLERS, KILLS, NEEDED, has_limits};
 pub use self::place::{Place, Version};

@@ -106,7 +106,19 @@ pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Optio
         };
         is_it.then_some(path)
     })?;
-    mounts.lines().find_map(|line| {
+    mounted(mounts, controller).find_map(|(root, point)| {
+        let below = Path::new(group).strip_prefix(root).ok()?;
+        Some(Path::new(point).join(below))
+    })
+}
+
+/// Where a controller's hierarchy is mounted, or the unified one: which group is the root of what is there, and
+/// the folder.
+pub(super) fn mounted<'a>(
+    mounts: &'a str,
+    controller: Option<&str>,
+) -> impl Iterator<Item = (&'a str, &'a str)> {
+    mounts.lines().filter_map(move |line| {
         let (before, after) = line.split_once(" - ")?;
         let mut before = before.split(' ');
         let (root, point) = (before.nth(3)?, before.next()?);
@@ -116,8 +128,7 @@ pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Optio
             None => kind == "cgroup2",
             Some(wanted) => kind == "cgroup" && options.split(',').any(|name| name == wanted),
         };
-        let below = Path::new(group).strip_prefix(root).ok()?;
-        is_it.then(|| Path::new(point).join(below))
+        is_it.then_some((root, point))
     })
 }
 

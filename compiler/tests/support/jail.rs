@@ -133,6 +133,7 @@ impl Jail {
                 by: by.as_fd(),
                 offset: *offset,
                 bytes: *bytes,
+                is_shared: true,
             }),
             variables: &variables,
         };

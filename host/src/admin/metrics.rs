@@ -6,14 +6,14 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use crate::{
     message::{Body, Correlation},
     node::Node,
-    server::{HEALTH, Handler, Received, health},
+    server::{HEALTH, Handler, LIVE, READY, Received, health, ready},
 };
 
 /// The media type of OpenMetrics text.
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers `GET /metrics` and whether the node is there, and nothing else.
+/// Answers `GET /metrics`, whether the node is there and whether requests should come, and nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     node: Node,
@@ -29,11 +29,13 @@ impl Handler for Page {
     async fn answer(self, request: Request<Received>, known: Correlation) -> Response<Body> {
         let head_only = request.method() == Method::HEAD;
         let refused = |problem: Problem| problem.response(known.request_id, head_only);
-        if request.uri().path() == HEALTH {
-            return health();
+        match request.uri().path() {
+            HEALTH | LIVE => return health(),
+            READY => return ready(self.node.readiness()),
+            _ => {}
         }
         if request.uri().path() != "/metrics" {
-            let only = "this address has /metrics and /healthz only";
+            let only = "this address has /metrics, /livez, /readyz and /healthz only";
             let problem = Problem::new(StatusCode::NOT_FOUND, "unknown-path", "No such path", only);
             return refused(problem);
         }

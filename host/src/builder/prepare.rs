@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc};
 use faasw_control::admin_socket;
 use faasw_pool::{Images, Outbound};
 use http::uri::Scheme;
-use tokio::net::{TcpListener, TcpSocket, UnixListener};
+use tokio::net::{TcpListener, UnixListener};
 use zeroize::Zeroizing;
 
 use super::NodeBuilder;
@@ -18,8 +18,9 @@ use crate::{
     limits::Limits,
     log::Observer,
     node::{Core, Machinery, Node, Registered, Storage, Telling},
+    readiness::Readiness,
     registry::Registry,
-    server::{Proxies, Servers, Tls},
+    server::{self, Proxies, Servers, Taken, Tls},
     services::{
         key_value::KeyValue,
         outbound::{OutboundOptions, Outgoing},
@@ -41,9 +42,10 @@ impl NodeBuilder {
         } else {
             Some(Arc::new(Tls::new(self.tls.clone())?))
         };
-        let gateway = bind(self.listen)?;
-        let redirect = bind(self.redirect)?;
-        let metrics = bind(self.metrics)?;
+        let gateway = self.listen.map(|address| taken(address, self.opens_later));
+        let gateway = gateway.transpose()?;
+        let redirect = self.redirect.map(listener).transpose()?;
+        let metrics = self.metrics.map(listener).transpose()?;
         let directory = self.data_dir.as_deref().map(DataDir::open).transpose()?;
         let admin = match (&self.admin_folder, &directory) {
             (Some(folder), _) => Some(admin_socket(folder)),
@@ -83,6 +85,7 @@ impl NodeBuilder {
         };
         Ok(WithoutBackend {
             gateway,
+            opens_later: self.opens_later,
             tls,
             redirect,
             metrics,
@@ -129,33 +132,29 @@ fn images(
     Ok(Some(Arc::new(images)))
 }
 
-/// Connections that the system keeps until they are accepted, as far as it lets a program
-/// have so many (`net.core.somaxconn`, of which this is the default). Beyond them whoever
-/// connects hears nothing and tries again in a second: a burst of others' is not to have
-/// it do so.
-const UNACCEPTED: u32 = 4096;
-
-fn bind(address: Option<SocketAddr>) -> Result<Option<TcpListener>, StartError> {
-    let Some(address) = address else {
-        return Ok(None);
+fn taken(address: SocketAddr, opens_later: bool) -> Result<Taken, StartError> {
+    let take = || {
+        let socket = server::bind(address)?;
+        Ok(match opens_later {
+            true => Taken::Bound(socket),
+            false => Taken::Listening(server::listen(socket)?),
+        })
     };
-    let listen = || {
-        let socket = match address {
-            SocketAddr::V4(_) => TcpSocket::new_v4()?,
-            SocketAddr::V6(_) => TcpSocket::new_v6()?,
-        };
-        socket.set_reuseaddr(true)?;
-        socket.bind(address)?;
-        socket.listen(UNACCEPTED)
-    };
-    listen()
-        .map(Some)
-        .map_err(|error| StartError::Listen { address, error })
+    take().map_err(|error| StartError::Listen { address, error })
 }
+
+fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listen = || server::listen(server::bind(address)?);
+    listen().map_err(|error| StartError::Listen { address, error })
+}
+
+/// Connections to metrics and probes, which are few: others there are not to cost what the gateway's clients may.
+const SCRAPERS: usize = 64;
 
 /// A node that lacks only its engine.
 pub(super) struct WithoutBackend {
-    gateway: Option<TcpListener>,
+    gateway: Option<Taken>,
+    opens_later: bool,
     tls: Option<Arc<Tls>>,
     redirect: Option<TcpListener>,
     sites: Sites,
@@ -210,17 +209,26 @@ impl WithoutBackend {
         let mut servers = Servers::new(core.backlog.clone());
         let tending = core.clone();
         servers.background(async move { tending.tend().await });
+        // Who asks whether the node is ready hears that it is not.
+        if let Some(listener) = self.metrics {
+            let page = admin::Page::new(inner.clone());
+            let limits = Limits {
+                connections: core.limits.connections.min(SCRAPERS),
+                ..core.limits.clone()
+            };
+            servers.metrics(listener, page, &limits);
+        }
         if let Err(error) = started.await {
             Node::of(core, servers).shutdown().await;
             return Err(error);
         }
-        if let Some(listener) = self.gateway {
+        if let Some(taken) = self.gateway {
             let scheme = match self.tls {
                 Some(_) => Scheme::HTTPS,
                 None => Scheme::HTTP,
             };
             let gateway = Gateway::new(inner.clone(), Arc::new(self.sites), scheme);
-            servers.gateway(listener, self.tls, gateway, &core.limits, &self.proxies);
+            servers.gateway(taken, self.tls, gateway, &core.limits, &self.proxies);
         }
         if let Some(listener) = self.redirect
             && let (Some(tls), Some(gateway)) = (servers.tls(), servers.gateway_address())
@@ -228,16 +236,15 @@ impl WithoutBackend {
             let redirect = Redirect::new(tls, gateway.port());
             servers.redirect(listener, redirect, &core.limits);
         }
-        if let Some(listener) = self.metrics {
-            let page = admin::Page::new(inner.clone());
-            servers.metrics(listener, page, &core.limits);
-        }
         if let Some(listener) = self.admin {
             servers.admin(
                 listener,
                 admin::Api::new(inner, servers.gateway_address()),
                 &core.limits,
             );
+        }
+        if !self.opens_later {
+            core.readiness.goes_on(Readiness::Ready);
         }
         Ok(Node::of(core, servers).whole())
     }

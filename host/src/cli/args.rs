@@ -4,27 +4,26 @@ mod artifact;
 mod engine;
 mod image;
 mod kv;
+mod pod;
 mod secret;
+mod serving;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use faasw_control::FunctionName;
 use http::{HeaderName, HeaderValue, Method};
 
-use self::engine::engine_file;
 pub use self::{
     artifact::{Accept, Deploy, Kind, Pull, Push, Registries, reference},
     engine::{Engine, EngineAdd, EngineFile, EngineName},
     image::{Image, ImageExport, ImageImport},
     kv::{DialKv, Kv, KvGet, KvLs, KvRm, KvSet},
+    pod::Pod,
     secret::{Secret, SecretLs, SecretRm, SecretSet},
+    serving::{Serve, Up},
 };
-use super::{
-    exit,
-    options::{Options, OwnLimits, variable},
-    serving::Serving,
-};
+use super::{exit, options::variable};
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
 #[derive(Debug, Parser)]
@@ -51,6 +50,18 @@ Examples:
   faasw serve --log-format json --timeout 2s --memory 64
   faasw serve --listen 0.0.0.0:443 --tls-cert chain.pem --tls-key key.pem --redirect-http 0.0.0.0:80")]
     Serve(Box<Serve>),
+    /// Run a node with one function at /, as a container of its own
+    #[command(after_help = "\
+What the container may have of memory and processors is divided among seeds, instances and
+clients, unless an option says otherwise; what came of it is told when the node is ready.
+Clients cannot connect before the function's seed is there. On SIGTERM /readyz fails at once,
+clients are accepted for --drain-delay, then requests under way have 10 s.
+
+Examples:
+  faasw pod hello.wasm                   then: curl http://127.0.0.1:8080/
+  PORT=3000 faasw pod app.js --memory 64 --health-listen [::]:9090
+  faasw pod /function.wasm -e LEVEL=warn --log-format json --drain-delay 5s")]
+    Pod(Box<Pod>),
     /// Make a function of a file, or a new version of one, on the running node
     #[command(after_help = "\
 Deploying to a name that exists makes its next version; requests under way end
@@ -169,66 +180,6 @@ Examples:
     /// Connect to a key-value server for the node that starts this
     #[command(hide = true)]
     DialKv(DialKv),
-}
-
-#[derive(Debug, Args)]
-pub struct Up {
-    /// WebAssembly components, WASI commands, their text form; scripts, or folders of them
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// Begin with this file of a folder [default: its handler, index, main or app]
-    #[arg(long, value_name = "PATH")]
-    pub entry: Option<String>,
-    /// Run scripts that end like this by this engine, any number of times
-    #[arg(long = "engine", value_name = ".EXT[,.EXT]=FILE", value_parser = engine_file)]
-    pub engines: Vec<EngineFile>,
-    /// Name of the function, where there is one file [default: the file's]
-    #[arg(long, value_parser = name)]
-    pub name: Option<FunctionName>,
-    /// Deploy a file again when it changes
-    #[arg(long)]
-    pub watch: bool,
-    #[command(flatten)]
-    pub serving: Serving,
-    /// Keep functions, code and logs in DIR; without it they end with the node
-    #[arg(long, value_name = "DIR", help_heading = "Node")]
-    pub data_dir: Option<PathBuf>,
-    #[command(flatten)]
-    pub options: Options,
-    #[command(flatten)]
-    pub format: Format,
-}
-
-impl Up {
-    /// The folder of files that functions are to have, if there is one.
-    pub fn folder(&self) -> Option<&Path> {
-        let files = self.options.files.as_ref();
-        files.map(|files| files.folder.as_path())
-    }
-
-    /// What a script of this file or folder begins with, if that was named.
-    pub fn entry_of(&self, file: &Path) -> Option<&str> {
-        self.entry.as_deref().filter(|_| file.is_dir())
-    }
-}
-
-#[derive(Debug, Args)]
-pub struct Serve {
-    #[command(flatten)]
-    pub serving: Serving,
-    /// Tell clients that ask with X-Faasw-Timing: 1 where their requests' time went,
-    /// which shows how busy others keep the node; `up` does
-    #[arg(long, help_heading = "Node")]
-    pub timing: bool,
-    #[command(flatten)]
-    pub node: DataDir,
-    #[command(
-        flatten,
-        next_help_heading = "Functions that set no limits of their own"
-    )]
-    pub own: OwnLimits,
-    #[command(flatten)]
-    pub format: Format,
 }
 
 /// A language that `new` knows.
@@ -407,7 +358,7 @@ pub struct Format {
     pub json: bool,
 }
 
-fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
+pub(super) fn name(text: &str) -> Result<FunctionName, faasw::NameError> {
     FunctionName::new(text)
 }
 
@@ -447,7 +398,7 @@ mod tests {
             panic!("not up");
         };
         assert!(up.files.len() == 2 && up.watch);
-        assert_eq!(up.serving.listen, "[::1]:0".parse().unwrap());
+        assert_eq!(up.addresses.listen, "[::1]:0".parse().unwrap());
         assert_eq!(up.data_dir, None);
         let expected = FunctionOptions::default()
             .env("A", "b=c")
@@ -472,7 +423,7 @@ mod tests {
         else {
             panic!("not serve");
         };
-        assert_eq!(serve.serving.metrics, "127.0.0.1:0".parse().ok());
+        assert_eq!(serve.addresses.metrics, "127.0.0.1:0".parse().ok());
         let limits = Limits::from(serve.own);
         assert_eq!(limits.first_byte, Duration::from_secs(2));
         assert_eq!(limits.total_time, Some(Duration::from_secs(60)));

@@ -1,4 +1,4 @@
-//! What `up` and `serve` take about clients: how many, how slow, how much for them.
+//! What `up`, `serve` and `pod` take about clients: how many, how slow, how much for them.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::values::{at_least_one, time};
 #[command(next_help_heading = "Clients")]
 pub struct Clients {
     /// Serve at most this many connections at once; for a further one another is closed,
-    /// first of addresses with many, and those that ask for nothing
-    #[arg(long, value_name = "CONNECTIONS", default_value = "4096", value_parser = at_least_one)]
-    pub max_connections: usize,
+    /// first of addresses with many, and those that ask for nothing [default: 4096]
+    #[arg(long, value_name = "CONNECTIONS", value_parser = at_least_one)]
+    pub max_connections: Option<usize>,
     /// Serve at most this many of one address, or of one /64 of IPv6
     #[arg(long, value_name = "CONNECTIONS", default_value = "1024", value_parser = at_least_one)]
     pub max_connections_per_address: usize,
@@ -38,9 +38,9 @@ pub struct Clients {
     #[arg(long, value_name = "BYTES", default_value_t = 500)]
     pub body_rate: u64,
     /// Let what clients have not taken yet be this many MiB in the node's memory, half of
-    /// it of one function; the rest waits in instances
-    #[arg(long, value_name = "MIB", default_value_t = 128)]
-    pub undelivered_memory: u64,
+    /// it of one function; the rest waits in instances [default: 128]
+    #[arg(long, value_name = "MIB")]
+    pub undelivered_memory: Option<u64>,
 }
 
 /// An address alone is a range, too.
@@ -54,12 +54,14 @@ fn range(text: &str) -> Result<IpNet, String> {
 impl Clients {
     /// Has a node that would have these limits hold its clients to these.
     pub fn apply(&self, builder: NodeBuilder, mut limits: Limits) -> NodeBuilder {
-        limits.connections = self.max_connections;
+        limits.connections = self.max_connections.unwrap_or(limits.connections);
         limits.connections_per_address = self.max_connections_per_address;
         limits.request_read = self.head_timeout;
         limits.idle_connection = self.idle_connection;
         limits.body_rate = self.body_rate;
-        limits.undelivered = self.undelivered_memory.saturating_mul(1 << 20);
+        if let Some(mebibytes) = self.undelivered_memory {
+            limits.undelivered = mebibytes.saturating_mul(1 << 20);
+        }
         limits.undelivered_function = limits.undelivered / 2;
         limits.undelivered_connection = limits.undelivered_connection.min(limits.undelivered / 8);
         let proxies = self.trusted_proxy.iter().copied();

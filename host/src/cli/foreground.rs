@@ -5,12 +5,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node, NodeBuilder};
+use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node};
 use faasw_text::Indented;
 use serde::Serialize;
 
 use super::{
-    access_log::{AccessLog, STDOUT},
+    addresses::Addresses,
     admin_folder::AdminFolder,
     args::{Format, Serve, Up},
     confine::{Confinement, Needs},
@@ -21,8 +21,9 @@ use super::{
     observed::observed,
     output::{data_dir, deployed, print, print_json, read_module, with_progress},
     printer::Printer,
+    running::{access_log, builder, needs, run_until_asked, stop_node},
     script,
-    serving::{LogFormat, Serving},
+    serving::LogFormat,
     signals::{Hangup, Stop},
     trim,
     watch::Watch,
@@ -70,7 +71,14 @@ impl Prepared {
 
 /// What `up` needs of the system once it runs.
 pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
-    let mut needs = needs(&args.serving, &prepared.given, args.data_dir.clone());
+    let data_dir = args.data_dir.clone();
+    let mut needs = needs(
+        &args.serving,
+        args.addresses.all(),
+        &prepared.given,
+        data_dir,
+    );
+    needs.files.read.extend(certificates(&args.addresses));
     let folder = prepared.folder.as_ref();
     needs.files.passing = folder.map(|folder| folder.path().to_owned());
     if args.watch {
@@ -87,25 +95,15 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
 /// When no data directory is known.
 pub fn needs_of_serve(args: &Serve, given: &Given) -> Result<Needs, Exit> {
     let data_dir = data_dir(args.node.clone())?;
-    Ok(needs(&args.serving, given, Some(data_dir)))
+    let mut needs = needs(&args.serving, args.addresses.all(), given, Some(data_dir));
+    needs.files.read.extend(certificates(&args.addresses));
+    Ok(needs)
 }
 
-fn needs(serving: &Serving, given: &Given, data_dir: Option<PathBuf>) -> Needs {
-    let addresses = [Some(serving.listen), serving.redirect_http, serving.metrics];
-    let ports = addresses.iter().flatten().map(SocketAddr::port);
-    #[cfg(feature = "ablation")]
-    faasw_pool::Mechanism::switch_off(&serving.without);
-    let mut needs = Needs::new(data_dir, ports);
-    let certificates = serving.tls_cert.iter().chain(&serving.tls_key);
-    needs.files.read.extend(certificates.cloned());
-    let access_log = serving.access_log.clone();
-    needs.files.rotated = access_log
-        .filter(|path| path != Path::new(STDOUT))
-        .into_iter()
-        .collect();
-    let server = given.key_value_server.as_ref();
-    needs.key_value_server = server.map(|server| server.address().clone());
-    needs
+/// Files that are read again while the node runs.
+fn certificates(addresses: &Addresses) -> impl Iterator<Item = PathBuf> {
+    let files = addresses.tls_cert.iter().chain(&addresses.tls_key);
+    files.cloned()
 }
 
 /// Runs a node with the given functions.
@@ -121,8 +119,13 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::default(), given, &confinement)?.timing(true);
-    let mut builder = observed(builder, Some(log), access_log.as_ref());
+    let builder = builder(&args.serving, Limits::default(), given, &confinement);
+    let builder = args.addresses.apply(builder)?.timing(true);
+    let mut builder = observed(
+        builder,
+        Some(Box::new(move |event| log.show(event))),
+        access_log.as_ref(),
+    );
     let admin = match (&args.data_dir, &folder) {
         (Some(data_dir), _) => {
             builder = builder.data_dir(data_dir).admin(true);
@@ -135,7 +138,7 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         (None, None) => return Err(Exit::failure("there is no folder for the admin socket")),
     };
     let mut stop = Stop::new()?;
-    let hangup = hangup(&args.serving)?;
+    let hangup = hangup(&args.addresses)?;
     let node = tokio::select! {
         node = builder.start() => node?,
         () = stop.asked() => return Ok(()),
@@ -159,7 +162,10 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         }
     };
     let result = match deployed {
-        Ok(deployed) => ready(&node, &deployed, &args.serving, &args.format, admin),
+        Ok(deployed) => {
+            let shown = (&args.addresses, log, &args.format);
+            ready(&node, &deployed, shown, admin)
+        }
         Err(exit) => Err(exit),
     };
     if let Err(exit) = result {
@@ -192,9 +198,12 @@ pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Resul
     let log = args.serving.log_format;
     start_tracing(log, "info");
     let mut stop = Stop::new()?;
-    let hangup = hangup(&args.serving)?;
+    let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
-    let builder = builder(&args.serving, Limits::from(args.own), given, &confinement)?
+    let builder = builder(&args.serving, Limits::from(args.own), given, &confinement);
+    let builder = args
+        .addresses
+        .apply(builder)?
         .timing(args.timing)
         .data_dir(data_dir(args.node)?)
         .admin(true);
@@ -209,34 +218,14 @@ pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Resul
     }
     tokio::spawn(trim::follow());
     let data_dir = node.data_dir().unwrap_or("".as_ref());
-    ready(&node, &[], &args.serving, &args.format, data_dir)?;
+    ready(&node, &[], (&args.addresses, log, &args.format), data_dir)?;
     run_until_asked(&node, stop, log, &confinement).await
 }
 
-/// The access log, if there is to be one. It outlives the node: what is left is written then.
-fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
-    let path = serving.access_log.as_deref();
-    path.map(AccessLog::open).transpose()
-}
-
 /// Before the node starts: a signal that comes early must not end it.
-fn hangup(serving: &Serving) -> Result<Option<Hangup>, Exit> {
-    let has_certificates = !serving.tls_cert.is_empty();
+fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
+    let has_certificates = !addresses.tls_cert.is_empty();
     has_certificates.then(Hangup::new).transpose()
-}
-
-/// Takes as many descriptors as the system gives: an instance takes four, and many
-/// systems give 1024 unless asked.
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, most) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
 }
 
 /// What `serve` is given in files, read while they can be.
@@ -246,77 +235,6 @@ fn raise_descriptors() {
 pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     let data_dir = data_dir(args.node.clone())?;
     Given::read(&args.serving, Some(&data_dir))
-}
-
-fn builder(
-    serving: &Serving,
-    mut limits: Limits,
-    given: Given,
-    confinement: &Confinement,
-) -> Result<NodeBuilder, Exit> {
-    let (certificates, keys) = (&serving.tls_cert, &serving.tls_key);
-    if certificates.len() != keys.len() {
-        return Err(Exit::usage(format_args!(
-            "there are {} --tls-cert and {} --tls-key: each certificate has one key",
-            certificates.len(),
-            keys.len()
-        )));
-    }
-    raise_descriptors();
-    limits.store_keys = serving.kv_keys;
-    limits.store_bytes = serving.kv_size.saturating_mul(1 << 20);
-    let builder = serving.clients.apply(Node::builder(), limits);
-    let builder = builder
-        .listen(serving.listen)
-        .max_instances(serving.max_instances)
-        .shells_ready(serving.shells_ready)
-        .keep_alive(serving.keep_alive)
-        .poll(serving.poll)
-        .min_parked(serving.min_parked)
-        .max_parked(serving.max_parked)
-        .max_reuse(serving.max_reuse)
-        .seed_memory(serving.seed_memory.saturating_mul(1 << 20))
-        .image_disk(serving.image_disk.saturating_mul(1 << 20))
-        .function_memory(serving.function_memory.saturating_mul(1 << 20));
-    #[cfg(feature = "ablation")]
-    let builder = builder.without(serving.without.clone());
-    let builder = certificates
-        .iter()
-        .zip(keys)
-        .fold(builder, |builder, (certificate, key)| {
-            builder.tls(certificate, key)
-        });
-    let builder = match serving.redirect_http {
-        Some(address) => builder.redirect_http(address),
-        None => builder,
-    };
-    let builder = builder
-        .outbound(given.outbound)
-        .launcher(confinement.launcher.clone());
-    let builder = match (given.key_value_server, &confinement.dialer) {
-        (Some(server), Some(dialer)) => builder.key_value_server(server.dial_by(dialer.clone())),
-        _ => builder,
-    };
-    let builder = match given.image_key {
-        Some(key) => builder.image_key(key.bytes()),
-        None => builder,
-    };
-    let builder = match given.secret_key {
-        Some(key) => builder.secret_key(key.bytes()),
-        None => builder,
-    };
-    let builder = match serving.instance_memory {
-        Some(mib) => builder.instance_memory(mib.saturating_mul(1 << 20)),
-        None => builder,
-    };
-    let builder = match &serving.domain {
-        Some(domain) => builder.domain(domain.clone()).paths(serving.paths),
-        None => builder,
-    };
-    Ok(match serving.metrics {
-        Some(address) => builder.metrics(address),
-        None => builder,
-    })
 }
 
 /// A function's name, its file, and what that has.
@@ -428,11 +346,9 @@ async fn redeploy(
 fn ready(
     node: &Node,
     deployed: &[Deployed],
-    serving: &Serving,
-    format: &Format,
+    (addresses, log, format): (&Addresses, LogFormat, &Format),
     data_dir: &Path,
 ) -> Result<(), Exit> {
-    let log = serving.log_format;
     let Some(address) = node.address() else {
         return Err(Exit::failure("the gateway has no address"));
     };
@@ -461,7 +377,7 @@ fn ready(
                 quoted(data_dir)
             ));
             log.say(format_args!("ready on {address}; Ctrl-C stops it"));
-            print(format!("  {}\n", curl(serving, reachable(address), name)))
+            print(format!("  {}\n", curl(addresses, reachable(address), name)))
         }
         None => {
             let count = node.function_count();
@@ -485,15 +401,15 @@ fn quoted(path: &Path) -> String {
 }
 
 /// A command that asks a function.
-fn curl(serving: &Serving, address: SocketAddr, name: &FunctionName) -> String {
+fn curl(addresses: &Addresses, address: SocketAddr, name: &FunctionName) -> String {
     // The certificate is for a name, and hardly for this machine's address.
-    let (options, scheme) = if serving.tls_cert.is_empty() {
+    let (options, scheme) = if addresses.tls_cert.is_empty() {
         ("", "http")
     } else {
         (" -k", "https")
     };
     let (ip, port) = (address.ip(), address.port());
-    match &serving.domain {
+    match &addresses.domain {
         Some(domain) => {
             let host = format!("{name}.{domain}:{port}");
             format!("curl{options} --resolve {host}:{ip} {scheme}://{host}/")
@@ -510,28 +426,4 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         _ => {}
     }
     address
-}
-
-async fn run_until_asked(
-    node: &Node,
-    mut stop: Stop,
-    log: LogFormat,
-    confinement: &Confinement,
-) -> Result<(), Exit> {
-    tokio::select! {
-        () = stop.asked() => stop_node(node, stop, log).await,
-        broken = confinement.broken() => {
-            node.shutdown().await;
-            Err(broken)
-        }
-    }
-}
-
-/// Lets requests under way finish; asked once more, does not.
-async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
-    log.say("stopping; once more stops at once");
-    tokio::select! {
-        () = node.shutdown() => Ok(()),
-        () = stop.asked() => Err(Exit::failure("stopped at once")),
-    }
 }

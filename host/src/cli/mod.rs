@@ -1,12 +1,14 @@
 //! The command line. Each command is a module; `args` is what they take.
 //!
-//! `up`, `serve`, `wizen` and `doctor` run a node in this process; the others ask a
+//! `up`, `serve`, `pod`, `wizen` and `doctor` run a node in this process; the others ask a
 //! running one through its admin socket. Data goes to standard output,
 //! everything else to standard error.
 
 mod access_log;
+mod addresses;
 mod admin_folder;
 mod args;
+mod behind;
 mod clients;
 mod config_file;
 mod confine;
@@ -29,8 +31,11 @@ mod observed;
 mod oci;
 mod options;
 mod output;
+mod pod;
+mod pod_log;
 mod printer;
 mod private_file;
+mod running;
 mod script;
 mod sealing_key;
 mod secret;
@@ -47,7 +52,7 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use args::{Cli, Command, Serve, Up};
+use args::{Cli, Command, Pod, Serve, Up};
 use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
@@ -83,6 +88,7 @@ pub fn run() -> ExitCode {
 enum Task {
     Up(Box<Up>, Prepared, Confinement),
     Serve(Box<Serve>, Given, Confinement),
+    Pod(Box<Pod>, pod::Prepared, Confinement),
     Other(Command),
 }
 
@@ -100,6 +106,11 @@ fn begin(command: Command) -> Result<Task, Exit> {
             let confinement = Confinement::begin(&needs)?;
             Task::Serve(args, given, confinement)
         }
+        Command::Pod(args) => {
+            let prepared = pod::Prepared::new(&args)?;
+            let needs = pod::needs(&args, &prepared);
+            Task::Pod(args, prepared, Confinement::begin(&needs)?)
+        }
         other => Task::Other(other),
     })
 }
@@ -112,11 +123,14 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Serve(args, given, confinement) => {
             return foreground::serve(*args, given, confinement).await;
         }
+        Task::Pod(args, prepared, confinement) => {
+            return pod::pod(*args, prepared, confinement).await;
+        }
         Task::Other(command) => command,
     };
     match command {
         // They are done otherwise.
-        Command::Up(_) | Command::Serve(_) | Command::DialKv(_) => Ok(()),
+        Command::Up(_) | Command::Serve(_) | Command::Pod(_) | Command::DialKv(_) => Ok(()),
         Command::Deploy(args) => functions::deploy(*args).await,
         Command::Push(args) => oci::push(*args).await,
         Command::Pull(args) => oci::pull(args).await,

@@ -9,10 +9,13 @@ use super::{
     serving::LogFormat,
 };
 
+/// Who is shown what happens.
+pub type Show = Box<dyn Fn(Event<'_>) + Send + Sync>;
+
 /// Has what happens shown, and requests told to the access log, where there is to be either.
 pub fn observed(
     builder: NodeBuilder,
-    shown: Option<LogFormat>,
+    shown: Option<Show>,
     access_log: Option<&AccessLog>,
 ) -> NodeBuilder {
     if shown.is_none() && access_log.is_none() {
@@ -20,16 +23,16 @@ pub fn observed(
     }
     let recorder = access_log.map(AccessLog::recorder);
     let builder = builder.observe_requests(recorder.is_some());
-    builder.observe(move |event| match (event, &recorder, shown) {
+    builder.observe(move |event| match (event, &recorder, &shown) {
         (Event::Request { record }, Some(recorder), _) => recorder.add(record),
-        (event, _, Some(shown)) => shown.show(event),
+        (event, _, Some(show)) => show(event),
         _ => {}
     })
 }
 
 impl LogFormat {
     /// Progress of deployments, and the functions' logs.
-    fn show(self, event: Event<'_>) {
+    pub fn show(self, event: Event<'_>) {
         match event {
             Event::Compiling {
                 function,

@@ -1,55 +1,27 @@
-//! What `up` and `serve` take about the node that they run.
+//! What `up`, `serve` and `pod` take about the node that they run.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
-use faasw_control::HostName;
 use ipnet::IpNet;
 
 use super::{
     clients::Clients,
     kv_server::{Hidden, hidden},
-    values::{at_least_one, at_least_one_use, host, network, poll, time},
+    values::{at_least_one, at_least_one_use, network, poll, time},
 };
 
 #[derive(Debug, Args)]
 #[group(skip)]
 #[command(next_help_heading = "Node")]
 pub struct Serving {
-    /// Serve functions on this address; port 0 takes any free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
-    pub listen: SocketAddr,
-    /// Serve https instead, with the certificate chain in this file of PEM; several,
-    /// each with its key, are chosen by the name that a client asks for. They are
-    /// read again when they change, and on SIGHUP
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    pub tls_cert: Vec<PathBuf>,
-    /// The key of the certificate, in a file of PEM; one for each --tls-cert, in the
-    /// same order
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    pub tls_key: Vec<PathBuf>,
-    /// Redirect plain http on this address to https, for hosts that a certificate names
-    #[arg(long, value_name = "ADDR", requires = "tls_cert")]
-    pub redirect_http: Option<SocketAddr>,
-    /// Serve the function NAME at http://NAME.DOMAIN/, with the whole path, and no
-    /// longer at /NAME/ of any host
-    #[arg(long, value_name = "DOMAIN", value_parser = host)]
-    pub domain: Option<HostName>,
-    /// Serve functions at /NAME/ all the same, at hosts outside of the domain that no
-    /// function was deployed with. They share an origin there
-    #[arg(long, requires = "domain")]
-    pub paths: bool,
-    /// Serve Prometheus metrics on this address too, at /metrics; they are
-    /// always on the admin socket and never on the address of functions
-    #[arg(long, value_name = "ADDR")]
-    pub metrics: Option<SocketAddr>,
-    /// Run at most this many requests at once; others are answered with 503
-    #[arg(long, value_name = "REQUESTS", default_value = "256", value_parser = at_least_one)]
-    pub max_instances: usize,
+    /// Run at most this many requests at once; others are answered with 503 [default: 256]
+    #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
+    pub max_instances: Option<usize>,
     /// Keep this many microVMs made ahead of requests, and up to eight times as many
-    /// while they are needed
-    #[arg(long, value_name = "VMS", default_value_t = 4)]
-    pub shells_ready: usize,
+    /// while they are needed [default: 4]
+    #[arg(long, value_name = "VMS")]
+    pub shells_ready: Option<usize>,
     /// Keep an instance that no request takes for this long
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
     pub keep_alive: Duration,
@@ -62,13 +34,13 @@ pub struct Serving {
     /// of requests, as far as --max-parked, --function-memory and --instance-memory allow
     #[arg(long, value_name = "VMS", default_value_t = 0)]
     pub min_parked: usize,
-    /// Keep at most this many instances of all functions waiting for requests
-    #[arg(long, value_name = "VMS", default_value_t = 512)]
-    pub max_parked: usize,
+    /// Keep at most this many instances of all functions waiting for requests [default: 512]
+    #[arg(long, value_name = "VMS")]
+    pub max_parked: Option<usize>,
     /// Let the seeds of functions and their code take this many MiB together; those
-    /// worth least are evicted and made again when they are used
-    #[arg(long, value_name = "MIB", default_value_t = 4096)]
-    pub seed_memory: u64,
+    /// worth least are evicted and made again when they are used [default: 4096]
+    #[arg(long, value_name = "MIB")]
+    pub seed_memory: Option<u64>,
     /// Let the images of seeds take this many MiB of the data directory's disk, those
     /// used longest ago going first; 0 for none
     #[arg(long, value_name = "MIB", default_value_t = 8192)]
@@ -82,9 +54,9 @@ pub struct Serving {
     #[arg(long, value_name = "FILE")]
     pub secret_key: Option<PathBuf>,
     /// Let one function hold this many MiB between requests, in seeds, code and pages
-    /// of waiting instances; over it instances end, then seeds are evicted
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    pub function_memory: u64,
+    /// of waiting instances; over it instances end, then seeds are evicted [default: 1024]
+    #[arg(long, value_name = "MIB")]
+    pub function_memory: Option<u64>,
     /// Let all microVMs and compilations take this many MiB together, seeds included
     /// [default: the machine's, or what the node's control groups allow, less an
     /// eighth]
@@ -103,8 +75,9 @@ pub struct Serving {
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
     /// Let each key-value store, a function's own or a shared one, have this many MiB of keys and values
-    #[arg(long, value_name = "MIB", default_value_t = 256)]
-    pub kv_size: u64,
+    /// [default: 256]
+    #[arg(long, value_name = "MIB")]
+    pub kv_size: Option<u64>,
     /// Let each key-value store have this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
     pub kv_keys: u64,

@@ -17,11 +17,22 @@ pub async fn follow() {
     let mut least = resident().unwrap_or(0);
     loop {
         tokio::time::sleep(PERIOD).await;
+        // A look costs microseconds; a thread that is woken for it costs a node that idles more.
+        let now = resident();
+        if now.is_some_and(|pages| pages <= least.saturating_add(WORTH_IT)) {
+            least = now.map_or(least, |pages| pages.min(least));
+            continue;
+        }
         // It takes milliseconds, and the heap's locks.
         if let Ok(pages) = tokio::task::spawn_blocking(move || give_back(least)).await {
             least = pages;
         }
     }
+}
+
+/// Gives back all that is free, once: what took memory was work that does not come again.
+pub fn at_once() {
+    give_back(0);
 }
 
 /// Gives memory back if the node holds much more than `least` pages, the least that it

@@ -15,6 +15,8 @@ use crate::message::Named;
 pub(crate) struct Sites {
     /// `NAME` of this domain is the function `NAME`.
     pub(crate) domain: Option<HostName>,
+    /// The one function that there is, at all paths of all hosts.
+    pub(crate) root: Option<FunctionName>,
     /// By path, at hosts that are no function's; unset, where there is no domain.
     pub(crate) paths: Option<bool>,
 }
@@ -56,6 +58,9 @@ impl Sites {
         let uri = request.uri();
         if uri.path() == "*" {
             return Route::Asterisk;
+        }
+        if let Some(name) = &self.root {
+            return Route::at_host(name.as_str());
         }
         let is_health = matches!(uri.path(), "/healthz" | "/healthz/");
         let host = host_of(request).unwrap_or_default();
@@ -112,6 +117,7 @@ mod tests {
         Sites {
             domain: domain.map(|domain| HostName::new(domain).unwrap()),
             paths,
+            root: None,
         }
     }
 
@@ -154,6 +160,20 @@ mod tests {
             let name = "hello".into();
             let expected = Route::Function { name, site };
             assert_eq!(route(&Sites::default(), "h", target), expected);
+        }
+    }
+
+    #[test]
+    fn a_function_that_is_the_root_has_all_there_is() {
+        let sites = Sites {
+            root: Some(FunctionName::new("f").unwrap()),
+            ..sites(Some("example.com"), Some(true))
+        };
+        for host in ["h", "f.example.com", "other.example.com", "shop.test"] {
+            for target in ["/", "//", "/g/", "/healthz", "/f/x?y"] {
+                assert_eq!(route(&sites, host, target), Route::at_host("f"), "{target}");
+            }
+            assert_eq!(route(&sites, host, "*"), Route::Asterisk);
         }
     }
 

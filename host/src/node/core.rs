@@ -31,6 +31,7 @@ use crate::{
     log::{FunctionLog, Observer},
     message::TellRequest,
     metrics::{Metrics, Now, Summary},
+    readiness::State,
     registry::{Registry, RegistryError, VersionRecord},
     services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
 };
@@ -103,6 +104,7 @@ pub(crate) struct Core {
     /// Turns to read code.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
+    pub(crate) readiness: State,
     /// Nobody has the node any more.
     gone: watch::Sender<bool>,
 }
@@ -156,6 +158,7 @@ impl Core {
             moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
+            readiness: State::default(),
             gone: watch::Sender::new(false),
         });
         core.take_up(functions);

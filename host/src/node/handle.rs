@@ -1,6 +1,6 @@
 //! The node as embedding programs, the gateway and the admin API hold it.
 
-use std::{net::SocketAddr, path::Path, sync::Arc};
+use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use faasw_control::{
@@ -15,6 +15,7 @@ use crate::{
     error::{DeployError, EngineError, FunctionError, ImportError, RollbackError},
     limits::Limits,
     message::{Body, Correlation, Follow},
+    readiness::Readiness,
     server::{Servers, TlsError},
 };
 
@@ -391,9 +392,44 @@ impl Node {
         &self.core.limits
     }
 
+    /// Lets clients connect to a node that was started with
+    /// [`NodeBuilder::opens_later`](crate::NodeBuilder::opens_later): it is ready from now on. One that is
+    /// open, or ends, has nothing to do.
+    ///
+    /// # Errors
+    /// The system's, as when another program has begun to listen on the address meanwhile.
+    pub fn open(&self) -> io::Result<()> {
+        self.servers.open()?;
+        self.core.readiness.goes_on(Readiness::Ready);
+        Ok(())
+    }
+
+    /// Whether requests should be sent to the node: what `/readyz` of [`NodeBuilder::metrics`] says.
+    ///
+    /// [`NodeBuilder::metrics`]: crate::NodeBuilder::metrics
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.core.readiness.now()
+    }
+
+    /// Waits until the node is as far as this, or further, which is returned.
+    pub async fn reaches(&self, wanted: Readiness) -> Readiness {
+        self.core.readiness.reaches(wanted).await
+    }
+
+    /// Ends the node as a load balancer would have it: it is not ready from now on, and still accepts
+    /// connections and requests for `delay`, since whoever sends them hears of that with a delay; then
+    /// [`Node::shutdown`].
+    pub async fn drain(&self, delay: Duration) {
+        self.core.readiness.goes_on(Readiness::Stopping);
+        tokio::time::sleep(delay).await;
+        self.shutdown().await;
+    }
+
     /// Ends the node: new requests are refused, those under way have
     /// [`Limits::shutdown`] to finish, then every process ends.
     pub async fn shutdown(&self) {
+        self.core.readiness.goes_on(Readiness::Stopping);
         self.core.end();
         self.servers.stop(self.core.limits.shutdown).await;
         self.core.backend.shutdown().await;

@@ -15,7 +15,9 @@ mod peer;
 mod tls;
 
 use std::{
+    fmt,
     future::Future,
+    io,
     net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -23,7 +25,7 @@ use std::{
 
 use faasw_pool::{Backlog, BacklogLimits};
 use tokio::{
-    net::{TcpListener, UnixListener},
+    net::{TcpListener, TcpSocket, UnixListener},
     sync::watch,
     task::JoinSet,
 };
@@ -31,7 +33,7 @@ use tokio::{
 pub(crate) use self::bodies::Received;
 pub(crate) use self::connections::Proxies;
 pub(crate) use self::handler::Handler;
-pub(crate) use self::health::{HEALTH, health};
+pub(crate) use self::health::{HEALTH, LIVE, READY, health, ready};
 use self::{listener::Listener, tls::TlsListener};
 use crate::limits::Limits;
 
@@ -49,7 +51,60 @@ pub(crate) struct Servers {
     stop: watch::Sender<bool>,
     /// What waits for the clients of all listeners.
     backlog: Arc<Backlog>,
+    /// The gateway, for as long as nobody can connect to it.
+    closed: Mutex<Option<Closed>>,
     tasks: Mutex<Tasks>,
+}
+
+/// A gateway's address, taken.
+#[derive(Debug)]
+pub(crate) enum Taken {
+    /// Clients can connect, and wait to be served.
+    Listening(TcpListener),
+    /// They cannot: the system refuses them.
+    Bound(TcpSocket),
+}
+
+/// A gateway that nobody can connect to yet.
+struct Closed {
+    socket: TcpSocket,
+    serve: Box<Serve>,
+}
+
+type Serve = dyn FnOnce(&Servers, TcpListener) + Send;
+
+impl fmt::Debug for Closed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Closed").field(&self.socket).finish()
+    }
+}
+
+/// Connections that the system keeps until they are accepted, as far as it lets a program
+/// have so many (`net.core.somaxconn`, of which this is the default). Beyond them whoever
+/// connects hears nothing and tries again in a second: a burst of others' is not to have
+/// it do so.
+const UNACCEPTED: u32 = 4096;
+
+/// Takes an address.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket)
+}
+
+/// Lets clients connect to an address that is taken.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn listen(socket: TcpSocket) -> io::Result<TcpListener> {
+    socket.listen(UNACCEPTED)
 }
 
 /// Dropping them ends them.
@@ -68,6 +123,7 @@ impl Default for Servers {
             tls: None,
             stop: watch::Sender::new(false),
             backlog: Backlog::new(BacklogLimits::default()),
+            closed: Mutex::default(),
             tasks: Mutex::default(),
         }
     }
@@ -83,24 +139,59 @@ impl Servers {
     }
 
     /// Serves functions, by TLS where there is one, also through `proxies`, which say whom
-    /// they speak for.
+    /// they speak for: at once, or from [`Servers::open`] on where nobody can connect yet.
     pub(crate) fn gateway(
         &mut self,
-        listener: TcpListener,
+        taken: Taken,
         tls: Option<Arc<Tls>>,
         gateway: impl Handler,
         limits: &Limits,
         proxies: &Proxies,
     ) {
-        self.gateway_address = listener.local_addr().ok();
-        match tls {
-            Some(tls) => {
-                self.background(tls.clone().follow());
-                self.tls = Some(tls.clone());
-                self.serve(TlsListener { listener, tls }, gateway, limits, proxies);
-            }
-            None => self.serve(listener, gateway, limits, proxies),
+        let address = match &taken {
+            Taken::Listening(listener) => listener.local_addr(),
+            Taken::Bound(socket) => socket.local_addr(),
+        };
+        self.gateway_address = address.ok();
+        if let Some(tls) = &tls {
+            self.background(tls.clone().follow());
+            self.tls = Some(tls.clone());
         }
+        let (limits, proxies) = (limits.clone(), proxies.clone());
+        let serve = move |servers: &Self, listener| match tls {
+            Some(tls) => {
+                servers.serve(TlsListener { listener, tls }, gateway, &limits, &proxies);
+            }
+            None => servers.serve(listener, gateway, &limits, &proxies),
+        };
+        match taken {
+            Taken::Listening(listener) => serve(self, listener),
+            Taken::Bound(socket) => {
+                let serve = Box::new(serve);
+                *self.closed() = Some(Closed { socket, serve });
+            }
+        }
+    }
+
+    /// Lets clients connect to a gateway that they could not connect to; nothing where there is none,
+    /// or where these servers have stopped.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn open(&self) -> io::Result<()> {
+        let mut closed = self.closed();
+        match closed.take() {
+            Some(Closed { socket, serve }) if !*self.stop.borrow() => {
+                serve(self, listen(socket)?);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn closed(&self) -> MutexGuard<'_, Option<Closed>> {
+        // It is taken or put, whole.
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves redirects to the gateway.
@@ -162,7 +253,10 @@ impl Servers {
     /// Accepts nothing more, waits for the requests under way, at most for
     /// `timeout`, and ends the rest.
     pub(crate) async fn stop(&self, timeout: Duration) {
+        // Nobody opens the gateway from now on.
+        let closed = self.closed().take();
         self.stop.send_replace(true);
+        drop(closed);
         let Tasks {
             mut listeners,
             mut background,

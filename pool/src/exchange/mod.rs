@@ -24,7 +24,7 @@ mod start;
 mod store;
 mod timeline;
 
-pub use self::admission::{Admission, wanted};
+pub use self::admission::{Admission, INSTANCE_MEMORY, wanted};
 pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };

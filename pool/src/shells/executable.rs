@@ -1,9 +1,11 @@
 //! Programs that are carried inside this one, made startable: at once, or by whoever starts them.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use faasw_cell::carried::executable;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::own_file::{self, Place};
@@ -15,7 +17,7 @@ use super::own_file::{self, Place};
 ///
 /// # Errors
 /// The system's.
-pub fn prepare(name: &str, program: &[u8]) -> io::Result<OwnedFd> {
+pub fn prepare(name: &CStr, program: &[u8]) -> io::Result<OwnedFd> {
     match in_memory(name, program) {
         Ok(file) => Ok(file),
         Err(Errno::ACCESS | Errno::PERM) => without_name(program),
@@ -37,7 +39,7 @@ pub struct Later {
 ///
 /// # Errors
 /// The system's.
-pub fn prepare_for_later(name: &str, program: &'static [u8]) -> io::Result<Later> {
+pub fn prepare_for_later(name: &CStr, program: &'static [u8]) -> io::Result<Later> {
     if let Some(place) = own_file::place_of(program)
         && let Ok(file) = executable(name)
     {
@@ -48,22 +50,11 @@ pub fn prepare_for_later(name: &str, program: &'static [u8]) -> io::Result<Later
     Ok(Later { file, place: None })
 }
 
-fn in_memory(name: &str, program: &[u8]) -> Result<OwnedFd, Errno> {
+fn in_memory(name: &CStr, program: &[u8]) -> Result<OwnedFd, Errno> {
     let file = executable(name)?;
     write_all(&file, program)?;
     faasw_seedtree::seal(&file)?;
     Ok(file)
-}
-
-/// An empty file in memory that may be executed.
-fn executable(name: &str) -> Result<OwnedFd, Errno> {
-    const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    match rustix::fs::memfd_create(name, flags | EXEC) {
-        // A kernel before 6.3 does not know the flag, and needs none.
-        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
-        made => made,
-    }
 }
 
 fn without_name(program: &[u8]) -> io::Result<OwnedFd> {

@@ -1,6 +1,7 @@
 //! Starting the program of spawners: as a child of this process, or by a launcher that was
 //! started before this process gave up what that takes.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -159,7 +160,7 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     if let Some((program, argument)) = crate::trial::spawner()? {
         return Ok((program, Some(argument)));
     }
-    let program = executable::prepare("faasw-shell", faasw_parts::SHELL)?;
+    let program = executable::prepare(c"faasw-shell", faasw_parts::SHELL)?;
     #[cfg(feature = "ablation")]
     if Mechanism::Cell.is_off() {
         return Ok((program, Some(faasw_cell::WITHOUT_CELL.to_owned())));
@@ -174,7 +175,7 @@ struct Carried {
 }
 
 impl Carried {
-    fn prepare(numbers: Numbers, name: &str, program: &'static [u8]) -> io::Result<Self> {
+    fn prepare(numbers: Numbers, name: &CStr, program: &'static [u8]) -> io::Result<Self> {
         let later = executable::prepare_for_later(name, program)?;
         Ok(Self { numbers, later })
     }
@@ -207,8 +208,8 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [
-        Carried::prepare(programs::COMPILER, "faasw-compiler", faasw_parts::COMPILER)?,
-        Carried::prepare(programs::EGRESS, "faasw-egress", faasw_parts::EGRESS)?,
+        Carried::prepare(programs::COMPILER, c"faasw-compiler", faasw_parts::COMPILER)?,
+        Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_parts::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let given = [(faasw_shell::NODE_FD, socket)].into_iter();

@@ -4,14 +4,14 @@ use std::io::{self, Write};
 
 /// What is known of what was written before.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub struct Lines {
     /// The last line may lack its end.
     is_torn: bool,
 }
 
 impl Lines {
     /// Behind a line that lacks its end, or not.
-    pub(super) fn behind(is_torn: bool) -> Self {
+    pub fn behind(is_torn: bool) -> Self {
         Self { is_torn }
     }
 
@@ -19,7 +19,7 @@ impl Lines {
     ///
     /// # Errors
     /// When they were not written, or not all.
-    pub(super) fn write(&mut self, to: &mut impl Write, lines: &[u8]) -> io::Result<()> {
+    pub fn write(&mut self, to: &mut impl Write, lines: &[u8]) -> io::Result<()> {
         if self.is_torn {
             to.write_all(b"\n")?;
         }

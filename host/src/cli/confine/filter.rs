@@ -172,12 +172,17 @@ const SOCKET_TYPE: u64 = 0xF;
 /// `MFD_EXEC` (Linux 6.3).
 const MFD_EXEC: u64 = 0x10;
 
-/// Makes it.
+/// Makes it: of a node that lets clients connect later, or not.
 ///
 /// # Errors
 /// Why there is no such filter.
-pub fn filter() -> Result<Filter, String> {
-    compile(&rules())
+pub fn filter(opens_later: bool) -> Result<Filter, String> {
+    let mut rules = rules();
+    if opens_later {
+        // It has no other sockets than those that it has bound, and cannot make any.
+        rules.push(rule("let clients connect", libc::SYS_listen, &[]));
+    }
+    compile(&rules)
 }
 
 fn compile(rules: &[Rule]) -> Result<Filter, String> {

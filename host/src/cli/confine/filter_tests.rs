@@ -73,7 +73,7 @@ fn with(arguments: &[libc::c_long]) -> [libc::c_long; 6] {
 
 #[test]
 fn what_is_dangerous_ends_the_node() {
-    let filter = filter().unwrap();
+    let filter = filter(false).unwrap();
     for number in DANGEROUS.iter().chain(MAKERS) {
         assert_eq!(call(&filter, *number, NONE), Outcome::Ended, "{number}");
     }
@@ -81,7 +81,7 @@ fn what_is_dangerous_ends_the_node() {
 
 #[test]
 fn what_it_has_no_use_for_fails() {
-    let filter = filter().unwrap();
+    let filter = filter(false).unwrap();
     let refused = Outcome::Gave(-libc::ENOSYS);
     let executable = libc::c_long::from(libc::PROT_READ | libc::PROT_EXEC);
     let private = libc::c_long::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -138,7 +138,7 @@ fn what_it_has_no_use_for_fails() {
 
 #[test]
 fn what_serving_takes_is_let_through() {
-    let filter = filter().unwrap();
+    let filter = filter(false).unwrap();
     let read_write = libc::c_long::from(libc::PROT_READ | libc::PROT_WRITE);
     let private = libc::c_long::from(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
     let unix = libc::c_long::from(libc::AF_UNIX);

@@ -1,4 +1,4 @@
-//! `up` and `serve` confine themselves: what a node that serves does not need it cannot do
+//! `up`, `serve` and `pod` confine themselves: what a node that serves does not need it cannot do
 //! any more, whoever runs it by then (docs/decisions/0016).
 //!
 //! In two steps. [`Confinement::begin`] comes before there is a second thread: it starts
@@ -35,6 +35,8 @@ pub struct Needs {
     pub others_files: bool,
     /// The key-value server that it is to have connections to.
     pub key_value_server: Option<ServerAddress>,
+    /// Whether it lets clients connect when it is confined already.
+    pub opens_later: bool,
 }
 
 impl Needs {
@@ -48,6 +50,7 @@ impl Needs {
             ports: ports.into_iter().collect(),
             others_files: false,
             key_value_server: None,
+            opens_later: false,
         }
     }
 
@@ -74,6 +77,7 @@ pub struct Confinement {
     pub launcher: Arc<Launcher>,
     /// What connects to the key-value server, if there is to be one.
     pub dialer: Option<Arc<Dialer>>,
+    opens_later: bool,
 }
 
 impl Confinement {
@@ -102,6 +106,7 @@ impl Confinement {
         Ok(Self {
             launcher: Arc::new(launcher),
             dialer: dialer.map(Arc::new),
+            opens_later: needs.opens_later,
         })
     }
 
@@ -110,7 +115,7 @@ impl Confinement {
     /// # Errors
     /// What does not work here.
     pub fn complete(&self) -> Result<(), Exit> {
-        let filter = filter::filter().map_err(Exit::failure)?;
+        let filter = filter::filter(self.opens_later).map_err(Exit::failure)?;
         filter.install_in_all_threads().map_err(|error| {
             Exit::failure(format_args!("system calls cannot be filtered: {error}"))
         })

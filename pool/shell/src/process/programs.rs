@@ -22,6 +22,8 @@ pub struct Numbers {
     /// What the argument begins with that says where it lies there: behind it are offset and size
     /// in bytes, with a comma between them.
     pub argument: &'static str,
+    /// Whether all that is started of it is started from one file.
+    pub is_shared: bool,
 }
 
 /// The compile helper's.
@@ -29,6 +31,8 @@ pub const COMPILER: Numbers = Numbers {
     file: 4,
     carrier: 5,
     argument: "--helper-at=",
+    // It is seldom wanted, and large.
+    is_shared: false,
 };
 
 /// That of connector and workers.
@@ -36,6 +40,7 @@ pub const EGRESS: Numbers = Numbers {
     file: 6,
     carrier: 7,
     argument: "--egress-at=",
+    is_shared: true,
 };
 
 /// The first number behind all of them.
@@ -126,6 +131,7 @@ impl Given {
             by: place.by.as_fd(),
             offset: place.offset,
             bytes: place.bytes,
+            is_shared: self.numbers.is_shared,
         });
         Program {
             file: self.file.as_fd(),

@@ -28,8 +28,8 @@ const CUTTING: Duration = Duration::from_millis(50);
 /// How often a request that waits for a place looks for an exchange to cut.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What an instance takes beside its function's memory: mailbox, guest and tables.
-const INSTANCE_MEMORY: u64 = 19 << 20;
+/// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and tables.
+pub const INSTANCE_MEMORY: u64 = 19 << 20;
 
 /// Requests of one function that wait for a place at once; more are refused at once.
 const WAITING_MAX: usize = 1024;

@@ -1,0 +1,299 @@
+//! Lines that nobody waits for: what makes one goes on, and a thread of its own writes.
+//!
+//! A pipe whose reader has stopped, or a full disk, would otherwise have those stand still who serve
+//! requests. Lines wait for the thread within a bound; those beyond it are dropped and counted, and the log
+//! itself says how many.
+
+use std::{
+    io,
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    thread,
+    time::Duration,
+};
+
+/// Bytes of lines that wait to be written: some ten thousand of them.
+const WAITING_BYTES: usize = 4 << 20;
+
+/// How long a log that could not be written is left alone: mostly its disk is full.
+const REST: Duration = Duration::from_secs(10);
+
+/// How long the end waits for what is left to be written.
+const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// What a log is called where something is to be said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Kind {
+    /// The log.
+    pub name: &'static str,
+    /// What its lines are.
+    pub lines: &'static str,
+    /// The thread that writes it.
+    pub thread: &'static str,
+    /// A line of it, with its end, that says how many are missing.
+    pub dropped: fn(u64) -> String,
+}
+
+/// Lines that are written behind. What is left is written when it is dropped, if that goes at once.
+#[derive(Debug)]
+pub struct Behind {
+    shared: Arc<Shared>,
+    kind: Kind,
+}
+
+/// Where lines are handed over.
+#[derive(Clone, Debug)]
+pub struct Pen(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Whole lines.
+    waiting: Vec<u8>,
+    /// How many there was no room for since the last that were taken.
+    dropped: u64,
+    /// No more will come.
+    is_closed: bool,
+    /// The thread has ended.
+    has_ended: bool,
+}
+
+impl Behind {
+    /// A log whose lines `write` takes, many at a time.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn new(
+        kind: Kind,
+        write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
+        let shared = Arc::<Shared>::default();
+        let log = Self {
+            shared: shared.clone(),
+            kind,
+        };
+        thread::Builder::new()
+            .name(kind.thread.to_owned())
+            .spawn(move || {
+                shared.write_with(kind, write);
+                let mut state = shared.state();
+                state.has_ended = true;
+                state.waiting = Vec::new();
+                shared.changed.notify_all();
+            })?;
+        Ok(log)
+    }
+
+    /// Where lines are handed over.
+    pub fn pen(&self) -> Pen {
+        Pen(self.shared.clone())
+    }
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.is_closed = true;
+        self.shared.changed.notify_all();
+        let ended = self
+            .shared
+            .changed
+            .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
+        if ended.is_ok_and(|(_, waited)| waited.timed_out()) {
+            let Kind { name, lines, .. } = self.kind;
+            tracing::warn!("the last {lines} are not in {name}: it cannot be written at once");
+        }
+    }
+}
+
+impl Pen {
+    /// Has a line written, which has its end, or drops it where too much waits.
+    pub fn push(&self, line: &str) {
+        let mut state = self.0.state();
+        if state.has_ended || state.is_closed {
+            return;
+        }
+        if state.waiting.len() + line.len() > WAITING_BYTES {
+            state.dropped += 1;
+            return;
+        }
+        state.waiting.extend_from_slice(line.as_bytes());
+        drop(state);
+        self.0.changed.notify_one();
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic while the lock was held leaves at worst a line half accounted for.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes lines as they come, until no more will.
+    fn write_with(&self, kind: Kind, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
+        let Kind {
+            name, lines: what, ..
+        } = kind;
+        let mut lines = Vec::new();
+        // Of those that failed, which are told with the next.
+        let mut lost = 0;
+        let mut has_failed = false;
+        while let Some(dropped) = self.next(&mut lines) {
+            let dropped = dropped + lost;
+            let end = lines.len();
+            if dropped > 0 {
+                lines.extend_from_slice((kind.dropped)(dropped).as_bytes());
+            }
+            match write(&lines) {
+                Ok(()) => {
+                    lost = 0;
+                    has_failed = false;
+                    if dropped > 0 {
+                        tracing::warn!(dropped, "{what} are not in {name}");
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                    tracing::warn!("nobody reads {name} any more: it ends");
+                    return;
+                }
+                Err(error) => {
+                    let count = lines.iter().take(end).filter(|byte| **byte == b'\n');
+                    lost = dropped + count.count() as u64;
+                    // Said once, not every time.
+                    if !has_failed {
+                        tracing::error!(%error, "{name} was not written; trying again from time to time");
+                    }
+                    has_failed = true;
+                    self.rest();
+                }
+            }
+            lines.clear();
+        }
+    }
+
+    /// Takes what waits into `lines`, and how many lines were dropped; nothing when no more will
+    /// come.
+    fn next(&self, lines: &mut Vec<u8>) -> Option<u64> {
+        let has_nothing =
+            |state: &mut State| state.waiting.is_empty() && state.dropped == 0 && !state.is_closed;
+        let mut state = self
+            .changed
+            .wait_while(self.state(), has_nothing)
+            .unwrap_or_else(PoisonError::into_inner);
+        if state.waiting.is_empty() && state.dropped == 0 {
+            return None;
+        }
+        std::mem::swap(&mut state.waiting, lines);
+        Some(std::mem::take(&mut state.dropped))
+    }
+
+    /// Lets a disk be for a while, or until the end.
+    fn rest(&self) {
+        let rested = self
+            .changed
+            .wait_timeout_while(self.state(), REST, |state| !state.is_closed);
+        drop(rested);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    const KIND: Kind = Kind {
+        name: "the log",
+        lines: "lines",
+        thread: "faasw-test",
+        dropped: |count| format!("{{\"dropped\":{count}}}\n"),
+    };
+
+    /// A log that is written when the test says so, and what was written.
+    fn held() -> (Behind, mpsc::Sender<io::Result<()>>, mpsc::Receiver<String>) {
+        let (go, may) = mpsc::channel::<io::Result<()>>();
+        let (wrote, written) = mpsc::channel();
+        let log = Behind::new(KIND, move |lines: &[u8]| {
+            let _ = wrote.send(String::from_utf8(lines.to_vec()).unwrap());
+            may.recv().unwrap_or(Ok(()))
+        });
+        (log.unwrap(), go, written)
+    }
+
+    #[test]
+    fn nobody_waits_for_who_does_not_write_and_what_is_dropped_is_counted() {
+        let (log, go, written) = held();
+        let pen = log.pen();
+        pen.push("first\n");
+        // It is being written, and not done.
+        assert_eq!(written.recv().unwrap(), "first\n");
+        let line = format!("{}\n", "x".repeat(1023));
+        let fitting = WAITING_BYTES / line.len();
+        for _ in 0..fitting + 7 {
+            pen.push(&line);
+        }
+        go.send(Ok(())).unwrap();
+        let second = written.recv().unwrap();
+        let lines: Vec<_> = second.lines().collect();
+        assert_eq!(lines.len(), fitting + 1);
+        let last: serde_json::Value = serde_json::from_str(lines[fitting]).unwrap();
+        assert_eq!(last["dropped"], 7);
+        // There is room again.
+        pen.push("third\n");
+        go.send(Ok(())).unwrap();
+        assert_eq!(written.recv().unwrap(), "third\n");
+        go.send(Ok(())).unwrap();
+    }
+
+    #[test]
+    fn all_that_was_told_is_written_before_the_end() {
+        let (log, go, written) = held();
+        drop(go);
+        let pen = log.pen();
+        for number in 0..1000 {
+            pen.push(&format!("{number}\n"));
+        }
+        drop(log);
+        pen.push("late\n");
+        let all: String = written.iter().collect();
+        let numbers: Vec<usize> = all.lines().map(|line| line.parse().unwrap()).collect();
+        assert_eq!(numbers, (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn lines_that_failed_are_counted_when_it_goes_again() {
+        let (log, go, written) = held();
+        let pen = log.pen();
+        pen.push("one\n");
+        assert_eq!(written.recv().unwrap(), "one\n");
+        pen.push("two\n");
+        go.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
+        // The end is not kept waiting by a disk that rests.
+        drop(go);
+        drop(log);
+        let last = written.recv().unwrap();
+        let lines: Vec<_> = last.lines().collect();
+        assert_eq!((lines.len(), lines[0]), (2, "two"));
+        let told: serde_json::Value = serde_json::from_str(lines[1]).unwrap();
+        assert_eq!(told["dropped"], 1);
+    }
+
+    #[test]
+    fn a_reader_who_has_gone_away_ends_it() {
+        let (log, go, written) = held();
+        let pen = log.pen();
+        pen.push("one\n");
+        go.send(Err(io::ErrorKind::BrokenPipe.into())).unwrap();
+        assert_eq!(written.iter().collect::<String>(), "one\n");
+        let shared = &log.shared;
+        let state = shared
+            .changed
+            .wait_while(shared.state(), |state| !state.has_ended);
+        drop(state);
+        pen.push("two\n");
+        assert!(log.shared.state().waiting.is_empty());
+    }
+}

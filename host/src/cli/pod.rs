@@ -1,0 +1,345 @@
+//! `pod`: a node with one function, as a container of its own (docs/decisions/0030).
+
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use faasw::{
+    FunctionName, FunctionOptions, Limits, Node, StartError,
+    budgets::{Asked, Budgets, group_limits, machine, memory_used},
+};
+
+use super::{
+    admin_folder::AdminFolder,
+    args::Pod,
+    confine::{Confinement, Needs},
+    events::start_tracing,
+    exit::Exit,
+    files,
+    given::Given,
+    observed::observed,
+    output::{deployed, size, with_progress},
+    pod_log::PodLog,
+    running::{self, access_log, builder},
+    script,
+    serving::LogFormat,
+    signals::Stop,
+    trim,
+};
+
+/// The function's port, unless `PORT` or `--listen` says another.
+const PORT: u16 = 8080;
+/// What a container needs for microVMs.
+const CELLS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
+    namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md has one";
+/// Bytes that seeds are counted by.
+const PAGE: u64 = 4096;
+/// The port of `/livez`, `/readyz` and `/metrics`, unless `--health-listen` says another.
+const HEALTH_PORT: u16 = 9090;
+
+/// What `pod` has read and made before it is confined.
+pub struct Prepared {
+    name: FunctionName,
+    upload: Bytes,
+    listen: SocketAddr,
+    health: SocketAddr,
+    budgets: Budgets,
+    given: Given,
+    /// Where its admin socket is, without a data directory, if there is any place for it.
+    folder: Option<AdminFolder>,
+}
+
+impl Prepared {
+    /// Reads the file and what the container may have, and makes the folder.
+    ///
+    /// # Errors
+    /// What is wrong with the command line, cannot be read, or does not suffice.
+    pub fn new(args: &Pod) -> Result<Self, Exit> {
+        let name = match &args.name {
+            Some(name) => name.clone(),
+            None => script::name_of(&args.file)
+                .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+        };
+        let budgets = budgets(args)?;
+        let of_all = |port| SocketAddr::new(all_addresses(), port);
+        let listen = match args.listen {
+            Some(address) => address,
+            None => of_all(port()?.unwrap_or(PORT)),
+        };
+        let health = args.health_listen.unwrap_or_else(|| of_all(HEALTH_PORT));
+        Ok(Self {
+            name,
+            upload: files::read_upload(&args.file, args.entry(), args.folder())?,
+            listen,
+            health,
+            budgets,
+            given: Given::read(&args.serving, args.data_dir.as_deref())?,
+            folder: match args.data_dir {
+                Some(_) => None,
+                // With a file system that nobody may write to there is none, and nobody misses it.
+                None => AdminFolder::new().ok(),
+            },
+        })
+    }
+}
+
+/// The port that whoever starts containers has chosen, by the environment.
+fn port() -> Result<Option<u16>, Exit> {
+    let Some(text) = std::env::var_os("PORT") else {
+        return Ok(None);
+    };
+    let port = text.to_str().and_then(|text| text.parse().ok());
+    port.map(Some)
+        .ok_or_else(|| Exit::usage(format_args!("PORT is {text:?}, and no port")))
+}
+
+/// All addresses of both kinds, where this host has both.
+fn all_addresses() -> IpAddr {
+    match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
+        Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
+        Err(_) => Ipv4Addr::UNSPECIFIED.into(),
+    }
+}
+
+fn budgets(args: &Pod) -> Result<Budgets, Exit> {
+    let (serving, options) = (&args.serving, &args.options);
+    let mebibytes = |number: Option<u64>| number.map(|number| number.saturating_mul(1 << 20));
+    let count = |number: Option<usize>| number.map(|number| number as u64);
+    let memory = options.own.memory.map(|memory| u64::from(memory) << 20);
+    let has_stores_elsewhere = serving.kv_server.is_some() || args.data_dir.is_some();
+    let asked = Asked {
+        has_outbound: !options.outbound.is_empty(),
+        stores: match has_stores_elsewhere {
+            true => 0,
+            // Its own, which needs no grant.
+            false => 1 + options.stores.len() as u64,
+        },
+        instances: count(serving.max_instances),
+        parked: count(serving.max_parked),
+        shells: count(serving.shells_ready),
+        connections: count(serving.clients.max_connections),
+        seeds: mebibytes(serving.seed_memory),
+        undelivered: mebibytes(serving.clients.undelivered_memory),
+        store_bytes: match has_stores_elsewhere {
+            true => Some(mebibytes(serving.kv_size).unwrap_or(Limits::default().store_bytes)),
+            false => mebibytes(serving.kv_size),
+        },
+        instance_memory: mebibytes(serving.instance_memory),
+        ..Asked::of_function(memory.unwrap_or(Limits::default().memory))
+    };
+    asked.budgets(group_limits(), machine()).map_err(|small| {
+        Exit::failure(small).hint("give the container more, or the function less with --memory")
+    })
+}
+
+/// What `pod` needs of the system once it runs.
+pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
+    let addresses = [prepared.listen, prepared.health];
+    let data_dir = args.data_dir.clone();
+    let mut needs = running::needs(&args.serving, addresses, &prepared.given, data_dir);
+    let folder = prepared.folder.as_ref();
+    needs.files.passing = folder.map(|folder| folder.path().to_owned());
+    needs.opens_later = true;
+    needs
+}
+
+/// Runs a node with the function until it is told to stop.
+pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
+    let Prepared {
+        name,
+        upload,
+        listen,
+        health,
+        budgets,
+        given,
+        folder,
+    } = prepared;
+    let log = args.serving.log_format;
+    start_tracing(log, "info");
+    let output = PodLog::new(log)?;
+    let access_log = access_log(&args.serving)?;
+    let mut stop = Stop::new()?;
+    let mut builder = builder(&args.serving, Limits::default(), given, &confinement)
+        .budgets(&budgets)
+        .listen(listen)
+        .opens_later(true)
+        .root(name.clone())
+        .metrics(health);
+    if let Some(data_dir) = &args.data_dir {
+        builder = builder.data_dir(data_dir).admin(true);
+    } else if let Some(folder) = &folder {
+        builder = builder.admin_in(folder.path());
+    }
+    let writer = output.writer();
+    let show = Box::new(move |event: faasw::Event<'_>| writer.show(event));
+    let builder = observed(builder, Some(show), access_log.as_ref());
+    let node = tokio::select! {
+        node = builder.start() => node.map_err(refused)?,
+        () = stop.asked() => return Ok(()),
+    };
+    confinement.complete()?;
+    starting(&node, log);
+    let options = FunctionOptions::from(args.options);
+    let made = tokio::select! {
+        made = make(&node, &name, upload, options, log) => made,
+        () = stop.asked() => {
+            node.shutdown().await;
+            return Ok(());
+        }
+    };
+    let made = made.and_then(|()| {
+        fits(&node, &name, &budgets)?;
+        node.open()
+            .map_err(|error| Exit::failure(format_args!("nobody can connect to {listen}: {error}")))
+    });
+    if let Err(exit) = made {
+        node.shutdown().await;
+        return Err(exit);
+    }
+    trim::at_once();
+    tokio::spawn(trim::follow());
+    ready(&node, &budgets, log);
+    tokio::select! {
+        () = stop.asked() => drain(&node, args.drain_delay, stop, log).await,
+        broken = confinement.broken() => {
+            node.shutdown().await;
+            Err(broken)
+        }
+    }
+}
+
+/// Why the node did not start, and what a container lacks for microVMs if that is it.
+fn refused(error: StartError) -> Exit {
+    use faasw::PoolStartError::{KvmMissing, KvmPermission, Shell};
+    let is_about_cells = matches!(
+        error,
+        StartError::Pool(KvmMissing | KvmPermission | Shell(_))
+    );
+    let exit = Exit::from(error);
+    match is_about_cells {
+        true => exit.hint(CELLS),
+        false => exit,
+    }
+}
+
+async fn make(
+    node: &Node,
+    name: &FunctionName,
+    upload: Bytes,
+    options: FunctionOptions,
+    log: LogFormat,
+) -> Result<(), Exit> {
+    let deploying = node.deploy(name.as_str(), upload, options);
+    let done = with_progress(name, deploying)
+        .await
+        .map_err(|error| Exit::failure(format_args!("{name} was not made: {error}")))?;
+    log.say(deployed(&done));
+    Ok(())
+}
+
+/// The function's seed is to have its place, and what node and seeds take now, and guests may yet have of seeds
+/// by reading their holes, is to leave what instances may come to.
+fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
+    let seeds = node.tree();
+    let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;
+    // One that is larger than its budget was evicted at once, and would be made again and again.
+    if seeds.iter().find(is_its).is_none() {
+        return Err(Exit::failure(format_args!(
+            "the seed of the function does not fit the {} that are left for it of the limit of {}",
+            size(budgets.seeds),
+            size(budgets.limit)
+        ))
+        .hint("give the container more, or the seed with --seed-memory MIB"));
+    }
+    let holes = seeds.iter().map(|seed| {
+        let mapped = seed.changed_pages.saturating_mul(PAGE);
+        mapped.saturating_sub(seed.layer_bytes)
+    });
+    let holes: u64 = holes.sum();
+    let instances_take = budgets.fitting.saturating_mul(budgets.instance);
+    let room = budgets.limit.saturating_sub(instances_take);
+    let Some(used) = memory_used().map(|used| used.saturating_add(holes)) else {
+        return Ok(());
+    };
+    if used <= room {
+        return Ok(());
+    }
+    Err(Exit::failure(format_args!(
+        "node and seed of the function take up to {}, and leave too little of the limit of {} for {} of {} each",
+        size(used),
+        size(budgets.limit),
+        instances(budgets.fitting),
+        size(budgets.instance)
+    ))
+    .hint(format_args!(
+        "give the container more, or the seed with --seed-memory {}",
+        (budgets.seeds + used - room).div_ceil(1 << 20)
+    )))
+}
+
+/// Says where probes are answered while the function is made.
+fn starting(node: &Node, log: LogFormat) {
+    let (Some(address), Some(health)) = (node.address(), node.metrics_address()) else {
+        return;
+    };
+    match log {
+        LogFormat::Json => {
+            tracing::info!(target: "faasw::progress", %address, %health, "starting");
+        }
+        LogFormat::Text => log.say(format_args!(
+            "starting; /livez, /readyz and /metrics on {health}"
+        )),
+    }
+}
+
+/// Says that requests can come, and what they find.
+fn ready(node: &Node, budgets: &Budgets, log: LogFormat) {
+    let (Some(address), Some(health)) = (node.address(), node.metrics_address()) else {
+        return;
+    };
+    if log == LogFormat::Json {
+        tracing::info!(
+            target: "faasw::progress",
+            %address,
+            %health,
+            memory_limit = budgets.limit,
+            instances_max = budgets.instances,
+            instances_fitting = budgets.fitting,
+            instance_memory = budgets.instance,
+            parked_max = budgets.parked,
+            seed_memory = budgets.seeds,
+            connections_max = budgets.connections,
+            undelivered_memory = budgets.undelivered,
+            store_memory = budgets.store_bytes,
+            "ready"
+        );
+        return;
+    }
+    log.say(format_args!(
+        "of {}: {} of at most {} each, {} for seeds and code, {} connections",
+        size(budgets.limit),
+        instances(budgets.fitting),
+        size(budgets.instance),
+        size(budgets.seeds),
+        budgets.connections
+    ));
+    log.say(format_args!("ready on {address}"));
+}
+
+fn instances(count: u64) -> String {
+    match count {
+        1 => "1 instance".to_owned(),
+        count => format!("{count} instances"),
+    }
+}
+
+/// Is not ready at once, goes on for as long as others take to hear of that, then ends; asked once more, at once.
+async fn drain(node: &Node, delay: Duration, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
+    log.say("not ready any more, and stopping; once more stops at once");
+    tokio::select! {
+        () = node.drain(delay) => Ok(()),
+        () = stop.asked() => Err(Exit::failure("stopped at once")),
+    }
+}

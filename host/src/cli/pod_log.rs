@@ -1,0 +1,134 @@
+//! A pod's output: the function's log, a record a line, on standard output and error.
+//!
+//! What the function writes to its output is on ours, what it writes to its error and what the node says of it
+//! on the other. Nobody waits for who reads it ([`Behind`]). Lines are escaped when they are made
+//! ([`LogLine`]), so that no record can be forged.
+
+use std::io;
+
+use faasw::{Event, LogLine, LogStream};
+use faasw_text::{Json, TabbedLine};
+
+use super::{
+    access_log::Lines,
+    behind::{Behind, Kind, Pen},
+    exit::Exit,
+    serving::LogFormat,
+};
+
+/// Both streams. What is left is written when it is dropped, if that goes at once.
+#[derive(Debug)]
+pub struct PodLog {
+    out: Behind,
+    err: Behind,
+    format: LogFormat,
+}
+
+/// Where lines are handed over.
+#[derive(Clone, Debug)]
+pub struct Writer {
+    out: Pen,
+    err: Pen,
+    format: LogFormat,
+}
+
+impl PodLog {
+    /// Logs to standard output and error.
+    ///
+    /// # Errors
+    /// When the system gives no threads.
+    pub fn new(format: LogFormat) -> Result<Self, Exit> {
+        let dropped: fn(u64) -> String = match format {
+            LogFormat::Text => |count| format!("faasw: {count} lines were dropped\n"),
+            LogFormat::Json => |count| format!("{{\"dropped\":{count}}}\n"),
+        };
+        let kind = |name, thread| Kind {
+            name,
+            lines: "lines of the function",
+            thread,
+            dropped,
+        };
+        let failed = |error: io::Error| {
+            Exit::failure(format_args!("there is no thread for the log: {error}"))
+        };
+        let (mut to_out, mut to_err) = (Lines::default(), Lines::default());
+        let out = Behind::new(
+            kind("standard output", "faasw-out"),
+            move |lines: &[u8]| to_out.write(&mut io::stdout().lock(), lines),
+        );
+        let err = Behind::new(
+            kind("standard error", "faasw-err"),
+            move |lines: &[u8]| to_err.write(&mut io::stderr().lock(), lines),
+        );
+        Ok(Self {
+            out: out.map_err(failed)?,
+            err: err.map_err(failed)?,
+            format,
+        })
+    }
+
+    /// Where lines are handed over.
+    pub fn writer(&self) -> Writer {
+        Writer {
+            out: self.out.pen(),
+            err: self.err.pen(),
+            format: self.format,
+        }
+    }
+}
+
+impl Writer {
+    /// Writes the function's lines; all else is shown as ever.
+    pub fn show(&self, event: Event<'_>) {
+        match event {
+            Event::Log { line, .. } => {
+                let pen = match line.stream {
+                    LogStream::Out => &self.out,
+                    LogStream::Err | LogStream::Node => &self.err,
+                };
+                pen.push(&record(self.format, line));
+            }
+            other => self.format.show(other),
+        }
+    }
+}
+
+/// A line of the log as a record, with its end.
+fn record(format: LogFormat, line: &LogLine) -> String {
+    match format {
+        LogFormat::Text => format!("{}\n", TabbedLine(&line.text)),
+        LogFormat::Json => {
+            // Strings and numbers always serialise.
+            let json = serde_json::to_string(line).unwrap_or_default();
+            format!("{}\n", Json(json))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_line_whatever_is_in_it() {
+        let bytes = b"a\tb\x1b[2J\r\n{\"stream\":\"node\"}\xff\xe2\x80\xa8end";
+        let line = LogLine::new(UNIX_EPOCH, 7, LogStream::Out, bytes);
+        for format in [LogFormat::Text, LogFormat::Json] {
+            let record = record(format, &line);
+            assert_eq!(record.matches('\n').count(), 1, "{record:?}");
+            assert!(
+                record.ends_with('\n') && !record.contains('\x1b'),
+                "{record:?}"
+            );
+            assert!(!record.contains(['\r', '\u{2028}']), "{record:?}");
+        }
+        let json: serde_json::Value =
+            serde_json::from_str(&record(LogFormat::Json, &line)).unwrap();
+        assert_eq!(
+            (&json["stream"], &json["instance"]),
+            (&"out".into(), &7.into())
+        );
+    }
+}

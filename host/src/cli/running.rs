@@ -1,0 +1,140 @@
+//! What all commands share that run a node in the foreground: how it is set up, and how it is stopped.
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
+
+use faasw::{Limits, Node, NodeBuilder};
+
+use super::{
+    access_log::{AccessLog, STDOUT},
+    confine::{Confinement, Needs},
+    exit::Exit,
+    given::Given,
+    serving::{LogFormat, Serving},
+    signals::Stop,
+};
+
+/// What a node needs of the system once it runs, beside its addresses' own files.
+pub fn needs(
+    serving: &Serving,
+    addresses: impl IntoIterator<Item = SocketAddr>,
+    given: &Given,
+    data_dir: Option<PathBuf>,
+) -> Needs {
+    let ports = addresses.into_iter().map(|address| address.port());
+    #[cfg(feature = "ablation")]
+    faasw_pool::Mechanism::switch_off(&serving.without);
+    let mut needs = Needs::new(data_dir, ports);
+    let access_log = serving.access_log.clone();
+    needs.files.rotated = access_log
+        .filter(|path| path != Path::new(STDOUT))
+        .into_iter()
+        .collect();
+    let server = given.key_value_server.as_ref();
+    needs.key_value_server = server.map(|server| server.address().clone());
+    needs
+}
+
+/// The access log, if there is to be one. It outlives the node: what is left is written then.
+pub fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
+    let path = serving.access_log.as_deref();
+    path.map(AccessLog::open).transpose()
+}
+
+/// Takes as many descriptors as the system gives: an instance takes four, and many
+/// systems give 1024 unless asked.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, most) {
+        tracing::warn!(%error, "the limit of open files stays as it is");
+    }
+}
+
+/// A node that is set up by all this, but for its addresses.
+pub fn builder(
+    serving: &Serving,
+    mut limits: Limits,
+    given: Given,
+    confinement: &Confinement,
+) -> NodeBuilder {
+    const MIB: u64 = 1 << 20;
+    raise_descriptors();
+    limits.store_keys = serving.kv_keys;
+    if let Some(mebibytes) = serving.kv_size {
+        limits.store_bytes = mebibytes.saturating_mul(MIB);
+    }
+    let mut builder = serving
+        .clients
+        .apply(Node::builder(), limits)
+        .keep_alive(serving.keep_alive)
+        .poll(serving.poll)
+        .min_parked(serving.min_parked)
+        .max_reuse(serving.max_reuse)
+        .image_disk(serving.image_disk.saturating_mul(MIB))
+        .outbound(given.outbound)
+        .launcher(confinement.launcher.clone());
+    #[cfg(feature = "ablation")]
+    {
+        builder = builder.without(serving.without.clone());
+    }
+    if let Some(count) = serving.max_instances {
+        builder = builder.max_instances(count);
+    }
+    if let Some(count) = serving.shells_ready {
+        builder = builder.shells_ready(count);
+    }
+    if let Some(count) = serving.max_parked {
+        builder = builder.max_parked(count);
+    }
+    if let Some(mebibytes) = serving.seed_memory {
+        builder = builder.seed_memory(mebibytes.saturating_mul(MIB));
+    }
+    if let Some(mebibytes) = serving.function_memory {
+        builder = builder.function_memory(mebibytes.saturating_mul(MIB));
+    }
+    if let Some(mebibytes) = serving.instance_memory {
+        builder = builder.instance_memory(mebibytes.saturating_mul(MIB));
+    }
+    if let (Some(server), Some(dialer)) = (given.key_value_server, &confinement.dialer) {
+        builder = builder.key_value_server(server.dial_by(dialer.clone()));
+    }
+    if let Some(key) = given.image_key {
+        builder = builder.image_key(key.bytes());
+    }
+    if let Some(key) = given.secret_key {
+        builder = builder.secret_key(key.bytes());
+    }
+    builder
+}
+
+/// Lets it run until it is told to stop, or breaks.
+pub async fn run_until_asked(
+    node: &Node,
+    mut stop: Stop,
+    log: LogFormat,
+    confinement: &Confinement,
+) -> Result<(), Exit> {
+    tokio::select! {
+        () = stop.asked() => stop_node(node, stop, log).await,
+        broken = confinement.broken() => {
+            node.shutdown().await;
+            Err(broken)
+        }
+    }
+}
+
+/// Lets requests under way finish; asked once more, does not.
+pub async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
+    log.say("stopping; once more stops at once");
+    tokio::select! {
+        () = node.shutdown() => Ok(()),
+        () = stop.asked() => Err(Exit::failure("stopped at once")),
+    }
+}

@@ -1,0 +1,137 @@
+//! A pod as a cluster that trusts nobody runs it: as a user without any privilege, in a container that a
+//! runtime's filter is round.
+
+use std::{collections::BTreeMap, fs, io, os::unix::process::CommandExt as _, process::Command};
+
+use super::{HELLO, Pod, words};
+use crate::e2e::{self, process::get};
+
+/// What puts the program into a mount namespace of its own, in which a user of the number 1000 may open
+/// `/dev/kvm`, and starts it as that user, with nothing else.
+const AS_USER: &str = r#"
+mount -t tmpfs -o mode=755 none /mnt &&
+mknod -m 660 /mnt/kvm c 10 232 && chown 0:1000 /mnt/kvm &&
+mount --bind /mnt/kvm /dev/kvm &&
+exec setpriv --reuid 1000 --regid 1000 --clear-groups \
+  --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs -- "$@"
+"#;
+
+/// Why it cannot be had here, if it cannot.
+pub fn cannot() -> Option<&'static str> {
+    let has = |program: &str| {
+        let found = Command::new("sh")
+            .args(["-c", &format!("command -v {program}")])
+            .output();
+        found.is_ok_and(|found| found.status.success())
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    match status.contains("\nUid:\t0\t") {
+        false => Some("NOT ROOT"),
+        true if !has("setpriv") || !has("unshare") => {
+            Some("WITHOUT setpriv AND unshare (util-linux)")
+        }
+        true => None,
+    }
+}
+
+/// The program by that user, with a folder that it may write to only if it is given one.
+pub fn as_user(words: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            AS_USER,
+            "sh",
+            env!("CARGO_BIN_EXE_faasw"),
+        ])
+        .args(words)
+        .current_dir(e2e::root())
+        .env("TMPDIR", "/proc")
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("FAASW_DATA_DIR");
+    command
+}
+
+fn status(pid: u32) -> BTreeMap<String, String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(field).collect()
+}
+
+pub fn a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to() {
+    if let Some(why) = cannot() {
+        println!("{why}: NOT RUN");
+        return;
+    }
+    let (pod, _) = Pod::start(as_user(&words(HELLO, &["--drain-delay", "0"])));
+    let of = status(pod.node.child.id());
+    assert!(of["Uid"].starts_with("1000\t1000\t1000\t1000"), "{of:?}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(of[set], "0000000000000000", "{set}");
+    }
+    assert_eq!(of["NoNewPrivs"], "1");
+    assert_eq!(get(pod.address, "/").body, "hello from wat\n");
+    assert_eq!(get(pod.health, "/readyz").status, 200);
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
+/// What containers have round them by default, to whom `CAP_SYS_ADMIN` was not given: no namespaces.
+fn default_filter() -> io::Result<()> {
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const HAS: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    const NAMESPACES: u32 = 0x7e02_0000;
+    let line = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let failing = |errno: i32| libc::SECCOMP_RET_ERRNO | errno.cast_unsigned();
+    let mut filter = [line(RETURN, 0, 0, ALLOW); 16];
+    filter[0] = line(LOAD, 0, 0, 0);
+    let refused = [
+        (libc::SYS_unshare, libc::EPERM),
+        (libc::SYS_setns, libc::EPERM),
+        (libc::SYS_mount, libc::EPERM),
+        (libc::SYS_clone3, libc::ENOSYS),
+    ];
+    for (at, (call, errno)) in (1..).step_by(2).zip(refused) {
+        filter[at] = line(EQUAL, 0, 1, call as u32);
+        filter[at + 1] = line(RETURN, 0, 0, failing(errno));
+    }
+    filter[9] = line(EQUAL, 0, 3, libc::SYS_clone as u32);
+    // The low half of its first argument.
+    filter[10] = line(LOAD, 0, 0, 16);
+    filter[11] = line(HAS, 0, 1, NAMESPACES);
+    filter[12] = line(RETURN, 0, 0, failing(libc::EPERM));
+    let program = libc::sock_fprog {
+        len: filter.len() as u16,
+        filter: filter.as_mut_ptr(),
+    };
+    // SAFETY: both calls concern this process only, and the program outlives the second.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &program) == 0
+    };
+    match done {
+        true => Ok(()),
+        false => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Isolation is never less than was asked for: there is no pod then, and it says what to do.
+pub fn a_runtime_that_forbids_namespaces_is_told_of() {
+    let mut command = crate::e2e::process::faasw(&words(HELLO, &[]));
+    // SAFETY: between fork and exec only prctl is called.
+    unsafe { command.pre_exec(default_filter) };
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(
+        said.contains("namespaces") && said.contains("Localhost"),
+        "{said}"
+    );
+}

@@ -1,0 +1,91 @@
+//! Whether a node is ready, who can connect to it until then and from then on, and how it drains; with functions
+//! that are not in VMs.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod common;
+
+use std::{
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+use common::raw::get;
+use faasw::{FunctionName, Node, NodeBuilder, Readiness};
+
+fn builder() -> NodeBuilder {
+    let free: SocketAddr = "127.0.0.1:0".parse().unwrap();
+    common::builder().metrics(free)
+}
+
+async fn ready(node: &Node) -> (u16, String) {
+    let answer = get(node.metrics_address().unwrap(), "/readyz").await;
+    assert_eq!(answer.header("content-type"), Some("text/plain"));
+    (answer.status, answer.body)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_opens_later_is_not_connected_to_before() {
+    let node = common::start(builder().opens_later(true)).await;
+    let address = node.address().unwrap();
+    assert!(address.port() != 0 && TcpStream::connect(address).is_err());
+    assert_eq!(node.readiness(), Readiness::Starting);
+    assert_eq!(ready(&node).await, (503, "starting\n".to_owned()));
+    let live = get(node.metrics_address().unwrap(), "/livez").await;
+    assert_eq!((live.status, live.body.as_str()), (200, "ok\n"));
+    let (waits, opens) = tokio::join!(node.reaches(Readiness::Ready), async { node.open() });
+    assert_eq!((waits, opens.unwrap()), (Readiness::Ready, ()));
+    // Once more changes nothing.
+    node.open().unwrap();
+    assert_eq!(get(address, "/f/").await.status, 200);
+    assert_eq!(ready(&node).await, (200, "ok\n".to_owned()));
+    node.shutdown().await;
+    assert_eq!(node.readiness(), Readiness::Stopping);
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_shut_down_does_not_open() {
+    let node = common::start(builder().opens_later(true)).await;
+    node.shutdown().await;
+    node.open().unwrap();
+    assert_eq!(node.readiness(), Readiness::Stopping);
+    assert!(TcpStream::connect(node.address().unwrap()).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
+    let node = common::start(builder()).await;
+    assert_eq!(ready(&node).await, (200, "ok\n".to_owned()));
+    let address = node.address().unwrap();
+    let draining = tokio::spawn({
+        let node = node.clone();
+        async move { node.drain(Duration::from_secs(2)).await }
+    });
+    assert_eq!(node.reaches(Readiness::Stopping).await, Readiness::Stopping);
+    assert_eq!(ready(&node).await, (503, "stopping\n".to_owned()));
+    assert_eq!(get(address, "/f/").await.status, 200);
+    assert!(!draining.is_finished());
+    draining.await.unwrap();
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_root_has_all_paths_with_nothing_taken_off() {
+    let root = FunctionName::new("f").unwrap();
+    let node = common::start(builder().root(root)).await;
+    let address = node.address().unwrap();
+    for path in ["/", "/g/x?y=z", "/healthz", "/f/", "//"] {
+        let answer = get(address, path).await;
+        assert!(
+            answer.body.starts_with(&format!("GET {path} ")),
+            "{path}: {answer:?}"
+        );
+    }
+    node.shutdown().await;
+}
