@@ -56,6 +56,37 @@ fn text_is_accepted() {
     assert!(compiled.imports.is_empty());
 }
 
+/// What becomes of packages that need each other, the library that makes the component asks without end
+/// (wit-parser 0.254): that ends the helper, and no more.
+#[test]
+fn a_core_module_that_tells_nonsense_of_its_component_ends_the_helper_at_worst() {
+    let core = fixture("config-probe-core.wasm");
+    let told = core.windows(14).position(|it| it == b"component-type");
+    let told = told.expect("it tells of its component");
+    let mut random = seeded();
+    let (mut refused, mut ended) = (0, 0);
+    for _ in 0..100 {
+        let mut damaged = core.clone();
+        for _ in 0..random.usize(1..4) {
+            let place = random.usize(told..damaged.len());
+            damaged[place] = random.u8(..);
+        }
+        let run = helper::compile(&damaged);
+        if run.status.success() {
+            if let Err(refusal) = run.result() {
+                assert_ne!(refusal.kind, RefusalKind::Internal, "{refusal}");
+                refused += 1;
+            }
+        } else {
+            let overflow = [-libc::SIGABRT, -libc::SIGSEGV];
+            assert!(overflow.contains(&run.end_without_report()), "{run:?}");
+            ended += 1;
+        }
+    }
+    println!("{refused} refused, {ended} ended the helper");
+    assert!(refused > 0);
+}
+
 #[test]
 fn the_same_bytes_give_the_same_artifact() {
     let upload = fixture("http-probe.wasm");

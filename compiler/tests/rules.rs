@@ -299,23 +299,12 @@ fn what_tells_of_a_component_that_it_is_not_is_refused() {
         assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
         assert!(refusal.message.contains(words), "{refusal}");
     }
-    // Where it is damaged, wherever, nothing breaks; where it imports more than it tells of that is named.
+    // Where it imports more than it tells of that is named.
     let core = fixture("config-probe-core.wasm");
     let at = core
         .windows(14)
         .position(|bytes| bytes == b"component-type")
         .expect("it tells of its component");
-    let mut random = seeded();
-    for _ in 0..100 {
-        let mut damaged = core.clone();
-        for _ in 0..random.usize(1..4) {
-            let place = random.usize(at..damaged.len());
-            damaged[place] = random.u8(..);
-        }
-        if let Err(refusal) = compile(&damaged, Isa::V3) {
-            assert_ne!(refusal.kind, RefusalKind::Internal, "{refusal}");
-        }
-    }
     let name = b"fermyon:spin/variables@2.0.0";
     let mut other = core.clone();
     let places: Vec<_> = (0..at)

@@ -5,7 +5,7 @@
 //! to fit below it (docs/decisions/0030):
 //!
 //! ```text
-//! node + what clients and stores hold + shells + seeds + instances × (function's memory + 47 MiB) ≤ limit
+//! node + what clients and stores hold + shells + seeds + instances × (function's memory + 44 MiB) ≤ limit
 //! ```
 //!
 //! Compiling comes before there are instances, and may have what they will.

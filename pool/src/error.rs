@@ -315,9 +315,9 @@ pub enum PlatformError {
     /// A shell ended by itself.
     #[error("the shell ended unexpectedly: {0}")]
     ShellEnded(String),
-    /// The system ended a shell for want of memory.
+    /// The system ended a shell for want of memory, or refused it some.
     #[error(
-        "memory is short: the system ended the microVM, whose own limit or that of all microVMs was reached"
+        "memory is short: the system has ended the microVM, or refused it memory, for its own limit or that of all microVMs was reached"
     )]
     OutOfMemory,
     /// A shell or the spawner said something that has no meaning.

@@ -43,12 +43,10 @@ pub(crate) const OTHERS: Area = Area::new(0x24_2000, other_offset(CHANNELS as u8
 /// Bytes of each ring of channels other than the invocation.
 const OTHER_RING: u64 = 128 << 10;
 
-/// Bytes of each ring of the first calls, which are those of a function that makes few at once: the more of an
-/// answer is there when its guest is woken, the fewer times it is.
-const CALL_RING: u64 = 512 << 10;
-
-/// How many calls have such rings. What a guest can write to counts for each instance.
-const LARGE_CALLS: u8 = 4;
+/// Bytes of each ring of the first call, which is that of a function that makes one at a time: the more of an
+/// answer is there when its guest is woken, the fewer times it is. The others have less, for what a guest can
+/// write to counts for each instance.
+const FIRST_CALL_RING: u64 = 512 << 10;
 
 /// How many bytes of a small invocation's request lie right before the words. The ring
 /// begins there, and goes on at its area's start.
@@ -183,10 +181,9 @@ impl Channel {
 
 /// Bytes of each ring of a channel other than the invocation.
 const fn other_size(number: u8) -> u64 {
-    const FIRST: u8 = ChannelKind::Call as u8;
-    const LAST: u8 = FIRST + LARGE_CALLS - 1;
+    const FIRST_CALL: u8 = ChannelKind::Call as u8;
     match number {
-        FIRST..=LAST => CALL_RING,
+        FIRST_CALL => FIRST_CALL_RING,
         _ => OTHER_RING,
     }
 }

@@ -7,8 +7,8 @@
 //! 0x04_1000  channel 0 to the guest    1 MiB    a ring, which begins in its last page
 //! 0x14_1000  host words, guest words   4 KiB
 //! 0x14_2000  channel 0 to the host     1 MiB    a ring
-//! 0x24_2000  channels 1 to 23          two rings each, of 128 KiB; of 512 KiB for the first four calls
-//! 0xb0_2000  end
+//! 0x24_2000  channels 1 to 23          two rings each, of 128 KiB; of 512 KiB for the first call
+//! 0x8c_2000  end
 //! ```
 //!
 //! A small invocation is three pages one behind the other: the last of the ring to the
@@ -136,4 +136,4 @@ const _: () = assert!(
         && size_of::<GuestWords>() == 856,
     "the mailbox changed: raise ABI_VERSION"
 );
-const _: () = assert!(MAILBOX_BYTES == 0xb0_2000);
+const _: () = assert!(MAILBOX_BYTES == 0x8c_2000);

@@ -29,7 +29,7 @@ const CUTTING: Duration = Duration::from_millis(50);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and tables.
-pub const INSTANCE_MEMORY: u64 = 19 << 20;
+pub const INSTANCE_MEMORY: u64 = 16 << 20;
 
 /// Requests of one function that wait for a place at once; more are refused at once.
 const WAITING_MAX: usize = 1024;

@@ -34,7 +34,7 @@ pub use self::stand_in::StandIn;
 #[cfg(feature = "fuzzing")]
 pub use self::told::not_prepared;
 pub use self::told::{Event, Parts, Report, failure};
-use self::told::{is_by_guest, protocol};
+use self::told::{is_by_guest, not_begun, protocol};
 use super::account::Account;
 use super::process::Process;
 use super::progress::Progress;
@@ -177,7 +177,7 @@ impl Shell {
     async fn wait_for_pages(&mut self, pager: &Arc<Pager>) -> Result<(), PlatformError> {
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
-            return Err(PlatformError::ShellEnded(failure(&packet)));
+            return Err(not_begun(&packet));
         }
         let Forked { ram, code } = packet.message().map_err(protocol)?;
         let Some(faults) = self.faults.clone() else {

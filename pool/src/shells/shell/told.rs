@@ -113,7 +113,23 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
             Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
             None => protocol("a step of closing a cell that there is not"),
         },
-        _ => PlatformError::ShellEnded(failure(packet)),
+        _ => not_begun(packet),
+    }
+}
+
+/// Why a shell, whose guest did not run yet, is of no use.
+pub fn not_begun(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    let is_for_memory = failed.is_ok_and(|failed| {
+        let is_systems = matches!(
+            failed.failure,
+            Failure::Create | Failure::Preset | Failure::Fork
+        );
+        is_systems && errno_told(failed.detail) == Errno::NOMEM
+    });
+    match is_for_memory {
+        true => PlatformError::OutOfMemory,
+        false => PlatformError::ShellEnded(failure(packet)),
     }
 }
 
