@@ -202,20 +202,21 @@ async fn a_killed_spawner_is_replaced(bench: &Bench) {
         .find(|pid| name_of(*pid) == "faasw-spawner")
         .unwrap();
     kill(spawner);
-    let another = || {
-        let mut all = our_processes().into_iter();
-        all.any(|pid| pid != spawner && name_of(pid) == "faasw-spawner")
-    };
-    // A request may meet the moment before its end is known, never a later one.
-    let begun = Instant::now();
-    while !another() {
+    // Requests may meet the moment before its end is known: a few, then none.
+    let (begun, mut answered) = (Instant::now(), 0);
+    while answered < 20 {
         assert!(begun.elapsed() < Duration::from_secs(10) * slowness());
-        if let Ok(reply) = bench.get(&seed, "/count").await {
-            assert_eq!(bytes_of(reply.body).await.unwrap()[..1], *b"1");
+        match bench.get(&seed, "/count").await {
+            Ok(reply) => {
+                assert_eq!(bytes_of(reply.body).await.unwrap()[..1], *b"1");
+                answered += 1;
+            }
+            Err(_) => {
+                answered = 0;
+                // Whose task never waits keeps the runtime from hearing of anything.
+                tokio::task::yield_now().await;
+            }
         }
-    }
-    for _ in 0..20 {
-        assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }
 }
 
