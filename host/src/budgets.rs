@@ -27,6 +27,9 @@ const NODE: u64 = 38 * MIB;
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
 /// What has connections to elsewhere, for the one function.
 const EGRESS: u64 = 32 * MIB;
+/// How many requests to others may be under way: a quarter of that is what node and worker have of their bodies, half a
+/// MiB each.
+const OUTBOUND: usize = 16;
 /// What HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
 /// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were measured.
@@ -248,14 +251,17 @@ impl Asked {
         let instance = self.instance();
         let others = self.others(limit, processors);
         let left = self.left(limit, processors);
-        let most = (INSTANCES_EACH * processors / 1000).clamp(INSTANCES_LEAST, INSTANCES_MOST);
+        let most = (INSTANCES_EACH.saturating_mul(processors) / 1000)
+            .clamp(INSTANCES_LEAST, INSTANCES_MOST);
         let fitting = left / instance;
         if fitting == 0 {
             return Err(TooSmall {
                 limit,
                 memory: self.memory,
                 instance,
-                others: others.bytes + self.seeds.unwrap_or(SEEDS_LEAST),
+                others: others
+                    .bytes
+                    .saturating_add(self.seeds.unwrap_or(SEEDS_LEAST)),
                 needed: self.needed(processors),
             });
         }
@@ -310,6 +316,8 @@ impl NodeBuilder {
         limits.undelivered_connection = limits.undelivered_connection.min(budgets.undelivered / 8);
         limits.store_bytes = budgets.store_bytes;
         limits.compile_memory = budgets.compiling;
+        limits.outbound = limits.outbound.min(OUTBOUND);
+        limits.outbound_function = limits.outbound;
         self.max_instances(count(budgets.instances))
             .max_parked(count(budgets.parked))
             .shells_ready(count(budgets.shells))

@@ -117,6 +117,15 @@ impl Access {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
+            // Who names authorities wants no others, also where theirs cannot be read.
+            let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
+            if named.iter().flatten().any(|path| !path.is_empty()) {
+                let why = found.errors.first().map(ToString::to_string);
+                let why = why.unwrap_or_else(|| "there is no certificate".to_owned());
+                return Err(OciError::Client(format!(
+                    "SSL_CERT_FILE or SSL_CERT_DIR names no authority: {why}"
+                )));
+            }
             roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
         }
         for authority in &self.authorities {

@@ -150,6 +150,10 @@ fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
 
 /// Connections to metrics and probes, which are few: others there are not to cost what the gateway's clients may.
 const SCRAPERS: usize = 64;
+/// Of one address, so that nobody has all of these places: whoever probes finds one.
+const SCRAPERS_EACH: usize = 8;
+/// Bytes of answers that all of them may leave, most of which are smaller by far.
+const SCRAPED: u64 = 2 << 20;
 
 /// A node that lacks only its engine.
 pub(super) struct WithoutBackend {
@@ -214,6 +218,8 @@ impl WithoutBackend {
             let page = admin::Page::new(inner.clone());
             let limits = Limits {
                 connections: core.limits.connections.min(SCRAPERS),
+                connections_per_address: core.limits.connections_per_address.min(SCRAPERS_EACH),
+                undelivered: core.limits.undelivered.min(SCRAPED),
                 ..core.limits.clone()
             };
             servers.metrics(listener, page, &limits);

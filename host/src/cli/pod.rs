@@ -69,6 +69,15 @@ impl Prepared {
             None => of_all(port()?.unwrap_or(PORT)),
         };
         let health = args.health_listen.unwrap_or_else(|| of_all(HEALTH_PORT));
+        let is_any = |address: &SocketAddr| address.ip().is_unspecified();
+        let is_same_host = listen.ip() == health.ip() || is_any(&listen) || is_any(&health);
+        if is_same_host && listen.port() == health.port() && listen.port() != 0 {
+            return Err(Exit::usage(format_args!(
+                "the function and what probes ask are both to be on port {}",
+                listen.port()
+            ))
+            .hint("--listen, $PORT or --health-listen names another"));
+        }
         Ok(Self {
             name,
             upload: files::read_upload(&args.file, args.entry(), args.folder())?,

@@ -82,7 +82,17 @@ fn unpacked(
         ),
         _ => Box::new(file),
     };
-    Ok(Archive::new(reader.take(limit)))
+    // One more than may come: whether that is left says whether there was too much.
+    Ok(Archive::new(reader.take(limit.saturating_add(1))))
+}
+
+/// # Errors
+/// When more was unpacked than may be: an archive that is cut off between two of its files looks whole.
+fn is_within(archive: Archive<io::Take<Box<dyn Read>>>) -> Result<(), OciError> {
+    match archive.into_inner().limit() {
+        0 => Err(OciError::artifact("its archive is too large unpacked")),
+        _ => Ok(()),
+    }
 }
 
 fn broken(error: &io::Error) -> OciError {
@@ -161,6 +171,7 @@ pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<
         }
         found = Some(read_entry(&mut entry, limit, "the module")?);
     }
+    is_within(archive)?;
     let found =
         found.ok_or_else(|| OciError::artifact("its archive has no file that is called ….wasm"))?;
     Ok(found.into())
@@ -210,7 +221,7 @@ pub(crate) fn read_files(
             content: &content,
         });
     }
-    Ok(())
+    is_within(archive)
 }
 
 /// Writes a layer of files: the same bytes for the same files, whoever has them and since when.

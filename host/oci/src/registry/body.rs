@@ -50,7 +50,7 @@ impl Coming<'_> {
         let silence = self.registry.access.longest_silence();
         // Each byte buys a little time. Who sends them one by one has none left soon.
         let bought = std::time::Duration::from_secs(self.bytes / RATE_MIN);
-        if self.begun.elapsed() > silence * 2 + bought {
+        if self.begun.elapsed() > silence.saturating_mul(2).saturating_add(bought) {
             return Err(OciError::Slow {
                 host: host_of(&url),
                 rate: RATE_MIN,

@@ -69,7 +69,7 @@ async fn look(
 }
 
 fn longer(pause: Duration, every: Duration) -> Duration {
-    (pause * 2).min(PAUSE_MAX.max(every))
+    pause.saturating_mul(2).min(PAUSE_MAX.max(every))
 }
 
 #[cfg(test)]

@@ -73,8 +73,13 @@ fn default_output(of: &Reference) -> PathBuf {
     format!("{name}.wasm").into()
 }
 
-/// Writes beside it first, so that whoever looks finds what was there or all that is new.
+/// Writes beside it first, so that whoever looks finds what was there or all that is new. Into a device, a pipe or
+/// what a link leads to it writes at once: these are not to become files.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => return std::fs::write(path, content),
+        _ => {}
+    }
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -91,6 +96,20 @@ fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_file_does_not_become_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&target, b"before, and longer").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), b"new");
+        let null = Path::new("/dev/null");
+        write_whole(null, b"nobody's").unwrap();
+        assert!(!null.metadata().unwrap().is_file());
+    }
 
     #[test]
     fn a_file_is_replaced_whole_and_nothing_else_is_left() {

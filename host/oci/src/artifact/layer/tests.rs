@@ -213,3 +213,27 @@ fn files_of_others_archivers_are_read_and_devices_are_not() {
         );
     }
 }
+
+#[test]
+fn what_lies_behind_the_most_that_is_unpacked_is_not_left_out_unseen() {
+    // Headers of two files, what the first has, and so much of the second that the next would begin behind the bound.
+    const LIMIT: u64 = 1024;
+    let fill = vec![0; (LIMIT + AROUND_MAX) as usize - 3 * 512];
+    let whole = [(FILE, "a.wasm", WASM), (FILE, "fill", &fill[..])];
+    let beyond = [whole[0], whole[1], (FILE, "b.wasm", WASM)];
+    for (entries, is_cut) in [
+        (&whole[..1], false),
+        (&whole[..], true),
+        (&beyond[..], true),
+    ] {
+        let packed = gzip(&tar(entries));
+        let found = module_of(file(&packed), LIMIT);
+        match is_cut {
+            false => assert_eq!(found.unwrap(), WASM),
+            true => {
+                let error = found.unwrap_err().to_string();
+                assert!(error.contains("its archive"), "{error}");
+            }
+        }
+    }
+}
