@@ -151,6 +151,16 @@ mod tests {
         words.flat_map(u32::to_le_bytes).collect()
     }
 
+    /// It, in the file that it lies in.
+    fn carried<'a>(by: &'a File, program: &[u8], is_shared: bool) -> Carried<'a> {
+        Carried {
+            by: by.as_fd(),
+            offset: BEFORE,
+            bytes: program.len() as u64,
+            is_shared,
+        }
+    }
+
     fn contents(file: &File) -> Vec<u8> {
         let mut bytes = vec![0; file.metadata().unwrap().len() as usize];
         file.read_exact_at(&mut bytes, 0).unwrap();
@@ -161,12 +171,7 @@ mod tests {
     fn the_first_copies_it_and_nobody_writes_to_it_from_then_on() {
         let program = program();
         let by = carrying(&program);
-        let carried = Carried {
-            by: by.as_fd(),
-            offset: BEFORE,
-            bytes: program.len() as u64,
-            is_shared: true,
-        };
+        let carried = carried(&by, &program, true);
         let file = File::from(in_memory());
         carried.put_into(file.as_fd()).unwrap();
         assert!(contents(&file) == program);
@@ -189,12 +194,7 @@ mod tests {
             std::thread::scope(|scope| {
                 for _ in 0..4 {
                     scope.spawn(|| {
-                        let carried = Carried {
-                            by: by.as_fd(),
-                            offset: BEFORE,
-                            bytes: program.len() as u64,
-                            is_shared: true,
-                        };
+                        let carried = carried(&by, &program, true);
                         carried.put_into(file.as_fd()).unwrap();
                         // Whoever has it done may execute it.
                         assert!(contents(&file) == program);
@@ -208,12 +208,7 @@ mod tests {
     fn what_is_cut_off_is_not_sealed_and_the_next_one_makes_it_whole() {
         let program = program();
         let by = carrying(&program);
-        let whole = Carried {
-            by: by.as_fd(),
-            offset: BEFORE,
-            bytes: program.len() as u64,
-            is_shared: true,
-        };
+        let whole = carried(&by, &program, true);
         let cut_off = Carried {
             bytes: program.len() as u64 + 1000,
             ..whole
@@ -237,12 +232,7 @@ mod tests {
     fn who_has_it_alone_has_a_whole_sealed_file() {
         let program = program();
         let by = carrying(&program);
-        let carried = Carried {
-            by: by.as_fd(),
-            offset: BEFORE,
-            bytes: program.len() as u64,
-            is_shared: false,
-        };
+        let carried = carried(&by, &program, false);
         let files = [(); 2].map(|()| File::from(carried.alone(c"alone").unwrap()));
         let inodes = files.each_ref().map(|file| {
             assert!(contents(file) == program);

@@ -12,6 +12,7 @@
 
 use faasw_abi::{mailbox::MAILBOX_BYTES, memory_map::RAM_OVERHEAD};
 pub use faasw_cell::group::{GroupLimits, group_limits, memory_used};
+use faasw_egress::frames::{LARGE_WINDOW, WINDOW};
 use faasw_pool::INSTANCE_MEMORY;
 use thiserror::Error;
 
@@ -25,11 +26,12 @@ const NODE: u64 = 38 * MIB;
 /// What a guest can touch beside its function's memory if it does what it likes, and what it costs kernel and node
 /// while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
-/// What has connections to elsewhere, for the one function.
-const EGRESS: u64 = 32 * MIB;
-/// How many requests to others may be under way: a quarter of that is what node and worker have of their bodies, half a
-/// MiB each.
-const OUTBOUND: usize = 16;
+/// The processes that have connections to elsewhere, for the one function: 4.3 MiB were measured.
+const EGRESS: u64 = 16 * MIB;
+/// Requests to others that may be under way for each instance that fits.
+const CALLS_EACH: u64 = 8;
+/// What node and worker each have of the bodies of such a request, at most.
+const CALL: u64 = 2 * (LARGE_WINDOW + WINDOW) as u64;
 /// What HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
 /// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were measured.
@@ -109,6 +111,8 @@ pub struct Budgets {
     pub shells: u64,
     /// Connections of clients.
     pub connections: u64,
+    /// Requests of the function to others, at once.
+    pub outbound: u64,
     /// Bytes of seeds and their code.
     pub seeds: u64,
     /// Bytes that clients have not taken; as many wait to be taken from them.
@@ -173,7 +177,8 @@ impl Asked {
     }
 
     fn instance(&self) -> u64 {
-        self.memory.saturating_add(INSTANCE)
+        let calls = if self.has_outbound { CALLS_EACH } else { 0 };
+        self.memory.saturating_add(INSTANCE + calls * CALL)
     }
 
     fn others(&self, limit: u64, processors: u64) -> Others {
@@ -281,6 +286,7 @@ impl Asked {
             parked: self.parked.unwrap_or(fitting),
             shells: others.shells,
             connections: others.connections,
+            outbound: fitting.saturating_mul(CALLS_EACH),
             seeds,
             undelivered: others.undelivered,
             store_bytes: others.store_bytes,
@@ -316,8 +322,9 @@ impl NodeBuilder {
         limits.undelivered_connection = limits.undelivered_connection.min(budgets.undelivered / 8);
         limits.store_bytes = budgets.store_bytes;
         limits.compile_memory = budgets.compiling;
-        limits.outbound = limits.outbound.min(OUTBOUND);
-        limits.outbound_function = limits.outbound;
+        limits.outbound_function = limits.outbound_function.min(count(budgets.outbound));
+        // A function has no more than are left for others: the only one is to have all of its own.
+        limits.outbound = limits.outbound.min(2 * limits.outbound_function);
         self.max_instances(count(budgets.instances))
             .max_parked(count(budgets.parked))
             .shells_ready(count(budgets.shells))
@@ -402,6 +409,7 @@ mod tests {
     fn budgets_of_usual_limits() {
         // Limit, thousandths of a processor, memory: instances that fit, at once, shells, connections.
         for (limit, processors, memory, fitting, instances, shells, connections) in [
+            (128, Some(500), 1, 1, 64, 1, 73),
             (256, Some(500), 128, 1, 64, 1, 146),
             (256, Some(50), 16, 2, 16, 1, 146),
             (512, Some(1000), 32, 5, 128, 1, 292),
@@ -433,6 +441,25 @@ mod tests {
         // A limit above the machine is none.
         let above = asked.budgets(limits(1 << 20, Some(900_000)), MACHINE);
         assert_eq!(above.unwrap(), none);
+    }
+
+    #[test]
+    fn requests_to_others_count_with_the_instances_that_make_them() {
+        let without = Asked::of_function(32 * MIB);
+        let asked = Asked {
+            has_outbound: true,
+            ..without.clone()
+        };
+        for (limit, fitting) in [(256, 1), (1024, 9), (16384, 180)] {
+            let budgets = asked.budgets(limits(limit, None), MACHINE).unwrap();
+            assert_eq!(budgets.fitting, fitting, "{limit}");
+            let more = budgets.instance - without.instance();
+            assert_eq!(more, 10 * MIB);
+            assert!(worst(&asked, &budgets) <= limit * MIB);
+            let held = NodeBuilder::default().budgets(&budgets).limits;
+            assert_eq!(held.outbound_function as u64, (8 * fitting).min(256));
+            assert_eq!(held.outbound, 2 * held.outbound_function);
+        }
     }
 
     #[test]

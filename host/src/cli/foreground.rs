@@ -3,6 +3,7 @@
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node};
@@ -188,9 +189,9 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
                 return Err(broken);
             }
         }
-        return stop_node(&node, stop, log).await;
+        return stop_node(&node, Duration::ZERO, stop, log).await;
     }
-    run_until_asked(&node, stop, log, &confinement).await
+    run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
 /// Runs a node with the functions that its data directory has.
@@ -219,7 +220,7 @@ pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Resul
     tokio::spawn(trim::follow());
     let data_dir = node.data_dir().unwrap_or("".as_ref());
     ready(&node, &[], (&args.addresses, log, &args.format), data_dir)?;
-    run_until_asked(&node, stop, log, &confinement).await
+    run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
 /// Before the node starts: a signal that comes early must not end it.

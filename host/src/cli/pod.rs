@@ -22,7 +22,7 @@ use super::{
     observed::observed,
     output::{deployed, size, with_progress},
     pod_log::PodLog,
-    running::{self, access_log, builder},
+    running::{self, access_log, builder, run_until_asked, stop_node},
     script,
     serving::LogFormat,
     signals::Stop,
@@ -33,7 +33,7 @@ use super::{
 const PORT: u16 = 8080;
 /// What a container needs for microVMs.
 const CELLS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
-    namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md has one";
+    namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md says what it has to allow";
 /// Bytes that seeds are counted by.
 const PAGE: u64 = 4096;
 /// The port of `/livez`, `/readyz` and `/metrics`, unless `--health-listen` says another.
@@ -193,10 +193,7 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
     let options = FunctionOptions::from(args.options);
     let made = tokio::select! {
         made = make(&node, &name, upload, options, log) => made,
-        () = stop.asked() => {
-            node.shutdown().await;
-            return Ok(());
-        }
+        () = stop.asked() => return stop_node(&node, Duration::ZERO, stop, log).await,
     };
     let made = made.and_then(|()| {
         fits(&node, &name, &budgets)?;
@@ -210,13 +207,7 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
     trim::at_once();
     tokio::spawn(trim::follow());
     ready(&node, &budgets, log);
-    tokio::select! {
-        () = stop.asked() => drain(&node, args.drain_delay, stop, log).await,
-        broken = confinement.broken() => {
-            node.shutdown().await;
-            Err(broken)
-        }
-    }
+    run_until_asked(&node, args.drain_delay, stop, log, &confinement).await
 }
 
 /// Why the node did not start, and what a container lacks for microVMs if that is it.
@@ -341,14 +332,5 @@ fn instances(count: u64) -> String {
     match count {
         1 => "1 instance".to_owned(),
         count => format!("{count} instances"),
-    }
-}
-
-/// Is not ready at once, goes on for as long as others take to hear of that, then ends; asked once more, at once.
-async fn drain(node: &Node, delay: Duration, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
-    log.say("not ready any more, and stopping; once more stops at once");
-    tokio::select! {
-        () = node.drain(delay) => Ok(()),
-        () = stop.asked() => Err(Exit::failure("stopped at once")),
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use faasw::{Limits, Node, NodeBuilder};
@@ -114,15 +115,16 @@ pub fn builder(
     builder
 }
 
-/// Lets it run until it is told to stop, or breaks.
+/// Lets it run until it is told to stop, and for `delay` from then on, or until it breaks.
 pub async fn run_until_asked(
     node: &Node,
+    delay: Duration,
     mut stop: Stop,
     log: LogFormat,
     confinement: &Confinement,
 ) -> Result<(), Exit> {
     tokio::select! {
-        () = stop.asked() => stop_node(node, stop, log).await,
+        () = stop.asked() => stop_node(node, delay, stop, log).await,
         broken = confinement.broken() => {
             node.shutdown().await;
             Err(broken)
@@ -130,11 +132,16 @@ pub async fn run_until_asked(
     }
 }
 
-/// Lets requests under way finish; asked once more, does not.
-pub async fn stop_node(node: &Node, mut stop: Stop, log: LogFormat) -> Result<(), Exit> {
+/// Is not ready any more, accepts requests for `delay`, and lets those under way finish; asked once more, does not.
+pub async fn stop_node(
+    node: &Node,
+    delay: Duration,
+    mut stop: Stop,
+    log: LogFormat,
+) -> Result<(), Exit> {
     log.say("stopping; once more stops at once");
     tokio::select! {
-        () = node.shutdown() => Ok(()),
+        () = node.drain(delay) => Ok(()),
         () = stop.asked() => Err(Exit::failure("stopped at once")),
     }
 }

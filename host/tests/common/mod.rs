@@ -5,6 +5,7 @@ pub mod fake;
 pub mod h2;
 pub mod raw;
 pub mod tls;
+pub mod trials;
 
 use std::{path::Path, sync::Arc, time::Duration};
 

@@ -19,12 +19,13 @@ use std::{
 };
 
 use faasw::{Deployed, FunctionOptions, Limits, LogLine, Node, script};
-use libtest_mimic::{Arguments, Trial};
+use libtest_mimic::Arguments;
 use tokio::runtime::Runtime;
 
 use crate::common::{
     raw::{self, RawResponse},
     time_limit,
+    trials::{Group, Test, trials},
 };
 
 /// The repository's root.
@@ -279,40 +280,29 @@ impl Bench {
     }
 }
 
-/// A test and its name.
-pub type Test = (&'static str, fn());
-
 /// Runs tests one after the other; without KVM each counts as ignored, loudly.
 pub fn main(tests: &[Test]) {
-    main_where(Ok(()), tests);
+    main_of(&[(tests, None)]);
 }
 
 /// The same for tests that need something else, too: why it is not there, if it is not.
 pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
+    main_of(&[(tests, has_all.err())]);
+}
+
+/// The same for tests some of which need something else.
+pub fn main_of(groups: &[Group<'_>]) {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
-    let missing = match (faasw::host::check_kvm(), has_all) {
-        (Err(error), _) => Some(("no /dev/kvm", error.to_string())),
-        (Ok(_), Err(why)) => Some((why, format!("{why}: nothing is tested"))),
-        (Ok(_), Ok(())) => None,
-    };
-    let trials = tests.iter().map(|(name, test)| {
-        if let Some((why, _)) = &missing
-            && !arguments.list
-        {
-            eprintln!("SKIPPED ({why}): {name}");
-        }
-        let test = *test;
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(*name, run).with_ignored_flag(missing.is_some())
-    });
-    if let Some((_, why)) = &missing {
-        eprintln!("{why}");
+    let kvm = faasw::host::check_kvm().err();
+    if let Some(error) = &kvm {
+        eprintln!("{error}");
     }
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    let of_all = kvm.map(|_| "no /dev/kvm");
+    let groups = groups
+        .iter()
+        .map(|(tests, missing)| (*tests, of_all.or(*missing)));
+    let conclusion = libtest_mimic::run(&arguments, trials(&arguments, groups));
     let ends = std::mem::take(&mut *AT_END.lock().unwrap());
     for end in ends {
         end();

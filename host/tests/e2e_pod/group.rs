@@ -69,12 +69,12 @@ struct Files {
 }
 
 /// This process's own group, and the names of its files.
-fn own_group() -> (PathBuf, Files) {
+fn own_group() -> Option<(PathBuf, Files)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let one = own.lines().find_map(|line| line.split_once(":memory:"));
     let two = own.lines().find_map(|line| line.strip_prefix("0::"));
     let below = |mount: &str, path: &str| Path::new(mount).join(path.trim_start_matches('/'));
-    match (one, two) {
+    Some(match (one, two) {
         (Some((_, path)), _) => (
             below("/sys/fs/cgroup/memory", path),
             Files {
@@ -91,8 +91,8 @@ fn own_group() -> (PathBuf, Files) {
                 events: "memory.events",
             },
         ),
-        (None, None) => panic!("no memory group: {own}"),
-    }
+        (None, None) => return None,
+    })
 }
 
 /// A container's group, for as long as a test is about it.
@@ -101,25 +101,15 @@ struct Container {
     files: Files,
 }
 
+/// Why no group with a limit can be made here, if none can.
+pub fn cannot() -> Option<&'static str> {
+    Container::made(1 << 10).err()
+}
+
 impl Container {
-    /// One with a limit; none, loudly, where none can be made.
-    fn new(mebibytes: u64) -> Option<Self> {
-        let (own, files) = own_group();
-        if files.limit == "memory.max" {
-            // Goes only where no process is in the way, or in the root group.
-            let _ = fs::write(own.join("cgroup.subtree_control"), "+memory +pids");
-        }
-        let folder = own.join(format!("pod-{}", std::process::id()));
-        if let Err(error) = fs::create_dir(&folder) {
-            println!("NO CONTROL GROUPS can be made here ({error}): NOT RUN");
-            return None;
-        }
-        let container = Self { folder, files };
-        let limit = (mebibytes * MIB).to_string();
-        if let Err(error) = fs::write(container.file(container.files.limit), limit) {
-            println!("NO LIMITS of memory can be set here ({error}): NOT RUN");
-            return None;
-        }
+    /// One with a limit.
+    fn new(mebibytes: u64) -> Self {
+        let container = Self::made(mebibytes).unwrap();
         // All of it goes at once, if one goes.
         let whole = container.file("memory.oom.group");
         println!(
@@ -127,7 +117,22 @@ impl Container {
             container.folder.display(),
             fs::write(whole, "1").is_ok()
         );
-        Some(container)
+        container
+    }
+
+    fn made(mebibytes: u64) -> Result<Self, &'static str> {
+        let (own, files) = own_group().ok_or("no memory group")?;
+        if files.limit == "memory.max" {
+            // Goes only where no process is in the way, or in the root group.
+            let _ = fs::write(own.join("cgroup.subtree_control"), "+memory +pids");
+        }
+        let folder = own.join(format!("pod-{}", std::process::id()));
+        fs::create_dir(&folder).map_err(|_| "no control groups")?;
+        let container = Self { folder, files };
+        let limit = (mebibytes * MIB).to_string();
+        let limited = fs::write(container.file(container.files.limit), limit);
+        limited.map_err(|_| "no limits of memory")?;
+        Ok(container)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -239,13 +244,7 @@ fn with_limits(run: impl FnOnce(&[&str])) {
 
 /// As a user who may make no groups: the worst case of all guests is admitted, and no more.
 pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
-    if let Some(why) = user::cannot() {
-        println!("{why}: NOT RUN");
-        return;
-    }
-    let Some(container) = Container::new(320) else {
-        return;
-    };
+    let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = hog(folder.path());
     with_limits(|limits| outlives_hogs(&container, &user::as_user(&words(&file, limits))));
@@ -253,18 +252,14 @@ pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
 
 /// As one who may: microVMs are held to less than the container.
 pub fn memory_that_is_filled_ends_requests_where_microvms_have_groups() {
-    let Some(container) = Container::new(320) else {
-        return;
-    };
+    let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = hog(folder.path());
     with_limits(|limits| outlives_hogs(&container, &faasw(&words(&file, limits))));
 }
 
 pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
-    let Some(container) = Container::new(100) else {
-        return;
-    };
+    let container = Container::new(100);
     let output = container
         .command(&faasw(&words(HELLO, &[])))
         .output()
@@ -279,7 +274,7 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
     let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
     drop(container);
     // So much does.
-    let container = Container::new(needed).unwrap();
+    let container = Container::new(needed);
     let (pod, ready) = Pod::start(container.command(&faasw(&words(HELLO, &[]))));
     assert_eq!(ready["memory_limit"], needed * MIB);
     assert_eq!(ready["instances_fitting"], 1);
@@ -289,9 +284,7 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
 
 /// It would leave too little for instances at their worst: nothing is begun that cannot be kept.
 pub fn a_seed_that_leaves_instances_too_little_is_refused() {
-    let Some(container) = Container::new(320) else {
-        return;
-    };
+    let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("filled.wat");
     fs::write(&file, e2e::filled(100)).unwrap();
@@ -307,9 +300,7 @@ pub fn a_seed_that_leaves_instances_too_little_is_refused() {
         "{said}"
     );
     drop(container);
-    let Some(container) = Container::new(480) else {
-        return;
-    };
+    let container = Container::new(480);
     let command = faasw(&words(
         file,
         &["--seed-memory", "120", "--drain-delay", "0"],
@@ -322,9 +313,7 @@ pub fn a_seed_that_leaves_instances_too_little_is_refused() {
 /// The compile helper's program above all, 20 MiB; the figure is that of a build without optimisation.
 pub fn a_pod_that_idles_has_given_back_what_it_took_to_start() {
     const MOST: u64 = 28 * MIB;
-    let Some(container) = Container::new(512) else {
-        return;
-    };
+    let container = Container::new(512);
     let (pod, _): (Pod, _) = Pod::start(container.command(&faasw(&words(HELLO, &[]))));
     assert_eq!(get(pod.address, "/").status, 200);
     e2e::until("what starting took is given back", || {

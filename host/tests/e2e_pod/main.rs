@@ -250,7 +250,9 @@ fn what_the_function_writes_is_the_pods_output() {
 }
 
 fn main() {
-    e2e::main(tests![
+    let no_user = user::cannot();
+    let no_groups = group::cannot();
+    let everywhere = tests![
         nobody_connects_before_the_seed_is_there_and_probes_say_so,
         the_function_has_all_paths,
         a_pod_that_is_told_to_stop_serves_until_others_have_heard,
@@ -258,12 +260,21 @@ fn main() {
         told_to_stop_while_it_starts_it_ends,
         the_port_is_the_environments_unless_an_option_says_another,
         what_the_function_writes_is_the_pods_output,
-        a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
         a_runtime_that_forbids_namespaces_is_told_of,
+    ];
+    let as_user =
+        tests![a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to];
+    let in_groups = tests![
         a_limit_that_is_too_small_says_how_much_is_needed,
         a_seed_that_leaves_instances_too_little_is_refused,
-        memory_that_is_filled_ends_requests_and_never_the_pod,
         memory_that_is_filled_ends_requests_where_microvms_have_groups,
         a_pod_that_idles_has_given_back_what_it_took_to_start,
+    ];
+    let as_user_in_groups = tests![memory_that_is_filled_ends_requests_and_never_the_pod];
+    e2e::main_of(&[
+        (everywhere, None),
+        (as_user, no_user),
+        (in_groups, no_groups),
+        (as_user_in_groups, no_user.or(no_groups)),
     ]);
 }

@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{
     arena::{ATTACK, HARMLESS, Wire, withstands},
-    e2e::Test,
+    common::trials::Test,
     wire::{
         self, CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, PING, RST_STREAM,
         SETTINGS, Target, address, frame, stream, window_update,

@@ -37,7 +37,7 @@ mod wire;
 
 fn main() {
     raise_descriptors();
-    let tests: Vec<e2e::Test> = [untaken::TESTS, unended::TESTS, floods::TESTS].concat();
+    let tests: Vec<common::trials::Test> = [untaken::TESTS, unended::TESTS, floods::TESTS].concat();
     e2e::main(&tests);
 }
 

@@ -9,7 +9,7 @@ use tokio::{
 
 use crate::{
     arena::{ATTACK, Bounds, Wire, withstands},
-    e2e::Test,
+    common::trials::Test,
     wire::{self, Connection, HOST, Http2, Target, address, connect, stream},
 };
 

@@ -19,25 +19,12 @@ mod program;
 mod registry;
 mod tokens;
 
-use libtest_mimic::{Arguments, Trial};
-
-/// Lists tests by their functions, each of which runs to its end.
-macro_rules! trials {
-    ($($name:path),* $(,)?) => {
-        vec![$((stringify!($name), (|| run($name())) as fn())),*]
-    };
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(test);
-}
+use common::trials::{Test, trials};
+use libtest_mimic::Arguments;
 
 fn main() {
     let arguments = Arguments::from_args();
-    let of_registry: Vec<(&str, fn())> = trials![
+    let of_registry: &[Test] = async_tests![
         passing::what_is_pushed_is_pulled_and_deployed,
         passing::the_same_is_pushed_to_the_same_digest,
         passing::a_closed_registry_wants_its_authority_and_a_log_in,
@@ -52,7 +39,7 @@ fn main() {
         following::a_registry_that_is_away_is_waited_for,
         following::a_tag_that_asks_for_more_later_is_not_given_it,
     ];
-    let of_oras: Vec<(&str, fn())> = trials![
+    let of_oras: &[Test] = async_tests![
         others::oras_pulls_what_is_pushed,
         others::what_oras_pushes_is_pulled_and_deployed,
         others::an_image_from_scratch_is_deployed,
@@ -60,7 +47,7 @@ fn main() {
         others::other_artifacts_are_refused,
         others::files_that_lead_out_are_refused,
     ];
-    let of_nobody: Vec<(&str, fn())> = trials![passing::whoever_is_killed_leaves_nothing,];
+    let of_nobody: &[Test] = async_tests![passing::whoever_is_killed_leaves_nothing,];
     let no_registry = registry::is_missing().err();
     let no_oras = registry::oras()
         .is_none()
@@ -76,21 +63,5 @@ fn main() {
         (of_oras, no_oras),
         (of_nobody, None),
     ];
-    let trials = groups.into_iter().flat_map(|(tests, missing)| {
-        let list = arguments.list;
-        tests.into_iter().map(move |(name, test)| {
-            if let Some(why) = missing
-                && !list
-            {
-                eprintln!("SKIPPED ({why}): {name}");
-            }
-            let run = move || {
-                test();
-                Ok(())
-            };
-            Trial::test(name, run).with_ignored_flag(missing.is_some())
-        })
-    });
-    let trials = trials.collect();
-    libtest_mimic::run(&arguments, trials).exit();
+    libtest_mimic::run(&arguments, trials(&arguments, groups)).exit();
 }

@@ -17,26 +17,13 @@ mod operations;
 mod server;
 mod sharing;
 
-use libtest_mimic::{Arguments, Trial};
-
-/// Lists tests by their functions, each of which runs to its end.
-macro_rules! trials {
-    ($($name:path),* $(,)?) => {
-        vec![$((stringify!($name), (|| run($name())) as fn())),*]
-    };
-}
-
-fn run(test: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    runtime.unwrap().block_on(test);
-}
+use common::trials::{Test, trials};
+use libtest_mimic::Arguments;
 
 fn main() {
     let arguments = Arguments::from_args();
     let missing = server::is_missing().err();
-    let tests: Vec<(&str, fn())> = trials![
+    let tests: &[Test] = async_tests![
         operations::values_are_set_read_and_removed,
         operations::numbers_are_exact_and_spelled_alike,
         operations::swaps_take_what_was_seen,
@@ -61,17 +48,6 @@ fn main() {
     {
         eprintln!("{why} (Debian's redis-server): nothing is tested");
     }
-    let trials = tests.into_iter().map(|(name, test)| {
-        if let Some(why) = missing
-            && !arguments.list
-        {
-            eprintln!("SKIPPED ({why}): {name}");
-        }
-        let run = move || {
-            test();
-            Ok(())
-        };
-        Trial::test(name, run).with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit();
+    let trials = trials(&arguments, [(tests, missing)]);
+    libtest_mimic::run(&arguments, trials).exit();
 }
