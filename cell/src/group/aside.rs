@@ -15,9 +15,12 @@
 //! free, so the scheduler puts whoever wakes there first of all, the very process that waits for
 //! the cell (`docs/decisions/0025-hot-instances.md`).
 //!
-//! With version 1 of control groups only, where processors are a hierarchy of their own: with
-//! version 2 the cell would leave the limits of its memory as well. Nor where the process is
-//! held to a quota of processors, which a guest that looks for requests would use up.
+//! With version 1 processors are a hierarchy of their own. With version 2 the cell leaves the limits of
+//! its memory and its processes as well, so its group beside the others has the same (`lent`).
+//! Not where the process is held to a quota of processors, which a guest that looks for requests would
+//! use up.
+
+mod lent;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -29,15 +32,37 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
+use self::lent::Lent;
 use super::place::{Place, Version};
 use super::{Groups, Hierarchy, PROCESSORS, make_folder, number, open_folder, put, remove};
 
-/// The file that says what a group weighs.
-const WEIGHT: &str = "cpu.shares";
-/// The least that it takes.
-const LEAST: &str = "2";
-/// What a thread outside of groups weighs.
-const USUAL: &str = "1024";
+/// What a group can weigh.
+struct Weights {
+    /// The file that says it.
+    file: &'static str,
+    /// The least that it takes.
+    least: &'static str,
+    /// What a thread outside of groups weighs.
+    usual: &'static str,
+}
+
+impl Weights {
+    const fn of(version: Version) -> Self {
+        match version {
+            Version::One => Self {
+                file: "cpu.shares",
+                least: "2",
+                usual: "1024",
+            },
+            Version::Two => Self {
+                file: "cpu.weight",
+                least: "1",
+                usual: "100",
+            },
+        }
+    }
+}
+
 /// The file that says who is in a group.
 const PROCESSES: &str = "cgroup.procs";
 
@@ -50,6 +75,7 @@ pub(super) struct Aside {
     used: BTreeMap<u32, Out>,
     /// Whose cell has ended, or was moved back.
     left: BTreeSet<u32>,
+    lent: Lent,
 }
 
 /// A cell that is not where all are.
@@ -60,19 +86,25 @@ struct Out {
     back_since: Option<Instant>,
 }
 
-/// Whether cells of a process can be aside that has its groups at `place`, and if not why, for
-/// people to read.
+/// Whether cells of a process can be aside that has its groups at `place`, where they are made by now, and
+/// if not why, for people to read.
 pub(super) fn check(place: &Place) -> Result<(), &'static str> {
-    match (place.version, place.folders.get(PROCESSORS)) {
-        (Version::Two, _) => Err("control groups are of version 2"),
-        (Version::One, None) => Err("control groups have no controller of processors"),
-        (Version::One, Some(folder)) if folder.ancestors().any(has_quota) => {
+    match place.version {
+        Version::One => check_one(place),
+        Version::Two => lent::check(place),
+    }
+}
+
+fn check_one(place: &Place) -> Result<(), &'static str> {
+    match place.folders.get(PROCESSORS) {
+        None => Err("control groups have no controller of processors"),
+        Some(folder) if folder.ancestors().any(has_quota) => {
             Err("the node's processors have a quota")
         }
-        (Version::One, Some(folder)) if others(place).any(|other| is_same(other, folder)) => {
+        Some(folder) if others(place).any(|other| is_same(other, folder)) => {
             Err("processors share a hierarchy of control groups with memory or processes")
         }
-        (Version::One, Some(_)) => Ok(()),
+        Some(_) => Ok(()),
     }
 }
 
@@ -116,15 +148,17 @@ impl Groups {
     /// more; then [`Groups::bring_home`] moves it back.
     ///
     /// # Errors
-    /// The system's, as when there is no such process; `NOTSUP` where it cannot be.
+    /// The system's, as when there is no such process; `NOTSUP` where it cannot be; `AGAIN` where too many are
+    /// aside by now.
     pub fn step_aside(&self, number: u32, pid: Pid, aside: bool) -> Result<(), Errno> {
         self.may_be_aside.map_err(|_| Errno::NOTSUP)?;
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
         let name = self.aside_name(number);
-        let weight = if aside { LEAST } else { USUAL };
+        let weights = Weights::of(self.version);
+        let weight = if aside { weights.least } else { weights.usual };
         if let Some(out) = self.aside.borrow_mut().used.get_mut(&number) {
-            let written =
-                open_folder(above, &*name).and_then(|folder| put(folder.as_fd(), WEIGHT, weight));
+            let written = open_folder(above, &*name)
+                .and_then(|folder| put(folder.as_fd(), weights.file, weight));
             // Where its weight cannot be had it is moved back all the same.
             out.back_since = match (aside && written.is_ok(), out.back_since) {
                 (true, _) => None,
@@ -135,12 +169,18 @@ impl Groups {
         if !aside {
             return Ok(());
         }
+        let lent = self.lend(number)?;
         let folder = make_folder(above, &name)?;
-        let moved = put(folder.as_fd(), WEIGHT, weight)
+        let moved = match lent {
+            Some(share) => share.set(folder.as_fd()),
+            None => Ok(()),
+        };
+        let moved = moved
+            .and_then(|()| put(folder.as_fd(), weights.file, weight))
             .and_then(|()| put(folder.as_fd(), PROCESSES, &as_text(pid)));
+        let mut aside = self.aside.borrow_mut();
         match moved {
             Ok(()) => {
-                let mut aside = self.aside.borrow_mut();
                 aside.left.remove(&number);
                 let out = Out {
                     pid,
@@ -149,7 +189,10 @@ impl Groups {
                 aside.used.insert(number, out);
             }
             Err(_) => {
-                remove(above, &name);
+                drop(aside);
+                if self.takes_back(number) {
+                    self.remove_aside(number);
+                }
             }
         }
         moved
@@ -172,20 +215,30 @@ impl Groups {
                 // One that has just ended is nowhere.
                 let _ = put(processors.ours.as_fd(), &file, &as_text(pid));
             }
-            self.remove_aside(number);
+            self.aside.borrow_mut().used.remove(&number);
+            if self.takes_back(number) {
+                self.remove_aside(number);
+            }
         }
         let used = &self.aside.borrow().used;
         let oldest = used.values().filter_map(|out| out.back_since).min();
         oldest.map(|since| STAY.saturating_sub(passed(since)))
     }
 
-    /// Removes the group beside all others of a cell that has ended, or was moved back. One that is still
-    /// in use for a moment goes with the next, or at the end.
-    pub(super) fn remove_aside(&self, number: u32) {
-        let mut aside = self.aside.borrow_mut();
-        if aside.used.remove(&number).is_some() {
-            aside.left.insert(number);
+    /// Removes the group beside all others of a cell that has ended.
+    pub(super) fn end_aside(&self, number: u32) {
+        let was_out = self.aside.borrow_mut().used.remove(&number).is_some();
+        let was_lent = self.aside.borrow_mut().lent.end(number);
+        if was_out || was_lent {
+            self.remove_aside(number);
         }
+    }
+
+    /// Removes a group that nobody is to be in any more. One that is still
+    /// in use for a moment goes with the next, or at the end.
+    fn remove_aside(&self, number: u32) {
+        let mut aside = self.aside.borrow_mut();
+        aside.left.insert(number);
         if let Some(processors) = self.processors() {
             let above = processors.above.as_fd();
             aside
@@ -196,20 +249,25 @@ impl Groups {
 
     /// Removes all of them. Their cells must have ended.
     pub(super) fn remove_all_aside(&self) {
-        let Aside { used, left } = std::mem::take(&mut *self.aside.borrow_mut());
+        let Aside { used, left, lent } = std::mem::take(&mut *self.aside.borrow_mut());
         if let Some(processors) = self.processors() {
-            for number in used.into_keys().chain(left) {
+            let all = used.into_keys().chain(left).chain(lent.kept());
+            for number in all {
                 remove(processors.above.as_fd(), &self.aside_name(number));
             }
         }
     }
 
-    fn aside_name(&self, number: u32) -> String {
+    pub(super) fn aside_name(&self, number: u32) -> String {
         format!("{}-{number}", self.name)
     }
 
-    fn processors(&self) -> Option<&Hierarchy> {
-        self.hierarchies.get(PROCESSORS)
+    /// The hierarchy that is about processors.
+    pub(super) fn processors(&self) -> Option<&Hierarchy> {
+        match self.version {
+            Version::One => self.hierarchies.get(PROCESSORS),
+            Version::Two => self.hierarchies.first(),
+        }
     }
 }
 

@@ -81,6 +81,8 @@ pub struct Groups {
     kept: RefCell<Kept>,
     may_be_aside: Result<(), &'static str>,
     aside: RefCell<Aside>,
+    /// What all of them together may have of memory, in bytes, once it was said.
+    of_all: Cell<Option<u64>>,
 }
 
 /// A group of one cell, open for it to be born into.
@@ -195,12 +197,14 @@ impl Groups {
             share,
             has_left: Cell::new(true),
             kept: RefCell::new(Kept::new(FREE_MAX)),
-            may_be_aside: aside::check(place),
+            may_be_aside: Err("there are no control groups"),
             aside: RefCell::default(),
+            of_all: Cell::new(None),
         };
         // What cannot be used is to be known now, and leaves nothing.
         let made = groups.make(place);
         made.inspect_err(|_| groups.remove())?;
+        groups.may_be_aside = aside::check(place);
         Ok(groups)
     }
 
@@ -230,11 +234,7 @@ impl Groups {
     fn weigh(&self) {
         let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
         let weight = (WEIGHT * processors).min(WEIGHT_MAX);
-        let folder = match self.version {
-            Version::One => self.hierarchies.get(PROCESSORS),
-            Version::Two => self.hierarchies.first(),
-        };
-        if let Some(folder) = folder {
+        if let Some(folder) = self.processors() {
             put_weight(self.version, folder.ours.as_fd(), weight);
         }
     }
@@ -298,7 +298,8 @@ impl Groups {
     pub fn limit_memory(&self, number: u32, bytes: u64) -> Result<(), Errno> {
         let folder = self.hierarchies.first().ok_or(Errno::NOENT)?;
         let file = format!("{number}/{}", self.version.memory());
-        put(folder.ours.as_fd(), &file, &bytes.to_string())
+        put(folder.ours.as_fd(), &file, &bytes.to_string())?;
+        self.lend_memory(number, bytes)
     }
 
     /// Sets what all groups together may have of memory.
@@ -309,6 +310,7 @@ impl Groups {
         let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
         // As many bytes as the kernel takes are no limit.
         let bytes = bytes.min(i64::MAX.unsigned_abs());
+        self.of_all.set(Some(bytes));
         put(
             memory.ours.as_fd(),
             self.version.memory(),
@@ -329,23 +331,27 @@ impl Groups {
     /// or that of all. The group is not to be used again then.
     #[must_use]
     pub fn is_out_of_memory(&self, number: u32) -> bool {
-        let kills = self.hierarchies.first().and_then(|memory| {
-            let file = format!("{number}/{}", self.version.events());
-            let file = open_file(memory.ours.as_fd(), &file).ok()?;
+        let kills = |at: BorrowedFd<'_>, group: &str| {
+            let file = format!("{group}/{}", self.version.events());
+            let file = open_file(at, &file).ok()?;
             let mut text = [0; TEXT_MAX];
             let text = read_text(&file, &mut text).ok()?;
-            text.lines()
-                .find_map(|line| line.strip_prefix(KILLS))
-                .and_then(self::number)
-        });
-        kills.is_some_and(|kills| kills > 0)
+            let kills = text.lines().find_map(|line| line.strip_prefix(KILLS));
+            kills.and_then(self::number)
+        };
+        let memory = self.hierarchies.first();
+        let own = memory.and_then(|memory| kills(memory.ours.as_fd(), &number.to_string()));
+        let lent = memory
+            .filter(|_| self.has_lent(number))
+            .and_then(|memory| kills(memory.above.as_fd(), &self.aside_name(number)));
+        [own, lent].into_iter().flatten().any(|kills| kills > 0)
     }
 
     /// Takes back a group whose cell has ended, or never was. It is kept for the next one
     /// if it may be, unless there are enough, or something is still charged to it: that is
     /// left to the group above.
     pub fn give_back(&self, number: u32, may_be_kept: bool) {
-        self.remove_aside(number);
+        self.end_aside(number);
         let mut kept = self.kept.borrow_mut();
         if !kept.release(number) {
             return;

@@ -1,6 +1,7 @@
 //! Where cells are that were aside, by the system's word.
 
 use std::process::{Child, Command};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::*;
 use crate::group::{Share, VM_OVERHEAD};
@@ -34,10 +35,14 @@ impl<'a> Born<'a> {
     fn place(&self) -> String {
         let path = format!("/proc/{}/cgroup", self.child.id());
         let groups = fs::read_to_string(path).unwrap();
+        let wanted = match self.groups.version {
+            Version::One => "cpu",
+            Version::Two => "",
+        };
         let is_of_processors = |line: &&str| {
             let mut fields = line.split(':');
             let controllers = fields.nth(1).unwrap_or_default();
-            controllers.split(',').any(|name| name == "cpu")
+            controllers.split(',').any(|name| name == wanted)
         };
         let line = groups.lines().find(is_of_processors).unwrap();
         let (_, place) = line.split_once(&self.groups.name).unwrap();
@@ -53,42 +58,74 @@ impl Drop for Born<'_> {
     }
 }
 
-fn weight(groups: &Groups, number: u32) -> u64 {
+/// A file of the group that a cell has beside all others.
+fn aside_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errno> {
     let above = groups.processors().unwrap().above.as_fd();
-    let folder = open_folder(above, &*groups.aside_name(number)).unwrap();
-    crate::group::get(folder.as_fd(), WEIGHT).unwrap()
+    let folder = open_folder(above, &*groups.aside_name(number))?;
+    crate::group::get(folder.as_fd(), file)
 }
 
-#[test]
-fn who_is_not_aside_any_more_is_soon_where_all_are() {
+fn weight(groups: &Groups, number: u32) -> u64 {
+    aside_file(groups, number, Weights::of(groups.version).file).unwrap()
+}
+
+fn step(born: &Born<'_>, aside: bool) {
+    let stepped = born.groups.step_aside(born.number, born.pid(), aside);
+    stepped.unwrap();
+}
+
+/// Groups are named by the process that has them, which all tests are: one at a time.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Groups whose cells can be aside, of this version if one is asked for; and the turn.
+fn groups(wanted: Option<Version>) -> Option<(MutexGuard<'static, ()>, Groups)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let share = Share {
         memory: VM_OVERHEAD,
         processes: 1,
         weight: 100,
     };
-    let groups = match Place::find().and_then(|place| Groups::prepare(&place, share)) {
-        Ok(groups) if groups.can_step_aside().is_ok() => groups,
+    match Place::find().and_then(|place| Groups::prepare(&place, share)) {
+        Ok(groups) if wanted.is_some_and(|wanted| wanted != groups.version) => {
+            println!(
+                "SKIPPED: control groups are of version {:?}",
+                groups.version
+            );
+            groups.remove();
+            None
+        }
+        Ok(groups) if groups.can_step_aside().is_ok() => Some((turn, groups)),
         Ok(groups) => {
             println!("SKIPPED: {:?}", groups.can_step_aside());
-            return groups.remove();
+            groups.remove();
+            None
         }
-        Err(why) => return println!("SKIPPED (no control groups): {why}"),
+        Err(why) => {
+            println!("SKIPPED (no control groups): {why}");
+            None
+        }
+    }
+}
+
+#[test]
+fn who_is_not_aside_any_more_is_soon_where_all_are() {
+    let Some((_turn, groups)) = groups(None) else {
+        return;
     };
+    let number = |text: &str| text.parse::<u64>().unwrap();
+    let Weights { least, usual, .. } = Weights::of(groups.version);
+    let (least, usual) = (number(least), number(usual));
     {
         let (one, other) = (Born::new(&groups, 3), Born::new(&groups, 5));
-        let step = |born: &Born<'_>, aside| {
-            let stepped = groups.step_aside(born.number, born.pid(), aside);
-            stepped.unwrap();
-        };
         assert_eq!((&*one.place(), &*other.place()), ("/3", "/5"));
         for round in 0..3 {
             step(&one, true);
             step(&other, true);
             assert_eq!((&*one.place(), &*other.place()), ("-3", "-5"));
-            assert_eq!((weight(&groups, 3), weight(&groups, 5)), (2, 2));
+            assert_eq!((weight(&groups, 3), weight(&groups, 5)), (least, least));
             step(&one, false);
             let back = Instant::now();
-            assert_eq!((weight(&groups, 3), weight(&groups, 5)), (1024, 2));
+            assert_eq!((weight(&groups, 3), weight(&groups, 5)), (usual, least));
             // A second order changes nothing, nor does one before its time.
             step(&one, false);
             let left = groups.bring_home(back).unwrap();
@@ -101,14 +138,133 @@ fn who_is_not_aside_any_more_is_soon_where_all_are() {
                     None,
                     "it is aside again"
                 );
-                assert_eq!((&*one.place(), weight(&groups, 3)), ("-3", 2));
+                assert_eq!((&*one.place(), weight(&groups, 3)), ("-3", least));
                 step(&one, false);
             }
             assert_eq!(groups.bring_home(Instant::now() + STAY), None);
             assert_eq!((&*one.place(), &*other.place()), ("/3", "-5"));
-            let above = groups.processors().unwrap().above.as_fd();
-            assert!(open_folder(above, &*groups.aside_name(3)).is_err());
+            assert!(aside_file(&groups, 3, PROCESSES).is_err());
         }
     }
     groups.remove();
+}
+
+/// What cells have of memory while they are aside, where they leave the limits of their own group.
+mod version_two {
+    use super::*;
+
+    /// A process that has written to so many MiB of its own, and says so; in the group of `number`.
+    struct Eater {
+        child: Child,
+        lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
+    }
+
+    impl Eater {
+        fn new(groups: &Groups, number: u32) -> Self {
+            use std::io::BufRead;
+            let group = groups.group(number).unwrap();
+            // Each line that it reads is so many MiB more.
+            let mut child = Command::new("perl")
+                .args([
+                    "-e",
+                    "$| = 1; while (<STDIN>) { $_[$i++] = 'x' x ($_ << 20); print \"x\\n\" }",
+                ])
+                .stdin(std::process::Stdio::piped())
+                .stdout(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            let folder = group.folders.first().unwrap();
+            put(folder.as_fd(), PROCESSES, &child.id().to_string()).unwrap();
+            let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+            Self { child, lines }
+        }
+
+        fn pid(&self) -> Pid {
+            Pid::from_child(&self.child)
+        }
+
+        /// Whether it lives when it has so much more.
+        fn eat(&mut self, mebibytes: u32) -> bool {
+            use std::io::Write;
+            let input = self.child.stdin.as_mut().unwrap();
+            writeln!(input, "{mebibytes}").unwrap();
+            self.lines.next().is_some()
+        }
+    }
+
+    impl Drop for Eater {
+        fn drop(&mut self) {
+            let _ = self.child.kill();
+            self.child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn it_is_held_to_its_limit_there_and_told_from_others_that_ended() {
+        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+            return;
+        };
+        {
+            let mut eater = Eater::new(&groups, 2);
+            groups.limit_memory(2, 32 << 20).unwrap();
+            let aside = |aside| groups.step_aside(2, eater.pid(), aside).unwrap();
+            aside(true);
+            assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(32 << 20));
+            assert_eq!(aside_file(&groups, 2, "pids.max"), Ok(1));
+            // It may have less, or more, from now on.
+            groups.limit_memory(2, 24 << 20).unwrap();
+            assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(24 << 20));
+            assert!(eater.eat(4));
+            assert!(!groups.is_out_of_memory(2));
+            assert!(!eater.eat(48), "it has more than its limit");
+            assert!(groups.is_out_of_memory(2));
+        }
+        groups.give_back(2, false);
+        assert!(aside_file(&groups, 2, "memory.max").is_err());
+        groups.remove();
+    }
+
+    #[test]
+    fn what_is_charged_there_stays_with_it_until_it_ends() {
+        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+            return;
+        };
+        {
+            let mut eater = Eater::new(&groups, 2);
+            groups.step_aside(2, eater.pid(), true).unwrap();
+            assert!(eater.eat(8));
+            groups.step_aside(2, eater.pid(), false).unwrap();
+            assert_eq!(groups.bring_home(Instant::now() + STAY), None);
+            let charged = aside_file(&groups, 2, "memory.current").unwrap();
+            assert!(charged >= 8 << 20, "{charged}");
+            // The next time it is the same group.
+            groups.step_aside(2, eater.pid(), true).unwrap();
+            let again = aside_file(&groups, 2, "memory.current").unwrap();
+            assert!(again >= 8 << 20, "{again}");
+        }
+        groups.give_back(2, true);
+        assert!(aside_file(&groups, 2, "memory.current").is_err());
+        groups.remove();
+    }
+
+    #[test]
+    fn all_of_them_have_no_more_than_their_part() {
+        let Some((_turn, groups)) = groups(Some(Version::Two)) else {
+            return;
+        };
+        groups.limit_all(8 * VM_OVERHEAD).unwrap();
+        {
+            let cells: Vec<_> = (0..3).map(|number| Born::new(&groups, number)).collect();
+            let step = |born: &Born<'_>| groups.step_aside(born.number, born.pid(), true);
+            let told: Vec<_> = cells.iter().map(step).collect();
+            assert_eq!(told, [Ok(()), Ok(()), Err(Errno::AGAIN)]);
+            let places: Vec<_> = cells.iter().map(Born::place).collect();
+            assert_eq!(places, ["-0", "-1", "/2"]);
+        }
+        // Those that have ended leave theirs to others.
+        let next = Born::new(&groups, 7);
+        assert_eq!(groups.step_aside(7, next.pid(), true), Ok(()));
+        drop(next);
+        groups.remove();
+    }
 }
