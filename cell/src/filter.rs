@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rustix::io::Errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch,
+    SeccompRule, TargetArch, sock_filter,
 };
 
 use crate::by_number;
@@ -74,6 +74,19 @@ pub fn rule(name: &'static str, call: libc::c_long, must: &[Must]) -> Rule {
 pub struct Filter(Vec<BpfProgram>);
 
 impl Filter {
+    /// One that lets everything through: to install it takes what the kernel takes for any other.
+    #[must_use]
+    pub fn open() -> Self {
+        let allow = sock_filter {
+            // `BPF_RET | BPF_K`, and the answer.
+            code: (libc::BPF_RET | libc::BPF_K) as u16,
+            jt: 0,
+            jf: 0,
+            k: libc::SECCOMP_RET_ALLOW,
+        };
+        Self(vec![vec![allow]])
+    }
+
     /// Compiles a filter that lets through what one of `rules` describes, and ends the
     /// process at everything else. The calls of `refused` fail with the error number
     /// before them instead: for programs that can do without, and ask all the same.

@@ -521,4 +521,4 @@ async fn listen(
 }
 
 /// How long a spawner may take to end once nobody wants it any more.
-const CLEARING_UP: Duration = Duration::from_secs(5);
+const CLEARING_UP: Duration = Duration::from_secs(30);

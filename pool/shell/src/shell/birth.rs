@@ -8,7 +8,7 @@ use faasw_cell::{Cell, Step, unblock_signals, without_privilege};
 use faasw_fri::messages::{Failure, Prepared};
 use rustix::io::Errno;
 
-use super::{FAILED, PANICKED, Shell, report};
+use super::{End, FAILED, PANICKED, Shell, report};
 use crate::memory::page_map::PageMap;
 use crate::process::name_process;
 use crate::process::priority;
@@ -59,11 +59,30 @@ pub fn run(
     // Neither is dropped: the system lets go of everything by itself.
     let socket = ManuallyDrop::new(socket);
     let mut shell = ManuallyDrop::new(Shell::new(&socket, template, vm, page_map));
-    shell.live(Prepared {
+    let lived = shell.live(Prepared {
         nanoseconds: clock::monotonic() - started,
         cell_nanoseconds: closing,
         born_nanoseconds: birth.nanoseconds,
-    })
+    });
+    match lived {
+        Ok(()) => 0,
+        Err(End::Failed) => FAILED,
+        Err(End::Dismissed) => wait_to_be_ended(),
+    }
+}
+
+/// Leaves it to the spawner when this process ends: a node that goes leaves thousands, which are not to end
+/// at once (`spawner/ending.rs`). A spawner that goes takes it along.
+fn wait_to_be_ended() -> ! {
+    let mut nothing = libc::pollfd {
+        fd: -1,
+        events: 0,
+        revents: 0,
+    };
+    loop {
+        // SAFETY: one entry is there, of no descriptor; without a time it is waited for signals alone.
+        unsafe { libc::ppoll(&raw mut nothing, 1, std::ptr::null(), std::ptr::null()) };
+    }
 }
 
 /// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number

@@ -31,7 +31,7 @@ pub(crate) const FAILED: i32 = 1;
 pub(crate) const PANICKED: i32 = 101;
 
 /// Why a shell ends.
-enum End {
+pub(crate) enum End {
     /// The node is done with it, or gone.
     Dismissed,
     /// It cannot go on; the node has been told if it could be.
@@ -104,13 +104,12 @@ impl<'a> Shell<'a> {
         }
     }
 
-    /// Tells the node that the VM is there, and serves it to the end; answers with the
-    /// exit code.
-    pub(crate) fn live(&mut self, prepared: Prepared) -> i32 {
-        match self.tell(&prepared).and_then(|()| self.serve()) {
-            Err(End::Failed) => FAILED,
-            Ok(()) | Err(End::Dismissed) => 0,
-        }
+    /// Tells the node that the VM is there, and serves it to the end.
+    ///
+    /// # Errors
+    /// Why it ends before it is done.
+    pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
+        self.tell(&prepared).and_then(|()| self.serve())
     }
 
     fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
@@ -138,7 +137,7 @@ impl<'a> Shell<'a> {
         loop {
             let packet = match receive(self.socket, RecvFlags::empty()) {
                 Ok(packet) => packet,
-                Err(FriError::Closed) => return Ok(()),
+                Err(FriError::Closed) => return Err(End::Dismissed),
                 Err(_) => return Err(self.fail(Failure::Message, 0)),
             };
             let kind = packet.kind();

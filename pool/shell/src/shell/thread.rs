@@ -22,7 +22,7 @@ use rustix::process::Pid;
 
 use crate::memory::page_map::PageMap;
 use crate::process::priority;
-use crate::shell::{FAILED, PANICKED, Shell, hand_over_faults, report};
+use crate::shell::{End, FAILED, PANICKED, Shell, hand_over_faults, report};
 use crate::vm::clock;
 use crate::vm::signals;
 use crate::vm::{Template, Vm};
@@ -203,11 +203,16 @@ impl Thread {
         let started = clock::monotonic();
         match self.make(host, progress, blocked) {
             Ok((vm, page_map)) => {
-                Shell::new(&self.socket, &host.template, vm, page_map).live(Prepared {
+                let mut shell = Shell::new(&self.socket, &host.template, vm, page_map);
+                let lived = shell.live(Prepared {
                     nanoseconds: clock::monotonic() - started,
                     cell_nanoseconds: 0,
                     born_nanoseconds: 0,
-                })
+                });
+                match lived {
+                    Ok(()) | Err(End::Dismissed) => 0,
+                    Err(End::Failed) => FAILED,
+                }
             }
             Err(errno) => {
                 report(

@@ -1,12 +1,13 @@
 //! The spawner's loop: make processes, reap them, say so.
 
 mod death;
+mod ending;
 pub mod maker;
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{self, Group, Groups, Version};
@@ -19,12 +20,13 @@ use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, Signal};
 
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
 use crate::spawner::death::reaped;
+use crate::spawner::ending::{Ending, Next};
 use crate::spawner::maker::{Maker, Shells};
 use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
 
@@ -49,6 +51,7 @@ struct Spawner {
     programs: Programs,
     maker: Maker,
     children: Vec<Child>,
+    ending: Ending,
     /// What is made ahead can run at a low priority until it is wanted.
     can_restore: bool,
 }
@@ -89,32 +92,41 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
         programs,
         maker: prepare()?,
         children: Vec::new(),
+        ending: Ending::default(),
         can_restore,
     };
     spawner.introduce();
+    let mut is_node_gone = false;
     loop {
-        let mut events = [
-            PollFd::new(&spawner.node, PollFlags::IN),
-            PollFd::new(&ended, PollFlags::IN),
-        ];
+        let ends_in = spawner.go_on_ending(Instant::now());
+        if is_node_gone && spawner.children.is_empty() && !spawner.ending.is_settling() {
+            spawner.clear_up();
+            return Ok(());
+        }
         let groups = spawner.maker.groups.as_ref().ok();
-        let rest = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let moves_in = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let rest = [ends_in, moves_in].into_iter().flatten().min();
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
+        let mut events = vec![PollFd::new(&ended, PollFlags::IN)];
+        if !is_node_gone {
+            events.push(PollFd::new(&spawner.node, PollFlags::IN));
+        }
         match poll(&mut events, rest.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }
-        let [node_event, child_event] = events.map(|event| event.revents());
-        if !child_event.is_empty() {
+        let mut came = events.into_iter().map(|event| !event.revents().is_empty());
+        let (has_ended, was_told) = (came.next() == Some(true), came.next() == Some(true));
+        if has_ended {
             drain_signal(&ended);
             spawner.reap();
         }
-        if !node_event.is_empty() {
+        if was_told {
             match receive(&spawner.node, RecvFlags::empty()) {
                 Ok(packet) => spawner.serve(packet),
                 Err(FriError::Closed) => {
+                    is_node_gone = true;
                     spawner.end();
-                    return Ok(());
                 }
                 Err(error) => return Err(io::Error::other(error)),
             }
@@ -153,12 +165,34 @@ impl Spawner {
         let _ = send(&self.node, &introduced, &attached, SendFlags::empty());
     }
 
-    /// Ends all processes, and leaves nothing of them.
+    /// Has all processes end.
     fn end(&mut self) {
         for child in &self.children {
-            let _ = rustix::process::kill_process(child.pid, Signal::KILL);
+            self.ending.order(child.token);
         }
-        while let Ok(Some(_)) = rustix::process::wait(WaitOptions::empty()) {}
+    }
+
+    /// Ends those that are to end and may now. In how long that is to be done again, if it is before a child
+    /// was reaped.
+    fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
+        loop {
+            match self.ending.next(now) {
+                Next::Kill(token) => {
+                    // One that is not there has ended meanwhile.
+                    let child = self.children.iter().find(|child| child.token == token);
+                    if let Some(child) = child {
+                        ending::kill(child.pid);
+                        self.ending.killed(child.pid, now);
+                    }
+                }
+                Next::Settle => self.ending.settles(ending::settle()),
+                Next::Wait(rest) => return rest,
+            }
+        }
+    }
+
+    /// Leaves nothing of processes that have ended.
+    fn clear_up(&self) {
         if let Ok(groups) = &self.maker.groups {
             groups.remove();
         }
@@ -216,7 +250,7 @@ impl Spawner {
             }
             Some(Kind::Kill) => {
                 if let Ok(Kill { token }) = packet.message() {
-                    self.kill(token);
+                    self.ending.order(token);
                 }
             }
             _ => {}
@@ -410,8 +444,10 @@ impl Spawner {
         let told = SteppedAside {
             token,
             aside: (aside && done.is_ok()).into(),
-            // One that has just ended is no reason.
-            refused: (aside && done.is_err_and(|errno| errno != Errno::SRCH)).into(),
+            // That it has just ended, or that there are many now, says nothing of others.
+            refused: (aside
+                && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
+            .into(),
         };
         self.tell(&told);
     }
@@ -453,15 +489,9 @@ impl Spawner {
             && groups.is_ok_and(|groups| groups.is_out_of_memory(number))
     }
 
-    fn kill(&self, token: u64) {
-        if let Some(child) = self.children.iter().find(|child| child.token == token) {
-            // Not reaped yet, so the number is still this child's.
-            let _ = rustix::process::kill_process(child.pid, Signal::KILL);
-        }
-    }
-
     fn reap(&mut self) {
         while let Some(death) = reaped() {
+            self.ending.reaped(death.pid);
             let of = |child: &Child| child.pid == death.pid;
             let Some(index) = self.children.iter().position(of) else {
                 continue;
