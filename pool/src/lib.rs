@@ -76,11 +76,12 @@ pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
 pub use faasw_seedtree::image::{Contents, IMAGE_MAX, ImageError, Opening, ParcelError, Sealing};
+pub use faasw_words::POLL;
 pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
-pub use options::{POLL, PoolOptions};
+pub use options::PoolOptions;
 pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,

@@ -81,10 +81,6 @@ pub struct PoolOptions {
     pub without: Vec<Mechanism>,
 }
 
-/// How long an instance may look for its next request by itself where that is wanted and no time is
-/// said: as long as KVM lets a vCPU poll that was halted.
-pub const POLL: Duration = Duration::from_micros(200);
-
 impl Default for PoolOptions {
     fn default() -> Self {
         Self {

@@ -1,10 +1,19 @@
 //! What the pool, the node and its admin API say to each other of functions: when a
-//! seed is frozen, where a line of a log came from, how a seed is used.
+//! seed is frozen, where a line of a log came from, how a seed is used, how long instances look for requests.
 //!
 //! Below all three, and without code: whoever asks a node needs these, and nothing else
 //! of what runs functions.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+/// How long an instance may look for its next request by itself where that is wanted and no time is
+/// said: as long as KVM lets a vCPU poll that was halted.
+pub const POLL: Duration = Duration::from_micros(200);
+
+/// Longest time for which an instance may look.
+pub const POLL_MAX: Duration = Duration::from_millis(10);
 
 /// When a function's seed is frozen (DESIGN, freeze policy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

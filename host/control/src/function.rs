@@ -40,6 +40,10 @@ pub struct FunctionInfo {
     pub limits: RequestLimits,
     /// Most requests at once; nothing where only the node's limit holds.
     pub concurrency: Option<usize>,
+    /// How long its instances look for their next requests by themselves at most, in microseconds; nothing where
+    /// that is as the node has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_us: Option<u64>,
     /// Hosts that are its own, but for the one in the node's domain.
     #[serde(default)]
     pub hosts: Vec<HostName>,

@@ -9,7 +9,7 @@ use std::{
 };
 
 use faasw_abi::files::is_mount;
-use faasw_words::FreezePolicy;
+use faasw_words::{FreezePolicy, POLL_MAX};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -83,6 +83,9 @@ pub struct FunctionOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warm_ups: Vec<WarmUpRequest>,
     concurrency: Option<usize>,
+    /// Microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    poll_us: Option<u64>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     hosts: BTreeSet<HostName>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -186,6 +189,12 @@ pub enum OptionsError {
     /// Requests that cannot warm the function up.
     #[error("{0}")]
     WarmUps(&'static str),
+    /// Instances that look for longer than is sensible.
+    #[error(
+        "instances look for requests for {} at most",
+        spelling::poll::word(POLL_MAX)
+    )]
+    Poll,
     /// No request could ever run.
     #[error("a concurrency of 0 would refuse every request; remove the function instead")]
     Concurrency,
@@ -255,6 +264,20 @@ impl FunctionOptions {
     pub fn concurrency(mut self, requests: usize) -> Self {
         self.concurrency = Some(requests);
         self
+    }
+
+    /// Sets for how long an instance of the function looks for the next request by itself at most, whatever
+    /// the node's functions do otherwise; not at all, with no time.
+    #[must_use]
+    pub fn poll(mut self, most: Duration) -> Self {
+        self.poll_us = Some(u64::try_from(most.as_micros()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// How long its instances look for requests at most, unless that follows the node's.
+    #[must_use]
+    pub fn own_poll(&self) -> Option<Duration> {
+        self.poll_us.map(Duration::from_micros)
     }
 
     /// Sets one of the times.
@@ -537,6 +560,9 @@ impl FunctionOptions {
                 let limit = limit.word();
                 return Err(OptionsError::TimeLimit { limit, value });
             }
+        }
+        if self.own_poll().is_some_and(|most| most > POLL_MAX) {
+            return Err(OptionsError::Poll);
         }
         if self.concurrency == Some(0) {
             return Err(OptionsError::Concurrency);

@@ -52,6 +52,10 @@ pub fn options_of<'a>(
                     .parse()
                     .map_err(|_| format!("memory={value} is not a number of bytes"))?,
             ),
+            "poll" => {
+                let most = spelling::poll::parse(&value);
+                options.poll(most.map_err(|error| format!("{parameter}={value}: {error}"))?)
+            }
             "concurrency" => options.concurrency(number(&parameter, &value)?),
             "freeze" => options.freeze(spelling::freeze::parse(&value).ok_or_else(|| {
                 let words = spelling::freeze::WORDS.join(", ");
@@ -129,6 +133,9 @@ pub fn option_pairs(options: &FunctionOptions) -> Vec<(&'static str, String)> {
     }
     if let Some(requests) = options.own_concurrency() {
         add("concurrency", requests.to_string());
+    }
+    if let Some(most) = options.own_poll() {
+        add("poll", spelling::poll::word(most));
     }
     for (limit, value) in options.own_times() {
         add(limit.word(), humantime::format_duration(value).to_string());
@@ -343,6 +350,7 @@ mod tests {
                 .idle_guest(Duration::from_secs(3))
                 .total_time(Duration::from_secs(4))
                 .concurrency(3)
+                .poll(Duration::from_micros(1500))
                 .freeze(FreezePolicy::BeforeInit),
             FunctionOptions::default()
                 .store(StoreName::new("users").unwrap())
@@ -359,6 +367,7 @@ mod tests {
                     SecretName::new("api_key").unwrap(),
                     Outbound::new("https://*.example.com:8443").unwrap(),
                 ),
+            FunctionOptions::default().poll(Duration::ZERO),
             FunctionOptions::default().init("a:b/c@1.0.0#d&e"),
             FunctionOptions::default().source("oci://reg.test/a@sha256:12"),
             FunctionOptions::default()
@@ -395,6 +404,8 @@ mod tests {
             ("timeout=5", "5"),
             ("idle-guest=soon", "idle-guest"),
             ("concurrency=-1", "-1"),
+            ("poll=11ms", "10ms"),
+            ("poll=on", "auto"),
             ("freeze=never", "before-init"),
             ("warmup-request=a", "METHOD /PATH"),
             ("env=A", "NAME=VALUE"),

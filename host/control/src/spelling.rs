@@ -83,6 +83,38 @@ words! {
     }
 }
 
+/// For how long instances look for requests by themselves.
+pub mod poll {
+    use faasw_words::{POLL, POLL_MAX};
+
+    use super::*;
+
+    /// The text for a time; that for none is `off`.
+    #[must_use]
+    pub fn word(time: Duration) -> String {
+        match time.is_zero() {
+            true => "off".to_owned(),
+            false => humantime::format_duration(time).to_string(),
+        }
+    }
+
+    /// The time that `off`, `auto` or a duration stands for.
+    ///
+    /// # Errors
+    /// Why it stands for none, in a few words.
+    pub fn parse(text: &str) -> Result<Duration, String> {
+        match text {
+            "off" => Ok(Duration::ZERO),
+            "auto" => Ok(POLL),
+            time => match humantime::parse_duration(time) {
+                Ok(time) if time <= POLL_MAX => Ok(time),
+                Ok(_) => Err(format!("longer than {}", word(POLL_MAX))),
+                Err(_) => Err("neither off, auto, nor a time".to_owned()),
+            },
+        }
+    }
+}
+
 /// Durations as whole microseconds: exact in JSON, fine enough for any stage.
 pub mod microseconds {
     use super::*;

@@ -34,7 +34,10 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
         "{name}: deploying {}…",
         output::size(module.len() as u64)
     ));
-    let options = FunctionOptions::from(args.options);
+    let mut options = FunctionOptions::from(args.options);
+    if let Some(most) = args.poll {
+        options = options.poll(most);
+    }
     let deployed = with_progress(&name, client.deploy(&name, module, &options))
         .await
         .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;

@@ -1,6 +1,6 @@
 //! `inspect`: a function and its versions.
 
-use std::fmt::Write as _;
+use std::{fmt::Write as _, time::Duration};
 
 use faasw_control::{
     Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, SecretName,
@@ -106,6 +106,10 @@ fn text(details: &FunctionDetails) -> String {
         "at once",
         format!("{at_once}; {} under way", details.under_way),
     );
+    if let Some(most) = function.poll_us {
+        let most = Duration::from_micros(most);
+        line("polls", spelling::poll::word(most));
+    }
     line("hosts", list(function.hosts.iter().map(HostName::as_str)));
     line(
         "environment",

@@ -44,7 +44,7 @@ pub fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
     path.map(AccessLog::open).transpose()
 }
 
-/// Takes as many descriptors as the system gives: an instance takes four, and many
+/// Takes as many descriptors as the system gives: an instance takes three or four, and many
 /// systems give 1024 unless asked.
 fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

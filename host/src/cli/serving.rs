@@ -3,12 +3,13 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
+use faasw_control::spelling;
 use ipnet::IpNet;
 
 use super::{
     clients::Clients,
     kv_server::{Hidden, hidden},
-    values::{at_least_one, at_least_one_use, network, poll, time},
+    values::{at_least_one, at_least_one_use, network, time},
 };
 
 #[derive(Debug, Args)]
@@ -28,7 +29,7 @@ pub struct Serving {
     /// Let an instance look for the next request by itself for at most this long before it
     /// waits, where its function's requests come that fast and a processor has nothing to
     /// do: off, auto (200us) or a time
-    #[arg(long, value_name = "TIME", default_value = "off", value_parser = poll)]
+    #[arg(long, value_name = "TIME", default_value = "off", value_parser = spelling::poll::parse)]
     pub poll: Duration,
     /// Have this many instances of each function at all times, waiting or at work: made ahead
     /// of requests, as far as --max-parked, --function-memory and --instance-memory allow

@@ -23,20 +23,6 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
     AllowPrivate::network(text).map_err(|error| error.to_string())
 }
 
-/// How long an instance polls at most.
-pub(super) fn poll(text: &str) -> Result<Duration, String> {
-    const MOST: Duration = Duration::from_millis(10);
-    match text {
-        "off" => Ok(Duration::ZERO),
-        "auto" => Ok(faasw_pool::POLL),
-        time => match humantime::parse_duration(time) {
-            Ok(time) if time <= MOST => Ok(time),
-            Ok(_) => Err("longer than 10ms".into()),
-            Err(_) => Err("neither off, auto, nor a time".into()),
-        },
-    }
-}
-
 pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
     if number == 0 {

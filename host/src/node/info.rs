@@ -35,6 +35,9 @@ pub(super) fn function_info(
         memory: options.memory_or(limits.memory),
         limits: limits.of_request(options),
         concurrency: options.own_concurrency(),
+        poll_us: options
+            .own_poll()
+            .map(|most| u64::try_from(most.as_micros()).unwrap_or(u64::MAX)),
         hosts: options.hosts().iter().cloned().collect(),
         environment: options
             .environment()

@@ -69,6 +69,7 @@ impl Core {
                 .map(|name| name.as_str().as_bytes().to_vec())
                 .collect(),
             freeze: options.freeze_policy(),
+            poll: options.own_poll(),
             init,
             script: None,
             arguments: options

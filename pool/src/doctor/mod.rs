@@ -224,9 +224,9 @@ mod tests {
     #[test]
     fn descriptors_are_enough_for_as_many_instances_as_are_parked_unasked() {
         let enough = descriptors(Some(4096));
-        assert!(enough.0 == State::Good && enough.1.contains("up to 512 instances"));
+        assert!(enough.0 == State::Good && enough.1.contains("up to 655 instances"));
         let few = descriptors(Some(1024));
-        assert!(few.0 == State::Poor && few.1.contains("up to 128 instances"));
+        assert!(few.0 == State::Poor && few.1.contains("up to 164 instances"));
         assert!(few.1.contains("LimitNOFILE"));
         assert_eq!(descriptors(None).0, State::Good);
     }

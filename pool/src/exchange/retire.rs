@@ -166,7 +166,7 @@ impl Retiring {
             }
             Ok(Back::Found(effort, looked, waiting)) => {
                 let parking = self.version.parking();
-                parking.arrivals().note(looked, parking.polling().most());
+                parking.arrivals().note(looked);
                 self.charge(looked, true);
                 self.note(&effort);
                 coming.hand(waiting, self.instance);

@@ -29,7 +29,7 @@ pub struct ParkingRules {
     pub most: usize,
     /// Most requests that one instance serves.
     pub max_reuse: u32,
-    /// Descriptors of this program that each takes.
+    /// Descriptors of this program that each takes; one more as long as it serves a request.
     pub descriptors: u64,
 }
 
@@ -69,8 +69,9 @@ impl Keeper {
     }
 
     /// Room for the instances of one more seed.
-    pub fn parking(self: &Arc<Self>) -> Arc<Parking> {
-        let parking = Arc::new(Parking::new(self));
+    pub fn parking(self: &Arc<Self>, poll: Option<Duration>) -> Arc<Parking> {
+        let most = poll.unwrap_or(self.polling.most());
+        let parking = Arc::new(Parking::new(self, most));
         let mut all = self.all();
         // Looked through when there is no room, which is the rarer the more there are.
         if all.len() == all.capacity() {
@@ -127,7 +128,9 @@ impl Keeper {
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
         let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
         let taken = (there as u64 + 1).saturating_mul(self.rules.descriptors);
-        let taken = taken.saturating_add(of_seeds);
+        let taken = taken
+            .saturating_add(of_seeds)
+            .saturating_add(at_work as u64);
         let most = getrlimit(Resource::Nofile).current;
         if taken > most.map_or(u64::MAX, of_instances) {
             return Some("the limit of open files (ulimit -n)");
@@ -177,6 +180,11 @@ impl Keeper {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
                 parking.expire(before, self.rules.least);
             }
+            // Some were looked at the last time, where that was late.
+            if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
+            {
+                parking.bring_back(from, until);
+            }
         }
         if machine_is_short() || self.account.memory().is_short() {
             let half = self.count().div_ceil(2);
@@ -211,9 +219,9 @@ async fn look_after(keeper: Weak<Keeper>) {
 }
 
 /// Descriptors, of so many that this program may have, that instances may take which no request has
-/// asked for: three quarters, so that clients have some.
+/// asked for: four fifths, so that clients have some.
 pub fn of_instances(descriptors: u64) -> u64 {
-    descriptors - descriptors / 4
+    descriptors - descriptors / 5
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ const SAVED: Duration = Duration::from_millis(100);
 /// When requests of a function come.
 #[derive(Debug, Default)]
 pub struct Arrivals {
+    /// How long its instances look at most; zero where none does.
+    most: Duration,
     /// How long its instances look, in nanoseconds.
     bound: AtomicU64,
     /// How long its answers take, about, in nanoseconds; 0 where that is not known.
@@ -115,10 +117,17 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Arrivals {
-    /// A request has come for an instance that had waited so long for it; `most` is how long one may
-    /// look.
-    pub fn note(&self, waited: Duration, most: Duration) {
-        let (waited, most) = (nanoseconds(waited), nanoseconds(most));
+    /// Of a function whose instances look for so long at most.
+    pub fn new(most: Duration) -> Self {
+        Self {
+            most,
+            ..Self::default()
+        }
+    }
+
+    /// A request has come for an instance that had waited so long for it.
+    pub fn note(&self, waited: Duration) {
+        let (waited, most) = (nanoseconds(waited), nanoseconds(self.most));
         let bound = self.bound.load(Ordering::Relaxed);
         let new = match waited {
             _ if waited > most => match bound / 2 {
@@ -232,7 +241,7 @@ impl Arrivals {
 /// How much polling there may be.
 #[derive(Debug)]
 pub struct Polling {
-    /// How long an instance looks at most; zero where none does.
+    /// How long an instance looks at most whose function says nothing of that; zero where it does not look.
     most: Duration,
     processors: usize,
     /// Instances that look.
@@ -273,7 +282,7 @@ impl UnderWay {
 }
 
 impl Polling {
-    /// At most `most` for each instance, on a machine with so many processors, one of which is
+    /// At most `most` for each instance whose function says nothing, on a machine with so many processors, one of which is
     /// the node's.
     pub fn new(most: Duration, processors: usize) -> Arc<Self> {
         Arc::new(Self {
@@ -287,7 +296,7 @@ impl Polling {
         })
     }
 
-    /// How long an instance looks at most.
+    /// How long an instance looks at most whose function says nothing of that.
     pub fn most(&self) -> Duration {
         self.most
     }
@@ -304,7 +313,7 @@ impl Polling {
     }
 
     fn bound_at(&self, arrivals: &Arrivals, now: Instant) -> Option<Duration> {
-        let bound = arrivals.bound().min(self.most);
+        let bound = arrivals.bound();
         if bound.is_zero() || arrivals.is_slow() {
             return None;
         }

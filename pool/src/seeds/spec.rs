@@ -32,6 +32,9 @@ pub struct FunctionSpec {
     pub secrets: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
+    /// How long its instances look for their next requests by themselves at most; nothing where that is as
+    /// [`PoolOptions::poll`](crate::PoolOptions::poll) has it.
+    pub poll: Option<Duration>,
     /// An export without parameters and results that is called once it is instantiated and
     /// before its seed is frozen; one of a component's exported interface is named
     /// `interface#name`. Its seed is frozen afterwards then, and unless the policy says so

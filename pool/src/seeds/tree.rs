@@ -146,7 +146,7 @@ impl Tree {
         if let Some(version) = recipe.version().filter(|_| known.is_some()) {
             self.seeds.look_for_image(version);
         }
-        let (parking, holding) = (self.keeper.parking(), self.holding(&spec.name));
+        let (parking, holding) = (self.keeper.parking(spec.poll), self.holding(&spec.name));
         let (seeds, linked) = (&self.seeds, self.linked.key);
         let function = Function::new(seeds, linked, engine, recipe, parking, holding)?;
         Ok(Arc::new(function))

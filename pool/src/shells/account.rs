@@ -10,7 +10,7 @@
 //! what its page faults are told by. A process that is ended but not gone would go on as if pages of
 //! a seed that are still to come were zeroes, and touching one makes it so for everybody.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use faasw_fri::userfault::Faults;
@@ -21,7 +21,7 @@ use crate::sink::LogSink;
 #[derive(Debug, Default)]
 pub struct Account {
     state: Mutex<State>,
-    faults: OnceLock<Arc<Faults>>,
+    faults: Mutex<Option<Arc<Faults>>>,
 }
 
 #[derive(Debug, Default)]
@@ -36,7 +36,17 @@ impl Account {
     /// The process's page faults are told by this as long as it is not reaped.
     pub fn hold(&self, faults: Arc<Faults>) {
         // There is one, which it hands over when it is born.
-        let _ = self.faults.set(faults);
+        *self.faults() = Some(faults);
+    }
+
+    /// Nothing of the process's is told by its page faults, or ever will be: whatever it touches is
+    /// there.
+    pub fn let_go(&self) {
+        drop(self.faults().take());
+    }
+
+    fn faults(&self) -> MutexGuard<'_, Option<Arc<Faults>>> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// From now on `sink` pays, for a request that is served as instance `number`.

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use faasw_pool::{PoolOptions, PoolStats};
+use faasw_pool::{
+    FreezePolicy, FunctionSpec, FunctionVersion, PollingStats, PoolOptions, PoolStats,
+};
 use http_body::Frame;
 
 use crate::support::aside::can_be_hot;
 use crate::support::processes::{cpu_time, shells};
-use crate::support::{Bench, arriving, bytes_of, call, slowness, whole};
+use crate::support::{Bench, arriving, bytes_of, call, slowness, spec, whole};
 
 const REQUESTS: u32 = 600;
 
@@ -63,7 +65,7 @@ pub fn often() -> PoolOptions {
     }
 }
 
-async fn text(bench: &Bench, seed: &faasw_pool::FunctionVersion, path: &str) -> String {
+async fn text(bench: &Bench, seed: &FunctionVersion, path: &str) -> String {
     let reply = bench.pool.invoke(seed, call(path)).await.unwrap();
     String::from_utf8(bytes_of(reply.body).await.unwrap()).unwrap()
 }
@@ -119,6 +121,37 @@ pub async fn bodies_pass_hot_or_cold(bench: &Bench) {
         assert!(echoed.ends_with(&small), "{echoed:?}");
     }
     rounds.end(bench);
+}
+
+/// A function's seed whose instances look for so long, whatever the pool's do.
+async fn looking(bench: &Bench, poll: Duration) -> FunctionVersion {
+    let spec = FunctionSpec {
+        poll: Some(poll),
+        ..spec(FreezePolicy::Auto)
+    };
+    bench.seed_of(crate::PROBE, &spec).await.unwrap()
+}
+
+pub async fn a_function_looks_where_others_do_not(bench: &Bench) {
+    let others = crate::probe(bench).await;
+    for _ in 0..REQUESTS / slowness() {
+        assert_eq!(text(bench, &others, "/count").await.trim(), "1");
+    }
+    assert_eq!(bench.pool.stats().polling, PollingStats::default());
+    let seed = looking(bench, often().poll).await;
+    let mut rounds = Rounds::of(bench);
+    while rounds.next(bench).is_some() {
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+    }
+    rounds.end(bench);
+}
+
+pub async fn a_function_does_not_look_where_others_do(bench: &Bench) {
+    let seed = looking(bench, Duration::ZERO).await;
+    for _ in 0..REQUESTS / slowness() {
+        assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
+    }
+    assert_eq!(bench.pool.stats().polling, PollingStats::default());
 }
 
 /// Until nobody of these has used any CPU time for a while.

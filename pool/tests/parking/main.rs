@@ -62,6 +62,7 @@ use gone::{
 };
 use habits::a_working_set_that_goes_unused_shrinks;
 use hot::{
+    a_function_does_not_look_where_others_do, a_function_looks_where_others_do_not,
     bodies_pass_hot_or_cold, hot_instances_are_as_their_seed, no_two_hot_requests_draw_the_same,
     who_looks_in_vain_rests_as_others, with_every_processor_at_work_nobody_waits_for_a_hot_one,
 };
@@ -115,6 +116,8 @@ fn main() {
             no_two_hot_requests_draw_the_same in hot::often(),
             hot_instances_are_as_their_seed in hot::often(),
             bodies_pass_hot_or_cold in hot::often(),
+            a_function_looks_where_others_do_not in only_instances(),
+            a_function_does_not_look_where_others_do in hot::often(),
             who_looks_in_vain_rests_as_others in hot::often(),
             with_every_processor_at_work_nobody_waits_for_a_hot_one in hot::often(),
             whatever_happens_nothing_is_left in PoolOptions {

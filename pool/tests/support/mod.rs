@@ -105,6 +105,7 @@ pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
         configuration: vec![(b"colour".to_vec(), b"blue".to_vec())],
         secrets: Vec::new(),
         freeze,
+        poll: None,
         init: None,
         script: None,
         arguments: Vec::new(),

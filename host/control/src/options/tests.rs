@@ -168,6 +168,9 @@ fn impossible_options_are_refused() {
         default().concurrency(0).check(),
         Err(OptionsError::Concurrency)
     );
+    let polling = |microseconds| default().poll(Duration::from_micros(microseconds));
+    assert_eq!(polling(10_000).check(), Ok(()));
+    assert_eq!(polling(10_001).check(), Err(OptionsError::Poll));
     let warm_up = || WarmUpRequest::new("/").unwrap();
     let early = default()
         .warm_up(warm_up())

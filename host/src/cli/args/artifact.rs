@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use faasw_control::FunctionName;
+use faasw_control::{FunctionName, spelling};
 use faasw_oci::Reference;
 
 use super::{DataDir, Format, name};
@@ -25,6 +25,10 @@ pub struct Deploy {
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub options: Options,
+    /// Let the function's instances look for the next request by themselves for at most this long: off,
+    /// auto (200us) or a time [default: as the node's --poll has it]
+    #[arg(long, value_name = "TIME", value_parser = spelling::poll::parse)]
+    pub poll: Option<Duration>,
     #[command(flatten)]
     pub accept: Accept,
     #[command(flatten)]

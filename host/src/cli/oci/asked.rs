@@ -112,6 +112,8 @@ fn is_more(pair: &Pair) -> bool {
     options
         .own_memory()
         .is_some_and(|own| own > defaults.memory)
+        // It takes processors that nobody else wants, and the node's may be off.
+        || options.own_poll().is_some_and(|own| !own.is_zero())
         || above(TimeLimit::CpuTime, defaults.cpu_time)
         || above(TimeLimit::Timeout, defaults.first_byte)
         || above(TimeLimit::IdleClient, defaults.idle_client)
@@ -180,6 +182,7 @@ mod tests {
             pair("memory", "65536"),
             pair("timeout", "1s"),
             pair("concurrency", "3"),
+            pair("poll", "off"),
         ];
         assert_eq!(given("").take(own.clone()).unwrap().pairs, own);
         for asking in everything().split_off(2) {
@@ -192,6 +195,7 @@ mod tests {
             pair("memory", &(1_u64 << 40).to_string()),
             pair("cpu-time", "11s"),
             pair("idle-guest", "61s"),
+            pair("poll", "auto"),
         ] {
             assert!(given("").take(vec![limit]).is_err());
         }

@@ -59,7 +59,10 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     };
     let freeze = args.options.freeze;
     let files = args.options.files.clone();
-    let options = FunctionOptions::from(args.options);
+    let mut options = FunctionOptions::from(args.options);
+    if let Some(most) = args.poll {
+        options = options.poll(most);
+    }
     options.check().map_err(Exit::usage)?;
     let mut own: Vec<Pair> = annotations::said(&options)
         .map(|(parameter, value)| (parameter.to_owned(), value))

@@ -117,6 +117,7 @@ impl Coming {
     /// who waits for one.
     pub fn park(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.parking.keeper;
+        instance.shell.let_go_of_faults();
         let is_too_many;
         {
             let mut places = self.parking.places();

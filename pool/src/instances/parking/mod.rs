@@ -106,12 +106,12 @@ impl Drop for Making {
 }
 
 impl Parking {
-    /// Room for the instances of one more seed.
-    pub(super) fn new(keeper: &Arc<Keeper>) -> Self {
+    /// Room for the instances of one more seed, which look for requests for so long at most.
+    pub(super) fn new(keeper: &Arc<Keeper>, most: Duration) -> Self {
         Self {
             keeper: keeper.clone(),
             places: Mutex::default(),
-            arrivals: Arrivals::default(),
+            arrivals: Arrivals::new(most),
             is_provided: AtomicBool::new(false),
         }
     }
@@ -147,7 +147,7 @@ impl Parking {
 
     /// A request has come for an instance that could have looked for it for so long.
     fn note_arrival(&self, waited: Duration) {
-        self.arrivals.note(waited, self.polling().most());
+        self.arrivals.note(waited);
     }
 
     /// How much polling there may be.
@@ -282,6 +282,20 @@ impl Parking {
             .partition_point(|parked| parked.rest.since <= before)
             .min(places.parked.len().saturating_sub(kept));
         self.end(places, old);
+    }
+
+    /// Those that were parked between `from` and `until` and come behind everybody else do not any more: they look for
+    /// nothing, and whoever takes one would wait for that.
+    pub(super) fn bring_back(&self, from: Instant, until: Instant) {
+        let places = self.places();
+        let is_before = |moment: Instant| move |parked: &Parked| parked.rest.since <= moment;
+        let first = places.parked.partition_point(is_before(from));
+        let last = places.parked.partition_point(is_before(until));
+        for parked in places.parked.range(first..last.max(first)) {
+            if parked.instance.shell.may_be_aside() {
+                parked.instance.shell.step_aside(false);
+            }
+        }
     }
 
     /// Ends those `count` that wait longest.

@@ -6,7 +6,7 @@ use super::*;
 use crate::instances::ParkingRules;
 
 fn parking() -> Arc<Parking> {
-    Keeper::of_tests(ParkingRules::of_tests(), Duration::ZERO).parking()
+    Keeper::of_tests(ParkingRules::of_tests(), Duration::ZERO).parking(None)
 }
 
 /// One whose guest looks for a request, or will.

@@ -8,33 +8,34 @@ fn micros(micros: u64) -> Duration {
 
 #[test]
 fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
-    let arrivals = Arrivals::default();
+    let arrivals = Arrivals::new(MOST);
     assert_eq!(arrivals.bound(), Duration::ZERO);
     for bound in [20, 40, 80, 160, 160] {
-        arrivals.note(micros(60), MOST);
+        arrivals.note(micros(60));
         assert_eq!(arrivals.bound(), micros(bound));
     }
     for _ in 0..9 {
-        arrivals.note(micros(190), MOST);
+        arrivals.note(micros(190));
     }
     assert_eq!(arrivals.bound(), MOST);
     for bound in [100, 50, 25, 12, 0, 0] {
-        arrivals.note(micros(201), MOST);
+        arrivals.note(micros(201));
         assert_eq!(arrivals.bound().as_micros(), bound);
     }
-    arrivals.note(micros(151), MOST);
+    arrivals.note(micros(151));
     assert_eq!(arrivals.bound(), Duration::ZERO, "that is not begun with");
-    arrivals.note(micros(150), MOST);
+    arrivals.note(micros(150));
     assert_eq!(arrivals.bound(), FIRST);
-    arrivals.note(micros(201), MOST);
-    arrivals.note(micros(201), MOST);
-    arrivals.note(micros(1), Duration::ZERO);
-    assert_eq!(arrivals.bound(), Duration::ZERO, "polling is off");
+    let off = Arrivals::new(Duration::ZERO);
+    for _ in 0..9 {
+        off.note(micros(1));
+    }
+    assert_eq!(off.bound(), Duration::ZERO, "polling is off");
 }
 
 #[test]
 fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
-    let arrivals = Arrivals::default();
+    let arrivals = Arrivals::new(MOST);
     // Whatever those took that were not looked for.
     arrivals.note_answer(micros(400), true);
     assert!(
@@ -60,7 +61,7 @@ fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
 
 #[test]
 fn whose_answers_take_long_gains_nothing() {
-    let arrivals = Arrivals::default();
+    let arrivals = Arrivals::new(MOST);
     arrivals.note_answer(micros(80_000), true);
     assert!(arrivals.is_slow() || arrivals.is_slow());
     for _ in 0..64 {
@@ -74,8 +75,8 @@ fn whose_answers_take_long_gains_nothing() {
 
 #[test]
 fn a_function_polls_for_its_share_and_no_more() {
-    let (arrivals, begun) = (Arrivals::default(), Instant::now());
-    arrivals.note(micros(1), MOST);
+    let (arrivals, begun) = (Arrivals::new(MOST), Instant::now());
+    arrivals.note(micros(1));
     let polling = Polling::new(MOST, 2);
     assert_eq!(polling.bound(&arrivals), Some(FIRST));
     polling.charge(&arrivals, 2 * SAVED, true);
@@ -93,10 +94,10 @@ fn a_function_polls_for_its_share_and_no_more() {
 
 #[test]
 fn a_function_that_strays_is_not_hot_for_long() {
-    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
-    let others = Arrivals::default();
-    arrivals.note(micros(1), MOST);
-    others.note(micros(1), MOST);
+    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::new(MOST));
+    let others = Arrivals::new(MOST);
+    arrivals.note(micros(1));
+    others.note(micros(1));
     let begun = Instant::now();
     assert_eq!(polling.bound(&arrivals), Some(FIRST));
     polling.note_stray(&arrivals);
@@ -109,8 +110,8 @@ fn a_function_that_strays_is_not_hot_for_long() {
 
 #[test]
 fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
-    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::default());
-    arrivals.note(micros(1), MOST);
+    let (polling, arrivals) = (Polling::new(MOST, 2), Arrivals::new(MOST));
+    arrivals.note(micros(1));
     for held_off in [HOLD_OFF_LEAST, 2 * HOLD_OFF_LEAST, 4 * HOLD_OFF_LEAST] {
         let begun = Instant::now();
         arrivals.hold_off();

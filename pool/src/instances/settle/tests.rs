@@ -58,7 +58,7 @@ impl Field {
             instance: Instance::new(Ready { shell, mailbox }, Arc::new(frozen), true, None),
             shell: stand_in,
             control,
-            parking: keeper.parking(),
+            parking: keeper.parking(None),
         }
     }
 
@@ -320,14 +320,14 @@ async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
         let field = Field::new();
         let (parking, coming) = (field.parking.clone(), field.coming());
         let arrivals = parking.arrivals();
-        arrivals.note(Duration::from_micros(1), POLL);
+        arrivals.note(Duration::from_micros(1));
         let bound = || parking.polling().bound(arrivals);
         assert_eq!(bound(), Some(Duration::from_micros(20)));
         let mut waits = parking.wait().unwrap();
         let since = std::time::Instant::now() + Duration::from_millis(1);
         coming.park(field.instance, 0, since.checked_sub(rested).unwrap());
         waits.try_recv().unwrap();
-        arrivals.note(Duration::from_micros(11), POLL);
+        arrivals.note(Duration::from_micros(11));
         let bound = bound().map_or(0, |bound| bound.as_micros());
         assert_eq!(bound, expected, "{rested:?}");
     }

@@ -199,6 +199,14 @@ impl Shell {
         self.paged.is_some()
     }
 
+    /// Lets go of its page faults, if none was ever to be answered: it is an instance, whose memory
+    /// was all there. Takes a lock of the process's memory, so not while its guest runs.
+    pub fn let_go_of_faults(&mut self) {
+        if self.paged.is_none() && self.faults.take().is_some() {
+            self.process.account().let_go();
+        }
+    }
+
     /// Whether its page faults can be answered.
     pub fn tells_faults(&self) -> bool {
         self.faults.is_some()
