@@ -42,6 +42,9 @@ const PAUSES: u32 = 10;
 /// functions' initialisations may take longer, and others have to have theirs.
 const SEEDS: Duration = Duration::from_secs(1);
 
+/// How long making one instance may take: its shell, and then its fork. Others wait for that.
+const MAKING: Duration = Duration::from_secs(10);
+
 /// The versions that have instances parked ahead of requests.
 #[derive(Debug)]
 pub(super) struct Provisioning {
@@ -339,7 +342,7 @@ impl Pool {
                 }
                 Step::Later
             }
-            Err(Failed::Fork(error)) => {
+            Err(Failed::Own(error)) => {
                 self.note(&version, provided, &error.to_string());
                 provided.settle()
             }
@@ -356,14 +359,16 @@ impl Pool {
             return Ok(false);
         }
         let origin = Origin::own(frozen.clone());
-        let made = self.inner.stock.make_for(origin.parent()).await;
-        let ready = made.map_err(Failed::Shell)?;
+        let making = self.inner.stock.make_for(origin.parent());
+        let ready = in_time("making a shell", making).await?;
+        let ready = ready.map_err(Failed::Shell)?;
         // Requests wait for it from now on: not for its shell, which comes when nothing else runs.
         let Some(coming) = version.parking().announce(0) else {
             return Ok(false);
         };
-        let forked = Self::fork_ahead(version, ready, origin).await;
-        let instance = forked.map_err(Failed::Fork)?;
+        let forking = Self::fork_ahead(version, ready, origin);
+        let instance = in_time("forking an instance", forking).await?;
+        let instance = instance.map_err(Failed::Own)?;
         // At once private, before it runs.
         coming.park(instance, frozen.bytes_of_new(), Instant::now().into_std());
         Ok(true)
@@ -410,8 +415,19 @@ impl Pool {
 
 /// Why an instance was not made.
 enum Failed {
+    /// No shell can be made, for whatever function.
     Shell(PlatformError),
-    Fork(PlatformError),
+    /// It may be something of its function's.
+    Own(PlatformError),
+}
+
+/// Gives a making up that takes too long. It may be its function's doing, so that others go on.
+async fn in_time<T>(what: &'static str, making: impl Future<Output = T>) -> Result<T, Failed> {
+    let made = timeout(MAKING, making).await;
+    made.map_err(|_| {
+        let limit = MAKING;
+        Failed::Own(PlatformError::TimedOut { what, limit })
+    })
 }
 
 /// Keeps looking for as long as the pool exists.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, PoolOptions, SeedInfo, Served};
 use tokio::time::{sleep, timeout};
 
-use crate::support::processes::{kill, shells};
+use crate::support::processes::{kill, name_of, our_processes, shells, signal};
 use crate::support::{Bench, bytes_of, call, slowness};
 use crate::{PROBE, only_instances, probe};
 
@@ -141,6 +141,24 @@ pub async fn one_that_ends_is_made_again(bench: &Bench) {
         })
         .await;
     assert_eq!(forks(bench), LEAST as u64 + 1);
+}
+
+/// One task makes those of all functions: whoever hangs holds it up for a while only.
+pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
+    let seed = probe(bench).await;
+    let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
+    let spawner = our_processes().into_iter().find(is_spawner).unwrap();
+    signal(spawner, "STOP");
+    // Ten seconds, and some.
+    let limit = Duration::from_secs(20) * slowness();
+    let given_up = timeout(limit, bench.pool.provided(&seed)).await;
+    signal(spawner, "CONT");
+    assert!(given_up.is_ok(), "{:?}", bench.pool.stats());
+    bench
+        .settles("they are made afterwards", |stats| {
+            stats.parked == LEAST && shells().len() == LEAST
+        })
+        .await;
 }
 
 /// Whatever requests do, there are only as many instances made as have ended.
