@@ -17,8 +17,8 @@ use bytes::Bytes;
 use faasw_abi::wire::FunctionKind;
 use faasw_pool::{
     Call, CodeDigest, CodeSource, Compilation, CompileError, Compiled, FreezeReport, FunctionSpec,
-    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, LanguageEngine,
-    PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
+    ImageError, ImageInfo, InitialiseError, Initialising, InvokeError, Known, Lacking,
+    LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
 use crate::services::outbound::{NewConnector, NewWorker, Processes};
@@ -72,6 +72,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Of how many functions instances can be parked ahead of requests; 0 where none are.
     fn provided_functions(&self) -> usize {
+        0
+    }
+
+    /// Instances that each function is to have at all times.
+    fn min_parked(&self) -> usize {
         0
     }
 
@@ -213,17 +218,23 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
-    /// Has it made when nothing else is, unless a request asks for it before, as far as there is
-    /// memory that nobody else wants.
+    /// Has it made when nothing else is, unless a request asks for it before, as far as less than half
+    /// of the memory for seeds is taken.
     fn make_ahead(&self) {}
 
     /// It serves: instances of it are parked ahead of requests from now on, as many as there are
-    /// to be, as far as they fit.
+    /// to be, as far as they fit. It is made for that, as far as it fits the memory for seeds.
     fn provide(&self) {}
 
     /// The same, and waits until they are there, as far as they can be.
     fn provided(&self) -> Running<'_, ()> {
         Box::pin(async {})
+    }
+
+    /// What it lacks of them, and what keeps them from being made; nothing where it has all, or they
+    /// are being made.
+    fn lacking(&self) -> Option<Lacking> {
+        None
     }
 
     /// Counts again what its function holds in memory, and has that fit what it may.
@@ -319,6 +330,10 @@ impl Backend for Pool {
 
     fn provided_functions(&self) -> usize {
         Self::provided_functions(self)
+    }
+
+    fn min_parked(&self) -> usize {
+        Self::min_parked(self)
     }
 
     fn processes(&self) -> Option<Arc<dyn Processes>> {
@@ -491,6 +506,10 @@ impl FunctionVersion for PoolVersion {
 
     fn provided(&self) -> Running<'_, ()> {
         Box::pin(self.pool.provided(&self.version))
+    }
+
+    fn lacking(&self) -> Option<Lacking> {
+        self.pool.lacking(&self.version)
     }
 
     fn fit(&self) {

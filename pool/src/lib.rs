@@ -92,4 +92,7 @@ pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
     Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode, open_code,
 };
-pub use stats::{GroupStats, MemoryStats, PollingStats, PoolStats, SeedInfo, StockStats};
+pub use stats::{
+    GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, SeedInfo,
+    StockStats,
+};

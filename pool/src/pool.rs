@@ -536,6 +536,7 @@ impl Pool {
             groups: self.inner.stock.groups(),
             memory: self.inner.stock.memory(),
             parked: self.inner.keeper.count(),
+            lacking: self.inner.provisioning.lacking(),
             polling: self.inner.keeper.polling().stats(),
             busy: admission.map_or(0, Admission::taken),
             waiting: admission.map_or(0, Admission::waiting),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use faasw_words::SeedInfo;
+pub use faasw_words::{Lack, Lacking, SeedInfo};
 
 use crate::memory::SHORT;
 
@@ -21,6 +21,8 @@ pub struct PoolStats {
     pub memory: MemoryStats,
     /// Instances that wait for a request of their function.
     pub parked: usize,
+    /// Instances that are to be parked ahead of requests and are not, by what keeps them from that.
+    pub lacking: LackingStats,
     /// Instances that look for their next request by themselves.
     pub polling: PollingStats,
     /// Instances at work, being reset or being ended.
@@ -43,6 +45,26 @@ pub struct PoolStats {
     pub seed_budget: u64,
     /// What [`PoolOptions::function_memory`](crate::PoolOptions::function_memory) allows.
     pub function_budget: u64,
+}
+
+/// Instances that are to be parked ahead of requests ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) and
+/// are not, by what keeps them from that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LackingStats([usize; Lack::ALL.len()]);
+
+impl LackingStats {
+    /// How many this keeps from being made.
+    #[must_use]
+    pub fn of(&self, why: Lack) -> usize {
+        self.0.get(why as usize).copied().unwrap_or(0)
+    }
+
+    /// These, too.
+    pub fn add(&mut self, lacking: Lacking) {
+        if let Some(count) = self.0.get_mut(lacking.why as usize) {
+            *count = count.saturating_add(lacking.instances);
+        }
+    }
 }
 
 /// What came of instances that looked for their next request by themselves
@@ -134,6 +156,18 @@ impl MemoryStats {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_lacking_is_counted_by_what_it_lacks() {
+        let mut stats = LackingStats::default();
+        for (count, why) in Lack::ALL.into_iter().enumerate() {
+            let instances = count + 1;
+            stats.add(Lacking { instances, why });
+            stats.add(Lacking { instances, why });
+        }
+        let all = Lack::ALL.map(|why| stats.of(why));
+        assert_eq!(all, [2, 4, 6, 8, 10, 12, 14]);
+    }
 
     #[test]
     fn memory_is_short_when_it_is_nearly_used_up_and_somebody_says_so() {

@@ -1,7 +1,7 @@
 //! What the pool, the node and its admin API say to each other of functions: when a
 //! seed is frozen, where a line of a log came from, how a seed is used, how long instances look for requests.
 //!
-//! Below all three, and without code: whoever asks a node needs these, and nothing else
+//! Below all three, and with no code but what gives things their names: whoever asks a node needs these, and nothing else
 //! of what runs functions.
 
 use std::time::Duration;
@@ -36,6 +36,77 @@ pub enum LogStream {
     Err,
     /// The node, about this instance.
     Node,
+}
+
+/// Why a function has fewer instances ahead of requests than it is to have at all times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Lack {
+    /// As many as there may be are parked, of all functions (`--max-parked`).
+    MaxParked,
+    /// The function holds as much memory as it may (`--function-memory`).
+    FunctionMemory,
+    /// Seeds take all of their memory, so that there is no room for its own, or that one could not be
+    /// evicted any more (`--seed-memory`).
+    SeedMemory,
+    /// All microVMs take nearly as much memory as they may (`--instance-memory`).
+    InstanceMemory,
+    /// The machine has hardly any memory left.
+    MachineMemory,
+    /// The node has nearly as many files open as it may.
+    OpenFiles,
+    /// Making them has failed lately; it is tried again.
+    Failures,
+}
+
+impl Lack {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::MaxParked,
+        Self::FunctionMemory,
+        Self::SeedMemory,
+        Self::InstanceMemory,
+        Self::MachineMemory,
+        Self::OpenFiles,
+        Self::Failures,
+    ];
+
+    /// Its name where names are words, as in metrics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::MaxParked => "max-parked",
+            Self::FunctionMemory => "function-memory",
+            Self::SeedMemory => "seed-memory",
+            Self::InstanceMemory => "instance-memory",
+            Self::MachineMemory => "machine-memory",
+            Self::OpenFiles => "open-files",
+            Self::Failures => "failures",
+        }
+    }
+
+    /// What it is, for people: the flag that sets it, where there is one.
+    #[must_use]
+    pub const fn told(self) -> &'static str {
+        match self {
+            Self::MaxParked => "--max-parked",
+            Self::FunctionMemory => "--function-memory",
+            Self::SeedMemory => "--seed-memory",
+            Self::InstanceMemory => "--instance-memory",
+            Self::MachineMemory => "the machine's memory",
+            Self::OpenFiles => "the limit of open files (ulimit -n)",
+            Self::Failures => "making them fails, and is tried again",
+        }
+    }
+}
+
+/// Instances ahead of requests that a function is to have and has not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    /// How many.
+    pub instances: usize,
+    /// What keeps them from being made.
+    pub why: Lack,
 }
 
 /// A seed of the tree, and how it is used.

@@ -6,7 +6,7 @@ use std::{
 };
 
 use faasw_abi::wire::FunctionKind;
-use faasw_words::FreezePolicy;
+use faasw_words::{FreezePolicy, Lacking};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -162,6 +162,10 @@ pub struct FunctionDetails {
     pub function: FunctionInfo,
     /// Requests that are under way now, on whatever version.
     pub under_way: usize,
+    /// What it lacks of the instances that are to be parked ahead of requests, and what keeps them from being
+    /// made; nothing where it has all, or they are being made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacking: Option<Lacking>,
     /// Versions that can be gone back to, and the current one; newest first.
     pub versions: Vec<FunctionInfo>,
 }

@@ -67,7 +67,8 @@ pub use digest::{Digest, DigestError};
 pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;
 pub use faasw_words::{
-    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, LogStream, SeedInfo, SetReuse,
+    FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, Lack, Lacking, LogStream, SeedInfo,
+    SetReuse,
 };
 pub use function::{Deployed, FilesInfo, FunctionDetails, FunctionInfo, Imported, Initialised};
 pub use host_name::{HostName, HostNameError};

@@ -17,6 +17,9 @@ pub struct Summary {
     pub forbidden_calls: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
+    /// Instances that are to be parked ahead of requests and are not, by what keeps them from being made.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lacking: BTreeMap<String, u64>,
     /// Shells that are made ahead.
     pub shells: ShellSummary,
     /// Control groups that are kept.

@@ -3,8 +3,8 @@
 use std::{fmt::Write as _, time::Duration};
 
 use faasw_control::{
-    Client, FunctionDetails, FunctionInfo, HostName, Initialised, RequestLimits, SecretName,
-    StoreName, spelling,
+    Client, FunctionDetails, FunctionInfo, HostName, Initialised, Lacking, RequestLimits,
+    SecretName, StoreName, spelling,
 };
 use faasw_text::Line;
 
@@ -109,6 +109,15 @@ fn text(details: &FunctionDetails) -> String {
     if let Some(most) = function.poll_us {
         let most = Duration::from_micros(most);
         line("polls", spelling::poll::word(most));
+    }
+    if let Some(Lacking { instances, why }) = details.lacking {
+        line(
+            "missing",
+            format!(
+                "{instances} of the instances of --min-parked: {}",
+                why.told()
+            ),
+        );
     }
     line("hosts", list(function.hosts.iter().map(HostName::as_str)));
     line(

@@ -32,6 +32,13 @@ fn text(summary: &Summary) -> String {
         summary.under_way,
     );
     // Writing to a string does not fail, here and below.
+    if !summary.lacking.is_empty() {
+        let why = counts(&summary.lacking);
+        let _ = writeln!(
+            text,
+            "instances of --min-parked that are missing, by what they lack: {why}"
+        );
+    }
     if summary.forbidden_calls > 0 {
         let count = summary.forbidden_calls;
         let _ = writeln!(text, "processes ended for a forbidden system call {count}");
@@ -185,6 +192,7 @@ mod tests {
                 free_max: 256,
                 ..GroupSummary::default()
             },
+            lacking: counts(&[("seed-memory", 3), ("max-parked", 12)]),
             instance_memory: counts(&[("used", 1 << 20), ("max", 4 << 20)]),
             out_of_memory: 2,
             ..Summary::default()
@@ -195,6 +203,7 @@ mod tests {
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",
             "processes ended for want of memory 2",
+            "instances of --min-parked that are missing, by what they lack: 12 max-parked, 3 seed-memory",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");
         }

@@ -73,6 +73,12 @@ pub(super) struct Watermark {
     pub(super) mark: &'static str,
 }
 
+/// What keeps instances from being made ahead of requests.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LackOf {
+    pub(super) why: &'static str,
+}
+
 /// Memory of all seeds, of all parked instances, or of one function.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct MemoryOf {

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
-use faasw_pool::PoolStats;
+use faasw_pool::{Lack, PoolStats};
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
@@ -12,7 +12,7 @@ use prometheus_client::{
 
 use super::{
     counted::counted,
-    labels::{Outcome, State, Watermark, whole},
+    labels::{LackOf, Outcome, State, Watermark, whole},
 };
 
 /// Gauges and counters of both.
@@ -23,6 +23,7 @@ pub(super) struct Pools {
     pub(super) shell_takes: Family<Outcome, Counter>,
     shell_near_hits: Counter,
     shell_parents: Gauge,
+    lacking: Family<LackOf, Gauge>,
     pub(super) groups: Family<State, Gauge>,
     pub(super) groups_free_max: Gauge,
     pub(super) group_takes: Family<Outcome, Counter>,
@@ -58,6 +59,11 @@ impl Pools {
             "shell_parents",
             "Seeds that ready shells are preset with",
             self.shell_parents.clone(),
+        );
+        registry.register(
+            "instances_lacking",
+            "Instances that are to be parked ahead of requests and are not, by what keeps them from being made",
+            self.lacking.clone(),
         );
         registry.register(
             "groups",
@@ -100,6 +106,15 @@ impl Pools {
         )
     }
 
+    /// Instances ahead of requests that are missing, by what keeps them from being made; nothing that keeps
+    /// none.
+    pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
+        let all = Lack::ALL.map(|why| (why.name(), LackOf { why: why.name() }));
+        let mut lacking = counted(&self.lacking, all);
+        lacking.retain(|_, count| *count > 0);
+        lacking
+    }
+
     /// Takes what the pool tells of itself.
     pub(super) fn set(&self, stats: &PoolStats) {
         let PoolStats {
@@ -120,6 +135,11 @@ impl Pools {
         ] {
             let of = Watermark { mark };
             self.shells_wanted.get_or_create(&of).set(whole(count));
+        }
+        for why in Lack::ALL {
+            let of = LackOf { why: why.name() };
+            let count = stats.lacking.of(why);
+            self.lacking.get_or_create(&of).set(whole(count));
         }
         for (state, count) in [("free", groups.free), ("used", groups.used)] {
             let of = State { state };

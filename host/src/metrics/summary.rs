@@ -38,6 +38,7 @@ impl Metrics {
             unknown: self.by_status(&Function::Unknown).values().sum(),
             forbidden_calls: self.forbidden_calls.get(),
             microvms: states(&self.microvms, &["shell", "parked", "busy"]),
+            lacking: pools.lacking(),
             shells: ShellSummary {
                 ready: states(&pools.shells, &["bare", "preset"]),
                 wanted: pools.wanted(),
@@ -127,7 +128,9 @@ mod tests {
     use super::*;
     use faasw_control::FunctionName;
     use faasw_control::ShellSummary;
-    use faasw_pool::{Effort, GroupStats, MemoryStats, PoolStats, StockStats, Timing};
+    use faasw_pool::{
+        Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, StockStats, Timing,
+    };
     use http::StatusCode;
     use std::time::Duration;
 
@@ -154,9 +157,15 @@ mod tests {
         }
         metrics.unknown();
         metrics.deployed(false);
+        let mut lacking = LackingStats::default();
+        lacking.add(Lacking {
+            instances: 4,
+            why: Lack::SeedMemory,
+        });
         let stats = PoolStats {
             shells: 1,
             parked: 3,
+            lacking,
             busy: 2,
             preset: 1,
             stock: StockStats {
@@ -192,6 +201,7 @@ mod tests {
             (1, 2, 1)
         );
         assert_eq!(summary.microvms["parked"], 3);
+        assert_eq!(summary.lacking, [("seed-memory".to_owned(), 4)].into());
         let ShellSummary {
             ready,
             wanted,

@@ -1,7 +1,10 @@
 //! What is counted is told, and goes with its function.
 
 use super::*;
-use faasw_pool::{BacklogLimits, GroupStats, MemoryStats, PollingStats, ResetEffort, StockStats};
+use faasw_pool::{
+    BacklogLimits, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, ResetEffort,
+    StockStats,
+};
 
 fn name(name: &str) -> FunctionName {
     FunctionName::new(name).unwrap()
@@ -72,6 +75,14 @@ fn what_is_recorded_is_in_the_text() {
             out_of_memory: 2,
         },
         parked: 4,
+        lacking: {
+            let mut lacking = LackingStats::default();
+            lacking.add(Lacking {
+                instances: 5,
+                why: Lack::OpenFiles,
+            });
+            lacking
+        },
         polling: PollingStats {
             found: 8,
             strayed: 2,
@@ -114,6 +125,8 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_instance_cpu_seconds_total{function="f"} 0.75"#,
         r#"faasw_served_total{function="f",by="parked"} 1"#,
         r#"faasw_microvms{state="parked"} 4"#,
+        r#"faasw_instances_lacking{why="open-files"} 5"#,
+        r#"faasw_instances_lacking{why="seed-memory"} 0"#,
         r#"faasw_shells{state="bare"} 1"#,
         r#"faasw_shells{state="preset"} 1"#,
         r#"faasw_shells_wanted{mark="low"} 4"#,

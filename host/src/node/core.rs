@@ -10,7 +10,8 @@ use std::{
 };
 
 use faasw_control::{
-    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, LogLine, LogPage,
+    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Lack, Lacking, LogLine,
+    LogPage,
 };
 use faasw_pool::{Backlog, BacklogLimits, ImageId, Images};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -289,6 +290,22 @@ impl Core {
         }
     }
 
+    /// What a function lacks of its instances ahead of requests.
+    fn lacking(&self, function: &Function) -> Option<Lacking> {
+        match function.made.get() {
+            Some(made) => made.lacking(),
+            None => self.lacks_at_rest(),
+        }
+    }
+
+    /// What each function lacks of them that rests: a start makes those of so many only as have room.
+    fn lacks_at_rest(&self) -> Option<Lacking> {
+        let instances = self.backend.min_parked();
+        let is_too_many = self.count() > self.backend.provided_functions();
+        let why = Lack::MaxParked;
+        (instances > 0 && is_too_many).then_some(Lacking { instances, why })
+    }
+
     /// Where the seed of a version is that is in no memory.
     fn state_on_disk(&self, name: &FunctionName, record: &VersionRecord) -> SeedState {
         let images = self.storage.images.as_ref();
@@ -320,6 +337,7 @@ impl Core {
         Ok(FunctionDetails {
             function: self.info(&function),
             under_way: function.under_way.count(),
+            lacking: self.lacking(&function),
             versions: versions.iter().rev().map(of).collect(),
         })
     }
@@ -424,6 +442,13 @@ impl Core {
             .iter()
             .map(|function| function.under_way.count())
             .sum();
+        let mut vms = self.backend.stats();
+        if let Some(lacking) = self.lacks_at_rest() {
+            let resting = functions
+                .iter()
+                .filter(|function| function.made.get().is_none());
+            resting.for_each(|_| vms.lacking.add(lacking));
+        }
         let functions: Vec<_> = functions
             .iter()
             .map(|function| function.name.clone())
@@ -431,7 +456,7 @@ impl Core {
         read(&Now {
             functions: &functions,
             under_way,
-            vms: self.backend.stats(),
+            vms,
             backlog: &self.backlog,
         })
     }

@@ -60,12 +60,16 @@ impl Core {
         let Some(mut known) = self.look_round().await else {
             return;
         };
-        for function in rest.iter().chain(&ahead) {
+        // Those that are to have instances stay, whether these fit or not.
+        let ahead_rest = self.backend.min_parked() == 0;
+        let rest = rest.iter().map(|function| (function, true));
+        let ahead = ahead.iter().map(|function| (function, ahead_rest));
+        for (function, rests) in rest.chain(ahead) {
             let begun = Instant::now();
             if self.has_ended() {
                 return;
             }
-            if self.renew(function, &mut known).await {
+            if self.renew(function, rests, &mut known).await {
                 tokio::time::sleep(begun.elapsed().min(PAUSE_MOST)).await;
             }
         }
@@ -134,8 +138,9 @@ impl Core {
             .ok()
     }
 
-    /// Compiles a function and has its image made, if either is to be; says whether it was.
-    async fn renew(&self, function: &Arc<Function>, known: &mut Known) -> bool {
+    /// Compiles a function and has its image made, if either is to be; says whether it was. If it
+    /// `rests`, nothing of it stays for that.
+    async fn renew(&self, function: &Arc<Function>, rests: bool, known: &mut Known) -> bool {
         let is_compiled = known.compiled.contains(&code_of(&function.record));
         // What was compiled otherwise has an image of that, if any.
         let lacks_image =
@@ -151,7 +156,9 @@ impl Core {
             made.have_image().await;
         }
         drop(made);
-        function.made.rest();
+        if rests {
+            function.made.rest();
+        }
         true
     }
 

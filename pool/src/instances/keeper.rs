@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use faasw_words::Lack;
 use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 
@@ -120,10 +121,10 @@ impl Keeper {
     /// leave room for what requests ask for: parked ones yield when memory is short. So many as are
     /// `at_work` come back, and would end others that are made again then; so many functions as
     /// `provided` have instances parked ahead of requests.
-    pub fn is_full(&self, at_work: usize, provided: usize) -> Option<&'static str> {
+    pub fn is_full(&self, at_work: usize, provided: usize) -> Option<Lack> {
         let there = self.count().saturating_add(at_work);
         if there >= self.rules.most {
-            return Some("--max-parked");
+            return Some(Lack::MaxParked);
         }
         let is_tight = |memory: Memory| memory.available < 2 * (memory.total / SHORT);
         let of_seeds = (provided as u64).saturating_mul(OF_A_SEED);
@@ -133,13 +134,13 @@ impl Keeper {
             .saturating_add(at_work as u64);
         let most = getrlimit(Resource::Nofile).current;
         if taken > most.map_or(u64::MAX, of_instances) {
-            return Some("the limit of open files (ulimit -n)");
+            return Some(Lack::OpenFiles);
         }
         if self.account.memory().is_tight() {
-            return Some("--instance-memory");
+            return Some(Lack::InstanceMemory);
         }
         let machine = Memory::now().is_some_and(is_tight);
-        machine.then_some("the machine's memory")
+        machine.then_some(Lack::MachineMemory)
     }
 
     /// Ends all parked instances, and parks none any more.
@@ -268,7 +269,7 @@ mod tests {
     #[tokio::test]
     async fn those_that_come_back_take_room() {
         let keeper = keeper(1);
-        let is_full = |at_work| keeper.is_full(at_work, 0) == Some("--max-parked");
+        let is_full = |at_work| keeper.is_full(at_work, 0) == Some(Lack::MaxParked);
         assert!(!is_full(2) && is_full(3) && is_full(usize::MAX));
         keeper.came();
         assert!(!is_full(1) && is_full(2));
@@ -280,10 +281,8 @@ mod tests {
         let Some(instances) = most.map(of_instances) else {
             return;
         };
-        let lacks_files = |keeper: &Keeper, provided| {
-            let why = keeper.is_full(0, provided);
-            why.is_some_and(|why| why.contains("open files"))
-        };
+        let lacks_files =
+            |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
         // One more takes all but those of one seed.
         let keeper = keeper(instances - OF_A_SEED);
         assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));

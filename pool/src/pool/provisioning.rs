@@ -9,26 +9,30 @@
 //! fit the budgets is not made, since it would end others that are made again then; and what
 //! comes to nothing is tried again ever more rarely.
 //!
+//! A version whose seed is not in memory has it made, as far as all that seeds may take has room for it; what
+//! lacks for which reason is kept for whoever asks, and said once for each reason.
+//!
 //! What is missing is looked for when a version begins to serve and once a second, so that
 //! nobody has to say why an instance ended.
 
+mod queue;
 mod trouble;
 
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use faasw_text::Line;
-use tokio::sync::{Notify, oneshot};
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::trouble::Trouble;
+pub use self::queue::Provisioning;
+use self::queue::{Provided, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{FunctionVersion, Held, Origin, WeakVersion};
+use crate::seeds::{FunctionVersion, Origin};
 use crate::snapshots::Frozen;
+use crate::stats::{Lack, Lacking};
 
 /// How often what is missing is looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,29 +49,6 @@ const SEEDS: Duration = Duration::from_secs(1);
 /// How long making one instance may take: its shell, and then its fork. Others wait for that.
 const MAKING: Duration = Duration::from_secs(10);
 
-/// The versions that have instances parked ahead of requests.
-#[derive(Debug)]
-pub(super) struct Provisioning {
-    /// Nothing once the pool ends.
-    queue: Mutex<Option<VecDeque<Arc<Provided>>>>,
-    look: Arc<Notify>,
-    /// Somebody may wait for one of them.
-    is_waited_for: AtomicBool,
-    /// With making shells: that is nobody's own.
-    trouble: Mutex<Trouble>,
-    /// It was said that not all of them fit.
-    was_full: AtomicBool,
-}
-
-/// One of them.
-#[derive(Debug)]
-struct Provided {
-    version: WeakVersion,
-    trouble: Mutex<Trouble>,
-    /// Who waits until it has what it is to have, or cannot have it now.
-    waiting: Mutex<Vec<oneshot::Sender<()>>>,
-}
-
 /// What came of a look at one version.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
@@ -81,127 +62,13 @@ enum Step {
 
 /// What the keeper has said of its room: nothing while it was not asked. It is asked once for all
 /// versions, since it reads what memory the machine has, and again once there are more or fewer.
-type Said = Option<Option<&'static str>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Provided {
-    /// Nothing more can be done for it now.
-    fn settle(&self) -> Step {
-        // Who waits hears that by their end.
-        lock(&self.waiting).clear();
-        Step::Nothing
-    }
-
-    /// Whether somebody still waits.
-    fn is_waited_for(&self) -> bool {
-        let mut waiting = lock(&self.waiting);
-        waiting.retain(|waiting| !waiting.is_closed());
-        !waiting.is_empty()
-    }
-
-    /// The version and its seed, if that is in memory and has fewer instances than it is to have.
-    fn lacking(&self) -> Option<(FunctionVersion, Held)> {
-        let version = self.version.upgrade()?;
-        let frozen = version.held()?;
-        let lacks = version.lacks_instances(&frozen);
-        lacks.then_some((version, frozen))
-    }
-}
-
-impl Default for Provisioning {
-    fn default() -> Self {
-        Self {
-            queue: Mutex::new(Some(VecDeque::new())),
-            look: Arc::default(),
-            is_waited_for: AtomicBool::new(false),
-            trouble: Mutex::default(),
-            was_full: AtomicBool::new(false),
-        }
-    }
-}
-
-impl Provisioning {
-    /// The next one to look at: first those that somebody waits for.
-    fn next(&self) -> Option<Arc<Provided>> {
-        let mut queue = lock(&self.queue);
-        let queue = queue.as_mut()?;
-        let place = match self.is_waited_for.swap(false, Ordering::Relaxed) {
-            true => {
-                let mut all = queue.iter();
-                let place = all.position(|provided| provided.is_waited_for());
-                // There may be more of them.
-                self.is_waited_for
-                    .fetch_or(place.is_some(), Ordering::Relaxed);
-                place
-            }
-            false => None,
-        };
-        let next = queue.remove(place.unwrap_or(0))?;
-        queue.push_back(next.clone());
-        Some(next)
-    }
-
-    /// How many there are.
-    fn count(&self) -> usize {
-        let mut queue = lock(&self.queue);
-        queue.as_mut().map_or(0, |queue| {
-            queue.retain(|provided| !provided.version.is_gone());
-            queue.len()
-        })
-    }
-
-    fn add(&self, version: &FunctionVersion) {
-        if let Some(queue) = lock(&self.queue).as_mut() {
-            queue.push_back(Arc::new(Provided {
-                version: version.downgrade(),
-                trouble: Mutex::default(),
-                waiting: Mutex::default(),
-            }));
-        }
-        self.look.notify_one();
-    }
-
-    fn wait_for(&self, version: &FunctionVersion) -> Option<oneshot::Receiver<()>> {
-        let queue = lock(&self.queue);
-        let mut all = queue.iter().flatten();
-        let provided = all.find(|provided| provided.version.is(version))?;
-        let (sender, settled) = oneshot::channel();
-        lock(&provided.waiting).push(sender);
-        self.is_waited_for.store(true, Ordering::Relaxed);
-        self.look.notify_one();
-        Some(settled)
-    }
-
-    /// No version can have more now.
-    fn settle_all(&self) {
-        for provided in lock(&self.queue).iter().flatten() {
-            provided.settle();
-        }
-    }
-
-    /// Nothing is parked any more.
-    pub(super) fn stop(&self) {
-        let stopped = lock(&self.queue).take();
-        // Who waits hears of it.
-        drop(stopped);
-        self.look.notify_one();
-    }
-}
-
-impl Drop for Provisioning {
-    fn drop(&mut self) {
-        self.look.notify_one();
-    }
-}
+type Said = Option<Option<Lack>>;
 
 impl Pool {
     /// Has as many instances of a function parked ahead of requests from now on as
     /// [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says, as far as they fit the
     /// budgets, for as long as somebody has the version. A version that is requested is from then
-    /// on. Its seed is not made for that.
+    /// on. Where its seed is in no memory, it is made for that in the background.
     pub fn provide(&self, version: &FunctionVersion) {
         if self.inner.options.min_parked > 0 && version.parking().begin_to_provide() {
             self.inner.provisioning.add(version);
@@ -217,6 +84,13 @@ impl Pool {
         }
     }
 
+    /// What a version lacks of the instances that are to be parked of it ahead of requests, and what keeps them
+    /// from being made; nothing where it has all, or they are being made.
+    #[must_use]
+    pub fn lacking(&self, version: &FunctionVersion) -> Option<Lacking> {
+        self.inner.provisioning.lacking_of(version)
+    }
+
     /// Of how many functions all that is to be parked ahead of requests may be parked together.
     #[must_use]
     pub fn provided_functions(&self) -> usize {
@@ -225,6 +99,12 @@ impl Pool {
             0 => 0,
             least => options.max_parked.div_ceil(least),
         }
+    }
+
+    /// Instances that each function is to have at all times.
+    #[must_use]
+    pub fn min_parked(&self) -> usize {
+        self.inner.options.min_parked
     }
 
     /// Starts looking for what is missing, for as long as the pool exists. Must be called inside a
@@ -261,52 +141,91 @@ impl Pool {
     }
 
     /// What keeps instances from being made, as far as that is nothing of their function's.
-    fn full(&self, said: &mut Said) -> Option<&'static str> {
+    fn full(&self, said: &mut Said) -> Option<Lack> {
         *said.get_or_insert_with(|| {
             let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
             keeper.is_full(at_work, self.inner.provisioning.count())
         })
     }
 
-    /// Whether a version lacks an instance that it can have.
-    fn is_to_be_made(&self, provided: &Provided, said: &mut Said) -> bool {
+    /// Whether a version lacks an instance that it can have now. What it lacks and cannot have is noted.
+    fn is_to_be_made(&self, provided: &Arc<Provided>, said: &mut Said) -> bool {
         let Some(version) = provided.version.upgrade() else {
             return false;
         };
-        let parking = version.parking();
-        if parking.sweep() > 0 {
+        if version.parking().sweep() > 0 {
             *said = None;
             self.note(&version, provided, "they ended by themselves");
         }
-        let Some((_, frozen)) = provided.lacking() else {
-            return false;
+        let frozen = version.held();
+        let instances = version.missing_instances(frozen.as_deref().map(|frozen| &**frozen));
+        let is_missing = instances > 0;
+        let has_trouble = lock(&provided.trouble).holds(Instant::now());
+        let why = match &frozen {
+            _ if !is_missing => None,
+            _ if has_trouble => Some(provided.why().unwrap_or(Lack::Failures)),
+            Some(frozen) => self.lacks_room(&version, frozen, said),
+            None => self.lacks_seed(&version, provided),
         };
-        if lock(&provided.trouble).holds(Instant::now()) {
-            return false;
+        provided.note_lacking(why.map(|why| Lacking { instances, why }));
+        if let Some(why) = why {
+            self.say_lacking(&version, Lacking { instances, why });
         }
-        let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(&frozen));
-        let Some(mut budget) = full(said) else {
-            return true;
-        };
+        is_missing && why.is_none() && frozen.is_some()
+    }
+
+    /// What keeps one more instance of a version from being made, if anything does.
+    fn lacks_room(
+        &self,
+        version: &FunctionVersion,
+        frozen: &Frozen,
+        said: &mut Said,
+    ) -> Option<Lack> {
+        let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
+        let why = full(said)?;
         // One that will not come back from a request makes room for one that will.
-        if parking.end_outdated(frozen.working_set().current().generation) {
-            *said = None;
-            match full(said) {
-                Some(still) => budget = still,
-                None => return true,
-            }
+        let generation = frozen.working_set().current().generation;
+        if !version.parking().end_outdated(generation) {
+            return Some(why);
         }
-        self.say_full(&version, budget);
-        false
+        *said = None;
+        full(said)
+    }
+
+    /// What keeps a version's seed from being made, if anything does; else it is, in the background.
+    fn lacks_seed(&self, version: &FunctionVersion, provided: &Arc<Provided>) -> Option<Lack> {
+        if let Some(lack) = version.has_no_room_for_seed() {
+            return Some(lack);
+        }
+        if provided.has_seed_made.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        let making = version.made_for_instances();
+        let (provided, look) = (provided.clone(), self.inner.provisioning.look.clone());
+        tokio::spawn(async move {
+            let made = making.await;
+            if let Err(why) = made
+                && let Some(version) = provided.version.upgrade()
+            {
+                let instances = version.missing_instances(None);
+                provided.note_lacking((instances > 0).then_some(Lacking { instances, why }));
+                // It may be made only to go at once.
+                lock(&provided.trouble).note(Instant::now());
+            }
+            provided.has_seed_made.store(false, Ordering::Relaxed);
+            look.notify_one();
+        });
+        None
     }
 
     /// Makes one instance of a version, if it lacks any and can have it.
-    async fn provide_one(&self, provided: &Provided, said: &mut Said) -> Step {
+    async fn provide_one(&self, provided: &Arc<Provided>, said: &mut Said) -> Step {
         let keeper = &self.inner.keeper;
         if !self.is_to_be_made(provided, said) {
-            return provided.settle();
+            return settled(provided);
         }
         if lock(&self.inner.provisioning.trouble).holds(Instant::now()) {
+            provided.fails();
             return Step::Later;
         }
         // Nobody's version or seed is kept for that.
@@ -315,7 +234,7 @@ impl Pool {
             return Step::Later;
         }
         let Some((version, frozen)) = provided.lacking() else {
-            return provided.settle();
+            return settled(provided);
         };
         let (parking, now) = (version.parking(), Instant::now());
         let had_trouble = lock(&provided.trouble).is_there(now);
@@ -328,23 +247,24 @@ impl Pool {
                 drop(frozen);
                 match had_trouble {
                     // Whether this one stays is to be seen first.
-                    true => provided.settle(),
+                    true => settled(provided),
                     false => Step::Made,
                 }
             }
             // The pool ends.
-            Ok(false) => provided.settle(),
-            Err(_) if keeper.has_stopped() => provided.settle(),
+            Ok(false) => settled(provided),
+            Err(_) if keeper.has_stopped() => settled(provided),
             Err(Failed::Shell(error)) => {
                 let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
                 if is_first {
                     tracing::warn!(error = %Line(&error), "no shell could be made for an instance ahead of requests; it is tried again later, ever more rarely");
                 }
+                provided.fails();
                 Step::Later
             }
             Err(Failed::Own(error)) => {
                 self.note(&version, provided, &error.to_string());
-                provided.settle()
+                settled(provided)
             }
         }
     }
@@ -395,22 +315,34 @@ impl Pool {
         }
     }
 
-    /// Not all that is to be parked fits: said once.
-    fn say_full(&self, version: &FunctionVersion, budget: &str) {
-        if !self
-            .inner
-            .provisioning
-            .was_full
-            .swap(true, Ordering::Relaxed)
-        {
-            let function = version.name();
-            tracing::warn!(
-                function,
-                budget,
-                "there is no room to park as many instances ahead of requests as --min-parked says"
-            );
+    /// Not all that is to be parked is there: said once for each reason.
+    fn say_lacking(&self, version: &FunctionVersion, lacking: Lacking) {
+        // Of what failed it is said what.
+        if lacking.why == Lack::Failures {
+            return;
         }
+        {
+            let mut said = lock(&self.inner.provisioning.said);
+            if said.contains(&lacking.why) {
+                return;
+            }
+            said.push(lacking.why);
+        }
+        let (function, missing, budget) = (version.name(), lacking.instances, lacking.why.told());
+        tracing::warn!(
+            function,
+            missing,
+            budget,
+            "there is no room to park as many instances ahead of requests as --min-parked says; \
+             `faasw stats` tells how many are missing, `faasw inspect` of which function"
+        );
     }
+}
+
+/// Nothing more can be done for one of them now.
+fn settled(provided: &Provided) -> Step {
+    provided.settle();
+    Step::Nothing
 }
 
 /// Why an instance was not made.

@@ -12,9 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use faasw_seedtree::Key;
-use faasw_seedtree::graph::Slot;
+use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
-use faasw_words::ImageInfo;
+use faasw_words::{ImageInfo, Lack};
 
 use super::graph::{Held, Seeds};
 use super::holding::Holding;
@@ -93,6 +93,8 @@ pub struct Function {
     busy: AtomicUsize,
     served: [AtomicU64; Served::ALL.len()],
     page_faults: AtomicU64,
+    /// What its seed takes of all seeds' memory, as far as that is known.
+    seed_bytes: AtomicU64,
 }
 
 impl Drop for Function {
@@ -123,6 +125,7 @@ impl Function {
             return Err(PlatformError::Protocol(what));
         };
         Ok(Self {
+            seed_bytes: AtomicU64::new(version.expected_bytes()),
             version,
             recipe: defined.recipe,
             key: defined.key,
@@ -215,22 +218,43 @@ impl Function {
         own.is_some_and(|own| Arc::ptr_eq(own, engine))
     }
 
-    /// Whether it has fewer instances than it is to have at all times, where `frozen` is its seed.
-    pub(crate) fn lacks_instances(&self, frozen: &Frozen) -> bool {
-        let generation = frozen.working_set().current().generation;
-        self.parking.lacks(generation, self.busy())
+    /// How many instances fewer it has than it is to have at all times, where `frozen` is its seed;
+    /// or that is in no memory, and nothing can be forked from it.
+    pub(crate) fn missing_instances(&self, frozen: Option<&Frozen>) -> usize {
+        if let Some(frozen) = frozen {
+            // What making it again will take.
+            self.note_seed(frozen);
+        }
+        let generation = frozen.map_or(0, |frozen| frozen.working_set().current().generation);
+        self.parking.missing(generation, self.busy())
     }
 
     /// What keeps one more instance of it from being parked that no request has asked for, if
     /// anything of its own does, or of the seeds.
-    pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<&'static str> {
+    pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<Lack> {
         // Those at work come back: what is made now is not to end then, nor to end others.
         let more = 1 + self.busy() as u64;
         if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
-            return Some("--function-memory");
+            return Some(Lack::FunctionMemory);
         }
         // Its seed could not be evicted any more.
-        self.seeds.is_over_budget().then_some("--seed-memory")
+        self.seeds.is_over_budget().then_some(Lack::SeedMemory)
+    }
+
+    /// Its seed takes as much as this one, which is its own, when it is made again.
+    pub(crate) fn note_seed(&self, frozen: &Frozen) {
+        let bytes = Resident::bytes(frozen);
+        self.seed_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What keeps its seed from being made for instances that no request has asked for, if anything does:
+    /// it has to fit all that seeds may take, and its function's own.
+    pub(crate) fn has_no_room_for_seed(&self) -> Option<Lack> {
+        let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
+        if self.holding.room() < bytes {
+            return Some(Lack::FunctionMemory);
+        }
+        (self.seeds.room() < bytes).then_some(Lack::SeedMemory)
     }
 
     /// Whether the function may hold one more new instance.

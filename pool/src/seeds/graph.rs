@@ -356,6 +356,11 @@ impl Seeds {
         self.bytes() <= self.budget / 2
     }
 
+    /// Bytes that seeds may take beyond what they take.
+    pub fn room(&self) -> u64 {
+        self.budget.saturating_sub(self.bytes())
+    }
+
     /// Whether seeds take more than they may: more are in use.
     pub fn is_over_budget(&self) -> bool {
         self.bytes() > self.budget

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
+use faasw_words::Lack;
 
 use super::function::{Function, FunctionVersion};
 use super::graph::{For, Held};
@@ -81,22 +82,65 @@ impl Function {
     /// Has its seed made when nothing else is, unless a request asks for it before, or half of the
     /// memory for seeds is taken.
     pub(crate) fn make_in_the_background(self: &Arc<Self>) {
-        let seeds = self.seeds();
-        let makings = seeds.makings().clone();
+        let is_too_full = |function: &Self| {
+            let is_half_empty = function.seeds().is_half_empty();
+            (!is_half_empty).then_some(Lack::SeedMemory)
+        };
+        let making = self.made_ahead(is_too_full);
+        self.seeds().runtime().spawn(async move {
+            // It is told in the log why it was not made.
+            let _ = making.await;
+        });
+    }
+
+    /// Makes its seed when nothing else is, for instances ahead of requests, as far as it has room
+    /// among all that seeds may take.
+    ///
+    /// # Errors
+    /// What keeps it from being there.
+    pub(crate) fn made_for_instances(
+        self: &Arc<Self>,
+    ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
+        self.made_ahead(Self::has_no_room_for_seed)
+    }
+
+    /// Makes its seed when nothing else is, unless it is there by then, or something it `lacks` says
+    /// no.
+    fn made_ahead(
+        self: &Arc<Self>,
+        lacks: fn(&Self) -> Option<Lack>,
+    ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
+        let makings = self.seeds().makings().clone();
         // The function may be removed before its turn comes, and the pool end.
         let function = Arc::downgrade(self);
-        seeds.runtime().spawn(async move {
+        async move {
             let _turn = makings.ahead_of_requests().await;
-            let Some(made) = function.upgrade().and_then(|function| {
-                let is_there = function.is_in_memory();
-                (!is_there && function.seeds().is_half_empty())
-                    .then(|| function.seeds().ask(function.key(), For::Now))
-            }) else {
-                return;
+            let made = {
+                let Some(function) = function.upgrade() else {
+                    return Ok(());
+                };
+                if function.is_in_memory() {
+                    return Ok(());
+                }
+                match lacks(&function) {
+                    Some(lack) => return Err(lack),
+                    None => function.seeds().ask(function.key(), For::Now),
+                }
             };
-            // It is told in the log why it was not made.
-            let _ = made.await;
-        });
+            let Ok(Ok(held)) = made.await else {
+                return Err(Lack::Failures);
+            };
+            let Some(function) = function.upgrade() else {
+                return Ok(());
+            };
+            function.note_seed(&held);
+            // What does not fit goes at once.
+            drop(held);
+            match function.is_in_memory() {
+                true => Ok(()),
+                false => Err(lacks(&function).unwrap_or(Lack::SeedMemory)),
+            }
+        }
     }
 }
 

@@ -171,4 +171,6 @@ pub struct Known {
     pub after_init: bool,
     /// What instantiation took.
     pub instantiation: Duration,
+    /// Size of the seed's memory layer in bytes.
+    pub layer_bytes: u64,
 }

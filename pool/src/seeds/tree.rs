@@ -201,6 +201,7 @@ impl Tree {
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
         let frozen = self.seeds.obtain(function.key(), For::Now).await?;
+        function.note_seed(&frozen);
         let report = function.version().report(&frozen);
         self.add(&function);
         Ok((FunctionVersion::new(function), report, frozen))

@@ -49,6 +49,8 @@ pub struct Version {
     /// What has it answer requests that nobody made, once it is ready.
     warm_ups: Vec<Command>,
     time_limit: Duration,
+    /// Bytes that its seed takes, by an earlier making; 0 where that is not known.
+    expected_bytes: u64,
     /// Bytes of the image that its seed is read from when it is not in memory, as far as that is
     /// known; 0 where there is none.
     image_bytes: AtomicU64,
@@ -166,6 +168,12 @@ impl Version {
         if kind != FunctionKind::HttpComponent && !spec.warm_ups.is_empty() {
             return Err(SeedError::WarmUpOfCommand);
         }
+        let expected_bytes = known.map_or(0, |known| {
+            // A script's code is its engine's, with whose seed it counts.
+            let counts = spec.script.is_none() && code.may_leave();
+            let code_bytes = if counts { code.bytes() } else { 0 };
+            known.layer_bytes.saturating_add(code_bytes)
+        });
         let learnt = known.map_or_else(Learnt::default, |known| Learnt {
             was_made: true,
             after_init: Some(known.after_init),
@@ -182,6 +190,7 @@ impl Version {
             config,
             warm_ups: warm_ups(spec)?,
             time_limit,
+            expected_bytes,
             image_bytes: AtomicU64::new(0),
             image_file: OnceLock::new(),
             writings: AtomicU32::new(WRITINGS),
@@ -306,6 +315,11 @@ impl Version {
     /// RAM of its guests, in bytes.
     pub fn ram_bytes(&self) -> u64 {
         self.ram_bytes
+    }
+
+    /// Bytes that its seed takes, code included, as an earlier making has told; 0 where none has.
+    pub fn expected_bytes(&self) -> u64 {
+        self.expected_bytes
     }
 
     /// Whether it is a script.

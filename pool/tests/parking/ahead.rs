@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use faasw_pool::{FreezePolicy, FunctionVersion, InvokeError, PoolOptions, SeedInfo, Served};
+use faasw_pool::{
+    FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats, PoolOptions,
+    SeedInfo, Served,
+};
 use tokio::time::{sleep, timeout};
 
 use crate::support::processes::{kill, name_of, our_processes, shells, signal};
@@ -213,6 +216,89 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
         assert_eq!(forks(&bench), made);
         bench.pool.shutdown().await;
     }
+}
+
+/// A start takes functions up whose seeds are in no memory: these are made as far as all of their memory has room,
+/// and of the others it is told what they lack.
+pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: &Bench) {
+    let _seed = provided(roomy).await;
+    let layer_bytes = function(roomy).layer_bytes;
+    let bench = roomy
+        .another(PoolOptions {
+            seed_memory: 3 * layer_bytes + layer_bytes / 2,
+            ..three()
+        })
+        .await;
+    let compiled = bench.compile(PROBE).await;
+    let known = Known {
+        after_init: true,
+        instantiation: Duration::from_millis(1),
+        layer_bytes,
+    };
+    let mut all = Vec::new();
+    for name in ["a", "b", "c", "d"] {
+        let mut spec = crate::support::spec(FreezePolicy::Auto);
+        spec.name = name.to_owned();
+        let version = bench.pool.adopt(&spec, &compiled, known).unwrap();
+        bench.pool.make_in_the_background(&version);
+        bench.pool.provide(&version);
+        all.push(version);
+    }
+    bench
+        .settles("three have all", |stats| {
+            stats.parked == 3 * LEAST && stats.lacking.of(Lack::SeedMemory) == LEAST
+        })
+        .await;
+    let lacking: Vec<_> = all.iter().map(|of| bench.pool.lacking(of)).collect();
+    let place = lacking.iter().position(Option::is_some).unwrap();
+    let (instances, why) = (LEAST, Lack::SeedMemory);
+    assert_eq!(lacking[place], Some(Lacking { instances, why }));
+    assert_eq!(lacking.iter().flatten().count(), 1, "{lacking:?}");
+    assert!(bench.pool.stats().seed_bytes <= 3 * layer_bytes + layer_bytes / 2);
+    // None is made only to be evicted.
+    let linked = || bench.pool.tree()[1].forks;
+    let made = linked();
+    for _ in 0..3 {
+        bench.pool.provided(&all[place]).await;
+    }
+    assert_eq!(linked(), made);
+
+    // One that goes leaves it its room.
+    let last = all.swap_remove(place);
+    drop(all.pop());
+    bench
+        .settles("it has all, too", |stats| {
+            stats.parked == 3 * LEAST && stats.lacking == LackingStats::default()
+        })
+        .await;
+    assert_eq!(bench.pool.lacking(&last), None);
+    bench.pool.shutdown().await;
+}
+
+/// What is lacking of what does not fit its function's memory is told, and its seed is not made again and again.
+pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
+    let _seed = provided(roomy).await;
+    let layer_bytes = function(roomy).layer_bytes;
+    let bench = roomy
+        .another(PoolOptions {
+            function_memory: layer_bytes / 2,
+            ..three()
+        })
+        .await;
+    let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
+    bench.pool.provided(&seed).await;
+    bench
+        .settles("it is told", |stats| {
+            stats.lacking.of(Lack::FunctionMemory) == LEAST
+        })
+        .await;
+    let linked = || bench.pool.tree()[1].forks;
+    let made = linked();
+    for _ in 0..3 {
+        bench.pool.provided(&seed).await;
+    }
+    assert_eq!((linked(), bench.pool.stats().parked), (made, 0));
+    bench.pool.shutdown().await;
 }
 
 /// A function that has what it is to have does not lose it to others that have more than that.

@@ -33,9 +33,10 @@ use ahead::{
     a_function_that_fails_has_none_made_for_nothing, a_function_that_goes_leaves_no_process,
     a_function_that_is_called_is_provided_for, a_making_that_hangs_is_given_up,
     one_that_ends_is_made_again,
+    seeds_are_made_for_them_as_far_as_all_their_memory_has_room,
     the_first_requests_find_their_instances, those_at_work_count,
     those_that_do_not_fit_are_not_made_in_turn, those_that_would_not_come_back_are_replaced,
-    what_does_not_fit_is_not_made, what_is_beyond_goes_first,
+    what_a_function_may_not_hold_is_told, what_does_not_fit_is_not_made, what_is_beyond_goes_first,
     who_waits_for_instances_is_let_go_where_requests_wait,
 };
 use clocks::{
@@ -184,6 +185,8 @@ fn main() {
                 a_function_that_is_called_is_provided_for in ahead::three(),
                 a_function_that_fails_has_none_made_for_nothing in ahead::three(),
                 what_does_not_fit_is_not_made in ahead::three(),
+                seeds_are_made_for_them_as_far_as_all_their_memory_has_room in ahead::three(),
+                what_a_function_may_not_hold_is_told in ahead::three(),
                 what_is_beyond_goes_first in PoolOptions {
                     max_parked: 8,
                     ..ahead::three()

@@ -158,6 +158,7 @@ impl Core {
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
+            layer_bytes: record.freeze.layer_bytes,
         };
         let made = match compiled.ready.code.restore(&spec, known).await {
             Ok(Ok(made)) => made,

@@ -150,6 +150,7 @@ impl Core {
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
+            layer_bytes: record.freeze.layer_bytes,
         };
         let files = self.stored_files(record);
         let spec = self.spec(name, record, self.script_again(record), files, log);

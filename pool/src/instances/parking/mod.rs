@@ -225,14 +225,15 @@ impl Parking {
         !self.is_provided.load(Ordering::Relaxed) && !self.is_provided.swap(true, Ordering::Relaxed)
     }
 
-    /// Whether there are fewer instances than there are to be at all times, where so many are at
+    /// How many instances fewer there are than are to be at all times, where so many are at
     /// work or being reset: those count, and of those that are parked the ones that were forked
     /// with the working set of this generation. The others do not come back from a request.
-    pub fn lacks(&self, generation: u32, at_work: usize) -> bool {
+    pub fn missing(&self, generation: u32, at_work: usize) -> usize {
         let places = self.places();
         let parked = places.parked.iter();
         let current = parked.filter(|parked| parked.instance.generation == generation);
-        current.count() + places.coming.max(at_work) < self.keeper.rules().least
+        let there = current.count() + places.coming.max(at_work);
+        self.keeper.rules().least.saturating_sub(there)
     }
 
     /// Takes out those that have ended by themselves; how many they were.
