@@ -10,7 +10,7 @@
 mod common;
 
 use std::{
-    sync::{Arc, Mutex, mpsc},
+    sync::{Arc, Mutex, atomic::Ordering, mpsc},
     time::Duration,
 };
 
@@ -229,6 +229,30 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
     next.await.unwrap();
     let back = timeout(limit, node.rollback("lacks", None)).await.unwrap();
     assert_eq!(back.unwrap().version, 1);
+}
+
+/// A version that was about to take another one's place is not there after the next start, either.
+#[tokio::test]
+async fn a_node_that_ends_stores_nothing_that_nobody_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let backend = FakeBackend::default();
+    let seeds = backend.seeds.clone();
+    let node = common::start_on(Node::builder().data_dir(folder.path()), &backend).await;
+    let before = seeds.load(Ordering::Relaxed);
+    let deploying = tokio::spawn({
+        let node = node.clone();
+        async move { node.deploy("f", "lacks", FunctionOptions::default()).await }
+    });
+    common::eventually("it has its seed", || seeds.load(Ordering::Relaxed) > before).await;
+    node.shutdown().await;
+    let told = timeout(common::time_limit(5), deploying).await.unwrap();
+    assert!(matches!(told.unwrap(), Err(DeployError::ShuttingDown)));
+    drop(node);
+    let builder = Node::builder().data_dir(folder.path());
+    let again = builder.start_on(Arc::new(FakeBackend::default())).await;
+    let again = again.unwrap();
+    assert_eq!(again.inspect("f").await.unwrap().versions.len(), 1);
+    again.shutdown().await;
 }
 
 #[tokio::test]

@@ -502,6 +502,13 @@ impl Core {
         }
     }
 
+    /// Waits until requests and deployments are refused.
+    pub(super) async fn ended(&self) {
+        let mut ended = self.ended.subscribe();
+        // The sender is there as long as this is.
+        let _ = ended.wait_for(|ended| *ended).await;
+    }
+
     pub(super) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }

@@ -15,13 +15,16 @@ pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 impl Core {
     /// Waits a while until a version that is to take another one's place has the instances that
     /// are parked ahead of requests: that one has its own until then. Nobody's turn is to be held
-    /// meanwhile.
+    /// meanwhile. A node that ends waits for nothing.
     pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
         let before = self.function(function.name.as_str());
         let before = before.and_then(|before| before.made.get());
         if let Some((_, made)) = before.zip(function.made.get()) {
-            // What is not there by then comes later.
-            let _ = timeout(most, made.provided()).await;
+            tokio::select! {
+                // What is not there by then comes later.
+                _ = timeout(most, made.provided()) => {}
+                () = self.ended() => {}
+            }
         }
     }
 

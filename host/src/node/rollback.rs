@@ -82,6 +82,9 @@ impl Core {
 
     async fn commit_rollback(&self, function: Function) -> Result<Arc<Function>, RollbackError> {
         let _committing = self.committing.lock().await;
+        if self.has_ended() {
+            return Err(DeployError::ShuttingDown.into());
+        }
         let (name, version) = (function.name.clone(), function.version);
         // Another function may have got the hosts of this version since.
         self.check_hosts(&name, &function.record.options)?;

@@ -7,7 +7,11 @@ pub mod raw;
 pub mod tls;
 pub mod trials;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use faasw::{FunctionOptions, Node, NodeBuilder};
 
@@ -19,6 +23,15 @@ pub fn time_limit(seconds: u64) -> Duration {
     let slowness = std::env::var("FAASW_TEST_SLOWNESS").ok();
     let slowness = slowness.and_then(|text| text.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slowness
+}
+
+/// Waits until it is so, which `what` names.
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + time_limit(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// A builder whose node serves on a free port.

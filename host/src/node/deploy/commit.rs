@@ -63,6 +63,12 @@ impl Core {
         ready: Ready,
     ) -> Result<Arc<Function>, DeployError> {
         let _committing = self.committing.lock().await;
+        let image = function.record.image(&function.name);
+        if self.has_ended() {
+            // Nobody would be told of what is stored now.
+            self.forget_image(&function.name, image).await;
+            return Err(DeployError::ShuttingDown);
+        }
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let (name, record) = (function.name.clone(), function.record.clone());
         // Once more: another deployment may have got the hosts since.
@@ -93,7 +99,6 @@ impl Core {
             }
             Ok(version)
         });
-        let image = function.record.image(&function.name);
         function.version = match stored.await {
             Ok(version) => version,
             Err(error) => {
