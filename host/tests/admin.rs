@@ -252,6 +252,60 @@ async fn refusals_are_problems_that_say_why() {
     node.shutdown().await;
 }
 
+/// An upload that has begun and does not come to its end.
+async fn uploading(data_dir: &Path, bytes: &str) -> tokio::net::UnixStream {
+    let socket = data_dir.join("faasw.sock");
+    let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
+    let text =
+        format!("PUT /v1/functions/g HTTP/1.1\r\nHost: h\r\n{bytes}Expect: 100-continue\r\n\r\n");
+    stream.write_all(text.as_bytes()).await.unwrap();
+    // It is asked for once it has a place.
+    let mut going_on = [0; 12];
+    stream.read_exact(&mut going_on).await.unwrap();
+    assert_eq!(&going_on, b"HTTP/1.1 100");
+    stream
+}
+
+#[tokio::test]
+async fn there_is_an_end_to_what_is_uploaded_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    let options = FunctionOptions::default();
+    let g = name("g");
+    let deploy = || client.deploy(&g, Bytes::from_static(b"module"), &options);
+    // Those that do not say how long they are, and many that are short.
+    for (count, bytes) in [
+        (2, "Transfer-Encoding: chunked\r\n"),
+        (32, "Content-Length: 9\r\n"),
+    ] {
+        let mut under_way = Vec::new();
+        for _ in 0..count {
+            under_way.push(uploading(folder.path(), bytes).await);
+        }
+        let (status, detail) = refused(deploy().await.unwrap_err());
+        assert_eq!(status.as_u16(), 503);
+        assert!(detail.contains("under way"), "{detail}");
+        if count == 32 {
+            let answer = raw(folder.path(), "PUT /v1/functions/g").await;
+            assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
+            assert!(answer.contains("too-many-uploads"), "{answer}");
+        }
+        // Others are answered meanwhile, and whoever leaves makes room.
+        assert_eq!(client.list().await.unwrap().len(), 1);
+        drop(under_way);
+        let deadline = std::time::Instant::now() + common::time_limit(10);
+        while deploy().await.is_err() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "none has given its place back"
+            );
+        }
+        client.remove(&g).await.unwrap();
+    }
+    node.shutdown().await;
+}
+
 #[tokio::test]
 async fn paths_methods_and_parameters_are_checked() {
     let folder = tempfile::tempdir().unwrap();

@@ -231,6 +231,36 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
     assert_eq!(back.unwrap().version, 1);
 }
 
+/// What deployments hold in memory has an end, also where their instances do not come.
+#[tokio::test]
+async fn four_deployments_wait_for_instances_and_two_more_for_them() {
+    let backend = FakeBackend::default();
+    let compiled = backend.compiled.clone();
+    let node = common::start_on(Node::builder(), &backend).await;
+    let before = compiled.load(Ordering::Relaxed);
+    let mut waiting: Vec<_> = (0..8)
+        .map(|number| {
+            let (node, module) = (node.clone(), format!("lacks {number}"));
+            tokio::spawn(async move { node.deploy("f", module, FunctionOptions::default()).await })
+        })
+        .collect();
+    let count = || compiled.load(Ordering::Relaxed) - before;
+    common::eventually("six are compiled", || count() == 6).await;
+    // As many as would be there by then, were there no end.
+    let other = node.deploy("other", "module", FunctionOptions::default());
+    let other = timeout(Duration::from_millis(300), other).await;
+    assert!(other.is_err(), "it waits for its turn");
+    assert_eq!(count(), 6);
+
+    // Nothing is stored of what waits when the node ends, and whoever waits hears of it.
+    node.shutdown().await;
+    for waiting in &mut waiting {
+        let told = timeout(common::time_limit(5), waiting).await.unwrap();
+        assert!(matches!(told.unwrap(), Err(DeployError::ShuttingDown)));
+    }
+    assert_eq!(node.list()[0].version, 1);
+}
+
 /// A version that was about to take another one's place is not there after the next start, either.
 #[tokio::test]
 async fn a_node_that_ends_stores_nothing_that_nobody_is_told_of() {

@@ -6,9 +6,13 @@ use bytes::Bytes;
 use faasw_abi::files::upload;
 use faasw_control::{LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
+use http_body::Body as _;
 use serde::Serialize;
 
-use super::metrics;
+use super::{
+    metrics,
+    uploads::{UnderWay, Uploads},
+};
 use crate::{
     failure::Failure,
     message::{self, Body, Correlation, Unfit},
@@ -31,6 +35,7 @@ const LOG_WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Api {
     pub(super) node: Node,
     gateway: Option<SocketAddr>,
+    uploads: Uploads,
 }
 
 /// Either is an answer; a problem is the shorter way out.
@@ -50,7 +55,12 @@ impl Handler for Api {
 impl Api {
     /// An API of a node whose gateway has this address.
     pub(crate) fn new(node: Node, gateway: Option<SocketAddr>) -> Self {
-        Self { node, gateway }
+        let largest = node.limits().module.saturating_add(FILES_MAX);
+        Self {
+            node,
+            gateway,
+            uploads: Uploads::new(largest),
+        }
     }
 
     async fn dispatch(&self, parts: &Parts, body: Received, known: &Correlation) -> Answer {
@@ -156,27 +166,34 @@ impl Api {
     async fn deploy(&self, name: &str, uri: &Uri, body: Received) -> Answer {
         let options = query::read_options(uri.query()).map_err(bad_query)?;
         let limit = self.node.limits().module.saturating_add(FILES_MAX);
-        let module = self.upload(body, limit).await?;
+        let (module, _upload) = self.upload(body, limit).await?;
         let deployed = self.node.deploy(name, module, options).await;
         json(&deployed.map_err(|error| error.problem().of_function(name))?)
     }
 
     async fn add_engine(&self, name: &str, uri: &Uri, body: Received) -> Answer {
         let extensions = query::read_extensions(uri.query()).map_err(bad_query)?;
-        let component = self.module(body).await?;
+        let (component, _upload) = self.upload(body, self.node.limits().module).await?;
         let engine = self.node.add_engine(name, component, extensions).await;
         json(&engine.map_err(|error| error.problem())?)
     }
 
-    /// The module that a client sends.
-    async fn module(&self, body: Received) -> Result<Bytes, Problem> {
-        self.upload(body, self.node.limits().module).await
-    }
-
-    /// What a client sends of at most so many bytes.
-    async fn upload(&self, body: Received, limit: usize) -> Result<Bytes, Problem> {
+    /// What a client sends of at most so many bytes, and its place among all uploads, to be kept
+    /// until what it is for is done.
+    async fn upload(&self, body: Received, limit: usize) -> Result<(Bytes, UnderWay), Problem> {
+        // What does not say how long it is may be as long as any.
+        let announced = body.size_hint().exact();
+        let announced = announced.map_or(limit, |bytes| usize::try_from(bytes).unwrap_or(limit));
+        let place = match self.uploads.begin(announced.min(limit)) {
+            Ok(place) => place,
+            Err(problem) => {
+                // Who sends it all before it listens is to hear of that.
+                message::discard(body).await;
+                return Err(problem);
+            }
+        };
         let module = message::collect(body, limit, MODULE_TIME, false).await;
-        module.map_err(|unfit| match unfit {
+        let module = module.map_err(|unfit| match unfit {
             Unfit::BodyTooLarge(limit) => Problem::new(
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "module-too-large",
@@ -184,7 +201,8 @@ impl Api {
                 format!("it is larger than the {limit} bytes that are taken"),
             ),
             other => Failure::from(other).problem(),
-        })
+        })?;
+        Ok((module, place))
     }
 
     async fn export(&self, name: &str) -> Answer {

@@ -8,6 +8,7 @@ mod api;
 mod key_value;
 mod metrics;
 mod secrets;
+mod uploads;
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 

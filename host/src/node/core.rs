@@ -40,6 +40,10 @@ use crate::{
 /// Deployments that compile at once. Each may take gigabytes by its limits.
 const DEPLOYMENTS: usize = 2;
 
+/// Deployments that wait at once for instances of theirs, module, files and code in memory. Whoever
+/// finds no place among them keeps the one among those that compile.
+const WAITING: usize = 4;
+
 /// Artifacts that are read at once: more would each take longer, and all be in memory.
 const READINGS: usize = 8;
 
@@ -100,7 +104,9 @@ pub(crate) struct Core {
     pub(super) outbound: Outgoing,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
-    pub(super) deployments: Semaphore,
+    pub(super) deployments: Arc<Semaphore>,
+    /// Places of those that wait for instances.
+    pub(super) waiting: Arc<Semaphore>,
     pub(super) moves: Moves,
     /// Turns to read code.
     pub(super) reading: Semaphore,
@@ -155,7 +161,8 @@ impl Core {
             timing: telling.timing,
             outbound,
             committing: Mutex::new(()),
-            deployments: Semaphore::new(DEPLOYMENTS),
+            deployments: Arc::new(Semaphore::new(DEPLOYMENTS)),
+            waiting: Arc::new(Semaphore::new(WAITING)),
             moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),

@@ -2,9 +2,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{sync::OwnedSemaphorePermit, time::timeout};
 
 use super::{core::Core, function::Function};
+use crate::backend::FunctionVersion;
 
 /// How long a version that is new waits at most for its instances before it takes another one's
 /// place.
@@ -13,19 +14,34 @@ pub(super) const OF_A_DEPLOYMENT: Duration = Duration::from_secs(10);
 pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {
+    /// A place among those that wait for instances, for a version that will. To be had before a turn is
+    /// given back, so that there is an end to what waits in memory. A node that ends has none.
+    pub(super) async fn place_to_wait(&self, function: &Function) -> Option<OwnedSemaphorePermit> {
+        self.is_waited_for(function)?;
+        tokio::select! {
+            place = self.waiting.clone().acquire_owned() => place.ok(),
+            () = self.ended() => None,
+        }
+    }
+
     /// Waits a while until a version that is to take another one's place has the instances that
     /// are parked ahead of requests: that one has its own until then. Nobody's turn is to be held
     /// meanwhile. A node that ends waits for nothing.
     pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
-        let before = self.function(function.name.as_str());
-        let before = before.and_then(|before| before.made.get());
-        if let Some((_, made)) = before.zip(function.made.get()) {
+        if let Some(made) = self.is_waited_for(function) {
             tokio::select! {
                 // What is not there by then comes later.
                 _ = timeout(most, made.provided()) => {}
                 () = self.ended() => {}
             }
         }
+    }
+
+    /// The version, if it is to have instances before it takes another one's place.
+    fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
+        let before = self.function(function.name.as_str());
+        let before = before.and_then(|before| before.made.get());
+        before.and(function.made.get())
     }
 
     /// Makes a version the function of its name, as [`Core::replace`] does, has instances of it

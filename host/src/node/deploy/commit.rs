@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use faasw_control::Deployed;
 use faasw_pool::Images;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     code::{Ready, Whose},
@@ -25,8 +26,13 @@ use crate::{
 };
 
 impl Core {
-    /// Commits a function; it is the one of its name then.
-    pub(super) async fn commit(self: &Arc<Self>, seeded: Seeded) -> Result<Deployed, DeployError> {
+    /// Commits a function; it is the one of its name then. It keeps its turn until it has a place among
+    /// those that wait for instances, and that until all of it has left memory.
+    pub(super) async fn commit(
+        self: &Arc<Self>,
+        seeded: Seeded,
+        turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Deployed, DeployError> {
         let Seeded {
             function,
             module,
@@ -40,8 +46,13 @@ impl Core {
         let commit = {
             let core = Arc::clone(self);
             tokio::spawn(async move {
+                let place = core.place_to_wait(&function).await;
+                // Others may compile while it waits for its instances.
+                drop(turn);
                 core.provide_before(&function, OF_A_DEPLOYMENT).await;
-                core.commit_version(function, module, files, ready).await
+                let committed = core.commit_version(function, module, files, ready).await;
+                drop(place);
+                committed
             })
         };
         let function = commit.await.map_err(|_| RegistryError::Interrupted)??;

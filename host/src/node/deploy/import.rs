@@ -76,7 +76,7 @@ impl Core {
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options, files.is_some())?;
         detected.files = files;
-        let turn = self.deployments.acquire().await;
+        let turn = self.deployments.clone().acquire_owned().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
@@ -123,10 +123,8 @@ impl Core {
         if let Some(why) = &rebuilt {
             tracing::info!(function = %name, why = %Line(why), "an image was not used");
         }
-        // Others may compile while it waits for its instances.
-        drop(turn);
         Ok(Imported {
-            deployed: self.commit(seeded).await?,
+            deployed: self.commit(seeded, turn.ok()).await?,
             rebuilt,
         })
     }

@@ -102,7 +102,7 @@ impl Core {
         drop(upload);
         self.bring_engine_for(&module).await?;
         let mut detected = self.detect(name, module, options, files.is_some())?;
-        let turn = self.deployments.acquire().await;
+        let turn = self.deployments.clone().acquire_owned().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
@@ -111,8 +111,6 @@ impl Core {
         let compiled = self.compile(prepared).await?;
         let compiled = self.initialise(compiled, &log).await?;
         let seeded = self.seed(compiled, log).await?;
-        // Others may compile while it waits for its instances.
-        drop(turn);
-        self.commit(seeded).await
+        self.commit(seeded, turn.ok()).await
     }
 }
