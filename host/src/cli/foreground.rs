@@ -108,7 +108,12 @@ fn certificates(addresses: &Addresses) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Runs a node with the given functions.
-pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
+pub async fn up(
+    args: Up,
+    prepared: Prepared,
+    confinement: Confinement,
+    mut stop: Stop,
+) -> Result<(), Exit> {
     let Prepared {
         modules,
         engines,
@@ -138,7 +143,6 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
         }
         (None, None) => return Err(Exit::failure("there is no folder for the admin socket")),
     };
-    let mut stop = Stop::new()?;
     let hangup = hangup(&args.addresses)?;
     let node = tokio::select! {
         node = builder.start() => node?,
@@ -195,10 +199,14 @@ pub async fn up(args: Up, prepared: Prepared, confinement: Confinement) -> Resul
 }
 
 /// Runs a node with the functions that its data directory has.
-pub async fn serve(args: Serve, given: Given, confinement: Confinement) -> Result<(), Exit> {
+pub async fn serve(
+    args: Serve,
+    given: Given,
+    confinement: Confinement,
+    mut stop: Stop,
+) -> Result<(), Exit> {
     let log = args.serving.log_format;
     start_tracing(log, "info");
-    let mut stop = Stop::new()?;
     let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::from(args.own), given, &confinement);

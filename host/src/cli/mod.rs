@@ -48,7 +48,7 @@ mod values;
 mod watch;
 mod wizen;
 
-use std::process::ExitCode;
+use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::Parser as _;
 
@@ -57,15 +57,21 @@ use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
 use given::Given;
+use signals::Stop;
 
 /// Runs the command line that this process was given.
 pub fn run() -> ExitCode {
+    // Before all else: what comes earlier may be lost.
+    let stop = env::args_os()
+        .nth(1)
+        .filter(is_served_by)
+        .map(|_| Stop::begin());
     let cli = Cli::parse();
     // While there is one thread.
     if let Command::DialKv(args) = &cli.command {
         return confine::dial_for_a_node(args);
     }
-    let task = match begin(cli.command) {
+    let task = match begin(cli.command, stop) {
         Ok(task) => task,
         Err(exit) => return exit.report(),
     };
@@ -86,30 +92,40 @@ pub fn run() -> ExitCode {
 
 /// What is to be done.
 enum Task {
-    Up(Box<Up>, Prepared, Confinement),
-    Serve(Box<Serve>, Given, Confinement),
-    Pod(Box<Pod>, pod::Prepared, Confinement),
+    Up(Box<Up>, Prepared, Confinement, Stop),
+    Serve(Box<Serve>, Given, Confinement, Stop),
+    Pod(Box<Pod>, pod::Prepared, Confinement, Stop),
     Other(Command),
 }
 
-/// Has commands that serve confine themselves, once they have read what they are given.
-fn begin(command: Command) -> Result<Task, Exit> {
+/// Whether the command of this name runs until it is told to stop.
+fn is_served_by(command: &OsString) -> bool {
+    ["up", "serve", "pod"].iter().any(|name| command == name)
+}
+
+/// Has commands that serve confine themselves, once they have read what they are given; `stop` is what tells them
+/// to stop.
+fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
+    let stop = || stop.unwrap_or_else(Stop::begin);
     Ok(match command {
         Command::Up(args) => {
+            let stop = stop()?;
             let prepared = Prepared::new(&args)?;
             let needs = foreground::needs_of_up(&args, &prepared);
-            Task::Up(args, prepared, Confinement::begin(&needs)?)
+            Task::Up(args, prepared, Confinement::begin(&needs)?, stop)
         }
         Command::Serve(args) => {
+            let stop = stop()?;
             let given = foreground::given_to_serve(&args)?;
             let needs = foreground::needs_of_serve(&args, &given)?;
             let confinement = Confinement::begin(&needs)?;
-            Task::Serve(args, given, confinement)
+            Task::Serve(args, given, confinement, stop)
         }
         Command::Pod(args) => {
+            let stop = stop()?;
             let prepared = pod::Prepared::new(&args)?;
             let needs = pod::needs(&args, &prepared);
-            Task::Pod(args, prepared, Confinement::begin(&needs)?)
+            Task::Pod(args, prepared, Confinement::begin(&needs)?, stop)
         }
         other => Task::Other(other),
     })
@@ -117,14 +133,14 @@ fn begin(command: Command) -> Result<Task, Exit> {
 
 async fn dispatch(task: Task) -> Result<(), Exit> {
     let command = match task {
-        Task::Up(args, prepared, confinement) => {
-            return foreground::up(*args, prepared, confinement).await;
+        Task::Up(args, prepared, confinement, stop) => {
+            return foreground::up(*args, prepared, confinement, stop).await;
         }
-        Task::Serve(args, given, confinement) => {
-            return foreground::serve(*args, given, confinement).await;
+        Task::Serve(args, given, confinement, stop) => {
+            return foreground::serve(*args, given, confinement, stop).await;
         }
-        Task::Pod(args, prepared, confinement) => {
-            return pod::pod(*args, prepared, confinement).await;
+        Task::Pod(args, prepared, confinement, stop) => {
+            return pod::pod(*args, prepared, confinement, stop).await;
         }
         Task::Other(command) => command,
     };

@@ -155,7 +155,12 @@ pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
 }
 
 /// Runs a node with the function until it is told to stop.
-pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
+pub async fn pod(
+    args: Pod,
+    prepared: Prepared,
+    confinement: Confinement,
+    mut stop: Stop,
+) -> Result<(), Exit> {
     let Prepared {
         name,
         upload,
@@ -169,7 +174,6 @@ pub async fn pod(args: Pod, prepared: Prepared, confinement: Confinement) -> Res
     start_tracing(log, "info");
     let output = PodLog::new(log)?;
     let access_log = access_log(&args.serving)?;
-    let mut stop = Stop::new()?;
     let mut builder = builder(&args.serving, Limits::default(), given, &confinement)
         .budgets(&budgets)
         .listen(listen)

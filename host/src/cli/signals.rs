@@ -1,21 +1,35 @@
-//! The signals of `up` and `serve`.
+//! The signals of `up`, `serve` and `pod`.
 
 use faasw::Node;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::{
+    runtime::Builder,
+    signal::unix::{Signal, SignalKind, signal},
+};
 
 use super::exit::Exit;
 
-/// SIGINT and SIGTERM: both ask the node to stop.
+/// SIGINT and SIGTERM: both ask the node to stop. What comes while nobody waits for it is kept.
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    pub fn new() -> Result<Self, Exit> {
-        Ok(Self {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
+    /// Takes them from now on, while there is one thread and no runtime. The first process of a container has
+    /// only such signals as it takes: until then the system forgets any other, and whoever has sent it
+    /// waits in vain for the node to stop.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn begin() -> Result<Self, Exit> {
+        // Who is told is known from here on; the runtime that the node has is the one that tells.
+        let passing = Builder::new_current_thread().enable_io().build();
+        let passing = passing.map_err(|error| refused(&error))?;
+        passing.block_on(async {
+            Ok(Self {
+                interrupt: listen(SignalKind::interrupt())?,
+                terminate: listen(SignalKind::terminate())?,
+            })
         })
     }
 
@@ -54,5 +68,9 @@ impl Hangup {
 }
 
 fn listen(kind: SignalKind) -> Result<Signal, Exit> {
-    signal(kind).map_err(|error| Exit::failure(format_args!("signals cannot be had: {error}")))
+    signal(kind).map_err(|error| refused(&error))
+}
+
+fn refused(error: &std::io::Error) -> Exit {
+    Exit::failure(format_args!("signals cannot be had: {error}"))
 }

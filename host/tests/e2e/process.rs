@@ -130,6 +130,11 @@ impl Running {
     /// Asks the node to stop; its exit code.
     pub fn stop(mut self, signal: &str) -> Option<i32> {
         self.signal(signal);
+        self.ended()
+    }
+
+    /// The exit code of a node that was asked to stop.
+    pub fn ended(&mut self) -> Option<i32> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

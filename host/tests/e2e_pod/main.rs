@@ -17,6 +17,7 @@ mod group;
 mod user;
 
 use std::{
+    fs::OpenOptions,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
     process::Command,
@@ -139,6 +140,35 @@ fn the_function_has_all_paths() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
+/// The first process of a container has no signal but those that it takes: it takes them before it does
+/// anything that lasts, such as reading its file.
+fn a_signal_that_comes_early_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("hello.wasm");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let file = fifo.to_str().unwrap();
+    let up = ["up", file, "--listen", "127.0.0.1:0"];
+    for words in [words(file, &[]), up.to_vec()] {
+        let mut node = Running::start_command(faasw(&words));
+        // It is there when the program has opened its file, and waits for what is in it.
+        let mut content = OpenOptions::new().write(true).open(&fifo).unwrap();
+        node.signal("TERM");
+        content.write_all(&e2e::file(HELLO)).unwrap();
+        drop(content);
+        let (code, said) = (node.ended(), node.stderr());
+        assert!(
+            code == Some(0) && !said.contains("ready"),
+            "{code:?} {said}"
+        );
+    }
+}
+
 fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
     let delay = format!("{}s", time_limit(2).as_secs());
     let pod = Pod::of(HELLO, &["--drain-delay", &delay]);
@@ -255,6 +285,7 @@ fn main() {
     let everywhere = tests![
         nobody_connects_before_the_seed_is_there_and_probes_say_so,
         the_function_has_all_paths,
+        a_signal_that_comes_early_is_not_lost,
         a_pod_that_is_told_to_stop_serves_until_others_have_heard,
         told_twice_it_ends_at_once,
         told_to_stop_while_it_starts_it_ends,
