@@ -75,7 +75,7 @@ pub use host_name::{HostName, HostNameError};
 pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};
 pub use name::{FunctionName, NameError};
-pub use node::NodeInfo;
+pub use node::{FunctionLimits, NodeInfo};
 pub use options::{CONFIGURATION_BYTES, FunctionOptions, OptionsError};
 pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};

@@ -4,6 +4,8 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::RequestLimits;
+
 /// What a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
@@ -19,4 +21,15 @@ pub struct NodeInfo {
     pub functions: usize,
     /// Largest module that it deploys, in bytes.
     pub module_limit: usize,
+    /// What holds for functions that say nothing else.
+    pub defaults: FunctionLimits,
+}
+
+/// Limits that a function may set for itself, as they are where it does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionLimits {
+    /// Of its linear memories together, in bytes.
+    pub memory: u64,
+    /// Times of its requests.
+    pub times: RequestLimits,
 }

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use faasw_abi::files::upload;
-use faasw_control::{LogPage, NodeInfo, Problem, query};
+use faasw_control::{FunctionLimits, FunctionOptions, LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use serde::Serialize;
@@ -153,13 +153,18 @@ impl Api {
     }
 
     fn node_info(&self) -> Answer {
+        let limits = self.node.limits();
         json(&NodeInfo {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             address: self.gateway,
             data_dir: self.node.data_dir().unwrap_or(".".as_ref()).into(),
             functions: self.node.function_count(),
-            module_limit: self.node.limits().module,
+            module_limit: limits.module,
+            defaults: FunctionLimits {
+                memory: limits.memory,
+                times: limits.of_request(&FunctionOptions::default()),
+            },
         })
     }
 

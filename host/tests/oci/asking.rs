@@ -1,5 +1,7 @@
 //! What an artifact asks for.
 
+use faasw::Limits;
+
 use crate::{
     program::{Desk, module, reference},
     registry::Registry,
@@ -83,6 +85,23 @@ pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
 
     desk.done(&["deploy", &from, "--accept", "all"]);
     assert_eq!(desk.inspected("a")["hosts"][0], "theirs.test");
+}
+
+/// What is much is for the node to say, which may have been started with lower limits.
+pub async fn limits_are_those_of_the_node() {
+    let mut limits = Limits::default();
+    limits.memory = 16 << 20;
+    let (desk, registry) = (Desk::with(limits).await, Registry::open());
+    let file = desk.write("a.wasm", module("one"));
+    let tag = reference(&registry, "a:v1");
+    desk.done(&["push", &file, &tag, "--memory", "64"]);
+    let from = format!("oci://{tag}");
+    let told = desk.refused(&["deploy", &from]);
+    assert!(told.contains("memory 67108864"), "{told}");
+    desk.done(&["deploy", &from, "--accept", "none"]);
+    assert_eq!(desk.inspected("a")["memory"], 16 << 20);
+    desk.done(&["deploy", &from, "--accept", "limits"]);
+    assert_eq!(desk.inspected("a")["memory"], 64 << 20);
 }
 
 pub async fn the_command_line_wins() {

@@ -33,6 +33,7 @@ fn main() {
         passing::what_cannot_be_is_said_in_a_line,
         passing::what_is_for_this_machine_is_for_no_proxy,
         asking::what_an_artifact_asks_for_is_given_by_a_word,
+        asking::limits_are_those_of_the_node,
         asking::the_command_line_wins,
         tokens::tokens_are_had_where_the_registry_says,
         following::a_tag_is_followed,

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use faasw::Node;
+use faasw::{Limits, Node};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,8 +20,14 @@ pub struct Desk {
 
 impl Desk {
     pub async fn new() -> Self {
+        Self::with(Limits::default()).await
+    }
+
+    /// One whose node has these limits.
+    pub async fn with(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let node = common::node_in(&folder.path().join("data")).await;
+        let builder = common::builder().data_dir(folder.path().join("data"));
+        let node = common::start(builder.admin(true).limits(limits)).await;
         Self {
             folder,
             _node: node,

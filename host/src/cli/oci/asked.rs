@@ -1,13 +1,13 @@
 //! What an artifact asks for, and what it is given.
 //!
 //! Whoever made an artifact is somebody else. What it says about itself (its environment, its arguments, lower limits) changes nobody else's
-//! lot and is taken; what would let it reach, read or take something of this node's is a request. It is shown, and given by who deploys, by
+//! lot and is taken; what would let it reach, read or take something of this node's is a request: more of time and memory than functions
+//! have there that say nothing, too. It is shown, and given by who deploys, by
 //! kind; as long as nobody has said so, nothing is deployed.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use faasw::Limits;
-use faasw_control::TimeLimit;
+use faasw_control::{FunctionLimits, TimeLimit};
 
 use super::annotations::{Pair, options_from};
 use crate::cli::{
@@ -46,11 +46,12 @@ impl Given {
         }
     }
 
-    /// Holds an artifact's options against what is given.
+    /// Holds an artifact's options against what is given, for a node of these limits.
     ///
     /// # Errors
     /// When it asks for something and nobody has said anything, or for more than the first of its tag did.
-    pub fn take(&mut self, pairs: Vec<Pair>) -> Result<Taken, Exit> {
+    pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
+        let kind_of = |pair: &Pair| kind_of(pair, defaults);
         let asks = |pair: &Pair| kind_of(pair).is_some();
         let asked: Vec<Pair> = pairs.iter().filter(|pair| asks(pair)).cloned().collect();
         if !asked.is_empty() && !self.is_said {
@@ -91,33 +92,37 @@ impl Given {
 }
 
 /// What a parameter asks for, if anything.
-fn kind_of(pair: &Pair) -> Option<Kind> {
+fn kind_of(pair: &Pair, defaults: &FunctionLimits) -> Option<Kind> {
     match pair.0.as_str() {
         "allow-outbound" => Some(Kind::Outbound),
         "secret" | "bind-secret" => Some(Kind::Secrets),
         "kv" => Some(Kind::Kv),
         "host" => Some(Kind::Hosts),
-        _ => is_more(pair).then_some(Kind::Limits),
+        _ => is_more(pair, defaults).then_some(Kind::Limits),
     }
 }
 
 /// Whether it is a limit above what functions have by default.
-fn is_more(pair: &Pair) -> bool {
+fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
     // Whoever looks at an artifact has read it already.
     let Ok(options) = options_from(std::slice::from_ref(pair)) else {
         return false;
     };
-    let defaults = Limits::default();
+    let times = &defaults.times;
     let above = |limit, default| options.own_time(limit).is_some_and(|own| own > default);
     options
         .own_memory()
         .is_some_and(|own| own > defaults.memory)
         // It takes processors that nobody else wants, and the node's may be off.
         || options.own_poll().is_some_and(|own| !own.is_zero())
-        || above(TimeLimit::CpuTime, defaults.cpu_time)
-        || above(TimeLimit::Timeout, defaults.first_byte)
-        || above(TimeLimit::IdleClient, defaults.idle_client)
-        || above(TimeLimit::IdleGuest, defaults.idle_guest)
+        || above(TimeLimit::CpuTime, times.cpu_time)
+        || above(TimeLimit::Timeout, times.first_byte)
+        || above(TimeLimit::IdleClient, times.idle_client)
+        || above(TimeLimit::IdleGuest, times.idle_guest)
+        // Where there is none by default, one is no more than that.
+        || times
+            .total_time
+            .is_some_and(|most| above(TimeLimit::TotalTime, most))
 }
 
 fn word(kind: Kind) -> &'static str {
@@ -148,8 +153,27 @@ pub fn shown(pairs: &[Pair]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use faasw_control::RequestLimits;
+
     use super::*;
     use crate::cli::args::{Command, parse};
+
+    /// Those of a node that was started without any of its own.
+    fn defaults() -> FunctionLimits {
+        let seconds = Duration::from_secs;
+        FunctionLimits {
+            memory: 128 << 20,
+            times: RequestLimits {
+                cpu_time: seconds(10),
+                first_byte: seconds(10),
+                idle_client: seconds(30),
+                idle_guest: seconds(60),
+                total_time: None,
+            },
+        }
+    }
 
     fn pair(parameter: &str, value: &str) -> Pair {
         (parameter.to_owned(), value.to_owned())
@@ -184,10 +208,10 @@ mod tests {
             pair("concurrency", "3"),
             pair("poll", "off"),
         ];
-        assert_eq!(given("").take(own.clone()).unwrap().pairs, own);
+        assert_eq!(given("").take(own.clone(), &defaults()).unwrap().pairs, own);
         for asking in everything().split_off(2) {
             let refused = given("")
-                .take(vec![pair("env", "A=b"), asking.clone()])
+                .take(vec![pair("env", "A=b"), asking.clone()], &defaults())
                 .unwrap_err();
             assert!(refused.to_string().contains(&asking.1), "{refused}");
         }
@@ -197,15 +221,42 @@ mod tests {
             pair("idle-guest", "61s"),
             pair("poll", "auto"),
         ] {
-            assert!(given("").take(vec![limit]).is_err());
+            assert!(given("").take(vec![limit], &defaults()).is_err());
         }
     }
 
     #[test]
+    fn limits_are_held_against_those_of_the_node() {
+        let mut lower = defaults();
+        lower.memory = 16 << 20;
+        lower.times.cpu_time = Duration::from_millis(500);
+        lower.times.total_time = Some(Duration::from_secs(5));
+        for limit in [
+            pair("memory", &(64 << 20).to_string()),
+            pair("cpu-time", "1s"),
+            pair("total-time", "6s"),
+        ] {
+            assert!(given("").take(vec![limit.clone()], &defaults()).is_ok());
+            let refused = given("").take(vec![limit.clone()], &lower).unwrap_err();
+            assert!(refused.to_string().contains(&limit.1), "{refused}");
+            let taken = given("--accept none").take(vec![limit], &lower).unwrap();
+            assert_eq!((taken.pairs.len(), taken.refused.len()), (0, 1));
+        }
+        let mut higher = defaults();
+        higher.memory = 1 << 30;
+        let large = vec![pair("memory", &(1_u64 << 30).to_string())];
+        assert!(given("").take(large, &higher).is_ok());
+    }
+
+    #[test]
     fn kinds_are_given_and_others_left_out() {
-        let taken = given("--accept none").take(everything()).unwrap();
+        let taken = given("--accept none")
+            .take(everything(), &defaults())
+            .unwrap();
         assert_eq!((taken.pairs.len(), taken.refused.len()), (2, 6));
-        let taken = given("--accept secrets,limits").take(everything()).unwrap();
+        let taken = given("--accept secrets,limits")
+            .take(everything(), &defaults())
+            .unwrap();
         let refused: Vec<&str> = taken
             .refused
             .iter()
@@ -213,7 +264,10 @@ mod tests {
             .collect();
         assert_eq!(refused, ["allow-outbound", "kv", "host"]);
         assert_eq!(
-            given("--accept all").take(everything()).unwrap().pairs,
+            given("--accept all")
+                .take(everything(), &defaults())
+                .unwrap()
+                .pairs,
             everything()
         );
     }
@@ -222,18 +276,24 @@ mod tests {
     fn a_tag_that_is_followed_is_given_no_more_later() {
         let mut given = given("--accept outbound");
         given
-            .take(vec![pair("allow-outbound", "https://a.test")])
+            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
             .unwrap();
-        given.take(vec![pair("env", "A=b")]).unwrap();
+        given.take(vec![pair("env", "A=b")], &defaults()).unwrap();
         given
-            .take(vec![pair("allow-outbound", "https://a.test")])
+            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
             .unwrap();
         let more = vec![pair("allow-outbound", "https://*.test")];
-        assert!(given.take(more).unwrap_err().to_string().contains("*.test"));
+        assert!(
+            given
+                .take(more, &defaults())
+                .unwrap_err()
+                .to_string()
+                .contains("*.test")
+        );
         // What is not given is none the more for being asked for.
         assert_eq!(
             given
-                .take(vec![pair("kv", "shared")])
+                .take(vec![pair("kv", "shared")], &defaults())
                 .unwrap()
                 .refused
                 .len(),

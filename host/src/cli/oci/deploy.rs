@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use faasw::files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind};
-use faasw_control::{Client, Deployed, FunctionName, FunctionOptions};
+use faasw_control::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
 use faasw_oci::{
     Artifact, Reference, Registry,
     artifact::{FileKind, FilesLimits},
@@ -105,10 +105,11 @@ impl Target {
         which: &Which,
     ) -> Result<faasw_control::Digest, Exit> {
         // Before anything is fetched: it may be that there is nobody to give it to.
-        let limit = self.client.node().await?.module_limit as u64;
+        let node = self.client.node().await?;
+        let limit = node.module_limit as u64;
         let name = self.name.clone();
         let artifact = with_progress(&name, Artifact::find(registry, which)).await?;
-        let options = self.options(&artifact)?;
+        let options = self.options(&artifact, &node.defaults)?;
         let module = with_progress(&name, self.upload(registry, &artifact, limit)).await?;
         say(format_args!(
             "{name}: deploying {}…",
@@ -160,12 +161,16 @@ impl Target {
     }
 
     /// The artifact's options as far as they are given, and over them the command line's.
-    fn options(&mut self, artifact: &Artifact) -> Result<FunctionOptions, Exit> {
+    fn options(
+        &mut self,
+        artifact: &Artifact,
+        defaults: &FunctionLimits,
+    ) -> Result<FunctionOptions, Exit> {
         let said = annotations::read(artifact.annotations()).map_err(Exit::failure)?;
         let said = over(said, &self.own, self.files.is_some());
         let taken = self
             .given
-            .take(said)
+            .take(said, defaults)
             .map_err(|exit| exit.of(&self.name, "was not deployed"))?;
         let name = &self.name;
         if !taken.pairs.is_empty() {
