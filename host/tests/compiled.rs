@@ -30,7 +30,7 @@ async fn functions_survive_a_restart_without_being_compiled_again() {
     let options = FunctionOptions::default().env("A", "b").memory(1 << 20);
     let node = common::start(Node::builder().data_dir(folder.path())).await;
     node.deploy("g", "module g", options).await.unwrap();
-    let before = node.list();
+    let before = node.inspect("g").await.unwrap();
     node.shutdown().await;
     drop(node);
 
@@ -44,7 +44,7 @@ async fn functions_survive_a_restart_without_being_compiled_again() {
             .contains(&format!("{:?}", b"A".to_vec()))
     );
     assert_eq!(text(&node, "f", "/module").await, "module f");
-    assert_eq!(node.list(), before);
+    assert_eq!(node.inspect("g").await.unwrap(), before);
     assert_eq!(backend.compiled.load(Ordering::Relaxed), 0);
     assert_eq!(backend.seeds.load(Ordering::Relaxed), 2);
     node.shutdown().await;

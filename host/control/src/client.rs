@@ -22,8 +22,8 @@ use self::{
     transfer::Upload,
 };
 use crate::{
-    Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    Imported, LogPage, NodeInfo, Summary,
+    Deployed, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName,
+    FunctionOptions, Imported, LogPage, NodeInfo, Summary,
     query::{self, Invocation},
 };
 
@@ -56,11 +56,11 @@ impl Client {
         self.ask(Method::GET, "node".into(), Bytes::new()).await
     }
 
-    /// Lists functions.
+    /// Lists functions, by name; [`Client::inspect`] has all that is known of one.
     ///
     /// # Errors
     /// When no node answers.
-    pub async fn list(&self) -> Result<Vec<FunctionInfo>, ClientError> {
+    pub async fn list(&self) -> Result<Vec<FunctionBrief>, ClientError> {
         self.ask(Method::GET, "functions".into(), Bytes::new())
             .await
     }

@@ -14,7 +14,40 @@ use crate::{
     spelling,
 };
 
-/// A version of a function that the node has; in lists, the current one.
+/// A function in a list: its current version, in what is short of every function.
+///
+/// What its owner wrote, which may be long, is in [`FunctionInfo`]: a node may have thousands of functions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FunctionBrief {
+    /// Its name.
+    pub name: FunctionName,
+    /// Number of the version.
+    pub version: u64,
+    /// What it is.
+    #[serde(with = "spelling::kind")]
+    pub kind: FunctionKind,
+    /// Digest of its module, or of its script.
+    pub digest: Digest,
+    /// The name of the engine that runs it, where it is a script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<FunctionName>,
+    /// When it was deployed.
+    pub deployed: SystemTime,
+    /// Memory limit in bytes.
+    pub memory: u64,
+    /// Time to the first byte of its responses.
+    #[serde(rename = "timeout_us", with = "spelling::microseconds")]
+    pub timeout: Duration,
+    /// Whether its seed is frozen after instantiation.
+    pub frozen_after_init: bool,
+    /// Whether it is frozen where its own code says so.
+    #[serde(default)]
+    pub frozen_at_entry: bool,
+    /// Whether its seed is in memory now.
+    pub ready: bool,
+}
+
+/// A version of a function that the node has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionInfo {
     /// Its name.

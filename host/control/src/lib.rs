@@ -6,7 +6,7 @@
 //! | request | does |
 //! | --- | --- |
 //! | `GET /v1/node` | tells about the node: [`NodeInfo`] |
-//! | `GET /v1/functions` | lists functions: [`FunctionInfo`]s |
+//! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
 //! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`] |
 //! | `GET /v1/functions/NAME` | one with its versions: [`FunctionDetails`] |
 //! | `POST /v1/functions/NAME/rollback?version=…` | goes back to a version, or the one before: [`FunctionInfo`] |
@@ -70,7 +70,9 @@ pub use faasw_words::{
     FreezePolicy, ImageInfo, ImagePages, ImageWorkingSet, Lack, Lacking, LogStream, SeedInfo,
     SetReuse,
 };
-pub use function::{Deployed, FilesInfo, FunctionDetails, FunctionInfo, Imported, Initialised};
+pub use function::{
+    Deployed, FilesInfo, FunctionBrief, FunctionDetails, FunctionInfo, Imported, Initialised,
+};
 pub use host_name::{HostName, HostNameError};
 pub use key_value::{STORE_PAGE, STORE_VALUE_BYTES, Store, StoreInfo, StoreKeys};
 pub use log::{LogLine, LogPage};

@@ -9,7 +9,10 @@ use std::{
 
 use bytes::Bytes;
 use faasw::Limits;
-use faasw_control::{Deployed, FreezePolicy, FunctionInfo, LogLine, spelling};
+use faasw_control::{
+    Deployed, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind, FunctionName, LogLine,
+    spelling,
+};
 use faasw_text::{Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
@@ -113,10 +116,14 @@ pub fn deployed(deployed: &Deployed) -> String {
 
 /// The freeze policy in force.
 pub fn frozen(function: &FunctionInfo) -> &'static str {
-    if function.frozen_at_entry {
+    frozen_word(function.frozen_at_entry, function.frozen_after_init)
+}
+
+fn frozen_word(at_entry: bool, after_init: bool) -> &'static str {
+    if at_entry {
         return "at its entry point";
     }
-    spelling::freeze::word(if function.frozen_after_init {
+    spelling::freeze::word(if after_init {
         FreezePolicy::AfterInit
     } else {
         FreezePolicy::BeforeInit
@@ -125,15 +132,20 @@ pub fn frozen(function: &FunctionInfo) -> &'static str {
 
 /// What a function is.
 pub fn kind(function: &FunctionInfo) -> String {
-    match &function.engine {
-        Some(engine) => format!("script of {}", engine.name),
-        None => spelling::kind::word(function.kind).to_owned(),
+    let engine = function.engine.as_ref().map(|engine| &engine.name);
+    kind_word(engine, function.kind)
+}
+
+fn kind_word(engine: Option<&FunctionName>, kind: FunctionKind) -> String {
+    match engine {
+        Some(engine) => format!("script of {engine}"),
+        None => spelling::kind::word(kind).to_owned(),
     }
 }
 
 /// Functions as a table.
-pub fn functions(functions: &[FunctionInfo]) -> String {
-    let width = |function: &FunctionInfo| function.name.as_str().len();
+pub fn functions(functions: &[FunctionBrief]) -> String {
+    let width = |function: &FunctionBrief| function.name.as_str().len();
     let width = functions.iter().map(width).max().unwrap_or(0).max(4);
     let mut text = format!(
         "{:width$}  {:>7}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
@@ -144,10 +156,10 @@ pub fn functions(functions: &[FunctionInfo]) -> String {
             "{:width$}  {:>7}  {:14}  {:>9}  {:>8}  {:11}  {}\n",
             function.name,
             function.version,
-            kind(function),
+            kind_word(function.engine.as_ref(), function.kind),
             size(function.memory),
-            duration(function.limits.first_byte),
-            frozen(function),
+            duration(function.timeout),
+            frozen_word(function.frozen_at_entry, function.frozen_after_init),
             humantime::format_rfc3339_seconds(function.deployed),
         ));
     }

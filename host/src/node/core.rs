@@ -10,8 +10,8 @@ use std::{
 };
 
 use faasw_control::{
-    FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Lack, Lacking, LogLine,
-    LogPage,
+    FunctionBrief, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Lack,
+    Lacking, LogLine, LogPage,
 };
 use faasw_pool::{Backlog, BacklogLimits, ImageId, Images};
 use tokio::sync::{Mutex, Semaphore, watch};
@@ -20,7 +20,7 @@ use super::{
     engine_table::Engines,
     function::{Function, UnderWay, VersionCell},
     images::Moves,
-    info::{SeedState, function_info},
+    info::{SeedState, function_brief, function_info},
     secrets::Given,
     table::Table,
 };
@@ -272,12 +272,14 @@ impl Core {
         table.all().filter_map(|function| take(function)).collect()
     }
 
-    pub(super) fn list(&self) -> Vec<FunctionInfo> {
+    pub(super) fn list(&self) -> Vec<FunctionBrief> {
         let functions = self.all();
-        functions
-            .iter()
-            .map(|function| self.info(function))
-            .collect()
+        let brief = |function: &Arc<Function>| {
+            let (name, version) = (&function.name, function.version);
+            let is_in_memory = function.made.get().is_some_and(|made| made.is_in_memory());
+            function_brief(name, version, &function.record, &self.limits, is_in_memory)
+        };
+        functions.iter().map(brief).collect()
     }
 
     pub(super) fn info(&self, function: &Function) -> FunctionInfo {

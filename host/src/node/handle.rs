@@ -4,8 +4,8 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use faasw_control::{
-    Deployed, EngineInfo, Extension, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
-    ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
+    Deployed, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName,
+    FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
@@ -284,9 +284,9 @@ impl Node {
         self.core.remove(name).await
     }
 
-    /// All functions, by name.
+    /// All functions, by name, in what is short of each; [`Node::inspect`] has the rest.
     #[must_use]
-    pub fn list(&self) -> Vec<FunctionInfo> {
+    pub fn list(&self) -> Vec<FunctionBrief> {
         self.core.list()
     }
 

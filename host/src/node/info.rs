@@ -2,7 +2,9 @@
 //! clients of the admin API.
 
 use faasw_abi::store::is_import;
-use faasw_control::{FilesInfo, FreezePolicy, FunctionInfo, FunctionName, Initialised, SecretName};
+use faasw_control::{
+    FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialised, SecretName,
+};
 
 use super::{deploy::ROOT, secrets::reads_configuration};
 use crate::{limits::Limits, registry::VersionRecord};
@@ -13,6 +15,30 @@ pub(super) struct SeedState {
     pub(super) is_in_memory: bool,
     /// Of its image on disk, where there is one.
     pub(super) image_bytes: Option<u64>,
+}
+
+/// A function in a list.
+pub(super) fn function_brief(
+    name: &FunctionName,
+    version: u64,
+    record: &VersionRecord,
+    limits: &Limits,
+    is_in_memory: bool,
+) -> FunctionBrief {
+    let options = &record.options;
+    FunctionBrief {
+        name: name.clone(),
+        version,
+        kind: record.kind,
+        digest: record.digest,
+        engine: record.engine.as_ref().map(|engine| engine.name.clone()),
+        deployed: record.deployed,
+        memory: options.memory_or(limits.memory),
+        timeout: limits.of_request(options).first_byte,
+        frozen_after_init: record.freeze.after_init,
+        frozen_at_entry: record.freeze.at_entry,
+        ready: is_in_memory,
+    }
 }
 
 /// A version of a function, as the node tells of it.
@@ -265,6 +291,27 @@ mod tests {
             .imports
             .push("wasi:config/store@0.2.0-rc.1#get".into());
         assert_eq!(notice(&record, &[]), None);
+    }
+
+    #[test]
+    fn what_a_list_has_of_a_function_does_not_grow_with_what_its_owner_wrote() {
+        let name = FunctionName::new("f").unwrap();
+        let listed = |record: &VersionRecord| {
+            let brief = function_brief(&name, 3, record, &Limits::default(), true);
+            serde_json::to_string(&brief).unwrap()
+        };
+        let mut record = record(FreezePolicy::Auto, true, true);
+        let before = listed(&record);
+        let long = "x".repeat(10_000);
+        record.options = record.options.config("key", &*long).env("NAME", &*long);
+        record.options = record.options.argument(&*long).source(&*long);
+        record.imports.push(long.clone());
+        record.freeze.drawn = long;
+        assert_eq!(listed(&record), before);
+        assert!(
+            before.len() < 400 && before.contains("\"timeout_us\":10000000"),
+            "{before}"
+        );
     }
 
     #[test]

@@ -236,7 +236,7 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     let seen = good(run(&["invoke", "cgi-probe", "--path", "/env"]));
     assert!(seen.contains("A=b\n"), "{seen}");
     let listed: serde_json::Value = serde_json::from_str(&good(run(&["ls", "--json"]))).unwrap();
-    assert_eq!(listed[0]["limits"]["first_byte_us"], 600_000_000_u64);
+    assert_eq!(listed[0]["timeout_us"], 600_000_000_u64);
     good(run(&["rm", "cgi-probe"]));
     assert_eq!(get(address, "/cgi-probe/count").status, 404);
     assert_eq!(node.stop("INT"), Some(0));
