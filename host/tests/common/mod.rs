@@ -1,6 +1,7 @@
 //! What the tests with a fake backend share.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod daemon;
 pub mod fake;
 pub mod h2;
 pub mod raw;

@@ -2,17 +2,15 @@
 
 use std::{
     fs,
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, Stdio},
 };
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::common::time_limit;
+use crate::common::daemon::{Daemon, is_there, on_a_port};
 
 /// The program, as Debian's package has it.
 const PROGRAM: &str = "docker-registry";
@@ -28,11 +26,9 @@ pub const SERVICE: &str = "a registry";
 
 /// Why there is no such registry here, if there is none.
 pub fn is_missing() -> Result<(), &'static str> {
-    let asked = Command::new(PROGRAM).arg("--version").output();
-    match asked {
-        Ok(output) if output.status.success() => Ok(()),
-        _ => Err("no docker-registry"),
-    }
+    is_there(PROGRAM, "--version")
+        .then_some(())
+        .ok_or("no docker-registry")
 }
 
 /// `oras`, where `.ci/oras` has put it, or where programs are.
@@ -40,10 +36,9 @@ pub fn oras() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_BIN_EXE_faasw"));
     let kept = here.ancestors().nth(2)?.join("oras/usr/bin/oras");
     let named = PathBuf::from("oras");
-    [kept, named].into_iter().find(|program| {
-        let asked = Command::new(program).arg("version").output();
-        asked.is_ok_and(|output| output.status.success())
-    })
+    [kept, named]
+        .into_iter()
+        .find(|program| is_there(program, "version"))
 }
 
 /// What a registry wants of its clients.
@@ -60,7 +55,7 @@ pub struct Registry {
     pub folder: TempDir,
     pub port: u16,
     wants: Wants,
-    child: Option<Child>,
+    daemon: Daemon,
 }
 
 impl Registry {
@@ -82,19 +77,21 @@ impl Registry {
     fn start(wants: Wants) -> Self {
         let mut registry = Self {
             folder: tempfile::tempdir().unwrap(),
-            port: free_port(),
+            port: 0,
             wants,
-            child: None,
+            daemon: Daemon::default(),
         };
         registry.write_authority();
-        // Somebody may have taken the port meanwhile.
-        for _ in 0..5 {
-            if registry.try_run() {
-                return registry;
-            }
-            registry.port = free_port();
-        }
-        panic!("docker-registry does not start: {}", registry.log());
+        let port = on_a_port(|port| {
+            registry.port = *port;
+            registry.try_run()
+        });
+        assert!(
+            port.is_some(),
+            "docker-registry does not start: {}",
+            registry.log()
+        );
+        registry
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -161,43 +158,21 @@ impl Registry {
                 .append(true)
                 .open(self.path("log"))
         };
-        let child = Command::new(PROGRAM)
+        let mut command = Command::new(PROGRAM);
+        command
             .args(["serve", &path("config.yml")])
             .stdin(Stdio::null())
             .stdout(log().unwrap())
-            .stderr(log().unwrap())
-            .spawn();
-        self.child = Some(child.unwrap());
-        let deadline = Instant::now() + time_limit(30);
-        loop {
-            let has_ended = self.child.as_mut().unwrap().try_wait().unwrap().is_some();
-            if has_ended || Instant::now() > deadline {
-                self.kill();
-                return false;
-            }
-            if TcpStream::connect(("127.0.0.1", self.port)).is_ok() {
-                return true;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
+            .stderr(log().unwrap());
+        let is_ready = || TcpStream::connect(("127.0.0.1", self.port)).is_ok();
+        let running = Daemon::run(&mut command, 30, is_ready);
+        let runs = running.is_some();
+        self.daemon = running.unwrap_or_default();
+        runs
     }
 
     /// Takes it away; what it has stays.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.daemon.kill();
     }
-}
-
-impl Drop for Registry {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }

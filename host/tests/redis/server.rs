@@ -3,29 +3,27 @@
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
-    net::TcpListener,
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, Stdio},
 };
 
 use faasw::KeyValueServer;
 use tempfile::TempDir;
 
-use crate::common::time_limit;
+use crate::common::{
+    daemon::{Daemon, is_there, on_a_port},
+    time_limit,
+};
 
 /// The program, as Debian's redis-server has it.
 const PROGRAM: &str = "redis-server";
 
 /// Why there is no such server here, if there is none.
 pub fn is_missing() -> Result<(), &'static str> {
-    let asked = Command::new(PROGRAM).arg("--version").output();
-    match asked {
-        Ok(output) if output.status.success() => Ok(()),
-        _ => Err("no redis-server"),
-    }
+    is_there(PROGRAM, "--version")
+        .then_some(())
+        .ok_or("no redis-server")
 }
 
 /// A server.
@@ -33,7 +31,7 @@ pub struct Server {
     pub folder: TempDir,
     pub port: u16,
     options: Vec<String>,
-    child: Option<Child>,
+    daemon: Daemon,
 }
 
 impl Server {
@@ -46,18 +44,20 @@ impl Server {
     pub fn with(options: &[&str]) -> Self {
         let mut server = Self {
             folder: tempfile::tempdir().unwrap(),
-            port: free_port(),
+            port: 0,
             options: options.iter().map(|&word| word.to_owned()).collect(),
-            child: None,
+            daemon: Daemon::default(),
         };
-        // Somebody may have taken the port meanwhile.
-        for _ in 0..5 {
-            if server.try_run() {
-                return server;
-            }
-            server.port = free_port();
-        }
-        panic!("redis-server does not start: {}", server.log());
+        let port = on_a_port(|port| {
+            server.port = *port;
+            server.try_run()
+        });
+        assert!(
+            port.is_some(),
+            "redis-server does not start: {}",
+            server.log()
+        );
+        server
     }
 
     pub fn socket(&self) -> PathBuf {
@@ -110,36 +110,24 @@ impl Server {
             .args(&self.options)
             .stdin(Stdio::null())
             .stdout(Stdio::null());
-        self.child = Some(command.spawn().unwrap());
-        let deadline = Instant::now() + time_limit(20);
-        loop {
+        let is_ready = || {
             // Whoever must log in is answered, too.
-            if let Some(answer) = self.asked("PING")
-                && !answer.contains("LOADING")
-            {
-                return true;
-            }
-            let child = self.child.as_mut().unwrap();
-            if child.try_wait().unwrap().is_some() || Instant::now() > deadline {
-                self.kill();
-                return false;
-            }
-            thread::sleep(Duration::from_millis(5));
-        }
+            let answer = self.asked("PING");
+            answer.is_some_and(|answer| !answer.contains("LOADING"))
+        };
+        let running = Daemon::run(&mut command, 20, is_ready);
+        let runs = running.is_some();
+        self.daemon = running.unwrap_or_default();
+        runs
     }
 
     /// Ends it as a power cut does, but for the system's memory.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().unwrap();
-            child.wait().unwrap();
-        }
+        self.daemon.kill();
     }
 
     pub fn signal(&self, name: &str) {
-        let pid = self.child.as_ref().unwrap().id().to_string();
-        let sent = Command::new("kill").args(["-s", name, &pid]).status();
-        assert!(sent.unwrap().success());
+        self.daemon.signal(name);
     }
 
     /// The first lines of what it answers to these.
@@ -178,15 +166,4 @@ impl Server {
         let [_, answer] = self.asked_all([&auth, command]).unwrap();
         answer
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
