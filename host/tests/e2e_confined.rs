@@ -183,10 +183,6 @@ fn what_makes_cells_keeps_what_that_takes_behind_a_filter() {
 }
 
 fn a_port_for_the_privileged_leaves_that_one_privilege() {
-    if !is_root() {
-        println!("NOT ROOT: whether such a port can be had is the system's to say");
-        return;
-    }
     let folder = tempfile::tempdir().unwrap();
     // An address that nobody else here uses.
     let (node, address) = serve(folder.path(), "127.213.77.9:80");
@@ -414,14 +410,17 @@ fn a_confined_node_goes_on_with_its_access_log() {
 }
 
 fn main() {
-    e2e::main(tests![
+    // Whether others can have such a port is the system's to say.
+    let not_root = (!is_root()).then_some("not root");
+    let of_root = tests![a_port_for_the_privileged_leaves_that_one_privilege];
+    let of_all = tests![
         every_thread_of_a_serving_node_is_confined,
         what_makes_cells_keeps_what_that_takes_behind_a_filter,
-        a_port_for_the_privileged_leaves_that_one_privilege,
         the_compiler_is_in_memory_only_while_something_is_compiled,
         a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs,
         a_node_without_its_launcher_says_so_and_ends,
         a_node_reads_files_of_its_own_folders_alone,
         a_confined_node_goes_on_with_its_access_log,
-    ]);
+    ];
+    e2e::main_of(&[(of_root, not_root), (of_all, None)]);
 }

@@ -273,11 +273,6 @@ async fn groups_of_three_shells(bench: &Bench) -> (u64, u64) {
 }
 
 async fn groups_are_used_again_when_their_shells_have_ended(bench: &Bench) {
-    let groups = bench.pool.stats().groups;
-    if groups.free_max == 0 {
-        println!("this host has no control groups");
-        return;
-    }
     let (hits, misses) = groups_of_three_shells(bench).await;
     // One is made anew when too much is still charged to it.
     assert!(hits > 0 && hits + misses == 3, "{hits} and {misses}");
@@ -303,8 +298,8 @@ async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
         .settles("all end", |stats| stats.busy == 0 && stats.groups.used == 0)
         .await;
     let groups = bench.pool.stats().groups;
-    // Eight had one, and the host has groups or not.
-    assert!(groups.free_max == 0 || groups.free_max == 2, "{groups:?}");
+    // Eight had one.
+    assert_eq!(groups.free_max, 2, "{groups:?}");
     assert!(groups.free <= groups.free_max, "{groups:?}");
 }
 
@@ -312,7 +307,7 @@ async fn as_many_groups_are_in_use_as_there_are_cells(bench: &Bench) {
     seed_and_preset_shells(bench).await;
     let are_as_many = |stats: faasw_pool::PoolStats| {
         let cells = support::processes::shells().len() as u64;
-        stats.groups.free_max == 0 || stats.groups.used == cells
+        stats.groups.used == cells
     };
     bench.settles("groups and cells", are_as_many).await;
 }
@@ -386,14 +381,16 @@ fn main() {
         }
         all.extend(trials![skip;
             a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner in without_any(),
+            who_looks_on_before_the_first_shell_is_there_changes_nothing in without_any(),
+            a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it in without_any(),
+        ]);
+        all.extend(trials![skip || !support::cells::have_groups();
             groups_are_used_again_when_their_shells_have_ended in without_any(),
             no_more_groups_are_kept_than_are_allowed in PoolOptions {
                 groups_kept: 2,
                 ..without_any()
             },
             as_many_groups_are_in_use_as_there_are_cells in forking(),
-            who_looks_on_before_the_first_shell_is_there_changes_nothing in without_any(),
-            a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it in without_any(),
         ]);
         all.extend(trials![skip, Confinement::InProcess;
             threads_have_no_groups in forking(),

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
+
 /// Whether this user may look into other users' processes; says so where it may not.
 pub fn may_look() -> bool {
     let is_root = is_root();
@@ -13,6 +15,26 @@ pub fn may_look() -> bool {
         );
     }
     is_root
+}
+
+/// Whether cells have control groups here; says so where they have none.
+pub fn have_groups() -> bool {
+    let share = Share {
+        memory: VM_OVERHEAD,
+        processes: 1,
+        weight: 100,
+    };
+    let groups = Place::find().and_then(|place| Groups::prepare(&place, share));
+    match groups {
+        Ok(groups) => {
+            groups.remove();
+            true
+        }
+        Err(why) => {
+            eprintln!("WITHOUT CONTROL GROUPS: tests that are about them are ignored. {why}");
+            false
+        }
+    }
 }
 
 fn is_root() -> bool {
