@@ -277,7 +277,7 @@ impl Drop for Narrow {
 /// The node has told itself that there is more than its own group allows: the system
 /// has to choose among the node, its spawner and its shells.
 fn in_a_group_with_its_node_shells_end_first() {
-    let (_, _, usage) = own_group();
+    let (_, limit, usage) = own_group();
     // Enough to compile; narrowed below.
     let narrow = Narrow::new(3000 * MIB);
     let scene = Scene::new(|words| narrow.start(words));
