@@ -1,0 +1,465 @@
+//! The specification of a container in which a node of faasw runs.
+//!
+//! It is made new, and of the given one it takes what is named here: the user, limits and group, the pod's network, the three
+//! files by which CRI tells a container its name, its neighbours and its resolvers. So whatever a pod can say, today or in a
+//! later version of containerd, has no effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
+//! `hostPID`, sysctls, a system-call profile.
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    bundle::{Given, Mount},
+    error::Error,
+    host::Device,
+    options::{MODULE, Process},
+    seccomp,
+};
+
+/// By which runc's state tells a container of faasw's: what is executed in it is held to the same.
+pub const MARK: &str = "dev.faasw.node";
+
+/// What CRI says of a container, which tools look at.
+const OF_CRI: &str = "io.kubernetes.cri.";
+
+/// Files that CRI has made for the pod.
+const FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
+
+/// What of `/proc` and `/sys` nobody in a container is to see, as for others.
+const MASKED: [&str; 11] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/firmware",
+];
+
+/// What nobody in a container is to write.
+const READ_ONLY: [&str; 5] = [
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// What a node's container is made of.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    /// The node's root, a folder that all such containers share.
+    pub root: &'a str,
+    /// The module, a file.
+    pub module: &'a str,
+    /// What runs.
+    pub process: Process,
+    /// Which devices there are.
+    pub devices: &'a [Device],
+    /// The version of faasw.
+    pub version: &'a str,
+}
+
+/// Makes it.
+///
+/// # Errors
+/// What of the given one cannot be.
+pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
+    let namespaces = namespaces(given)?;
+    // A name can be given to a namespace of one's own alone.
+    let is_named = namespaces
+        .iter()
+        .any(|one| one["type"] == "uts" && one.get("path").is_none());
+    let mut annotations: Map<String, Value> = given
+        .annotations
+        .iter()
+        .filter(|(name, _)| name.starts_with(OF_CRI))
+        .map(|(name, value)| (name.clone(), value.as_str().into()))
+        .collect();
+    annotations.insert(MARK.to_owned(), parts.version.into());
+    let (user, limits) = (&given.process.user, &given.linux.resources);
+    let mut resources = json!({ "devices": allowed(parts.devices) });
+    for (name, limit) in [
+        ("memory", &limits.memory),
+        ("cpu", &limits.cpu),
+        ("pids", &limits.pids),
+        ("hugepageLimits", &limits.hugepage_limits),
+        ("unified", &limits.unified),
+    ] {
+        if let Some(limit) = limit {
+            resources[name] = limit.clone();
+        }
+    }
+    let mut specification = json!({
+        "ociVersion": given.oci_version,
+        "process": {
+            "terminal": given.process.terminal,
+            "user": { "uid": user.uid, "gid": user.gid },
+            "args": parts.process.arguments,
+            "env": parts.process.environment,
+            "cwd": "/",
+            "capabilities": no_capabilities(),
+            "noNewPrivileges": true,
+        },
+        "root": { "path": parts.root, "readonly": true },
+        "mounts": mounts(given, parts.module),
+        "annotations": annotations,
+        "linux": {
+            "resources": resources,
+            "namespaces": namespaces,
+            "devices": devices(parts.devices, user.uid, user.gid),
+            "seccomp": seccomp::profile(),
+            "maskedPaths": MASKED,
+            "readonlyPaths": READ_ONLY,
+        },
+    });
+    if is_named && !given.hostname.is_empty() {
+        specification["hostname"] = given.hostname.as_str().into();
+    }
+    if let Some(path) = &given.linux.cgroups_path {
+        specification["linux"]["cgroupsPath"] = path.as_str().into();
+    }
+    if let Some(score) = given.process.oom_score_adj {
+        specification["process"]["oomScoreAdj"] = score.into();
+    }
+    if let Some(label) = &given.process.selinux_label {
+        specification["process"]["selinuxLabel"] = label.as_str().into();
+    }
+    if let Some(label) = &given.linux.mount_label {
+        specification["linux"]["mountLabel"] = label.as_str().into();
+    }
+    Ok(specification)
+}
+
+/// Holds what is to be executed in such a container to what its node is held to.
+///
+/// # Errors
+/// When it is no process.
+pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
+    let mut process: Map<String, Value> = serde_json::from_slice(process)
+        .map_err(|error| Error::Refused(format!("what is to be executed: {error}")))?;
+    process.retain(|name, _| {
+        matches!(
+            name.as_str(),
+            "terminal" | "consoleSize" | "user" | "args" | "oomScoreAdj" | "selinuxLabel"
+        )
+    });
+    process.insert("cwd".into(), "/".into());
+    process.insert("env".into(), json!(["PATH=/bin"]));
+    process.insert("capabilities".into(), no_capabilities());
+    process.insert("noNewPrivileges".into(), true.into());
+    Ok(process.into())
+}
+
+fn no_capabilities() -> Value {
+    json!({ "bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": [] })
+}
+
+/// The pod's network and name, and else its own: who shares a pod's processes or memory with a node could take `/dev/kvm`
+/// from it, and who has the host's could look at all.
+fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
+    let mut namespaces = vec![
+        json!({ "type": "mount" }),
+        json!({ "type": "pid" }),
+        json!({ "type": "ipc" }),
+    ];
+    for namespace in &given.linux.namespaces {
+        let kind = namespace.kind.as_str();
+        match kind {
+            "mount" | "pid" | "ipc" => continue,
+            "network" | "uts" | "cgroup" => {}
+            "user" => {
+                return Err(Error::Refused(
+                    "pods with hostUsers: false cannot have functions: /dev/kvm could not be given to their user".into(),
+                ));
+            }
+            other => {
+                return Err(Error::Refused(format!(
+                    "a namespace of the kind {other:.20}"
+                )));
+            }
+        }
+        namespaces.push(match &namespace.path {
+            Some(path) if !path.is_empty() => json!({ "type": kind, "path": path }),
+            _ => json!({ "type": kind }),
+        });
+    }
+    Ok(namespaces)
+}
+
+fn mounts(given: &Given, module: &str) -> Vec<Value> {
+    let of_kernel = |kind: &str, destination: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
+    let from_host = |destination: &str, source: &str| {
+        let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
+        json!({ "destination": destination, "type": "bind", "source": source, "options": options })
+    };
+    let still = ["nosuid", "noexec", "nodev"];
+    let mut mounts = vec![
+        of_kernel("proc", "/proc", &still),
+        of_kernel(
+            "tmpfs",
+            "/dev",
+            &["nosuid", "noexec", "mode=755", "size=64k"],
+        ),
+        of_kernel(
+            "devpts",
+            "/dev/pts",
+            &[
+                "nosuid",
+                "noexec",
+                "newinstance",
+                "ptmxmode=0666",
+                "mode=0620",
+            ],
+        ),
+        of_kernel("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
+        // The node reads its limits there.
+        of_kernel(
+            "cgroup",
+            "/sys/fs/cgroup",
+            &["nosuid", "noexec", "nodev", "relatime", "ro"],
+        ),
+        // For the socket by which `faasw stats` and others ask the node.
+        of_kernel(
+            "tmpfs",
+            "/tmp",
+            &["nosuid", "noexec", "nodev", "mode=1777", "size=1m"],
+        ),
+        from_host(MODULE, module),
+    ];
+    let is_file =
+        |mount: &&Mount| mount.kind == "bind" && FILES.contains(&mount.destination.as_str());
+    for mount in given.mounts.iter().filter(is_file) {
+        mounts.push(from_host(&mount.destination, &mount.source));
+    }
+    mounts
+}
+
+/// Opened to the container's user and to nobody else in it.
+fn devices(devices: &[Device], user: u32, group: u32) -> Vec<Value> {
+    let one = |device: &Device| {
+        json!({
+            "path": device.path,
+            "type": "c",
+            "major": device.major,
+            "minor": device.minor,
+            "fileMode": 0o600,
+            "uid": user,
+            "gid": group,
+        })
+    };
+    devices.iter().map(one).collect()
+}
+
+/// The same as the control group has it.
+fn allowed(devices: &[Device]) -> Vec<Value> {
+    let one = |device: &Device| json!({ "allow": true, "type": "c", "major": device.major, "minor": device.minor, "access": "rw" });
+    let mut rules = vec![json!({ "allow": false, "access": "rwm" })];
+    rules.extend(devices.iter().map(one));
+    rules
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A container that asks for all that one can ask for.
+    fn greedy() -> Given {
+        let specification = json!({
+            "ociVersion": "1.1.0",
+            "process": {
+                "terminal": false,
+                "user": { "uid": 1000, "gid": 1001, "additionalGids": [0, 104] },
+                "args": ["/hello.wasm"],
+                "env": ["LD_PRELOAD=/evil.so", "GLIBC_TUNABLES=x"],
+                "cwd": "/home",
+                "capabilities": { "bounding": ["CAP_SYS_ADMIN"], "ambient": ["CAP_SYS_ADMIN"] },
+                "rlimits": [{ "type": "RLIMIT_CORE", "hard": 1, "soft": 1 }],
+                "noNewPrivileges": false,
+                "apparmorProfile": "evil",
+                "oomScoreAdj": 900,
+                "scheduler": { "policy": "SCHED_FIFO" }
+            },
+            "root": { "path": "/", "readonly": false },
+            "hostname": "pod",
+            "domainname": "evil",
+            "hooks": { "createRuntime": [{ "path": "/bin/sh" }] },
+            "mounts": [
+                { "destination": "/bin", "type": "bind", "source": "/evil", "options": ["rbind"] },
+                { "destination": "/function.wasm", "type": "bind", "source": "/etc/shadow" },
+                { "destination": "/etc/ld.so.preload", "type": "bind", "source": "/evil" },
+                { "destination": "/", "type": "bind", "source": "/" },
+                { "destination": "/host", "type": "bind", "source": "/" },
+                { "destination": "/etc/hosts/../../bin", "type": "bind", "source": "/evil" },
+                { "destination": "/etc/resolv.conf", "type": "overlay", "source": "/evil" },
+                { "destination": "/etc/hosts", "type": "bind", "source": "/pods/hosts", "options": ["rw", "suid"] }
+            ],
+            "annotations": {
+                "io.kubernetes.cri.container-name": "c",
+                "org.systemd.property.ExecStart": "evil",
+                "run.oci.hooks.stderr": "/evil",
+                "dev.faasw.node": "evil"
+            },
+            "linux": {
+                "sysctl": { "kernel.core_pattern": "|/evil" },
+                "resources": {
+                    "devices": [{ "allow": true, "access": "rwm" }],
+                    "memory": { "limit": 268435456 },
+                    "cpu": { "shares": 2 },
+                    "network": { "classID": 1 }
+                },
+                "cgroupsPath": "/kubepods/pod1/c",
+                "namespaces": [
+                    { "type": "network", "path": "/proc/7/ns/net" },
+                    { "type": "ipc", "path": "/proc/7/ns/ipc" },
+                    { "type": "uts", "path": "/proc/7/ns/uts" },
+                    { "type": "pid", "path": "/proc/7/ns/pid" },
+                    { "type": "mount", "path": "/proc/1/ns/mnt" }
+                ],
+                "devices": [{ "path": "/dev/sda", "type": "b", "major": 8, "minor": 0 }],
+                "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" },
+                "rootfsPropagation": "shared",
+                "maskedPaths": [],
+                "readonlyPaths": []
+            }
+        });
+        serde_json::from_value(specification).unwrap()
+    }
+
+    fn made(given: &Given) -> Value {
+        let devices = [Device {
+            path: "/dev/kvm",
+            major: 10,
+            minor: 232,
+        }];
+        let process = Process {
+            arguments: vec!["/bin/faasw".into()],
+            environment: Vec::new(),
+        };
+        let parts = Parts {
+            root: "/opt/faasw/1/root",
+            module: "/run/b/rootfs/m.wasm",
+            process,
+            devices: &devices,
+            version: "1",
+        };
+        of_node(given, parts).unwrap()
+    }
+
+    #[test]
+    fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
+        let made = made(&greedy());
+        let text = made.to_string();
+        for refused in [
+            "evil", "CAP_", "shadow", "sda", "/bin/sh", "GLIBC", "rlimits", "shared", "104",
+            "SCHED", "\"rw\"",
+        ] {
+            // The control group's rule for the device is the one place where something is writable.
+            let text = text.replace("\"access\":\"rw\"", "");
+            assert!(!text.contains(refused), "{refused}: {text}");
+        }
+        assert_eq!(made["process"]["user"], json!({ "uid": 1000, "gid": 1001 }));
+        assert_eq!(made["process"]["noNewPrivileges"], true);
+        assert_eq!(made["process"]["oomScoreAdj"], 900);
+        assert_eq!(
+            made["root"],
+            json!({ "path": "/opt/faasw/1/root", "readonly": true })
+        );
+        assert_eq!(
+            made["annotations"],
+            json!({ "dev.faasw.node": "1", "io.kubernetes.cri.container-name": "c" })
+        );
+        assert_eq!(made["linux"]["resources"]["memory"]["limit"], 268_435_456);
+        assert_eq!(made["linux"]["resources"].as_object().unwrap().len(), 3);
+        assert_eq!(made["linux"]["cgroupsPath"], "/kubepods/pod1/c");
+        assert_eq!(made["linux"]["seccomp"], seccomp::profile());
+        assert_eq!(
+            made["linux"]["maskedPaths"].as_array().unwrap().len(),
+            MASKED.len()
+        );
+    }
+
+    #[test]
+    fn it_shares_the_pods_network_and_name_and_nothing_else() {
+        let mut given = greedy();
+        let made_namespaces = |given: &Given| made(given)["linux"]["namespaces"].clone();
+        let expected = json!([
+            { "type": "mount" },
+            { "type": "pid" },
+            { "type": "ipc" },
+            { "type": "network", "path": "/proc/7/ns/net" },
+            { "type": "uts", "path": "/proc/7/ns/uts" }
+        ]);
+        assert_eq!(made_namespaces(&given), expected);
+        assert_eq!(made(&given).get("hostname"), None);
+        // A pod with all of the host's: its processes are its own nevertheless.
+        given.linux.namespaces.clear();
+        let expected = json!([{ "type": "mount" }, { "type": "pid" }, { "type": "ipc" }]);
+        assert_eq!(made_namespaces(&given), expected);
+        let user = json!({ "type": "user" });
+        given.linux.namespaces = vec![serde_json::from_value(user).unwrap()];
+        assert!(namespaces(&given).is_err());
+    }
+
+    #[test]
+    fn the_device_is_the_users_alone() {
+        let made = made(&greedy());
+        assert_eq!(
+            made["linux"]["devices"],
+            json!([{ "path": "/dev/kvm", "type": "c", "major": 10, "minor": 232, "fileMode": 0o600, "uid": 1000, "gid": 1001 }])
+        );
+        assert_eq!(
+            made["linux"]["resources"]["devices"],
+            json!([
+                { "allow": false, "access": "rwm" },
+                { "allow": true, "type": "c", "major": 10, "minor": 232, "access": "rw" }
+            ])
+        );
+    }
+
+    #[test]
+    fn files_of_the_pod_are_read_only_whatever_was_said() {
+        let made = made(&greedy());
+        let mounts = made["mounts"].as_array().unwrap();
+        let of_host: Vec<&Value> = mounts
+            .iter()
+            .filter(|mount| mount["type"] == "bind")
+            .collect();
+        let destinations: Vec<&Value> = of_host.iter().map(|mount| &mount["destination"]).collect();
+        assert_eq!(destinations, [MODULE, "/etc/hosts"]);
+        for mount in of_host {
+            assert_eq!(
+                mount["options"],
+                json!(["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"])
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_executed_later_gets_no_more_than_the_node() {
+        let process = json!({
+            "terminal": true,
+            "consoleSize": { "height": 1, "width": 1 },
+            "user": { "uid": 0, "gid": 0 },
+            "args": ["faasw", "stats"],
+            "env": ["LD_PRELOAD=/evil.so"],
+            "cwd": "/evil",
+            "capabilities": { "effective": ["CAP_SYS_ADMIN"] },
+            "apparmorProfile": "evil",
+            "rlimits": [],
+            "ioPriority": {}
+        });
+        let held = of_executed(process.to_string().as_bytes()).unwrap();
+        let text = held.to_string();
+        assert!(
+            !text.contains("evil") && !text.contains("CAP_") && !text.contains("ioPriority"),
+            "{text}"
+        );
+        assert_eq!(held["noNewPrivileges"], true);
+        assert_eq!(held["args"], json!(["faasw", "stats"]));
+        assert!(of_executed(b"[]").is_err());
+    }
+}
