@@ -192,7 +192,7 @@ pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    match named.iter().any(|digest| *digest == layer.digest) {
+    match named.contains(&layer.digest) {
         true => Ok(()),
         false => Err(Error::image("its config is of another module")),
     }

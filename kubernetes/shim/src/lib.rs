@@ -17,6 +17,7 @@
 //! | [`module`] | the module of a container, if it is one's |
 //! | [`options`] | what artifact and pod say, as options of `faasw pod` |
 //! | [`spec`], [`seccomp`] | the specification of the node's container |
+//! | [`state`] | what runc keeps of containers |
 
 pub mod bundle;
 pub mod command;
@@ -33,3 +34,4 @@ pub mod runc;
 pub mod seccomp;
 pub mod spec;
 pub mod start;
+pub mod state;

@@ -64,6 +64,7 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
     }
     is_the_same(&document, &record, name)?;
     let layer = document.module()?;
+    layer.digest()?;
     let config = containerd
         .small(document.config()?, "its config", MANIFEST_MAX)
         .await?;

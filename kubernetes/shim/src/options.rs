@@ -351,7 +351,7 @@ fn hold<'a>(all: impl Iterator<Item = &'a String>) -> Result<(), Error> {
 
 fn mebibytes(bytes: &str) -> Result<String, &'static str> {
     let bytes: u64 = bytes.parse().map_err(|_| "it is no number of bytes")?;
-    match bytes % (1 << 20) == 0 && bytes > 0 {
+    match bytes.is_multiple_of(1 << 20) && bytes > 0 {
         true => Ok((bytes >> 20).to_string()),
         false => Err("a pod takes whole MiB: multiples of 1048576"),
     }

@@ -10,7 +10,6 @@ use std::{
     process,
 };
 
-use serde::Deserialize;
 use serde_json::json;
 
 use crate::{
@@ -23,6 +22,7 @@ use crate::{
     module,
     options::{PREFIX, Said},
     spec::{self, MARK, Parts},
+    state,
 };
 
 /// By which CRI says what the container is called in its pod.
@@ -111,30 +111,15 @@ fn create(command: &Command) -> Result<bool, Error> {
 
 /// Holds what is to be executed in a node's container to what the node is held to.
 fn execute(command: &Command) -> Result<(), Error> {
-    #[derive(Deserialize)]
-    struct State {
-        config: Config,
-    }
-    #[derive(Deserialize)]
-    struct Config {
-        #[serde(default)]
-        labels: Vec<String>,
-    }
     let state = command.state();
     let state = state.ok_or_else(|| Error::Refused("an execution in no container".into()))?;
     if !state.exists() {
         // runc says so itself.
         return Ok(());
     }
-    let state: State = serde_json::from_slice(&bundle::read(&state)?)
-        .map_err(|error| Error::Refused(format!("{}: {error}", state.display())))?;
     let mark = format!("{MARK}=");
-    if !state
-        .config
-        .labels
-        .iter()
-        .any(|label| label.starts_with(&mark))
-    {
+    let is_marked = |label: &String| label.starts_with(&mark);
+    if !state::labels(&state)?.iter().any(is_marked) {
         return Ok(());
     }
     let process = command.process.as_deref();

@@ -8,7 +8,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::{
-    bundle::{Given, Mount},
+    bundle::{Given, Mount, User},
     error::Error,
     host::Device,
     options::{MODULE, Process},
@@ -20,6 +20,10 @@ pub const MARK: &str = "dev.faasw.node";
 
 /// What CRI says of a container, which tools look at.
 const OF_CRI: &str = "io.kubernetes.cri.";
+
+/// Who a node is whose pod says that it is root, or says nothing: root without capabilities can make no user namespaces in which
+/// there is anybody (Linux 5.12, `verify_root_map`), and nobody misses it where there are no files.
+const NOT_ROOT: u32 = 65532;
 
 /// Files that CRI has made for the pod.
 const FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
@@ -72,7 +76,7 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
     // A name can be given to a namespace of one's own alone.
     let is_named = namespaces
         .iter()
-        .any(|one| one["type"] == "uts" && one.get("path").is_none());
+        .any(|one| one.get("type") == Some(&"uts".into()) && one.get("path").is_none());
     let mut annotations: Map<String, Value> = given
         .annotations
         .iter()
@@ -80,58 +84,73 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
         .map(|(name, value)| (name.clone(), value.as_str().into()))
         .collect();
     annotations.insert(MARK.to_owned(), parts.version.into());
-    let (user, limits) = (&given.process.user, &given.linux.resources);
-    let mut resources = json!({ "devices": allowed(parts.devices) });
-    for (name, limit) in [
-        ("memory", &limits.memory),
-        ("cpu", &limits.cpu),
-        ("pids", &limits.pids),
-        ("hugepageLimits", &limits.hugepage_limits),
-        ("unified", &limits.unified),
-    ] {
-        if let Some(limit) = limit {
-            resources[name] = limit.clone();
-        }
-    }
-    let mut specification = json!({
-        "ociVersion": given.oci_version,
-        "process": {
+    let limits = &given.linux.resources;
+    let (user, group) = user(given.process.user.uid, given.process.user.gid);
+    let resources = object(
+        json!({ "devices": allowed(parts.devices) }),
+        [
+            ("memory", limits.memory.clone()),
+            ("cpu", limits.cpu.clone()),
+            ("pids", limits.pids.clone()),
+            ("hugepageLimits", limits.hugepage_limits.clone()),
+            ("unified", limits.unified.clone()),
+        ],
+    );
+    let text = |text: &Option<String>| text.as_deref().map(Value::from);
+    let process = object(
+        json!({
             "terminal": given.process.terminal,
-            "user": { "uid": user.uid, "gid": user.gid },
+            "user": { "uid": user, "gid": group },
             "args": parts.process.arguments,
             "env": parts.process.environment,
             "cwd": "/",
             "capabilities": no_capabilities(),
             "noNewPrivileges": true,
-        },
-        "root": { "path": parts.root, "readonly": true },
-        "mounts": mounts(given, parts.module),
-        "annotations": annotations,
-        "linux": {
+        }),
+        [
+            ("oomScoreAdj", given.process.oom_score_adj.map(Value::from)),
+            ("selinuxLabel", text(&given.process.selinux_label)),
+        ],
+    );
+    let linux = object(
+        json!({
             "resources": resources,
             "namespaces": namespaces,
-            "devices": devices(parts.devices, user.uid, user.gid),
+            "devices": devices(parts.devices, user, group),
             "seccomp": seccomp::profile(),
             "maskedPaths": MASKED,
             "readonlyPaths": READ_ONLY,
-        },
-    });
-    if is_named && !given.hostname.is_empty() {
-        specification["hostname"] = given.hostname.as_str().into();
-    }
-    if let Some(path) = &given.linux.cgroups_path {
-        specification["linux"]["cgroupsPath"] = path.as_str().into();
-    }
-    if let Some(score) = given.process.oom_score_adj {
-        specification["process"]["oomScoreAdj"] = score.into();
-    }
-    if let Some(label) = &given.process.selinux_label {
-        specification["process"]["selinuxLabel"] = label.as_str().into();
-    }
-    if let Some(label) = &given.linux.mount_label {
-        specification["linux"]["mountLabel"] = label.as_str().into();
-    }
+        }),
+        [
+            ("cgroupsPath", text(&given.linux.cgroups_path)),
+            ("mountLabel", text(&given.linux.mount_label)),
+        ],
+    );
+    let hostname = given.hostname.as_str();
+    let is_named = is_named && !hostname.is_empty();
+    let specification = object(
+        json!({
+            "ociVersion": given.oci_version,
+            "process": process,
+            "root": { "path": parts.root, "readonly": true },
+            "mounts": mounts(given, parts.module),
+            "annotations": annotations,
+            "linux": linux,
+        }),
+        [("hostname", is_named.then(|| hostname.into()))],
+    );
     Ok(specification)
+}
+
+/// An object with what there is of the rest.
+fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Value {
+    let Value::Object(mut members) = object else {
+        return object;
+    };
+    for (name, value) in rest {
+        members.extend(value.map(|value| (name.to_owned(), value)));
+    }
+    members.into()
 }
 
 /// Holds what is to be executed in such a container to what its node is held to.
@@ -141,17 +160,27 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
 pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
     let mut process: Map<String, Value> = serde_json::from_slice(process)
         .map_err(|error| Error::Refused(format!("what is to be executed: {error}")))?;
+    let asked = process.get("user").cloned().unwrap_or_default();
+    let asked: User = serde_json::from_value(asked)
+        .map_err(|error| Error::Refused(format!("who is to execute something: {error}")))?;
+    let (user, group) = user(asked.uid, asked.gid);
     process.retain(|name, _| {
         matches!(
             name.as_str(),
-            "terminal" | "consoleSize" | "user" | "args" | "oomScoreAdj" | "selinuxLabel"
+            "terminal" | "consoleSize" | "args" | "oomScoreAdj" | "selinuxLabel"
         )
     });
+    process.insert("user".into(), json!({ "uid": user, "gid": group }));
     process.insert("cwd".into(), "/".into());
     process.insert("env".into(), json!(["PATH=/bin"]));
     process.insert("capabilities".into(), no_capabilities());
     process.insert("noNewPrivileges".into(), true.into());
     Ok(process.into())
+}
+
+fn user(user: u32, group: u32) -> (u32, u32) {
+    let not_root = |id| if id == 0 { NOT_ROOT } else { id };
+    (not_root(user), not_root(group))
 }
 
 fn no_capabilities() -> Value {
@@ -421,6 +450,17 @@ mod tests {
     }
 
     #[test]
+    fn nobody_is_root() {
+        let mut given = greedy();
+        given.process.user.uid = 0;
+        given.process.user.gid = 0;
+        let made = made(&given);
+        let not_root = json!({ "uid": NOT_ROOT, "gid": NOT_ROOT });
+        assert_eq!(made["process"]["user"], not_root);
+        assert_eq!(made["linux"]["devices"][0]["uid"], NOT_ROOT);
+    }
+
+    #[test]
     fn files_of_the_pod_are_read_only_whatever_was_said() {
         let made = made(&greedy());
         let mounts = made["mounts"].as_array().unwrap();
@@ -460,6 +500,7 @@ mod tests {
         );
         assert_eq!(held["noNewPrivileges"], true);
         assert_eq!(held["args"], json!(["faasw", "stats"]));
+        assert_eq!(held["user"], json!({ "uid": NOT_ROOT, "gid": NOT_ROOT }));
         assert!(of_executed(b"[]").is_err());
     }
 }

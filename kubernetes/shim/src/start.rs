@@ -15,6 +15,7 @@ use crate::{
     host,
     installation::{self, Installation},
     protobuf::Reader,
+    state,
 };
 
 /// Options that have a value behind them.
@@ -37,6 +38,7 @@ struct Call<'a> {
     namespace: Option<&'a OsStr>,
     address: Option<&'a OsStr>,
     containerd: Option<&'a OsStr>,
+    id: Option<&'a OsStr>,
 }
 
 impl<'a> Call<'a> {
@@ -60,6 +62,7 @@ impl<'a> Call<'a> {
                 "namespace" => call.namespace = value,
                 "address" => call.address = value,
                 "publish-binary" => call.containerd = value,
+                "id" => call.id = value,
                 _ => {}
             }
         }
@@ -82,6 +85,12 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let mut becoming = Command::new(&shim);
     becoming.args(arguments);
     // What is left of a pod is removed even where nothing could be started any more.
+    if call.action.is_some_and(|action| action == "delete")
+        && let (Some(namespace), Some(id)) = (call.namespace, call.id.and_then(OsStr::to_str))
+        && let Ok(runc) = installation::find("runc", None, &path)
+    {
+        state::end_containers(&runc, &Path::new(state::ROOT).join(namespace), id);
+    }
     if call.action.is_some_and(|action| action == "start") {
         host::check()?;
         installation
