@@ -80,7 +80,7 @@ fn create(command: &Command) -> Result<bool, Error> {
     let said = Said {
         artifact: module.annotations,
         pod: of_pod
-            .filter(|(name, _)| name.starts_with(PREFIX) && *name != MARK)
+            .filter(|(name, _)| name.starts_with(PREFIX))
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect(),
         name: given

@@ -15,8 +15,9 @@ use crate::{
     seccomp,
 };
 
-/// By which runc's state tells a container of faasw's: what is executed in it is held to the same.
-pub const MARK: &str = "dev.faasw.node";
+/// By which runc's state tells a container of faasw's: what is executed in it is held to the same. It is none of the
+/// annotations that containerd takes from pods.
+pub const MARK: &str = "faasw.dev/node";
 
 /// What CRI says of a container, which tools look at.
 const OF_CRI: &str = "io.kubernetes.cri.";
@@ -330,7 +331,7 @@ mod tests {
                 "io.kubernetes.cri.container-name": "c",
                 "org.systemd.property.ExecStart": "evil",
                 "run.oci.hooks.stderr": "/evil",
-                "dev.faasw.node": "evil"
+                "faasw.dev/node": "evil"
             },
             "linux": {
                 "sysctl": { "kernel.core_pattern": "|/evil" },
@@ -399,7 +400,7 @@ mod tests {
         );
         assert_eq!(
             made["annotations"],
-            json!({ "dev.faasw.node": "1", "io.kubernetes.cri.container-name": "c" })
+            json!({ "faasw.dev/node": "1", "io.kubernetes.cri.container-name": "c" })
         );
         assert_eq!(made["linux"]["resources"]["memory"]["limit"], 268_435_456);
         assert_eq!(made["linux"]["resources"].as_object().unwrap().len(), 3);

@@ -315,7 +315,7 @@ fn a_container_of_a_module_gets_a_node() {
         specified["root"]["path"],
         host.at("1/root").canonicalize().unwrap().to_str().unwrap()
     );
-    assert_eq!(specified["annotations"]["dev.faasw.node"], "1");
+    assert_eq!(specified["annotations"]["faasw.dev/node"], "1");
     assert!(!specified.to_string().contains("CAP_"));
 }
 
@@ -403,7 +403,7 @@ fn a_manifest_without_end_and_a_containerd_that_is_gone_are_refused() {
 fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
     let host = Host::new();
     let process = json!({ "args": ["faasw"], "cwd": "/x", "env": ["LD_PRELOAD=/evil"], "user": { "uid": 0, "gid": 0 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } });
-    for (label, is_held) in [("dev.faasw.node=1", true), ("dev.other=1", false)] {
+    for (label, is_held) in [("faasw.dev/node=1", true), ("dev.other=1", false)] {
         let state = host.at("root/c1");
         fs::create_dir_all(&state).unwrap();
         let json = json!({ "config": { "labels": ["bundle=/b", label] } });
