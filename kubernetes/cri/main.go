@@ -13,11 +13,13 @@
 //	cri SOCKET remove-image IMAGE
 //	cri - pause                                does nothing until it is told to end: a pod's first container
 //	cri - get URL                              prints what is there
+//	cri - fill                                 takes memory until it is ended
 //
 // The files of JSON have the messages PodSandboxConfig and ContainerConfig.
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -60,6 +62,10 @@ func run(args []string) (int, error) {
 		return 0, nil
 	case "get":
 		return 0, get(args[2:])
+	case "fill":
+		for kept := [][]byte{}; ; {
+			kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))
+		}
 	}
 	connection, err := grpc.NewClient("unix://"+args[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -138,11 +144,11 @@ func run(args []string) (int, error) {
 		}
 		return 0, write(answer.Stats)
 	case "memory":
-		bytes, err := strconv.ParseInt(arg(1), 10, 64)
+		limit, err := strconv.ParseInt(arg(1), 10, 64)
 		if err != nil {
 			return 0, err
 		}
-		linux := &cri.LinuxContainerResources{MemoryLimitInBytes: bytes}
+		linux := &cri.LinuxContainerResources{MemoryLimitInBytes: limit}
 		_, err = runtime.UpdateContainerResources(ctx, &cri.UpdateContainerResourcesRequest{ContainerId: arg(0), Linux: linux})
 		return 0, err
 	case "stop-pod":
@@ -184,18 +190,18 @@ func get(args []string) error {
 }
 
 func read(path string, message proto.Message) error {
-	bytes, err := os.ReadFile(path)
+	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	return protojson.Unmarshal(bytes, message)
+	return protojson.Unmarshal(text, message)
 }
 
 func write(message proto.Message) error {
-	bytes, err := protojson.Marshal(message)
+	text, err := protojson.Marshal(message)
 	if err != nil {
 		return err
 	}
-	fmt.Println(string(bytes))
+	fmt.Println(string(text))
 	return nil
 }
