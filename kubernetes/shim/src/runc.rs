@@ -111,15 +111,7 @@ fn create(command: &Command) -> Result<bool, Error> {
 
 /// Holds what is to be executed in a node's container to what the node is held to.
 fn execute(command: &Command) -> Result<(), Error> {
-    let state = command.state();
-    let state = state.ok_or_else(|| Error::Refused("an execution in no container".into()))?;
-    if !state.exists() {
-        // runc says so itself.
-        return Ok(());
-    }
-    let mark = format!("{MARK}=");
-    let is_marked = |label: &String| label.starts_with(&mark);
-    if !state::labels(&state)?.iter().any(is_marked) {
+    if !is_in_node(command)? {
         return Ok(());
     }
     let process = command.process.as_deref();
@@ -128,6 +120,26 @@ fn execute(command: &Command) -> Result<(), Error> {
     let held = spec::of_executed(&bundle::read(process)?)?;
     // It is runc's shim's own, which removes it.
     fs::write(process, held.to_string()).map_err(|error| Error::io(process.display(), error))
+}
+
+/// Whether the container is a node's: by what runc keeps of it, or, since others that are called so keep something else, by the
+/// specification in the container's folder, where its log is.
+fn is_in_node(command: &Command) -> Result<bool, Error> {
+    let state = command.state();
+    let state = state.ok_or_else(|| Error::Refused("an execution in no container".into()))?;
+    if state.exists() {
+        let mark = format!("{MARK}=");
+        let labels = state::labels(&state)?;
+        return Ok(labels.iter().any(|label| label.starts_with(&mark)));
+    }
+    match command.log.as_deref().and_then(Path::parent) {
+        Some(folder) if folder.join("config.json").exists() => {
+            let given = Bundle::at(folder)?.read()?;
+            Ok(given.annotations.contains_key(MARK))
+        }
+        // There is no such container, as runc will say itself.
+        _ => Ok(false),
+    }
 }
 
 /// Writes an error as runc does. What cannot be written is on standard error, too.

@@ -403,17 +403,15 @@ fn a_manifest_without_end_and_a_containerd_that_is_gone_are_refused() {
 fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
     let host = Host::new();
     let process = json!({ "args": ["faasw"], "cwd": "/x", "env": ["LD_PRELOAD=/evil"], "user": { "uid": 0, "gid": 0 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } });
-    for (label, is_held) in [("faasw.dev/node=1", true), ("dev.other=1", false)] {
-        let state = host.at("root/c1");
-        fs::create_dir_all(&state).unwrap();
-        let json = json!({ "config": { "labels": ["bundle=/b", label] } });
-        fs::write(state.join("state.json"), json.to_string()).unwrap();
-        let file = host.at("process.json");
+    let (root, file) = (host.at("root"), host.at("process.json"));
+    let log = host.at("bundle/log.json");
+    let executed = |is_held: bool| {
         fs::write(&file, process.to_string()).unwrap();
-        let root = host.at("root");
         let arguments = [
             "--root",
             root.to_str().unwrap(),
+            "--log",
+            log.to_str().unwrap(),
             "exec",
             "--process",
             file.to_str().unwrap(),
@@ -425,5 +423,21 @@ fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
         let now: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         assert_eq!(now == process, !is_held, "{now}");
         assert_eq!(now.to_string().contains("CAP_SYS_ADMIN"), !is_held);
+    };
+    // No container at all.
+    executed(false);
+    // One of a runtime that keeps nothing where runc does.
+    let mut specification = specification("/bin/sh");
+    host.specify(&specification);
+    executed(false);
+    specification["annotations"]["faasw.dev/node"] = "1".into();
+    host.specify(&specification);
+    executed(true);
+    for (label, is_held) in [("faasw.dev/node=1", true), ("dev.other=1", false)] {
+        let state = root.join("c1");
+        fs::create_dir_all(&state).unwrap();
+        let json = json!({ "config": { "labels": ["bundle=/b", label] } });
+        fs::write(state.join("state.json"), json.to_string()).unwrap();
+        executed(is_held);
     }
 }
