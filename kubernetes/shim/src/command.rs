@@ -1,0 +1,225 @@
+//! A command line of runc, as runc's shim writes it, read as far as it matters here.
+
+use std::{
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+/// Options in front of the command that have a value behind them.
+const WITH_VALUES: [&str; 6] = [
+    "root",
+    "log",
+    "log-format",
+    "criu",
+    "rootless",
+    "rootless-cg",
+];
+
+/// Options of `create`, `run` and `exec` that have a value behind them.
+const WITH_VALUES_BEHIND: [&str; 16] = [
+    "bundle",
+    "b",
+    "console-socket",
+    "pid-file",
+    "preserve-fds",
+    "process",
+    "p",
+    "cwd",
+    "env",
+    "e",
+    "user",
+    "u",
+    "cap",
+    "c",
+    "process-label",
+    "apparmor",
+];
+
+/// What runc can be told.
+const COMMANDS: [&str; 20] = [
+    "checkpoint",
+    "create",
+    "delete",
+    "events",
+    "exec",
+    "features",
+    "help",
+    "h",
+    "init",
+    "kill",
+    "list",
+    "pause",
+    "ps",
+    "restore",
+    "resume",
+    "run",
+    "spec",
+    "start",
+    "state",
+    "update",
+];
+
+/// A command for runc.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Command {
+    /// What is to be done; nothing where it is asked for its version.
+    pub name: Option<&'static str>,
+    /// The folder of runc's own state.
+    pub root: Option<PathBuf>,
+    /// Where errors are written.
+    pub log: Option<PathBuf>,
+    /// The container's folder.
+    pub bundle: Option<PathBuf>,
+    /// What is to be executed, a file.
+    pub process: Option<PathBuf>,
+    /// The container.
+    pub id: Option<OsString>,
+    /// Whether groups are made by systemd.
+    pub has_systemd: bool,
+}
+
+impl Command {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// Which part of it is not known. What is not understood is not handed on: it might begin a container.
+    pub fn read(arguments: &[OsString]) -> Result<Self, String> {
+        let mut command = Self {
+            name: None,
+            root: None,
+            log: None,
+            bundle: None,
+            process: None,
+            id: None,
+            has_systemd: false,
+        };
+        let mut words = Words {
+            rest: arguments.iter(),
+            values: &WITH_VALUES,
+        };
+        loop {
+            match words.next()? {
+                None => return Ok(command),
+                Some(Word::Option("root", value)) => command.root = value.map(PathBuf::from),
+                Some(Word::Option("log", value)) => command.log = value.map(PathBuf::from),
+                Some(Word::Option("systemd-cgroup", _)) => command.has_systemd = true,
+                Some(Word::Option(..)) => {}
+                Some(Word::Other(name)) => {
+                    let known = COMMANDS.iter().find(|known| name == **known);
+                    let unknown = || format!("runc's command {} is not known", name.display());
+                    command.name = Some(known.ok_or_else(unknown)?);
+                    break;
+                }
+            }
+        }
+        if !matches!(command.name, Some("create" | "run" | "exec" | "restore")) {
+            return Ok(command);
+        }
+        words.values = &WITH_VALUES_BEHIND;
+        while let Some(word) = words.next()? {
+            match word {
+                Word::Option("bundle" | "b", value) => command.bundle = value.map(PathBuf::from),
+                Word::Option("process" | "p", value) => command.process = value.map(PathBuf::from),
+                Word::Option(..) => {}
+                Word::Other(id) => {
+                    command.id = Some(id.to_owned());
+                    break;
+                }
+            }
+        }
+        Ok(command)
+    }
+
+    /// Where runc keeps what it knows of the container.
+    #[must_use]
+    pub fn state(&self) -> Option<PathBuf> {
+        let (root, id) = (self.root.as_deref(), self.id.as_deref()?);
+        let root = root.unwrap_or(Path::new("/run/runc"));
+        Some(root.join(Path::new(id).file_name()?).join("state.json"))
+    }
+}
+
+enum Word<'a> {
+    /// One without its dashes, and its value if it has one.
+    Option(&'a str, Option<&'a OsStr>),
+    Other(&'a OsStr),
+}
+
+struct Words<'a> {
+    rest: std::slice::Iter<'a, OsString>,
+    values: &'static [&'static str],
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Result<Option<Word<'a>>, String> {
+        let Some(word) = self.rest.next() else {
+            return Ok(None);
+        };
+        let text = match word.to_str() {
+            Some(text) if text.starts_with('-') && text.len() > 1 => text.trim_start_matches('-'),
+            _ => return Ok(Some(Word::Other(word))),
+        };
+        if let Some((name, value)) = text.split_once('=') {
+            return Ok(Some(Word::Option(name, Some(OsStr::new(value)))));
+        }
+        if !self.values.contains(&text) {
+            return Ok(Some(Word::Option(text, None)));
+        }
+        let value = self.rest.next();
+        let value = value.ok_or_else(|| format!("runc's option {text} has no value"))?;
+        Ok(Some(Word::Option(text, Some(value))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Result<Command, String> {
+        let arguments: Vec<OsString> = line.split_whitespace().map(Into::into).collect();
+        Command::read(&arguments)
+    }
+
+    #[test]
+    fn what_the_shim_of_runc_writes_is_understood() {
+        let command = read(
+            "--root /run/containerd/runc/k8s.io --log /b/log.json --log-format json --systemd-cgroup \
+             create --bundle /b --pid-file /b/init.pid --console-socket /tmp/s --no-pivot c1",
+        )
+        .unwrap();
+        assert_eq!(command.name, Some("create"));
+        assert_eq!(command.bundle, Some("/b".into()));
+        assert_eq!(command.log, Some("/b/log.json".into()));
+        assert!(command.has_systemd);
+        let state = "/run/containerd/runc/k8s.io/c1/state.json";
+        assert_eq!(command.state(), Some(state.into()));
+        let command = read("--root=/r exec --process /tmp/p --detach --pid-file /f c1").unwrap();
+        assert_eq!(command.process, Some("/tmp/p".into()));
+        assert_eq!(
+            (command.name, command.id),
+            (Some("exec"), Some("c1".into()))
+        );
+        for (line, name) in [
+            ("--version", None),
+            ("--root /r kill --all c1 9", Some("kill")),
+            ("--root /r delete --force create", Some("delete")),
+            ("features", Some("features")),
+        ] {
+            assert_eq!(read(line).unwrap().name, name, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_not_handed_on() {
+        for line in ["--new-option value create c", "--root", "make", "/create"] {
+            assert!(read(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn an_id_is_no_path() {
+        let command = read("--root /r exec --process /p ../../etc").unwrap();
+        assert_eq!(command.state(), Some("/r/etc/state.json".into()));
+        assert_eq!(read("exec ..").unwrap().state(), None);
+    }
+}

@@ -1,0 +1,299 @@
+//! What containerd is asked: which image a container has, and blobs of its content store.
+//!
+//! Blobs are held against their digests here: what is in a store was verified when it came, by somebody else, some time ago.
+
+use std::{
+    env,
+    ffi::OsString,
+    future::Future,
+    io::Write,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
+use tokio::time::timeout;
+
+use crate::{
+    error::Error,
+    grpc::{Connection, Failure},
+    image::Descriptor,
+    protobuf::{Malformed, Reader, Value, Writer},
+};
+
+/// Where containerd listens, and the namespace there, for runc's shim to hand on.
+pub const ADDRESS: &str = "FAASW_SHIM_CONTAINERD";
+/// The same for the namespace.
+pub const NAMESPACE: &str = "FAASW_SHIM_NAMESPACE";
+
+/// For all that is asked for one container. kubelet waits two minutes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Most bytes of an answer: a container's record has its specification, and a read comes in pieces that are smaller.
+const ANSWER_MAX: usize = 16 << 20;
+
+/// What CRI writes to a container's record about itself.
+const OF_CRI: &str = "io.cri-containerd.container.metadata";
+
+/// A connection to containerd, for one namespace.
+#[derive(Debug)]
+pub struct Containerd {
+    connection: Connection,
+    namespace: String,
+}
+
+/// What is recorded of a container.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The image's name.
+    pub image: String,
+    /// The digest of the config of the image that CRI made it of, if it was CRI.
+    pub config: Option<String>,
+}
+
+impl From<Malformed> for Error {
+    fn from(_: Malformed) -> Self {
+        Self::Containerd("an answer cannot be read".into())
+    }
+}
+
+/// Runs what asks containerd, as long as that may take.
+///
+/// # Errors
+/// Its own, or that it took too long.
+pub fn ask<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Error::io("a runtime", error))?;
+    runtime.block_on(async {
+        timeout(PATIENCE, asking).await.unwrap_or_else(|_| {
+            Err(Error::Containerd(format!(
+                "no answer within {} s",
+                PATIENCE.as_secs()
+            )))
+        })
+    })
+}
+
+impl Containerd {
+    /// Connects to the one that started this pod's shim.
+    ///
+    /// # Errors
+    /// When it is not known or not there.
+    pub async fn connect() -> Result<Self, Error> {
+        let known = |name: &str| -> Result<OsString, Error> {
+            env::var_os(name)
+                .ok_or_else(|| Error::Containerd(format!("where it is is not known: no {name}")))
+        };
+        let namespace = known(NAMESPACE)?;
+        let namespace = namespace.to_str().ok_or(Malformed)?.to_owned();
+        let socket = PathBuf::from(known(ADDRESS)?);
+        Ok(Self {
+            connection: Connection::open(&socket).await?,
+            namespace,
+        })
+    }
+
+    async fn get(&mut self, method: &str, name: &str) -> Result<bytes::Bytes, Failure> {
+        let request = Writer::default().bytes(1, name.as_bytes()).done();
+        let messages = self
+            .connection
+            .call(method, &self.namespace, &request, ANSWER_MAX);
+        messages.await?.only().await
+    }
+
+    /// The record of a container.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub async fn container(&mut self, id: &str) -> Result<Record, Error> {
+        let method = "/containerd.services.containers.v1.Containers/Get";
+        let answer = self.get(method, id).await?;
+        let container = Reader::last(&answer, 1)?.unwrap_or_default();
+        Ok(record(container)?)
+    }
+
+    /// The manifest or index that a name leads to; nothing where nothing has this name.
+    ///
+    /// # Errors
+    /// When containerd does not say.
+    pub async fn image(&mut self, name: &str) -> Result<Option<Descriptor>, Error> {
+        let method = "/containerd.services.images.v1.Images/Get";
+        let answer = match self.get(method, name).await {
+            Ok(answer) => answer,
+            Err(Failure::NotFound) => return Ok(None),
+            Err(failure) => return Err(failure.into()),
+        };
+        let image = Reader::last(&answer, 1)?.unwrap_or_default();
+        let target = Reader::last(image, 3)?.unwrap_or_default();
+        Ok(Some(descriptor(target)?))
+    }
+
+    /// A small blob.
+    ///
+    /// # Errors
+    /// When it is not there, larger than `most`, or not what its digest says.
+    pub async fn small(
+        &mut self,
+        blob: &Descriptor,
+        what: &str,
+        most: u64,
+    ) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        self.copy(blob, what, most, &mut bytes).await?;
+        Ok(bytes)
+    }
+
+    /// Writes a blob to somewhere. What was written may be wrong until this says that it is not.
+    ///
+    /// # Errors
+    /// As of [`small`](Self::small), and when it cannot be written.
+    pub async fn copy(
+        &mut self,
+        blob: &Descriptor,
+        what: &str,
+        most: u64,
+        to: &mut impl Write,
+    ) -> Result<(), Error> {
+        let digest = blob.digest()?;
+        if blob.size > most {
+            return Err(Error::image(format!(
+                "{what} has {} bytes, more than {most}",
+                blob.size
+            )));
+        }
+        let request = Writer::default().bytes(1, digest.as_bytes()).done();
+        let method = "/containerd.services.content.v1.Content/Read";
+        let of_blob = |why: &str| Error::image(format!("{what}, {digest}, {why}"));
+        let call = self
+            .connection
+            .call(method, &self.namespace, &request, ANSWER_MAX);
+        let mut messages = call.await?;
+        let (mut hash, mut written) = (Sha256::new(), 0_u64);
+        loop {
+            let message = match messages.next().await {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(Failure::NotFound) => {
+                    return Err(of_blob("is not in containerd's content store"));
+                }
+                Err(failure) => return Err(failure.into()),
+            };
+            let data = Reader::last(&message, 2)?.unwrap_or_default();
+            written += data.len() as u64;
+            if written > blob.size {
+                return Err(of_blob("is longer than its manifest says"));
+            }
+            hash.update(data);
+            to.write_all(data).map_err(|error| Error::io(what, error))?;
+        }
+        if written != blob.size {
+            return Err(of_blob("is shorter than its manifest says"));
+        }
+        if digest != spelled(&hash.finalize()) {
+            return Err(of_blob("is something else"));
+        }
+        Ok(())
+    }
+}
+
+fn spelled(hash: &[u8]) -> String {
+    let digits = hash.iter().map(|byte| format!("{byte:02x}"));
+    format!("sha256:{}", digits.collect::<String>())
+}
+
+/// The socket of an address, which may be written as a URL.
+#[must_use]
+pub fn socket_of(address: &str) -> &Path {
+    Path::new(address.strip_prefix("unix://").unwrap_or(address))
+}
+
+fn descriptor(message: &[u8]) -> Result<Descriptor, Malformed> {
+    let text = |field| Reader::text(message, field).map(Option::unwrap_or_default);
+    let mut size = 0;
+    for field in Reader::new(message) {
+        if let (3, Value::Number(number)) = field? {
+            size = number;
+        }
+    }
+    Ok(Descriptor::new(text(1)?, text(2)?, size))
+}
+
+fn record(container: &[u8]) -> Result<Record, Malformed> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Extension {
+        metadata: Metadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Metadata {
+        image_ref: String,
+    }
+    let mut record = Record {
+        image: Reader::text(container, 3)?.unwrap_or_default().to_owned(),
+        config: None,
+    };
+    for field in Reader::new(container) {
+        if let (10, Value::Bytes(entry)) = field?
+            && Reader::text(entry, 1)? == Some(OF_CRI)
+        {
+            let any = Reader::last(entry, 2)?.unwrap_or_default();
+            let json = Reader::last(any, 2)?.unwrap_or_default();
+            let extension: Extension = serde_json::from_slice(json).map_err(|_| Malformed)?;
+            record.config = Some(extension.metadata.image_ref);
+        }
+    }
+    Ok(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_container_says_what_it_was_made_of() {
+        let json = br#"{"Version":"v1","Metadata":{"ID":"c","ImageRef":"sha256:12"}}"#;
+        let any = Writer::default().bytes(1, b"type").bytes(2, json).done();
+        let entry = |key: &str, any: &[u8]| {
+            Writer::default()
+                .bytes(1, key.as_bytes())
+                .bytes(2, any)
+                .done()
+        };
+        let message = |entry: &[u8]| {
+            Writer::default()
+                .bytes(1, b"c")
+                .bytes(3, b"docker.io/library/a:1")
+                .bytes(10, entry)
+                .done()
+        };
+        let of_cri = record(&message(&entry(OF_CRI, &any))).unwrap();
+        assert_eq!(of_cri.image, "docker.io/library/a:1");
+        assert_eq!(of_cri.config.as_deref(), Some("sha256:12"));
+        let of_others = record(&message(&entry("other", &any))).unwrap();
+        assert_eq!(of_others.config, None);
+        let broken = Writer::default().bytes(2, b"{").done();
+        assert_eq!(record(&message(&entry(OF_CRI, &broken))), Err(Malformed));
+    }
+
+    #[test]
+    fn an_image_leads_to_a_descriptor() {
+        let mut message = Writer::default().bytes(1, b"type").bytes(2, b"sha256:1");
+        message = message.bytes(9, b"later");
+        let mut message = message.done();
+        message.extend([0x18, 0xac, 0x02]);
+        let found = descriptor(&message).unwrap();
+        assert_eq!((found.media_type.as_str(), found.size), ("type", 300));
+        assert!(found.digest().is_err());
+    }
+
+    #[test]
+    fn addresses_are_paths_or_urls_of_them() {
+        for address in ["/run/c.sock", "unix:///run/c.sock"] {
+            assert_eq!(socket_of(address), Path::new("/run/c.sock"));
+        }
+    }
+}

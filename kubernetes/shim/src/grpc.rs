@@ -1,0 +1,214 @@
+//! Calls of gRPC over a Unix socket, one after the other: a request, and messages that come back.
+
+use std::path::Path;
+
+use bytes::{Buf as _, Bytes, BytesMut};
+use h2::{RecvStream, client};
+use http::{HeaderMap, Request};
+use tokio::net::UnixStream;
+
+use crate::error::Error;
+
+/// What may be under way without being taken: some chunks of a blob.
+const WINDOW: u32 = 1 << 20;
+
+/// Bytes in front of each message: whether it is compressed, and how long it is.
+const PREFIX: usize = 5;
+
+/// How a call can fail.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It answered that there is no such thing.
+    NotFound,
+    /// Anything else.
+    Other(String),
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Containerd(match failure {
+            Failure::NotFound => "not found".into(),
+            Failure::Other(why) => why,
+        })
+    }
+}
+
+fn other(why: impl std::fmt::Display) -> Failure {
+    Failure::Other(why.to_string())
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub struct Connection(client::SendRequest<Bytes>);
+
+impl Connection {
+    /// Connects; what drives the connection is a task of the current runtime.
+    ///
+    /// # Errors
+    /// When nobody answers.
+    pub async fn open(socket: &Path) -> Result<Self, Failure> {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(|error| other(format_args!("{}: {error}", socket.display())))?;
+        let (sender, connection) = client::Builder::new()
+            .initial_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .enable_push(false)
+            .handshake(stream)
+            .await
+            .map_err(other)?;
+        // How it ends each call learns by itself.
+        tokio::spawn(async { drop(connection.await) });
+        Ok(Self(sender))
+    }
+
+    /// Begins a call of a method, `/SERVICE/METHOD`, for a namespace of containerd. Messages of more than `most` bytes are
+    /// not taken.
+    ///
+    /// # Errors
+    /// When it is refused.
+    pub async fn call(
+        &mut self,
+        method: &str,
+        namespace: &str,
+        message: &[u8],
+        most: usize,
+    ) -> Result<Messages, Failure> {
+        let request = Request::post(format!("http://containerd{method}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("containerd-namespace", namespace)
+            .body(())
+            .map_err(other)?;
+        let length = u32::try_from(message.len()).map_err(other)?;
+        let mut framed = BytesMut::with_capacity(PREFIX + message.len());
+        framed.extend_from_slice(&[0]);
+        framed.extend_from_slice(&length.to_be_bytes());
+        framed.extend_from_slice(message);
+        std::future::poll_fn(|context| self.0.poll_ready(context))
+            .await
+            .map_err(other)?;
+        let (response, mut body) = self.0.send_request(request, false).map_err(other)?;
+        body.send_data(framed.freeze(), true).map_err(other)?;
+        let response = response.await.map_err(other)?;
+        if response.status() != http::StatusCode::OK {
+            return Err(other(response.status()));
+        }
+        // A call that fails at once has its status here, and no body.
+        if response.headers().contains_key("grpc-status") {
+            outcome(response.headers())?;
+        }
+        Ok(Messages {
+            body: response.into_body(),
+            waiting: BytesMut::new(),
+            most,
+        })
+    }
+}
+
+/// Messages of a call, as they come.
+#[derive(Debug)]
+pub struct Messages {
+    body: RecvStream,
+    waiting: BytesMut,
+    most: usize,
+}
+
+impl Messages {
+    /// The next message; nothing when the call has ended well.
+    ///
+    /// # Errors
+    /// When it has not, or what comes is no message or too long.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+        loop {
+            if let Some(message) = self.whole()? {
+                return Ok(Some(message));
+            }
+            match self.body.data().await {
+                Some(data) => {
+                    let data = data.map_err(other)?;
+                    let flow = self.body.flow_control();
+                    flow.release_capacity(data.len()).map_err(other)?;
+                    self.waiting.extend_from_slice(&data);
+                }
+                None => {
+                    let trailers = self.body.trailers().await.map_err(other)?;
+                    outcome(&trailers.unwrap_or_default())?;
+                    return match self.waiting.is_empty() {
+                        true => Ok(None),
+                        false => Err(other("a message ends in the middle")),
+                    };
+                }
+            }
+        }
+    }
+
+    /// The one message of a call that has one.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next), and where there is none.
+    pub async fn only(mut self) -> Result<Bytes, Failure> {
+        let message = self.next().await?.ok_or_else(|| other("no answer"))?;
+        // How it ended stands behind it.
+        match self.next().await? {
+            None => Ok(message),
+            Some(_) => Err(other("several answers")),
+        }
+    }
+
+    fn whole(&mut self) -> Result<Option<Bytes>, Failure> {
+        let Some(prefix) = self.waiting.first_chunk::<PREFIX>() else {
+            return Ok(None);
+        };
+        let [compressed, length @ ..] = *prefix;
+        if compressed != 0 {
+            return Err(other("a message is compressed"));
+        }
+        let length = u32::from_be_bytes(length) as usize;
+        if length > self.most {
+            return Err(other(format_args!("a message has {length} bytes")));
+        }
+        if self.waiting.len() < PREFIX + length {
+            return Ok(None);
+        }
+        self.waiting.advance(PREFIX);
+        Ok(Some(self.waiting.split_to(length).freeze()))
+    }
+}
+
+/// Whether a call ended well, by the headers that say so.
+fn outcome(headers: &HeaderMap) -> Result<(), Failure> {
+    let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+    match text("grpc-status") {
+        Some("0") => Ok(()),
+        Some("5") => Err(Failure::NotFound),
+        Some(status) => {
+            let message = text("grpc-message").unwrap_or("no reason is given");
+            Err(other(format_args!("{message} (status {status})")))
+        }
+        None => Err(other("a call ended without a status")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(status: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert("grpc-status", status.parse().unwrap());
+        headers.insert("grpc-message", "no lease".parse().unwrap());
+        headers
+    }
+
+    #[test]
+    fn how_a_call_ended_is_said() {
+        assert_eq!(outcome(&headers("0")), Ok(()));
+        assert_eq!(outcome(&headers("5")), Err(Failure::NotFound));
+        let Err(Failure::Other(why)) = outcome(&headers("14")) else {
+            panic!();
+        };
+        assert!(why.contains("no lease") && why.contains("14"), "{why}");
+        assert!(outcome(&HeaderMap::new()).is_err());
+    }
+}

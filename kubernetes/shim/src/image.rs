@@ -1,0 +1,374 @@
+//! Manifests of images, which strangers have made: what of them is a module.
+//!
+//! The rules are those of `faasw deploy oci://…` (docs/oci.md), as far as they are about artifacts.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use crate::error::Error;
+
+/// Most bytes of a manifest, and of a config: what registries have to take.
+pub const MANIFEST_MAX: u64 = 4 << 20;
+
+/// Most bytes of a module: what nodes take.
+pub const MODULE_MAX: u64 = 64 << 20;
+
+/// Layers that are modules, today and before.
+const MODULES: [&str; 3] = [
+    "application/wasm",
+    "application/vnd.wasm.content.layer.v1+wasm",
+    "application/vnd.module.wasm.content.layer.v1+wasm",
+];
+
+/// What WASI's platforms are called, those that a component is likelier for first.
+const PLATFORMS: [&str; 4] = ["wasip3", "wasip2", "wasip1", "wasi"];
+
+/// What is said of a blob.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Descriptor {
+    /// What it is.
+    pub media_type: String,
+    digest: String,
+    /// Its bytes.
+    pub size: u64,
+    #[serde(default)]
+    platform: Option<Platform>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+struct Platform {
+    #[serde(default)]
+    architecture: String,
+    #[serde(default)]
+    os: String,
+}
+
+impl Descriptor {
+    /// Of what containerd says of an image.
+    #[must_use]
+    pub fn new(media_type: &str, digest: &str, size: u64) -> Self {
+        Self {
+            media_type: media_type.to_owned(),
+            digest: digest.to_owned(),
+            size,
+            platform: None,
+        }
+    }
+
+    /// The digest, `sha256:` and 64 digits: it becomes a file's name elsewhere.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn digest(&self) -> Result<&str, Error> {
+        let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        match self.digest.strip_prefix("sha256:") {
+            Some(digits) if digits.len() == 64 && digits.bytes().all(is_digit) => Ok(&self.digest),
+            _ => Err(Error::image(format!(
+                "{:.80} is no digest of SHA-256",
+                self.digest
+            ))),
+        }
+    }
+}
+
+/// A manifest, or an index of several.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Document {
+    schema_version: u64,
+    #[serde(default)]
+    config: Option<Descriptor>,
+    #[serde(default)]
+    layers: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    manifests: Option<Vec<Descriptor>>,
+    #[serde(default)]
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+impl Document {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it is none, or could be taken for the one or the other.
+    pub fn read(bytes: &[u8]) -> Result<Self, Error> {
+        let document: Self = serde_json::from_slice(bytes)
+            .map_err(|error| Error::image(format!("its manifest cannot be read: {error}")))?;
+        // What one reader takes for an index another would take for an image (CVE-2021-41190).
+        if document.schema_version != 2 || document.layers.is_some() == document.manifests.is_some()
+        {
+            return Err(Error::image(
+                "its manifest is neither an image's nor an index's alone",
+            ));
+        }
+        Ok(document)
+    }
+
+    /// Of an index what is for WASI, if one manifest is; nothing of an index of others.
+    #[must_use]
+    pub fn of_wasi(&self) -> Option<&Descriptor> {
+        let manifests = self.manifests.as_deref().unwrap_or_default();
+        PLATFORMS.iter().find_map(|os| {
+            let mut fitting = manifests.iter().filter(|one| {
+                let platform = one.platform.as_ref();
+                platform.is_some_and(|platform| {
+                    platform.os == *os
+                        && matches!(platform.architecture.as_str(), "wasm" | "wasm32")
+                })
+            });
+            fitting.next().filter(|_| fitting.next().is_none())
+        })
+    }
+
+    /// Whether it is an index.
+    #[must_use]
+    pub fn is_index(&self) -> bool {
+        self.manifests.is_some()
+    }
+
+    /// Whether one of its layers is a module.
+    #[must_use]
+    pub fn has_module(&self) -> bool {
+        let mut layers = self.layers.iter().flatten();
+        layers.any(|layer| MODULES.contains(&layer.media_type.as_str()))
+    }
+
+    /// The module.
+    ///
+    /// # Errors
+    /// When there are several, or something is beside it.
+    pub fn module(&self) -> Result<&Descriptor, Error> {
+        match self.layers.as_deref().unwrap_or_default() {
+            [module] if MODULES.contains(&module.media_type.as_str()) => Ok(module),
+            layers => {
+                let other = layers
+                    .iter()
+                    .find(|layer| !MODULES.contains(&layer.media_type.as_str()));
+                Err(Error::image(match other {
+                    Some(other) => format!(
+                        "it has a layer of {:.80} beside its module, which pods do not take",
+                        other.media_type
+                    ),
+                    None => format!("it has {} modules", layers.len()),
+                }))
+            }
+        }
+    }
+
+    /// What is said of its config.
+    ///
+    /// # Errors
+    /// When nothing is.
+    pub fn config(&self) -> Result<&Descriptor, Error> {
+        self.config
+            .as_ref()
+            .ok_or_else(|| Error::image("its manifest has no config"))
+    }
+
+    /// What is written to it.
+    #[must_use]
+    pub fn annotations(self) -> BTreeMap<String, String> {
+        self.annotations.unwrap_or_default()
+    }
+}
+
+/// Holds a config, where it names its layers, against the one that is taken: CRI tells images apart by their configs alone.
+///
+/// # Errors
+/// When they do not belong together.
+pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Config {
+        #[serde(default)]
+        layer_digests: Option<Vec<String>>,
+    }
+    // A config of another kind need not be an object of JSON, and names nothing then.
+    let Ok(Config {
+        layer_digests: Some(named),
+    }) = serde_json::from_slice(config)
+    else {
+        return Ok(());
+    };
+    match named.contains(&layer.digest) {
+        true => Ok(()),
+        false => Err(Error::image("its config is of another module")),
+    }
+}
+
+/// The name by which containerd knows what somebody has written.
+#[must_use]
+pub fn full_name(written: &str) -> String {
+    if written.starts_with("sha256:") {
+        return written.to_owned();
+    }
+    let (name, digest) = match written.split_once('@') {
+        Some((name, digest)) => (name, Some(digest)),
+        None => (written, None),
+    };
+    let (first, path) = match name.split_once('/') {
+        Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path),
+        _ => ("docker.io", name),
+    };
+    let library = match first == "docker.io" && !path.contains('/') {
+        true => "library/",
+        false => "",
+    };
+    let (repository, tag) = match path.rsplit_once(':') {
+        Some((repository, tag)) => (repository, tag),
+        None => (path, "latest"),
+    };
+    match digest {
+        Some(digest) => format!("{first}/{library}{repository}@{digest}"),
+        None => format!("{first}/{library}{repository}:{tag}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(letter: char) -> String {
+        format!("sha256:{}", letter.to_string().repeat(64))
+    }
+
+    fn layer(kind: &str) -> String {
+        let digest = digest('a');
+        format!(r#"{{"mediaType": "{kind}", "digest": "{digest}", "size": 9, "urls": ["x"]}}"#)
+    }
+
+    fn manifest(kinds: &[&str]) -> Document {
+        let layers: Vec<String> = kinds.iter().map(|kind| layer(kind)).collect();
+        let json = format!(
+            r#"{{"schemaVersion": 2, "config": {}, "layers": [{}], "annotations": {{"a": "b"}}}}"#,
+            layer("application/vnd.oci.empty.v1+json"),
+            layers.join(",")
+        );
+        Document::read(json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn one_module_is_a_function_and_other_images_are_none() {
+        for kind in MODULES {
+            let document = manifest(&[kind]);
+            assert!(document.has_module());
+            assert_eq!(document.module().unwrap().size, 9);
+        }
+        let tar = "application/vnd.oci.image.layer.v1.tar+gzip";
+        for kinds in [&[][..], &[tar], &[tar, tar]] {
+            assert!(!manifest(kinds).has_module(), "{kinds:?}");
+        }
+        for kinds in [
+            &[MODULES[0], MODULES[0]][..],
+            &[MODULES[0], tar],
+            &[tar, MODULES[1]],
+            &["application/vnd.faasw.files.v1.tar+gzip", MODULES[0]],
+        ] {
+            let document = manifest(kinds);
+            assert!(document.has_module(), "{kinds:?}");
+            assert!(document.module().is_err(), "{kinds:?}");
+        }
+        assert_eq!(manifest(&[]).annotations()["a"], "b");
+    }
+
+    fn index(platforms: &[(&str, &str)]) -> Option<String> {
+        let manifests: Vec<String> = platforms
+            .iter()
+            .zip('a'..)
+            .map(|((os, architecture), letter)| {
+                format!(
+                    r#"{{"mediaType": "m", "digest": "{}", "size": 9,
+                        "platform": {{"os": "{os}", "architecture": "{architecture}"}}}}"#,
+                    digest(letter)
+                )
+            })
+            .collect();
+        let json = format!(
+            r#"{{"schemaVersion": 2, "manifests": [{}]}}"#,
+            manifests.join(",")
+        );
+        let document = Document::read(json.as_bytes()).unwrap();
+        assert!(document.is_index());
+        document.of_wasi().map(|one| one.digest.clone())
+    }
+
+    #[test]
+    fn of_an_index_the_one_for_wasi_is_meant() {
+        let wasi = ("wasi", "wasm");
+        assert_eq!(index(&[("linux", "amd64"), wasi]), Some(digest('b')));
+        assert_eq!(index(&[wasi, ("wasip2", "wasm32")]), Some(digest('b')));
+        for platforms in [&[][..], &[wasi, wasi], &[("linux", "amd64")]] {
+            assert_eq!(index(platforms), None, "{platforms:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_that_could_be_read_twice_is_read() {
+        for json in [
+            "",
+            "[]",
+            "{}",
+            r#"{"schemaVersion": 2}"#,
+            r#"{"schemaVersion": 1, "layers": []}"#,
+            r#"{"schemaVersion": 2, "layers": [], "manifests": []}"#,
+            r#"{"schemaVersion": 2, "layers": [], "layers": []}"#,
+            r#"{"schemaVersion": 2, "layers": [{"mediaType": "m", "digest": "d", "size": -1}]}"#,
+        ] {
+            assert!(Document::read(json.as_bytes()).is_err(), "{json}");
+        }
+        let deep = format!(
+            r#"{{"schemaVersion": 2, "layers": [], "x": {}"#,
+            "[".repeat(100_000)
+        );
+        assert!(Document::read(deep.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn a_digest_is_a_digest_and_no_path() {
+        for wrong in [
+            "",
+            "sha256:",
+            "sha256:../../../../etc/passwd",
+            "sha512:00",
+            &digest('g'),
+            &digest('A'),
+            &format!("{}0", digest('a')),
+        ] {
+            assert!(Descriptor::new("", wrong, 1).digest().is_err(), "{wrong}");
+        }
+        assert!(Descriptor::new("", &digest('f'), 1).digest().is_ok());
+    }
+
+    #[test]
+    fn a_config_that_names_its_layers_names_the_one_that_is_taken() {
+        let layer = Descriptor::new("", &digest('a'), 1);
+        let naming = |letter| {
+            format!(
+                r#"{{"os": "wasip2", "layerDigests": ["{}"]}}"#,
+                digest(letter)
+            )
+        };
+        assert!(belong_together(naming('a').as_bytes(), &layer).is_ok());
+        assert!(belong_together(naming('b').as_bytes(), &layer).is_err());
+        for silent in ["", "{}", r#"{"layerDigests": null}"#] {
+            assert!(belong_together(silent.as_bytes(), &layer).is_ok());
+        }
+    }
+
+    #[test]
+    fn names_are_those_that_containerd_has() {
+        for (written, full) in [
+            ("hello", "docker.io/library/hello:latest"),
+            ("team/hello:1", "docker.io/team/hello:1"),
+            ("docker.io/hello", "docker.io/library/hello:latest"),
+            ("localhost/hello", "localhost/hello:latest"),
+            ("localhost:5000/a/b:v1", "localhost:5000/a/b:v1"),
+            ("registry.test/a:1@sha256:12", "registry.test/a@sha256:12"),
+            ("sha256:12", "sha256:12"),
+        ] {
+            assert_eq!(full_name(written), full);
+        }
+    }
+}

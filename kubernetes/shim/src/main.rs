@@ -1,0 +1,28 @@
+//! `containerd-shim-faasw-v1`, which is `runc`, too, where it is called so.
+
+use std::{env, ffi::OsStr, path::Path, process::ExitCode};
+
+use faasw_shim::{host, runc, start};
+use faasw_text::Lines;
+
+fn main() -> ExitCode {
+    let mut arguments = env::args_os();
+    let called = arguments.next().unwrap_or_default();
+    let arguments: Vec<_> = arguments.collect();
+    let name = Path::new(&called).file_name().unwrap_or(OsStr::new(""));
+    let done = if name == host::TRIAL {
+        host::try_namespaces()
+    } else if name == "runc" {
+        runc::run(&arguments)
+    } else {
+        start::run(&arguments)
+    };
+    // Whoever has become another program does not come back.
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("faasw: {}", Lines(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

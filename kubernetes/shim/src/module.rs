@@ -1,0 +1,261 @@
+//! The module of a container, if it is one's: a layer of its image, or a file in it.
+//!
+//! CRI tells images apart by their configs. Two artifacts can have the same one, `{}` above all, and then the one is made a
+//! container of where the other was meant; so it is the *name* by which the pod's author called it that counts here, what it
+//! leads to, and the config's own word of its layers where it has one.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    path::{Component, Path, PathBuf},
+};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use crate::{
+    bundle::{Bundle, Given},
+    containerd::{Containerd, Record},
+    error::Error,
+    image::{self, Document, MANIFEST_MAX, MODULE_MAX},
+};
+
+/// By which name the pod's author called the image.
+const IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
+
+/// Where a layer is put: into the container's own part of its image, which goes when it goes, and is counted as its disk space.
+const FILE: &str = ".faasw-module.wasm";
+
+/// What a function's command ends with.
+const SUFFIX: &str = ".wasm";
+
+/// A module.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Module {
+    /// The file that has it.
+    pub path: PathBuf,
+    /// The annotations of the manifest.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Finds it. Nothing where the container is an ordinary one.
+///
+/// # Errors
+/// When the image is a module's and has none that can be taken, or containerd does not say.
+pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Module>, Error> {
+    let command = given.process.args.first().map_or("", String::as_str);
+    let is_called_so = command.ends_with(SUFFIX);
+    let mut containerd = Containerd::connect().await?;
+    let record = containerd.container(id).await?;
+    let name = given.annotations.get(IMAGE_NAME).unwrap_or(&record.image);
+    let Some(document) = manifest(&mut containerd, name).await? else {
+        return match is_called_so {
+            true => in_image(bundle, command, BTreeMap::new()).map(Some),
+            false => Ok(None),
+        };
+    };
+    if !document.has_module() {
+        return match is_called_so {
+            true => {
+                is_the_same(&document, &record, name)?;
+                in_image(bundle, command, document.annotations()).map(Some)
+            }
+            false => Ok(None),
+        };
+    }
+    is_the_same(&document, &record, name)?;
+    let layer = document.module()?;
+    layer.digest()?;
+    let config = containerd
+        .small(document.config()?, "its config", MANIFEST_MAX)
+        .await?;
+    image::belong_together(&config, layer)?;
+    let mut file = create(&bundle.image())?;
+    containerd
+        .copy(layer, "its module", MODULE_MAX, &mut file)
+        .await?;
+    Ok(Some(Module {
+        path: bundle.image().join(FILE),
+        annotations: document.annotations(),
+    }))
+}
+
+/// The manifest that a name leads to; nothing where it leads to nothing, or to an index that has none for WASI.
+async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Document>, Error> {
+    if name.is_empty() {
+        return Ok(None);
+    }
+    let Some(target) = containerd.image(&image::full_name(name)).await? else {
+        return Ok(None);
+    };
+    let bytes = containerd
+        .small(&target, "its manifest", MANIFEST_MAX)
+        .await?;
+    let document = Document::read(&bytes)?;
+    if !document.is_index() {
+        return Ok(Some(document));
+    }
+    let Some(one) = document.of_wasi() else {
+        return Ok(None);
+    };
+    let bytes = containerd.small(one, "its manifest", MANIFEST_MAX).await?;
+    let document = Document::read(&bytes)?;
+    match document.is_index() {
+        true => Err(Error::image("what its index leads to is an index, too")),
+        false => Ok(Some(document)),
+    }
+}
+
+/// A tag can lead elsewhere by now than when the container was made.
+fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), Error> {
+    let Some(made_of) = &record.config else {
+        return Ok(());
+    };
+    match document.config()?.digest()? == made_of {
+        true => Ok(()),
+        false => Err(Error::image(format!(
+            "{name:.200} has become another one since the container was made"
+        ))),
+    }
+}
+
+/// The file for a layer. One that is there is the image's own, and not touched.
+fn create(image: &Path) -> Result<File, Error> {
+    let folder = rustix::fs::open(
+        image,
+        OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|errno| Error::io(image.display(), errno))?;
+    let file = rustix::fs::openat(
+        &folder,
+        FILE,
+        OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::from_raw_mode(0o444),
+    );
+    Ok(File::from(file.map_err(|errno| Error::io(FILE, errno))?))
+}
+
+/// A file of the image that the container's command names.
+fn in_image(
+    bundle: &Bundle,
+    command: &str,
+    annotations: BTreeMap<String, String>,
+) -> Result<Module, Error> {
+    let image = bundle.image();
+    let refused = |why: &str| Error::image(format!("its command {command:.200} {why}"));
+    let mut path = PathBuf::new();
+    for part in Path::new(command).components() {
+        match part {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir | Component::Prefix(_) => {
+                return Err(refused("leads out of its folder"));
+            }
+        }
+    }
+    let folder = rustix::fs::open(
+        &image,
+        OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+        Mode::empty(),
+    )
+    .map_err(|errno| Error::io(image.display(), errno))?;
+    // runc mounts it by its path, and would follow links of the image to files of the host.
+    let file = rustix::fs::openat2(
+        &folder,
+        &path,
+        OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV,
+    )
+    .map_err(|errno| refused(&format!("is no file of it: {errno}")))?;
+    let metadata = File::from(file)
+        .metadata()
+        .map_err(|error| Error::io(path.display(), error))?;
+    if !metadata.is_file() {
+        return Err(refused("is no file"));
+    }
+    if metadata.len() > MODULE_MAX {
+        return Err(refused(&format!("has more than {MODULE_MAX} bytes")));
+    }
+    Ok(Module {
+        path: image.join(path),
+        annotations,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{fs, os::unix::fs::symlink};
+
+    fn bundle() -> (tempfile::TempDir, Bundle) {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("rootfs/app")).unwrap();
+        let bundle = Bundle::at(folder.path()).unwrap();
+        (folder, bundle)
+    }
+
+    #[test]
+    fn a_file_of_the_image_is_found_by_its_command() {
+        let (_folder, bundle) = bundle();
+        fs::write(bundle.image().join("app/hello.wasm"), "module").unwrap();
+        for command in ["/app/hello.wasm", "app/hello.wasm", "//app/./hello.wasm"] {
+            let module = in_image(&bundle, command, BTreeMap::new()).unwrap();
+            assert_eq!(module.path, bundle.image().join("app/hello.wasm"));
+        }
+    }
+
+    #[test]
+    fn an_image_leads_to_no_file_but_its_own() {
+        let (folder, bundle) = bundle();
+        let image = bundle.image();
+        fs::write(folder.path().join("outside.wasm"), "secret").unwrap();
+        symlink("/etc/passwd", image.join("absolute.wasm")).unwrap();
+        symlink("../outside.wasm", image.join("relative.wasm")).unwrap();
+        symlink("/etc", image.join("folder")).unwrap();
+        fs::create_dir(image.join("folder.wasm")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            image.join("pipe.wasm"),
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        File::create(image.join("large.wasm"))
+            .unwrap()
+            .set_len(MODULE_MAX + 1)
+            .unwrap();
+        for command in [
+            "/absolute.wasm",
+            "/relative.wasm",
+            "/folder/x.wasm",
+            "/folder.wasm",
+            "/pipe.wasm",
+            "/large.wasm",
+            "/../outside.wasm",
+            "/missing.wasm",
+            "/",
+        ] {
+            let refused = in_image(&bundle, command, BTreeMap::new());
+            assert!(
+                matches!(refused, Err(Error::Image(_))),
+                "{command} {refused:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_an_image_has_in_the_layers_place_is_not_written_to() {
+        let (folder, bundle) = bundle();
+        let target = folder.path().join("target");
+        fs::write(&target, "before").unwrap();
+        symlink(&target, bundle.image().join(FILE)).unwrap();
+        assert!(create(&bundle.image()).is_err());
+        assert_eq!(fs::read_to_string(&target).unwrap(), "before");
+        fs::remove_dir_all(bundle.image()).unwrap();
+        symlink(folder.path(), bundle.image()).unwrap();
+        assert!(create(&bundle.image()).is_err());
+        assert!(in_image(&bundle, "/x.wasm", BTreeMap::new()).is_err());
+    }
+}

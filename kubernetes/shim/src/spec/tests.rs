@@ -1,0 +1,210 @@
+use super::*;
+
+/// A container that asks for all that one can ask for.
+fn greedy() -> Given {
+    let specification = json!({
+        "ociVersion": "1.1.0",
+        "process": {
+            "terminal": false,
+            "user": { "uid": 1000, "gid": 1001, "additionalGids": [0, 104] },
+            "args": ["/hello.wasm"],
+            "env": ["LD_PRELOAD=/evil.so", "GLIBC_TUNABLES=x"],
+            "cwd": "/home",
+            "capabilities": { "bounding": ["CAP_SYS_ADMIN"], "ambient": ["CAP_SYS_ADMIN"] },
+            "rlimits": [{ "type": "RLIMIT_CORE", "hard": 1, "soft": 1 }],
+            "noNewPrivileges": false,
+            "apparmorProfile": "evil",
+            "oomScoreAdj": 900,
+            "scheduler": { "policy": "SCHED_FIFO" }
+        },
+        "root": { "path": "/", "readonly": false },
+        "hostname": "pod",
+        "domainname": "evil",
+        "hooks": { "createRuntime": [{ "path": "/bin/sh" }] },
+        "mounts": [
+            { "destination": "/bin", "type": "bind", "source": "/evil", "options": ["rbind"] },
+            { "destination": "/function.wasm", "type": "bind", "source": "/etc/shadow" },
+            { "destination": "/etc/ld.so.preload", "type": "bind", "source": "/evil" },
+            { "destination": "/", "type": "bind", "source": "/" },
+            { "destination": "/host", "type": "bind", "source": "/" },
+            { "destination": "/etc/hosts/../../bin", "type": "bind", "source": "/evil" },
+            { "destination": "/etc/resolv.conf", "type": "overlay", "source": "/evil" },
+            { "destination": "/etc/hosts", "type": "bind", "source": "/pods/hosts", "options": ["rw", "suid"] }
+        ],
+        "annotations": {
+            "io.kubernetes.cri.container-name": "c",
+            "org.systemd.property.ExecStart": "evil",
+            "run.oci.hooks.stderr": "/evil",
+            "faasw.dev/node": "evil"
+        },
+        "linux": {
+            "sysctl": { "kernel.core_pattern": "|/evil" },
+            "resources": {
+                "devices": [{ "allow": true, "access": "rwm" }],
+                "memory": { "limit": 268435456 },
+                "cpu": { "shares": 2 },
+                "network": { "classID": 1 }
+            },
+            "cgroupsPath": "/kubepods/pod1/c",
+            "namespaces": [
+                { "type": "network", "path": "/proc/7/ns/net" },
+                { "type": "ipc", "path": "/proc/7/ns/ipc" },
+                { "type": "uts", "path": "/proc/7/ns/uts" },
+                { "type": "pid", "path": "/proc/7/ns/pid" },
+                { "type": "mount", "path": "/proc/1/ns/mnt" }
+            ],
+            "devices": [{ "path": "/dev/sda", "type": "b", "major": 8, "minor": 0 }],
+            "seccomp": { "defaultAction": "SCMP_ACT_ALLOW" },
+            "rootfsPropagation": "shared",
+            "maskedPaths": [],
+            "readonlyPaths": []
+        }
+    });
+    serde_json::from_value(specification).unwrap()
+}
+
+fn made(given: &Given) -> Value {
+    let devices = [Device {
+        path: "/dev/kvm",
+        major: 10,
+        minor: 232,
+    }];
+    let process = Process {
+        arguments: vec!["/bin/faasw".into()],
+        environment: Vec::new(),
+    };
+    let parts = Parts {
+        root: "/opt/faasw/1/root",
+        module: "/run/b/rootfs/m.wasm",
+        process,
+        devices: &devices,
+        version: "1",
+    };
+    of_node(given, parts).unwrap()
+}
+
+#[test]
+fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
+    let made = made(&greedy());
+    let text = made.to_string();
+    for refused in [
+        "evil", "CAP_", "shadow", "sda", "/bin/sh", "GLIBC", "rlimits", "shared", "104", "SCHED",
+        "\"rw\"",
+    ] {
+        // The control group's rule for the device is the one place where something is writable.
+        let text = text.replace("\"access\":\"rw\"", "");
+        assert!(!text.contains(refused), "{refused}: {text}");
+    }
+    assert_eq!(made["process"]["user"], json!({ "uid": 1000, "gid": 1001 }));
+    assert_eq!(made["process"]["noNewPrivileges"], true);
+    assert_eq!(made["process"]["oomScoreAdj"], 900);
+    assert_eq!(
+        made["root"],
+        json!({ "path": "/opt/faasw/1/root", "readonly": true })
+    );
+    assert_eq!(
+        made["annotations"],
+        json!({ "faasw.dev/node": "1", "io.kubernetes.cri.container-name": "c" })
+    );
+    assert_eq!(made["linux"]["resources"]["memory"]["limit"], 268_435_456);
+    assert_eq!(made["linux"]["resources"].as_object().unwrap().len(), 3);
+    assert_eq!(made["linux"]["cgroupsPath"], "/kubepods/pod1/c");
+    assert_eq!(made["linux"]["seccomp"], seccomp::profile());
+    assert_eq!(
+        made["linux"]["maskedPaths"].as_array().unwrap().len(),
+        MASKED.len()
+    );
+}
+
+#[test]
+fn it_shares_the_pods_network_and_name_and_nothing_else() {
+    let mut given = greedy();
+    let made_namespaces = |given: &Given| made(given)["linux"]["namespaces"].clone();
+    let expected = json!([
+        { "type": "mount" },
+        { "type": "pid" },
+        { "type": "ipc" },
+        { "type": "network", "path": "/proc/7/ns/net" },
+        { "type": "uts", "path": "/proc/7/ns/uts" }
+    ]);
+    assert_eq!(made_namespaces(&given), expected);
+    assert_eq!(made(&given).get("hostname"), None);
+    // A pod with all of the host's: its processes are its own nevertheless.
+    given.linux.namespaces.clear();
+    let expected = json!([{ "type": "mount" }, { "type": "pid" }, { "type": "ipc" }]);
+    assert_eq!(made_namespaces(&given), expected);
+    let user = json!({ "type": "user" });
+    given.linux.namespaces = vec![serde_json::from_value(user).unwrap()];
+    assert!(namespaces(&given).is_err());
+}
+
+#[test]
+fn the_device_is_the_users_alone() {
+    let made = made(&greedy());
+    assert_eq!(
+        made["linux"]["devices"],
+        json!([{ "path": "/dev/kvm", "type": "c", "major": 10, "minor": 232, "fileMode": 0o600, "uid": 1000, "gid": 1001 }])
+    );
+    assert_eq!(
+        made["linux"]["resources"]["devices"],
+        json!([
+            { "allow": false, "access": "rwm" },
+            { "allow": true, "type": "c", "major": 10, "minor": 232, "access": "rw" }
+        ])
+    );
+}
+
+#[test]
+fn nobody_is_root() {
+    let mut given = greedy();
+    given.process.user.uid = 0;
+    given.process.user.gid = 0;
+    let made = made(&given);
+    let not_root = json!({ "uid": NOT_ROOT, "gid": NOT_ROOT });
+    assert_eq!(made["process"]["user"], not_root);
+    assert_eq!(made["linux"]["devices"][0]["uid"], NOT_ROOT);
+}
+
+#[test]
+fn files_of_the_pod_are_read_only_whatever_was_said() {
+    let made = made(&greedy());
+    let mounts = made["mounts"].as_array().unwrap();
+    let of_host: Vec<&Value> = mounts
+        .iter()
+        .filter(|mount| mount["type"] == "bind")
+        .collect();
+    let destinations: Vec<&Value> = of_host.iter().map(|mount| &mount["destination"]).collect();
+    assert_eq!(destinations, [MODULE, "/etc/hosts"]);
+    for mount in of_host {
+        assert_eq!(
+            mount["options"],
+            json!(["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"])
+        );
+    }
+}
+
+#[test]
+fn what_is_executed_later_gets_no_more_than_the_node() {
+    let process = json!({
+        "terminal": true,
+        "consoleSize": { "height": 1, "width": 1 },
+        "user": { "uid": 0, "gid": 0 },
+        "args": ["faasw", "stats"],
+        "env": ["LD_PRELOAD=/evil.so"],
+        "cwd": "/evil",
+        "capabilities": { "effective": ["CAP_SYS_ADMIN"] },
+        "apparmorProfile": "evil",
+        "rlimits": [],
+        "ioPriority": {}
+    });
+    let held = of_executed(process.to_string().as_bytes()).unwrap();
+    let text = held.to_string();
+    assert!(
+        !text.contains("evil") && !text.contains("CAP_") && !text.contains("ioPriority"),
+        "{text}"
+    );
+    assert_eq!(held["noNewPrivileges"], true);
+    assert_eq!(held["args"], json!(["faasw", "stats"]));
+    assert_eq!(held["user"], json!({ "uid": NOT_ROOT, "gid": NOT_ROOT }));
+    assert!(of_executed(b"[]").is_err());
+}

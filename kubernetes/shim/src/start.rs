@@ -1,0 +1,203 @@
+//! What containerd calls: it is looked whether there can be pods, and the shim becomes runc's.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io::{self, Read as _, Seek as _, Write as _},
+    os::unix::process::CommandExt as _,
+    path::Path,
+    process::Command,
+};
+
+use crate::{
+    containerd::{self, socket_of},
+    error::Error,
+    host,
+    installation::{self, Installation},
+    protobuf::Reader,
+    state,
+};
+
+/// Options that have a value behind them.
+const WITH_VALUES: [&str; 6] = [
+    "namespace",
+    "address",
+    "publish-binary",
+    "id",
+    "bundle",
+    "socket",
+];
+
+/// Most bytes of what containerd says on standard input.
+const SAID_MAX: u64 = 1 << 20;
+
+/// What containerd says.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Call<'a> {
+    action: Option<&'a OsStr>,
+    namespace: Option<&'a OsStr>,
+    address: Option<&'a OsStr>,
+    containerd: Option<&'a OsStr>,
+    id: Option<&'a OsStr>,
+}
+
+impl<'a> Call<'a> {
+    fn read(arguments: &'a [OsString]) -> Self {
+        let mut call = Self::default();
+        let mut words = arguments.iter();
+        while let Some(word) = words.next() {
+            let Some(option) = word.to_str().and_then(|text| text.strip_prefix('-')) else {
+                call.action = Some(word);
+                break;
+            };
+            let option = option.trim_start_matches('-');
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(OsStr::new(value))),
+                None if WITH_VALUES.contains(&option) => {
+                    (option, words.next().map(OsString::as_os_str))
+                }
+                None => (option, None),
+            };
+            match name {
+                "namespace" => call.namespace = value,
+                "address" => call.address = value,
+                "publish-binary" => call.containerd = value,
+                "id" => call.id = value,
+                _ => {}
+            }
+        }
+        call
+    }
+}
+
+/// Becomes runc's shim.
+///
+/// # Errors
+/// Why it does not, which containerd says of the pod.
+pub fn run(arguments: &[OsString]) -> Result<(), Error> {
+    let call = Call::read(arguments);
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folder = call
+        .containerd
+        .and_then(|program| Path::new(program).parent());
+    let shim = installation::find("containerd-shim-runc-v2", folder, &path)?;
+    let installation = Installation::own();
+    let mut becoming = Command::new(&shim);
+    becoming.args(arguments);
+    // What is left of a pod is removed even where nothing could be started any more.
+    if call.action.is_some_and(|action| action == "delete")
+        && let (Some(namespace), Some(id)) = (call.namespace, call.id.and_then(OsStr::to_str))
+        && let Ok(runc) = installation::find("runc", None, &path)
+    {
+        state::end_containers(&runc, &Path::new(state::ROOT).join(namespace), id);
+    }
+    if call.action.is_some_and(|action| action == "start") {
+        host::check()?;
+        installation
+            .as_ref()
+            .map_err(|error| Error::Host(error.to_string()))?;
+        installation::find("runc", None, &path)?;
+        refuse_options(&said()?)?;
+    }
+    if let Ok(installation) = installation {
+        becoming.env("PATH", installation.path_before(&path));
+    }
+    if let (Some(address), Some(namespace)) = (call.address.and_then(OsStr::to_str), call.namespace)
+    {
+        becoming.env(containerd::ADDRESS, socket_of(address));
+        becoming.env(containerd::NAMESPACE, namespace);
+    }
+    Err(Error::io(shim.display(), becoming.exec()))
+}
+
+/// What is on standard input, which can be read once more afterwards.
+fn said() -> Result<Vec<u8>, Error> {
+    let failed = |error: io::Error| Error::io("what containerd says", error);
+    let mut said = Vec::new();
+    let read = io::stdin().take(SAID_MAX + 1).read_to_end(&mut said);
+    // One without standard input says nothing.
+    if read.is_err() || said.len() as u64 > SAID_MAX {
+        return Err(Error::Refused(
+            "what containerd says on standard input cannot be read".into(),
+        ));
+    }
+    let flags = rustix::fs::MemfdFlags::CLOEXEC;
+    let again = rustix::fs::memfd_create("said", flags).map_err(|errno| failed(errno.into()))?;
+    let mut again = std::fs::File::from(again);
+    again.write_all(&said).map_err(failed)?;
+    again.rewind().map_err(failed)?;
+    rustix::stdio::dup2_stdin(&again).map_err(|errno| failed(errno.into()))?;
+    Ok(said)
+}
+
+/// Options of the runtime in containerd's configuration: runc's shim would be ended by those of a runtime that it does not
+/// know, and with another `BinaryName` no function would be found.
+fn refuse_options(said: &[u8]) -> Result<(), Error> {
+    const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none but, with runtime_type \
+        io.containerd.runc.v2 and runtime_path, those of runc without BinaryName";
+    if said.is_empty() {
+        return Ok(());
+    }
+    // Later versions may say something else there, which is not for this one to refuse.
+    let Ok(Some(kind)) = Reader::text(said, 1) else {
+        return Ok(());
+    };
+    let options = Reader::last(said, 2)?.unwrap_or_default();
+    let kind = kind.rsplit('/').next().unwrap_or(kind);
+    let has_other = match kind {
+        "runtimeoptions.v1.Options" => true,
+        "containerd.runc.v1.Options" => {
+            Reader::last(options, 6)?.is_some_and(|name| !name.is_empty())
+        }
+        _ => false,
+    };
+    match has_other {
+        true => Err(Error::Refused(OPTIONS.into())),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protobuf::Writer;
+
+    #[test]
+    fn what_containerd_calls_is_understood() {
+        let line = "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id start -debug start";
+        let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
+        let call = Call::read(&words);
+        let text = |value: Option<&OsStr>| value.map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(text(call.action).as_deref(), Some("start"));
+        assert_eq!(text(call.namespace).as_deref(), Some("k8s.io"));
+        assert_eq!(text(call.address).as_deref(), Some("/run/c.sock"));
+        assert_eq!(
+            text(call.containerd).as_deref(),
+            Some("/usr/bin/containerd")
+        );
+        let words: Vec<OsString> = ["-id=start", "delete"].map(Into::into).into();
+        assert_eq!(text(Call::read(&words).action).as_deref(), Some("delete"));
+        assert_eq!(Call::read(&["-info".into()]), Call::default());
+    }
+
+    #[test]
+    fn options_that_would_end_the_shim_of_runc_are_refused() {
+        let said = |kind: &str, options: &[u8]| {
+            Writer::default()
+                .bytes(1, kind.as_bytes())
+                .bytes(2, options)
+                .done()
+        };
+        let runc = "containerd.runc.v1.Options";
+        let binary = Writer::default().bytes(6, b"crun").done();
+        assert!(refuse_options(&[]).is_ok());
+        assert!(refuse_options(&said(runc, &[0x48, 1])).is_ok());
+        assert!(refuse_options(&said(runc, &binary)).is_err());
+        assert!(refuse_options(&said("runtimeoptions.v1.Options", &[])).is_err());
+        assert!(
+            refuse_options(&said("types.containerd.io/runtimeoptions.v1.Options", &[])).is_err()
+        );
+        assert!(refuse_options(&said("something.New", &[])).is_ok());
+        assert!(refuse_options(&[0xff]).is_ok());
+    }
+}
