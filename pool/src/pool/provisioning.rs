@@ -30,7 +30,7 @@ pub use self::queue::Provisioning;
 use self::queue::{Provided, lock};
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::seeds::{FunctionVersion, Origin};
+use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::snapshots::Frozen;
 use crate::stats::{Lack, Lacking};
 
@@ -233,12 +233,12 @@ impl Pool {
         if !self.lets_requests_go_first().await {
             return Step::Later;
         }
-        let Some((version, frozen)) = provided.lacking() else {
+        let Some((version, frozen)) = self.still_lacking(provided) else {
             return settled(provided);
         };
         let (parking, now) = (version.parking(), Instant::now());
         let had_trouble = lock(&provided.trouble).is_there(now);
-        match self.park_one(&version, &frozen).await {
+        match self.park_one(&version, &frozen, provided).await {
             Ok(true) => {
                 *said = None;
                 if parking.has_surplus() {
@@ -251,7 +251,7 @@ impl Pool {
                     false => Step::Made,
                 }
             }
-            // The pool ends.
+            // The pool ends, or requests have parked what was missing.
             Ok(false) => settled(provided),
             Err(_) if keeper.has_stopped() => settled(provided),
             Err(Failed::Shell(error)) => {
@@ -269,11 +269,20 @@ impl Pool {
         }
     }
 
+    /// A version that still lacks an instance, for which there still is room, with its seed: requests have
+    /// gone on while it was waited for something.
+    fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, Held)> {
+        let (version, frozen) = provided.lacking()?;
+        let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
+        full.is_none().then_some((version, frozen))
+    }
+
     /// Parks one more instance; `false` where none is parked any more.
     async fn park_one(
         &self,
         version: &FunctionVersion,
         frozen: &Arc<Frozen>,
+        provided: &Provided,
     ) -> Result<bool, Failed> {
         if self.inner.keeper.has_stopped() || self.inner.options.max_reuse == 0 {
             return Ok(false);
@@ -282,6 +291,11 @@ impl Pool {
         let making = self.inner.stock.make_for(origin.parent());
         let ready = in_time("making a shell", making).await?;
         let ready = ready.map_err(Failed::Shell)?;
+        // A shell comes when nothing else wants to run. One that is not wanted any more ends: an instance would
+        // be made only to end, or to end another.
+        if self.still_lacking(provided).is_none() {
+            return Ok(false);
+        }
         // Requests wait for it from now on: not for its shell, which comes when nothing else runs.
         let Some(coming) = version.parking().announce(0) else {
             return Ok(false);

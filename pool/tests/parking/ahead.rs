@@ -164,6 +164,33 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
         .await;
 }
 
+/// A shell for one comes when nothing else wants to run. What requests have parked by then counts.
+pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
+    let seed = probe(bench).await;
+    bench
+        .settles("shells are ready", |stats| stats.shells == 2)
+        .await;
+    let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
+    let spawner = our_processes().into_iter().find(is_spawner).unwrap();
+    signal(spawner, "STOP");
+    let waits = timeout(Duration::from_millis(300), bench.pool.provided(&seed)).await;
+    // The first one is asked what it has used, and ends; the next one is there then.
+    bench.through(&seed, call("/count")).await;
+    bench.get(&seed, "/count").await.unwrap();
+    let parked = timeout(Duration::from_secs(5) * slowness(), async {
+        while bench.pool.stats().parked == 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    let parked = parked.await;
+    let made = forks(bench);
+    signal(spawner, "CONT");
+    assert!(waits.is_err() && parked.is_ok(), "{:?}", bench.pool.stats());
+    // Whoever makes it has come back.
+    bench.pool.provided(&seed).await;
+    assert_eq!((bench.pool.stats().parked, forks(bench)), (1, made));
+}
+
 /// Whatever requests do, there are only as many instances made as have ended.
 pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
     const FAILING: u64 = 10;

@@ -32,11 +32,11 @@ use support::processes::has_page_scan;
 use ahead::{
     a_function_that_fails_has_none_made_for_nothing, a_function_that_goes_leaves_no_process,
     a_function_that_is_called_is_provided_for, a_making_that_hangs_is_given_up,
-    one_that_ends_is_made_again,
-    seeds_are_made_for_them_as_far_as_all_their_memory_has_room,
+    one_that_ends_is_made_again, seeds_are_made_for_them_as_far_as_all_their_memory_has_room,
     the_first_requests_find_their_instances, those_at_work_count,
     those_that_do_not_fit_are_not_made_in_turn, those_that_would_not_come_back_are_replaced,
     what_a_function_may_not_hold_is_told, what_does_not_fit_is_not_made, what_is_beyond_goes_first,
+    what_is_not_missing_any_more_is_not_made,
     who_waits_for_instances_is_let_go_where_requests_wait,
 };
 use clocks::{
@@ -112,6 +112,11 @@ fn main() {
             one_that_ends_is_made_again in ahead::three(),
             those_that_would_not_come_back_are_replaced in ahead::three(),
             a_making_that_hangs_is_given_up in ahead::three(),
+            what_is_not_missing_any_more_is_not_made in PoolOptions {
+                min_parked: 1,
+                shells_ready: 2,
+                ..PoolOptions::default()
+            },
             a_function_that_goes_leaves_no_process in ahead::three(),
             cpu_time_is_limited_per_request in only_instances(),
             memory_comes_back_after_a_large_request in only_instances(),
