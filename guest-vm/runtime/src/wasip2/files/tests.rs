@@ -4,7 +4,7 @@
 use alloc::vec;
 
 use faasw_abi::files::upload::{Files as Upload, pack};
-use faasw_abi::wire::{FunctionKind, SeedConfig};
+use faasw_abi::wire::{FunctionKind, RequestHead, SeedConfig};
 
 use super::types::{Host as _, HostDescriptor, OpenFlags};
 use super::*;
@@ -115,4 +115,29 @@ fn a_full_overlay_is_no_space_to_who_asks_what_was_wrong_with_a_stream() {
     let is_it =
         |failed: &FileFailure| matches!(failed, FileFailure::Failed(ErrorCode::InsufficientSpace));
     assert!(failed.as_ref().is_err_and(is_it));
+}
+
+#[test]
+fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by_any_descriptor() {
+    let (mut function, folder) = function();
+    let files = function.files.as_mut().unwrap();
+    files.freeze_at("/log").unwrap();
+    // As a command runs that has no request yet.
+    function.runs_ahead = true;
+    function.platform.make_up(Vec::new());
+    function.platform.inner.request_head = RequestHead {
+        method: b"GET".to_vec(),
+        path_and_query: b"/p?q".to_vec(),
+        ..RequestHead::default()
+    };
+    for _ in 0..2 {
+        let file = open(&mut function, &folder);
+        let found = read_from(&mut function, &file, 0);
+        let variables: Vec<_> = found.split(|byte| *byte == 0).collect();
+        for variable in ["REQUEST_METHOD=GET", "PATH_INFO=/p", "QUERY_STRING=q"] {
+            assert!(variables.contains(&variable.as_bytes()), "{variable}");
+        }
+        assert_eq!(function.platform.inner.frozen.len(), 1);
+    }
+    assert!(!function.may_enter && !function.runs_ahead);
 }
