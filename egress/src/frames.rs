@@ -78,6 +78,8 @@ pub enum ToWorker {
     /// There is no connection for a [`FromWorker::Need`]: a failed
     /// [`Answer`](faasw_abi::outgoing::Answer).
     Unconnected = 8,
+    /// Is anybody there? Of no call. Answered with [`FromWorker::Alive`], at once.
+    Probe = 9,
 }
 
 /// What the worker says.
@@ -96,6 +98,8 @@ pub enum FromWorker {
     End = 20,
     /// How many bytes more of the request's data may be sent.
     Credit = 21,
+    /// Somebody is. Of no call.
+    Alive = 22,
 }
 
 /// A direction's kinds.
@@ -129,7 +133,7 @@ impl FrameKind for ToWorker {
             Self::Configure => size_of::<WorkerOptions>()..=size_of::<WorkerOptions>(),
             Self::Begin => 1..=HEAD,
             Self::End => 0..=TAIL,
-            Self::Cancel => 0..=0,
+            Self::Cancel | Self::Probe => 0..=0,
             Self::Credit => size_of::<u32>()..=size_of::<u32>(),
             Self::Unconnected => 1..=REASON_MAX,
         }
@@ -147,7 +151,7 @@ impl FrameKind for FromWorker {
 
     fn bounds(self) -> RangeInclusive<usize> {
         match self {
-            Self::Need => 0..=0,
+            Self::Need | Self::Alive => 0..=0,
             Self::Head => 1..=HEAD,
             Self::Failed => 1..=REASON_MAX,
             Self::Data => 1..=FRAME_MAX,

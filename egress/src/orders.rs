@@ -5,10 +5,12 @@
 //! by it again.
 //!
 //! ```text
-//!   node ── Configure (hosts attached) ───────▶ connector   once, first
+//!   node ── Configure ────────────────────────▶ connector   once, first
+//!   node ── Names (hosts attached) ───────────▶ connector   again when they change
 //!   node ── AddWorker (socket attached) ──────▶ connector
 //!   node ── RemoveWorker, Connect, Cancel ────▶ connector
-//!   node ◀── Connected, Unconnected ─────────── connector
+//!   node ── Probe ────────────────────────────▶ connector   when it has been silent
+//!   node ◀── Connected, Unconnected, Alive ──── connector
 //!   connector ── Passed (connection attached) ─▶ worker
 //! ```
 
@@ -20,7 +22,7 @@ use ipnet::IpNet;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of each packet; its last byte is the version.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x01");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x02");
 
 /// Most networks that an operator opens.
 pub const NETWORKS_MAX: usize = 64;
@@ -45,10 +47,16 @@ pub enum OrderKind {
     Connect = 4,
     /// [`Cancel`].
     Cancel = 5,
+    /// [`Names`].
+    Names = 6,
+    /// [`Probe`].
+    Probe = 7,
     /// [`Connected`].
     Connected = 16,
     /// [`Unconnected`].
     Unconnected = 17,
+    /// [`Alive`].
+    Alive = 18,
     /// [`Passed`].
     Passed = 32,
 }
@@ -83,11 +91,8 @@ macro_rules! order {
 }
 
 order! {
-    /// Node to connector: how names are resolved, and what is private. Attached: what
-    /// `/etc/hosts` holds, as a file, unless it is empty.
+    /// Node to connector: what is private, and what holds for all orders.
     Configure {
-        /// Bytes of it, from the file's beginning; [`HOSTS_MAX`] at most.
-        hosts_bytes: u64,
         /// How long a name's addresses are kept at most, in seconds, whatever their server says; 0
         /// for not at all.
         cache_seconds: u64,
@@ -95,11 +100,30 @@ order! {
         orders_max: u64,
         /// How many of them for one worker.
         orders_per_worker: u64,
-        /// Servers of names, in order of preference.
-        servers: [WireServer; SERVERS_MAX],
         /// Special networks that functions may reach all the same.
         private: [WireNetwork; NETWORKS_MAX],
     }
+}
+
+order! {
+    /// Node to connector: how names are resolved from now on. Attached: what `/etc/hosts` holds, as a file, unless it is
+    /// empty.
+    Names {
+        /// Bytes of it, from the file's beginning; [`HOSTS_MAX`] at most.
+        hosts_bytes: u64,
+        /// Servers of names, in order of preference.
+        servers: [WireServer; SERVERS_MAX],
+    }
+}
+
+order! {
+    /// Node to connector: is anybody there? Answered with [`Alive`], at once.
+    Probe {}
+}
+
+order! {
+    /// Connector to node: somebody is.
+    Alive {}
 }
 
 order! {

@@ -12,6 +12,7 @@ use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use common::{
@@ -25,6 +26,7 @@ use faasw_egress::frames::{
 };
 use faasw_egress_policy::Destination;
 use rustix::net::SocketType;
+use rustix::process::{Pid, Signal};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
 
@@ -328,6 +330,62 @@ fn a_connector_that_does_not_answer_is_given_up() {
         tokio::time::timeout(LONG, connector.closed())
             .await
             .unwrap();
+    });
+}
+
+/// Time for a process to be found out that stands still: well below how long a connection may take.
+const FOUND_OUT: Duration = Duration::from_secs(20);
+
+fn stop(process: &common::Process) {
+    let pid = Pid::from_child(&process.0);
+    rustix::process::kill_process(pid, Signal::STOP).unwrap();
+}
+
+#[test]
+fn a_connector_that_stands_still_is_found_out_and_another_one_goes_on() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::saying(OK);
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        stop(&egress.connector_process);
+        let other = Upstream::saying(OK);
+        let mut waiting = egress.begin(&head("GET", other.address, "/", &[]));
+        // What needs no connection goes on meanwhile.
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        assert!(!egress.connector.is_closed());
+        let failed = tokio::time::timeout(FOUND_OUT, outcome(&mut waiting.receiver)).await;
+        assert_eq!(failed.unwrap().failure(), Some(Code::ConnectionTerminated));
+        assert!(egress.connector.is_closed() && !egress.worker.is_closed());
+        let (_process, next) = connector(&loopback());
+        egress.worker.use_connector(&next).unwrap();
+        assert_eq!(egress.get(other.address, "/").await.status(), 200);
+    });
+}
+
+#[test]
+fn a_worker_that_stands_still_is_found_out() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        let upstream = Upstream::saying(OK);
+        assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
+        stop(&egress.worker_process);
+        let failed = tokio::time::timeout(FOUND_OUT, egress.get(upstream.address, "/")).await;
+        assert_eq!(failed.unwrap().failure(), Some(Code::ConnectionTerminated));
+        assert!(egress.worker.is_closed());
+    });
+}
+
+#[test]
+fn processes_whose_upstream_is_silent_are_not_given_up() {
+    runtime().block_on(async {
+        let egress = Egress::start();
+        // Longer than a process may be silent, and say nothing when it is asked.
+        let slow = Upstream::new(|mut stream, _| {
+            read_request(&mut stream);
+            std::thread::sleep(Duration::from_secs(10));
+            stream.write_all(OK.as_bytes()).unwrap();
+        });
+        assert_eq!(egress.get(slow.address, "/").await.body, b"hi");
     });
 }
 

@@ -10,6 +10,7 @@ mod common;
 
 use std::io::{Read as _, Write as _};
 use std::sync::{Barrier, mpsc};
+use std::time::Duration;
 
 use bytes::Bytes;
 use common::{
@@ -17,7 +18,7 @@ use common::{
     read_request, runtime,
 };
 use faasw_abi::outgoing::{Failure, FailureCode, Tail, Timeouts};
-use faasw_egress::client::Part;
+use faasw_egress::client::{Call, Part};
 use faasw_egress::frames::{PIECE_MIN, WINDOW, WorkerOptions};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
@@ -445,6 +446,79 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail() {
                 FailureCode::InternalError
             };
             assert_eq!(failed, Some(expected));
+        }
+    });
+}
+
+#[test]
+fn a_body_that_is_not_finished_has_no_end_for_its_upstream() {
+    type Ends = fn(Call);
+    const GIVEN_UP: Ends = |call| drop(call);
+    const DROPPED: Ends = |call| {
+        drop(call.sender);
+        std::mem::forget(call.receiver);
+    };
+    const FAILED: Ends = |call| {
+        let why = Failure::with_text(FailureCode::InternalError, "not finished");
+        call.sender.finish(&Tail::Failed(why).encode());
+        std::mem::forget(call.receiver);
+    };
+    const SHORT: Ends = |call| {
+        call.sender.finish(b"");
+        std::mem::forget(call.receiver);
+    };
+    runtime().block_on(async {
+        for (length, pieces, ends) in [
+            (None, 0, GIVEN_UP),
+            (None, 0, DROPPED),
+            (None, 1, GIVEN_UP),
+            (None, 1, DROPPED),
+            (None, 3, FAILED),
+            (Some("13"), 1, GIVEN_UP),
+            (Some("13"), 3, DROPPED),
+            (Some("13"), 3, FAILED),
+            (Some("13"), 3, SHORT),
+            (Some("1"), 0, SHORT),
+        ] {
+            let egress = Egress::start();
+            let (tell, told) = mpsc::channel();
+            let upstream = Upstream::new(move |mut stream, _| {
+                let mut seen = Vec::new();
+                let mut some = [0; 1000];
+                while let Ok(count @ 1..) = stream.read(&mut some) {
+                    seen.extend_from_slice(&some[..count]);
+                    tell.send(Some(seen.clone())).unwrap();
+                }
+                tell.send(None).unwrap();
+            });
+            let length: Vec<_> = length
+                .iter()
+                .map(|length| ("content-length", *length))
+                .collect();
+            let mut call = egress.begin(&head("POST", upstream.address, "/", &length));
+            for _ in 0..pieces {
+                call.sender.send(Bytes::from_static(b"some")).await.unwrap();
+            }
+            let mut seen = Vec::new();
+            while pieces > 0 && !seen.ends_with(b"some") && !seen.ends_with(b"some\r\n") {
+                seen = told.recv_timeout(LONG).unwrap().unwrap();
+            }
+            ends(call);
+            // Where nothing was sent yet there need be no connection.
+            while let Ok(Some(more)) = told.recv_timeout(match pieces {
+                0 => Duration::from_millis(500),
+                _ => LONG,
+            }) {
+                seen = more;
+            }
+            let seen = String::from_utf8(seen).unwrap();
+            let body = seen.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+            assert!(!body.ends_with("0\r\n\r\n") && body.len() < 40, "{seen:?}");
+            if seen.contains("content-length: 13\r\n") {
+                assert!(body.len() < 13, "{seen:?}");
+            } else {
+                assert!(!seen.contains("content-length: 0"), "{seen:?}");
+            }
         }
     });
 }

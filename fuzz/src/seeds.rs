@@ -20,9 +20,9 @@ use faasw_abi::{script, state, store};
 use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
-    Kill, Launch, Limit, MAGIC, Origin, PacketHeader, Parked, Prepared, Preset, Rang, Reset,
-    Resume, Seal, Sealed, SpawnEgress, SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside,
-    SteppedAside, Survey, Used, VcpuState, Wake,
+    Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Parked, Prepared,
+    Preset, Rang, Reset, Resume, Seal, Sealed, SpawnEgress, SpawnFailed, SpawnHelper, SpawnShell,
+    Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -253,6 +253,8 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::Kill => ("kill", zeroes::<Kill>()),
         Kind::Launch => ("launch", zeroes::<Launch>()),
         Kind::Limit => ("limit", zeroes::<Limit>()),
+        Kind::NamesOpened => ("names-opened", zeroes::<NamesOpened>()),
+        Kind::OpenNames => ("open-names", zeroes::<OpenNames>()),
         Kind::Parked => ("parked", zeroes::<Parked>()),
         Kind::Prepared => ("prepared", zeroes::<Prepared>()),
         Kind::Preset => ("preset", zeroes::<Preset>()),

@@ -21,7 +21,7 @@ use faasw_pool::{
     LanguageEngine, PlatformError, Pool, PoolStats, Reply, SealedCode, SeedError, SeedInfo, Share,
 };
 
-use crate::services::outbound::{NewConnector, NewWorker, Processes};
+use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
 
 /// A boxed future: what a backend's calls return.
 pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -264,6 +264,13 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
 }
 
 impl Processes for faasw_pool::Egress {
+    fn names(&self) -> Running<'_, io::Result<NameFiles>> {
+        Box::pin(async {
+            let [hosts, servers] = Self::names(self).await?;
+            Ok(NameFiles { hosts, servers })
+        })
+    }
+
     fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
         Box::pin(async {
             let made = Self::connector(self).await.map_err(io::Error::other)?;

@@ -12,7 +12,8 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -43,6 +44,7 @@ fn main() {
             a_worker_has_nothing_and_no_network,
             a_connector_has_the_hosts_network_and_nothing_else,
             workers_are_apart_from_each_other_and_from_shells,
+            what_says_how_names_are_resolved_is_handed_over,
             whoever_ends_is_noticed_and_another_can_be_made,
             what_is_dropped_ends,
             a_spawner_takes_what_it_made_with_it,
@@ -174,6 +176,34 @@ async fn workers_are_apart_from_each_other_and_from_shells(bench: &Bench) {
             assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
         }
     }
+}
+
+/// What a node that has confined itself cannot open is opened by who was started before it did.
+async fn what_says_how_names_are_resolved_is_handed_over(bench: &Bench) {
+    let launched = bench.another(PoolOptions {
+        launcher: Some(Arc::new(Launcher::start().unwrap())),
+        ..PoolOptions::default()
+    });
+    let launched = launched.await;
+    for bench in [bench, &launched] {
+        for _ in 0..3 {
+            let files = bench.pool.egress().names().await.unwrap();
+            for (file, path) in files.into_iter().zip(["/etc/hosts", "/etc/resolv.conf"]) {
+                let read = file.map(|file| {
+                    let mut text = String::new();
+                    File::from(file).read_to_string(&mut text).unwrap();
+                    text
+                });
+                assert_eq!(read, std::fs::read_to_string(path).ok(), "{path}");
+            }
+        }
+    }
+    // What was handed over is to be read alone.
+    let [hosts, _] = launched.pool.egress().names().await.unwrap();
+    if let Some(hosts) = hosts {
+        assert!(File::from(hosts).write_all(b"# not here").is_err());
+    }
+    launched.pool.shutdown().await;
 }
 
 async fn whoever_ends_is_noticed_and_another_can_be_made(bench: &Bench) {

@@ -13,10 +13,12 @@ use faasw_egress_policy::Destination;
 use ipnet::IpNet;
 use tokio::sync::{oneshot, watch};
 
+use super::listens::Listens;
 use super::queue::{Queue, in_time, queue};
 use crate::orders::{
-    AddWorker, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, OrderKind,
-    RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, kind, read, spell,
+    AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, Names,
+    OrderKind, Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer,
+    kind, read, spell,
 };
 use crate::packet::PacketSocket;
 
@@ -62,6 +64,7 @@ struct Shared {
     orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
+    listens: Arc<Listens>,
     closed: watch::Sender<bool>,
 }
 
@@ -88,11 +91,12 @@ impl Connector {
         let shared = Arc::new(Shared {
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
+            listens: Arc::default(),
             closed: watch::Sender::new(false),
         });
         let connector = Self { shared };
-        let (configure, hosts) = configuration(options)?;
-        connector.order((spell(&configure), hosts));
+        connector.order((spell(&configuration(options)?), None));
+        connector.is_told(&options.hosts, &options.servers)?;
         let writing = socket.clone();
         let write = async move {
             // Ends when the last handle and the reader below are gone, which closes the socket.
@@ -113,6 +117,21 @@ impl Connector {
             }
             io::Result::Ok(())
         };
+        let (listens, asked) = (
+            connector.shared.listens.clone(),
+            Arc::downgrade(&connector.shared),
+        );
+        let lost = async move {
+            let is_wanted = || asked.upgrade().is_some_and(|shared| shared.is_waited_for());
+            let ask = || {
+                asked
+                    .upgrade()
+                    .into_iter()
+                    .for_each(|shared| shared.probe())
+            };
+            listens.lost(is_wanted, ask).await;
+            io::Result::Ok(())
+        };
         let weak = Arc::downgrade(&connector.shared);
         let mut closed = connector.shared.closed.subscribe();
         tokio::spawn(async move {
@@ -121,6 +140,7 @@ impl Connector {
             let _ = tokio::select! {
                 written = write => written,
                 heard = listen => heard,
+                lost = lost => lost,
                 _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
@@ -130,11 +150,18 @@ impl Connector {
         Ok(connector)
     }
 
+    /// Names are resolved by these from now on: what `/etc/hosts` has, and servers, as in [`ConnectorOptions`].
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn is_told(&self, hosts: &[u8], servers: &[SocketAddr]) -> io::Result<()> {
+        let (names, hosts) = names(hosts, servers)?;
+        self.order((spell(&names), hosts));
+        Ok(())
+    }
+
     fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
-        if self.shared.orders.add(order, 1) > QUEUE_MAX {
-            // Whoever writes sees it, and closes.
-            self.shared.closed.send_replace(true);
-        }
+        self.shared.order(order);
     }
 
     /// Waits until the process is gone, or given up because it does not listen.
@@ -197,6 +224,7 @@ impl Connector {
             host,
         };
         self.order((spell(&order), None));
+        self.shared.listens.wanted();
         // The connector has a clock, too, and answers by it.
         let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
         let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
@@ -232,9 +260,27 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
+        if self.orders.add(order, 1) > QUEUE_MAX {
+            // Whoever writes sees it, and closes.
+            self.closed.send_replace(true);
+        }
+    }
+
+    /// Whether anybody waits for a connection.
+    fn is_waited_for(&self) -> bool {
+        self.waiting().as_ref().is_some_and(|all| !all.is_empty())
+    }
+
+    /// Asks whether the process is there.
+    fn probe(&self) {
+        self.order((spell(&Probe {}), None));
+    }
+
     /// Hears what the connector says. Of a call that nobody has it is dropped.
     fn hear(&self, packet: &[u8]) -> io::Result<()> {
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+        self.listens.heard();
         let (call, outcome) = match kind(packet) {
             Some(OrderKind::Connected) => {
                 let connected: Connected = read(packet).ok_or_else(malformed)?;
@@ -244,6 +290,7 @@ impl Shared {
                 let unconnected: Unconnected = read(packet).ok_or_else(malformed)?;
                 (unconnected.call, Err(unconnected.failure()))
             }
+            Some(OrderKind::Alive) => return read::<Alive>(packet).map(drop).ok_or_else(malformed),
             _ => return Err(malformed()),
         };
         let waiting = self.waiting().as_mut().and_then(|all| all.remove(&call));
@@ -261,13 +308,9 @@ impl Shared {
     }
 }
 
-/// The first order, and a file with what `/etc/hosts` has.
-fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<OwnedFd>)> {
+/// The first order.
+fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
     let too_many = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
-    let mut servers = [WireServer::default(); SERVERS_MAX];
-    for (place, server) in servers.iter_mut().zip(&options.servers) {
-        *place = (*server).into();
-    }
     if options.private.len() > NETWORKS_MAX {
         return Err(too_many("more than 64 private networks"));
     }
@@ -275,21 +318,34 @@ fn configuration(options: &ConnectorOptions) -> io::Result<(Configure, Option<Ow
     for (place, network) in private.iter_mut().zip(&options.private) {
         *place = (*network).into();
     }
-    let hosts = known(&options.hosts);
-    let hosts_bytes = hosts.len() as u64;
-    let hosts = match hosts_bytes {
-        0 => None,
-        _ => Some(in_memory(hosts)?),
-    };
-    let configure = Configure {
-        hosts_bytes,
+    Ok(Configure {
         cache_seconds: options.cache.as_secs(),
         orders_max: options.orders_max,
         orders_per_worker: options.orders_per_worker,
-        servers,
         private,
+    })
+}
+
+/// How names are resolved, and a file with what `/etc/hosts` has.
+fn names(hosts: &[u8], servers: &[SocketAddr]) -> io::Result<(Names, Option<OwnedFd>)> {
+    let mut places = [WireServer::default(); SERVERS_MAX];
+    for (place, server) in places.iter_mut().zip(servers) {
+        *place = (*server).into();
+    }
+    let hosts = known(hosts);
+    let hosts_bytes = hosts.len() as u64;
+    let file = match hosts_bytes {
+        0 => None,
+        _ => Some(in_memory(hosts)?),
     };
-    Ok((configure, hosts))
+    let servers = places;
+    Ok((
+        Names {
+            hosts_bytes,
+            servers,
+        },
+        file,
+    ))
 }
 
 /// As many whole lines as are read.

@@ -7,6 +7,7 @@
 
 mod call;
 mod connector;
+mod listens;
 mod queue;
 pub(crate) mod table;
 mod worker;

@@ -95,11 +95,21 @@ pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane
         }
         FromWorker::Failed if !entry.has_head => return Ok(over(calls, call, Part::Failed(bytes))),
         FromWorker::End if entry.has_head => return Ok(over(calls, call, Part::End(bytes))),
-        FromWorker::Head | FromWorker::Data | FromWorker::Failed | FromWorker::End => {
-            return Err(Insane);
-        }
+        FromWorker::Head
+        | FromWorker::Data
+        | FromWorker::Failed
+        | FromWorker::End
+        | FromWorker::Alive => return Err(Insane),
     }
     Ok(Heard::Nothing)
+}
+
+/// Whether a server has said or taken something, where a worker says this. That a call has begun, or fails, is none.
+pub fn is_progress(kind: FromWorker) -> bool {
+    match kind {
+        FromWorker::Head | FromWorker::Data | FromWorker::End | FromWorker::Credit => true,
+        FromWorker::Need | FromWorker::Failed | FromWorker::Alive => false,
+    }
 }
 
 fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
@@ -177,6 +187,7 @@ mod tests {
             &[(FromWorker::Head, b"x"), (FromWorker::Need, b"")],
             &[(FromWorker::Credit, &[1, 0, 0, 0])],
             &[NEED; 2],
+            &[(FromWorker::Alive, b"")],
         ];
         for said in insane {
             let (mut calls, _received) = calls();

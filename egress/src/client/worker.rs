@@ -15,11 +15,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 use zerocopy::IntoBytes as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
+use super::listens::Listens;
 use super::queue::{Outgoing, Queue, in_time, queue};
-use super::table::{Calls, Entry, Heard, hear};
+use super::table::{Calls, Entry, Heard, hear, is_progress};
 use super::{Call, Connector};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame};
@@ -83,6 +85,9 @@ pub struct Shared {
     /// `None` when the process is gone.
     calls: Mutex<Option<Calls>>,
     connector: Mutex<Connector>,
+    listens: Arc<Listens>,
+    /// When anything of a call last came, or was taken.
+    moved: Mutex<Instant>,
     closed: watch::Sender<bool>,
 }
 
@@ -110,6 +115,8 @@ impl Worker {
             frames,
             calls: Mutex::new(Some(Calls::new())),
             connector: Mutex::new(connector.clone()),
+            listens: Arc::default(),
+            moved: Mutex::new(Instant::now()),
             closed: watch::Sender::new(false),
         });
         for authority in authorities {
@@ -122,6 +129,18 @@ impl Worker {
         shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
         rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
         connector.add_worker(shared.number, passing.try_clone()?);
+        let (listens, asked) = (shared.listens.clone(), Arc::downgrade(&shared));
+        let lost = async move {
+            let is_wanted = || asked.upgrade().is_some_and(|shared| shared.has_calls());
+            let ask = || {
+                asked
+                    .upgrade()
+                    .into_iter()
+                    .for_each(|shared| shared.probe())
+            };
+            listens.lost(is_wanted, ask).await;
+            io::Result::Ok(())
+        };
         let weak = Arc::downgrade(&shared);
         tokio::spawn(async move {
             let mut closed = match weak.upgrade() {
@@ -133,6 +152,7 @@ impl Worker {
             let _ = tokio::select! {
                 written = write(outgoing, writing) => written,
                 heard = listen(&weak, reading) => heard,
+                lost = lost => lost,
                 _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
@@ -187,12 +207,19 @@ impl Worker {
         let timeout = self.shared.options.of_request(head.timeouts).connect;
         let entry = Entry::new(parts, credit.clone(), destination, timeout);
         match self.shared.calls().as_mut() {
-            Some(calls) => calls.insert(call, entry),
+            Some(calls) => {
+                if calls.is_empty() {
+                    // Nothing was to come before.
+                    *self.shared.moved() = Instant::now();
+                }
+                calls.insert(call, entry)
+            }
             None => return Err(terminated()),
         };
         let begins = frame(call, ToWorker::Begin, &head_bytes);
         let size = begins.len();
         self.shared.add(said(begins), size);
+        self.shared.listens.wanted();
         Ok(Call::new(&self.shared, call, credit, received))
     }
 
@@ -200,6 +227,18 @@ impl Worker {
     #[must_use]
     pub fn calls(&self) -> usize {
         self.shared.calls().as_ref().map_or(0, Calls::len)
+    }
+
+    /// When anything of its calls last came from a server, or was taken by one; since when there are some, where nothing
+    /// has.
+    #[must_use]
+    pub fn moved(&self) -> Instant {
+        *self.shared.moved()
+    }
+
+    /// Ends it; calls under way fail with this.
+    pub fn give_up(&self, why: &Failure) {
+        self.shared.close_with(why);
     }
 
     /// Has connections made by another connector from now on: the one before is gone.
@@ -284,12 +323,29 @@ impl Shared {
         }
     }
 
+    fn moved(&self) -> MutexGuard<'_, Instant> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_calls(&self) -> bool {
+        self.calls().as_ref().is_some_and(|calls| !calls.is_empty())
+    }
+
+    /// Asks whether the process is there.
+    fn probe(&self) {
+        self.say(frame(0, ToWorker::Probe, &[]));
+    }
+
     fn close(&self) {
+        self.close_with(&terminated());
+    }
+
+    fn close_with(&self, why: &Failure) {
         let calls = self.calls().take();
         if let Some(calls) = calls {
             for entry in calls.into_values() {
-                let answer = Answer::Failed(terminated()).encode();
-                let tail = Tail::Failed(terminated()).encode();
+                let answer = Answer::Failed(why.clone()).encode();
+                let tail = Tail::Failed(why.clone()).encode();
                 entry.fail(answer.into(), tail.into());
             }
             self.connector().remove_worker(self.number);
@@ -362,8 +418,11 @@ async fn listen(weak: &Weak<Shared>, mut socket: OwnedReadHalf) -> io::Result<()
         let Some(shared) = weak.upgrade() else {
             return Ok(());
         };
+        shared.listens.heard();
+        let mut has_moved = false;
         while let Some(frame) = Frame::<FromWorker>::take(&mut received).map_err(|_| malformed())? {
             let call = frame.call;
+            has_moved |= is_progress(frame.kind);
             let heard = match shared.calls().as_mut() {
                 Some(calls) => hear(calls, frame).map_err(|_| malformed())?,
                 None => return Ok(()),
@@ -372,6 +431,9 @@ async fn listen(weak: &Weak<Shared>, mut socket: OwnedReadHalf) -> io::Result<()
                 Heard::Need => shared.connect(call),
                 Heard::Nothing | Heard::Over => {}
             }
+        }
+        if has_moved {
+            *shared.moved() = Instant::now();
         }
     }
 }

@@ -20,8 +20,8 @@ use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, LocalSet};
 
 use crate::orders::{
-    AddWorker, Cancel, Configure, Connect, Connected, HOSTS_MAX, Order, OrderKind, Passed,
-    RemoveWorker, Unconnected, WireNetwork, kind, read, spell,
+    AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, Names, Order, OrderKind,
+    Passed, Probe, RemoveWorker, Unconnected, WireNetwork, kind, read, spell,
 };
 use crate::packet::{Packet, PacketSocket};
 
@@ -79,16 +79,6 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         return Ok(());
     };
     let configure: Configure = read(&packet.bytes).ok_or_else(malformed)?;
-    let hosts = match packet.fd {
-        Some(file) => contents(&file, configure.hosts_bytes)?,
-        None if configure.hosts_bytes > 0 => return Err(malformed()),
-        None => Vec::new(),
-    };
-    let servers: Vec<_> = configure
-        .servers
-        .into_iter()
-        .filter_map(|server| server.read())
-        .collect();
     let cache = Duration::from_secs(configure.cache_seconds);
     let networks = configure
         .private
@@ -97,7 +87,7 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         .collect();
     let connector = Rc::new(Connector {
         node,
-        resolver: resolve::Resolver::new(&hosts, &servers, cache)?,
+        resolver: resolve::Resolver::new(cache),
         private: Rc::new(AllowPrivate::new(networks)),
         sockets: reach::Sockets::new(),
         orders_max: usize::try_from(configure.orders_max).unwrap_or(usize::MAX),
@@ -133,6 +123,21 @@ impl Connector {
     async fn hear(self: &Rc<Self>, packet: Packet) -> io::Result<()> {
         let Packet { bytes, fd } = packet;
         match kind(&bytes) {
+            Some(OrderKind::Names) => {
+                let order: Names = read(&bytes).ok_or_else(malformed)?;
+                let hosts = match fd {
+                    Some(file) => contents(&file, order.hosts_bytes)?,
+                    None if order.hosts_bytes > 0 => return Err(malformed()),
+                    None => Vec::new(),
+                };
+                let servers = order.servers.into_iter();
+                let servers: Vec<_> = servers.filter_map(|server| server.read()).collect();
+                self.resolver.is_told(&hosts, &servers)?;
+            }
+            Some(OrderKind::Probe) => {
+                let Probe {} = read(&bytes).ok_or_else(malformed)?;
+                self.say(&Alive {}).await?;
+            }
             Some(OrderKind::AddWorker) => {
                 let order: AddWorker = read(&bytes).ok_or_else(malformed)?;
                 // One whose socket was lost is not known, and has none of its orders done.

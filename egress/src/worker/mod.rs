@@ -127,6 +127,7 @@ impl Worker {
         match kind {
             ToWorker::Authority | ToWorker::Configure => return Err(malformed()),
             ToWorker::Begin => self.begin(call, bytes),
+            ToWorker::Probe => self.say(call, FromWorker::Alive, &[]),
             ToWorker::Cancel => {
                 let call = self.calls.borrow_mut().remove(&call);
                 if let Some(call) = call {

@@ -3,6 +3,7 @@
 
 pub mod frames;
 pub mod http2;
+pub mod names;
 pub mod tls;
 
 use std::io::{Read, Write};

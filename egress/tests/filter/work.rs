@@ -60,12 +60,10 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
                     return Err(format!("{scheme}://{host} did not echo: {echoed:?}"));
                 }
             }
-            // Which server is asked first is the resolver's to say, by how it has found them: of several
-            // names both are, whatever comes of it.
-            for name in 0..16 {
-                let host = format!("asked-{name}.example");
-                call(&worker, "http", &host, port, b"hello").await?.ok();
-            }
+            // The first server cannot say, and the second one is asked.
+            call(&worker, "http", "asked.example", port, b"hello")
+                .await?
+                .ok();
             // Nobody listens there.
             call(&worker, "http", "[::1]", 1, b"").await.map(|_| ())
         };

@@ -6,8 +6,8 @@ use bytes::BytesMut;
 use faasw_abi::outgoing::{Answer, Failure, FailureCode, OutgoingHead, Tail};
 use faasw_egress::frames::{FrameKind, FromWorker, ToWorker, WorkerOptions, credit_bytes, put};
 use faasw_egress::orders::{
-    AddWorker, Cancel, Configure, Connect, Connected, NETWORKS_MAX, Order, Passed, RemoveWorker,
-    SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, spell,
+    AddWorker, Alive, Cancel, Configure, Connect, Connected, NETWORKS_MAX, Names, Order, Passed,
+    Probe, RemoveWorker, SERVERS_MAX, Unconnected, WireHost, WireNetwork, WireServer, spell,
 };
 use faasw_egress_policy::{AllowPrivate, Host};
 use zerocopy::IntoBytes as _;
@@ -56,6 +56,7 @@ pub fn all() -> Vec<Seed> {
                     (2, FromWorker::Failed, &failed),
                     (1, FromWorker::Data, b"body"),
                     (3, FromWorker::Data, b"of nobody"),
+                    (0, FromWorker::Alive, b""),
                     (1, FromWorker::End, &tail),
                 ],
             ),
@@ -74,10 +75,14 @@ pub fn all() -> Vec<Seed> {
                     (1, ToWorker::Credit, &credit_bytes(1 << 15)),
                     (1, ToWorker::End, &tail),
                     (2, ToWorker::Cancel, b""),
+                    (0, ToWorker::Probe, b""),
                 ],
             ),
         ),
         ("egress", "configure", order(&configure())),
+        ("egress", "names", order(&names())),
+        ("egress", "probe", order(&Probe {})),
+        ("egress", "alive", order(&Alive {})),
         ("egress", "add-worker", order(&AddWorker { worker: 1 })),
         (
             "egress",
@@ -111,6 +116,15 @@ fn configure() -> Configure {
     for (place, network) in private.iter_mut().zip(networks.into_iter().flatten()) {
         *place = network.into();
     }
+    Configure {
+        cache_seconds: 60,
+        orders_max: 256,
+        orders_per_worker: 64,
+        private,
+    }
+}
+
+fn names() -> Names {
     let mut servers = [WireServer::default(); SERVERS_MAX];
     for (place, server) in servers.iter_mut().zip(["127.0.0.53:53", "[::1]:53"]) {
         *place = server
@@ -118,12 +132,8 @@ fn configure() -> Configure {
             .map(WireServer::from)
             .unwrap_or_default();
     }
-    Configure {
+    Names {
         hosts_bytes: 0,
-        cache_seconds: 60,
-        orders_max: 256,
-        orders_per_worker: 64,
         servers,
-        private,
     }
 }

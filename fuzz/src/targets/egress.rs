@@ -5,8 +5,8 @@ use bytes::BytesMut;
 use faasw_egress::frames::{Frame, FrameKind, ToWorker, put};
 use faasw_egress::fuzzing::node_hears;
 use faasw_egress::orders::{
-    self, AddWorker, Cancel, Configure, Connect, Connected, Order, OrderHeader, Passed,
-    RemoveWorker, Unconnected, WireHost, WireNetwork,
+    self, AddWorker, Alive, Cancel, Configure, Connect, Connected, Names, Order, OrderHeader,
+    Passed, Probe, RemoveWorker, Unconnected, WireHost, WireNetwork, WireServer,
 };
 
 use crate::Target;
@@ -53,11 +53,14 @@ fn frames<K: FrameKind>(said: &[u8]) -> bool {
 fn packets(packet: &[u8]) -> bool {
     let taken = [
         is::<AddWorker>(packet),
+        is::<Alive>(packet),
         is::<Cancel>(packet),
         is::<Configure>(packet),
         is::<Connect>(packet),
         is::<Connected>(packet),
+        is::<Names>(packet),
         is::<Passed>(packet),
+        is::<Probe>(packet),
         is::<RemoveWorker>(packet),
         is::<Unconnected>(packet),
     ];
@@ -75,6 +78,11 @@ fn packets(packet: &[u8]) -> bool {
     if let Some(order) = orders::read::<Configure>(packet) {
         for network in order.private.into_iter().filter_map(WireNetwork::read) {
             assert_eq!(WireNetwork::from(network).read(), Some(network));
+        }
+    }
+    if let Some(order) = orders::read::<Names>(packet) {
+        for server in order.servers.into_iter().filter_map(WireServer::read) {
+            assert_eq!(WireServer::from(server).read(), Some(server));
         }
     }
     taken == 1

@@ -112,6 +112,80 @@ fn who_opens_another_file_does_not_come_there() {
     }
 }
 
+/// The body of a command's answer that is frozen at `/d/request` and does so with its files, for a request of that path; how
+/// often it was frozen.
+fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (Vec<u8>, usize) {
+    let text = String::from_utf8(fixture("fixtures/wat/entry-file.wat")).unwrap();
+    let changed = change(text.clone());
+    let code = compile(CgiModule, changed.as_bytes());
+    let files: [(Kind, &str, &[u8]); 3] = [
+        (Kind::File, "request", b"what was deployed"),
+        (Kind::File, "other", b"another one"),
+        (Kind::Link, "linked", b"request"),
+    ];
+    let mut call = get(CgiModule, path).environment("MODE", mode);
+    call = call.files("/d", &files);
+    call.config.has_entry = true;
+    call.config.files.as_mut().unwrap().freeze_at = Some("/d/linked".to_owned());
+    let mut ready = call.ready(&code).unwrap();
+    ready.platform_mut().request_head = call.request.clone();
+    ready.run_ahead().unwrap();
+    let platform = ready.platform();
+    (platform.response_body.clone(), platform.frozen.len())
+}
+
+#[test]
+fn the_file_is_the_same_by_whatever_name_and_however_often_it_is_opened() {
+    const OPEN: &str = "(i32.const 3) (i32.const 0) (i32.const 80) (i32.const 7)";
+    const LINKED: &str = "(i32.const 3) (i32.const 1) (i32.const 80) (i32.const 6)";
+    let by_link = |text: String| {
+        text.replace(OPEN, LINKED)
+            .replace("\"request\"", "\"linked\"")
+    };
+    // Another descriptor of it, with what it had cut off: nothing is written to it again, and nobody is frozen.
+    let twice = |text: String| {
+        let (before, behind) = text.split_once("    (if (call $path_open").unwrap();
+        let (opens, behind) = behind.split_once("unreachable))").unwrap();
+        let opens = format!("    (if (call $path_open{opens}unreachable))");
+        let cuts = opens.replace("(i32.const 7) (i32.const 0)", "(i32.const 7) (i32.const 8)");
+        let cuts = cuts.replace("(i64.const 2)", "(i64.const 66)");
+        assert!(cuts != opens);
+        format!("{before}{opens}\n{cuts}{behind}")
+    };
+    let (body, times) = answered(by_link, "/p", "a");
+    assert!(
+        body.starts_with(b"MODE=a\0"),
+        "{:?}",
+        String::from_utf8_lossy(&body)
+    );
+    assert_eq!(times, 1);
+    assert_eq!(answered(twice, "/p", "a"), (Vec::new(), 1));
+}
+
+#[test]
+fn no_text_of_a_request_or_a_deployer_is_a_variable_of_its_own_there() {
+    let path = "/a%0AB=1%00C=2?d%00E=3";
+    let (body, _) = answered(|text| text, path, "x\ny=z=");
+    let variables: Vec<_> = body.split(|byte| *byte == 0).collect();
+    let of = |name: &str| {
+        let begin = format!("{name}=");
+        let mut of_name = variables
+            .iter()
+            .filter(|one| one.starts_with(begin.as_bytes()));
+        let found = of_name
+            .next()
+            .map(|one| String::from_utf8(one.to_vec()).unwrap());
+        assert!(of_name.next().is_none(), "{name} twice");
+        found
+    };
+    assert_eq!(of("MODE").unwrap(), "MODE=x\ny=z=");
+    assert_eq!(of("PATH_INFO").unwrap(), "PATH_INFO=/a\nB=1%00C=2");
+    assert_eq!(of("QUERY_STRING").unwrap(), "QUERY_STRING=d%00E=3");
+    for injected in ["B", "C", "E", "y"] {
+        assert_eq!(of(injected), None);
+    }
+}
+
 #[test]
 fn what_was_drawn_before_is_told_there_and_what_comes_behind_is_not() {
     let (code, call) = command("draws");

@@ -28,6 +28,9 @@ impl Reaches {
     /// Holds it to the limits that its function has already.
     pub(super) fn share_limits(&mut self, other: &Self) {
         self.limits = other.limits.clone();
+        if let (Some(maker), Some(other)) = (&self.maker, &other.maker) {
+            maker.is_of_the_function_of(other);
+        }
     }
 }
 

@@ -233,6 +233,33 @@ fn either_process_may_die() {
     assert_eq!(left, [] as [u32; 0]);
 }
 
+/// One that neither ends nor does anything is noticed by whoever waits for it, and the next one works.
+fn either_process_may_stand_still() {
+    let node = reaching();
+    let others: Vec<_> = ["faasw-worker", "faasw-connector"].map(processes).concat();
+    probe(&node, "asks");
+    for name in ["faasw-connector", "faasw-worker"] {
+        // Each has connections of its own to be made.
+        let at = upstream().address;
+        let answer = node.text(&format!("/asks/get/{at}/"));
+        assert!(answer.starts_with("200 "), "{name}: {answer}");
+        let mut own = processes(name);
+        own.retain(|pid| !others.contains(pid));
+        assert_eq!(own.len(), 1, "{name}: {own:?}");
+        let stopped = Command::new("kill")
+            .args(["-STOP", &own[0].to_string()])
+            .status();
+        assert!(stopped.unwrap().success());
+        let at = upstream().address;
+        let answer = node.text(&format!("/asks/get/{at}/"));
+        assert!(answer.contains("ConnectionTerminated"), "{name}: {answer}");
+        let answer = node.text(&format!("/asks/get/{at}/"));
+        assert!(answer.starts_with("200 "), "{name}: {answer}");
+        until("it is gone", || !processes(name).contains(&own[0]));
+    }
+    node.end();
+}
+
 /// As people have it: a daemon that has confined itself, names, and a server with a certificate of its own
 /// authority.
 fn a_confined_node_reaches_by_name_and_tls() {
@@ -312,6 +339,7 @@ fn main() {
         a_grant_does_not_open_private_addresses,
         nobody_hears_what_comes_late,
         either_process_may_die,
+        either_process_may_stand_still,
         a_confined_node_reaches_by_name_and_tls,
         functions_ask_each_other_and_no_process_is_needed,
         bodies_and_failures_pass,

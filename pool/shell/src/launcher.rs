@@ -2,24 +2,28 @@
 //!
 //! The node starts it first of all, before it confines itself, since filters, lost
 //! privileges and the like pass to whatever a process makes. It is this same program, so
-//! that a spawner is a fork of it. It takes one order, and gives no answers: each order
-//! brings one end of a socket pair, which the launcher holds for as long as the spawner
-//! lives, so that the node learns of its end, whatever ended it. What the node says over it
-//! is that the spawner is to be killed.
+//! that a spawner is a fork of it. An order brings one end of a socket pair, which the
+//! launcher holds for as long as the spawner lives, so that the node learns of its end,
+//! whatever ended it. What the node says over it is that the spawner is to be killed.
+//!
+//! The other order has it open the two files that say how this host resolves names, which change under a node that
+//! runs for long, and which one that has confined itself cannot open any more. It reads neither.
 //!
 //! It ends with the node. Spawners do not end with it: they end when the node lets go of
 //! their own sockets, in their own time.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use faasw_cell::Network;
 use faasw_cell::filter::Rule;
-use faasw_fri::messages::Launch;
-use faasw_fri::{FriError, Kind, receive};
+use faasw_fri::messages::{Launch, NamesOpened};
+use faasw_fri::{FriError, Kind, receive, send};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::process::programs::{self, Programs};
@@ -79,12 +83,36 @@ pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
                         launcher.launch(network, &socket, life, rules);
                     }
                 }
+                Ok(mut packet) if packet.kind() == Some(Kind::OpenNames) => {
+                    if let [Some(socket), ..] = packet.take_fds() {
+                        // Where one cannot be opened, or nobody waits for it, the socket is closed.
+                        let _ = hand_names_over(&socket);
+                    }
+                }
                 Ok(_) => return Err(io::Error::other("the node ordered what is no order")),
                 Err(FriError::Closed) => return Ok(()),
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
     }
+}
+
+/// Opens what says how names are resolved (hosts(5), resolv.conf(5)), and hands it over.
+fn hand_names_over(socket: &OwnedFd) -> io::Result<()> {
+    let open = |path: &CStr| {
+        // Whatever has been put there, nobody waits for it.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+        match rustix::fs::open(path, flags, Mode::empty()) {
+            Ok(file) => Ok(Some(file)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    };
+    let files = [open(c"/etc/hosts")?, open(c"/etc/resolv.conf")?];
+    let [hosts, servers] = files.each_ref().map(|file| file.is_some().into());
+    let fds: Vec<_> = files.iter().flatten().map(AsFd::as_fd).collect();
+    let opened = NamesOpened { hosts, servers };
+    send(socket, &opened, &fds, SendFlags::DONTWAIT).map_err(io::Error::other)
 }
 
 impl Launched {

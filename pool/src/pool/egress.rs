@@ -1,5 +1,6 @@
 //! The processes that functions reach out by, in their cells: whoever owns them says what they do.
 
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -77,6 +78,15 @@ fn failed(error: Errno) -> PlatformError {
 }
 
 impl Egress {
+    /// What says how this host resolves names now: `/etc/hosts` and `/etc/resolv.conf`, where they are, to be read: also
+    /// for a process that cannot open them any more, if it had a [`Launcher`](crate::Launcher) before.
+    ///
+    /// # Errors
+    /// The system's, or when one is there and cannot be opened.
+    pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+        self.inner.outside.names().await
+    }
+
     /// Makes a connector: the one kind of process that has the host's network.
     ///
     /// # Errors

@@ -8,12 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use faasw_cell::Network;
-use faasw_fri::messages::{Kill, Launch};
-use faasw_fri::send;
+use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
+use faasw_fri::{receive, send};
 use faasw_shell::launcher::{ARGUMENT, OUTSIDE};
 use faasw_shell::process::programs::{self, Numbers};
-use rustix::net::SendFlags;
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
 
 use super::executable::{self, Later};
 use super::watch::{into_io, watch};
@@ -56,6 +57,27 @@ impl Launcher {
         let fds = [socket.as_fd(), theirs.as_fd()];
         send(launcher, &Launch { network }, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
         Ok(Running::Launched(ours))
+    }
+
+    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are, to be read. For who
+    /// cannot open them any more. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's, or when one is there and cannot be opened.
+    pub(crate) async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [theirs.as_fd()];
+        send(launcher, &OpenNames {}, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        drop(theirs);
+        let answers = watch(ours)?;
+        let answer = answers.async_io(Interest::READABLE, |answers| {
+            receive(answers, RecvFlags::DONTWAIT).map_err(into_io)
+        });
+        let mut answer = answer.await?;
+        let NamesOpened { hosts, servers } = answer.message().map_err(into_io)?;
+        let mut files = answer.take_fds().into_iter().flatten();
+        Ok([hosts, servers].map(|is_there| is_there.is_yes().then(|| files.next()).flatten()))
     }
 
     /// Waits until it has ended, which it does not by itself: from then on no spawner can

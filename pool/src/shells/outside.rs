@@ -3,7 +3,9 @@
 //! The spawner of shells has an empty network, which none of its cells leaves. So there is another
 //! one, which makes nothing else. It is started when a connector is first asked for.
 
+use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -74,6 +76,22 @@ impl Outside {
             error: Errno::from_io_error(&error).unwrap_or(Errno::IO),
         })?;
         Ok(wanted.spawner.insert(started).clone())
+    }
+
+    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are.
+    ///
+    /// # Errors
+    /// When one is there and cannot be opened; the system's.
+    pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+        if let Some(launcher) = &self.launcher {
+            return launcher.names().await;
+        }
+        let open = |path| match File::open(path) {
+            Ok(file) => Ok(Some(file.into())),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        };
+        Ok([open("/etc/hosts")?, open("/etc/resolv.conf")?])
     }
 
     /// How many connectors were ended for a system call that their cell does not allow.

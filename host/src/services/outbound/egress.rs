@@ -1,9 +1,15 @@
 //! The processes that make functions' requests: one that connects, and one for each function that speaks.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
+    collections::HashMap,
     fmt, io,
+    net::SocketAddr,
     os::fd::OwnedFd,
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -11,13 +17,30 @@ use faasw_egress::{
     client::{Connector, ConnectorOptions, Worker},
     frames::WorkerOptions,
 };
-use tokio::sync::{Mutex as Turn, OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    sync::{Mutex as Turn, OwnedSemaphorePermit, Semaphore},
+    time::{Instant, timeout},
+};
 
-use super::slot::Slot;
+use super::{
+    slot::Slot,
+    system::{Known, NameFiles, System},
+};
 use crate::backend::Running;
 
 /// Functions whose requests are made at once: each has a process.
 const WORKERS: usize = 128;
+
+/// How long nothing has come from any server, or was taken by one, for all that a function waits for: then it gives way to
+/// another one that finds no place.
+const HANGS: Duration = Duration::from_secs(30);
+
+/// Workers that a function may have without giving way for it: of a version and of the one before, whose requests come to
+/// their end.
+const VERSIONS: usize = 2;
+
+/// How long it may take to open what says how names are resolved.
+const OPENED: Duration = Duration::from_secs(1);
 
 /// Starts the processes.
 pub trait Processes: fmt::Debug + Send + Sync {
@@ -26,6 +49,9 @@ pub trait Processes: fmt::Debug + Send + Sync {
 
     /// Starts a worker.
     fn worker(&self) -> Running<'_, io::Result<NewWorker>>;
+
+    /// Opens what says how names are resolved now.
+    fn names(&self) -> Running<'_, io::Result<NameFiles>>;
 }
 
 /// A process: dropping it ends it.
@@ -51,11 +77,23 @@ pub struct NewWorker {
     pub passing: OwnedFd,
 }
 
+/// How names are resolved.
+#[derive(Debug, Default)]
+pub(super) struct Naming {
+    /// What the host said of that first.
+    pub(super) system: System,
+    /// Servers of names in place of the host's.
+    pub(super) servers: Option<Vec<SocketAddr>>,
+}
+
 /// The processes of a node.
 #[derive(Debug)]
 pub(crate) struct Egress {
     processes: Arc<dyn Processes>,
     options: ConnectorOptions,
+    /// What is known of names.
+    known: Mutex<Known>,
+    servers: Option<Vec<SocketAddr>>,
     authorities: Vec<Bytes>,
     /// Once there was one; held by who starts it.
     connector: Turn<Option<(Connector, Process)>>,
@@ -65,19 +103,85 @@ pub(crate) struct Egress {
 
 impl Egress {
     /// Egress by these processes. `authorities` are certificates in DER that are trusted besides the usual roots.
-    pub(crate) fn new(
+    pub(super) fn new(
         processes: Arc<dyn Processes>,
         options: ConnectorOptions,
+        naming: Naming,
+        authorities: Vec<Bytes>,
+    ) -> Arc<Self> {
+        Self::with(WORKERS, processes, options, naming, authorities)
+    }
+
+    /// The same with so many workers.
+    pub(super) fn with(
+        workers: usize,
+        processes: Arc<dyn Processes>,
+        options: ConnectorOptions,
+        naming: Naming,
         authorities: Vec<Bytes>,
     ) -> Arc<Self> {
         Arc::new(Self {
             processes,
             options,
+            known: Mutex::new(Known::new(naming.system)),
+            servers: naming.servers,
             authorities,
             connector: Turn::new(None),
-            workers: Arc::new(Semaphore::new(WORKERS)),
+            workers: Arc::new(Semaphore::new(workers)),
             slots: Mutex::default(),
         })
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it is time to look again how names are resolved.
+    pub(super) fn is_to_look(&self) -> bool {
+        self.known().is_old()
+    }
+
+    /// Looks how names are resolved now, if it is time for that, and tells the connector where that has changed.
+    pub(super) async fn look(&self) {
+        {
+            let mut known = self.known();
+            if !known.is_old() {
+                return;
+            }
+            known.looks();
+        }
+        let late = |_| Err(io::ErrorKind::TimedOut.into());
+        let files = timeout(OPENED, self.processes.names()).await;
+        let taken = match files.unwrap_or_else(late) {
+            Ok(files) => self.known().take(files),
+            Err(error) => Err(error),
+        };
+        match taken {
+            Ok(false) => {}
+            Ok(true) => {
+                let connector = self.connector.lock().await;
+                if let Some((connector, _)) = &*connector {
+                    let (hosts, servers) = self.names();
+                    tracing::info!(?servers, "names are resolved otherwise than before");
+                    if let Err(error) = connector.is_told(&hosts, &servers) {
+                        tracing::warn!(%error, "what connects for functions is not told how names are resolved");
+                    }
+                }
+            }
+            Err(error) => {
+                if self.known().fails() {
+                    tracing::warn!(%error, "how names are resolved now cannot be read: what was known before holds");
+                }
+            }
+        }
+    }
+
+    /// What a connector is to know of names.
+    fn names(&self) -> (Vec<u8>, Vec<SocketAddr>) {
+        let known = self.known();
+        let System { hosts, servers } = &known.system;
+        let servers = self.servers.as_ref().unwrap_or(servers);
+        (hosts.clone(), servers.clone())
     }
 
     /// There is one more version whose requests are made.
@@ -95,25 +199,37 @@ impl Egress {
         if let Some((connector, _)) = current.as_ref().filter(|(there, _)| !there.is_closed()) {
             return Ok(connector.clone());
         }
+        if current.take().is_some() {
+            tracing::warn!(
+                "what connects for functions has ended, or does not listen: another one is started"
+            );
+        }
         let NewConnector { process, socket } = self.processes.connector().await?;
-        let connector = Connector::new(socket, &self.options)?;
+        let (hosts, servers) = self.names();
+        let options = ConnectorOptions {
+            hosts,
+            servers,
+            ..self.options.clone()
+        };
+        let connector = Connector::new(socket, &options)?;
         *current = Some((connector.clone(), process));
         Ok(connector)
     }
 
-    /// A place for one more worker: for that of the function whose worker was used longest ago, if there is no
-    /// other.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
+    /// A place for one more worker, for whose sake another one ends if there is no other: see [`gives_way`].
+    pub(super) fn place(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
         place().or_else(|| {
             let slots: Vec<_> = {
                 let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 slots.iter().filter_map(Weak::upgrade).collect()
             };
-            let unused = |slot: &Arc<Slot>| Some((slot.unused_since()?, slot.clone()));
-            let oldest = slots.iter().filter_map(unused);
-            let (used, slot) = oldest.min_by_key(|(used, _)| *used)?;
-            slot.end_unused(used);
+            let holders = slots
+                .iter()
+                .filter_map(|slot| slot.held())
+                .collect::<Vec<_>>();
+            let (holder, way) = gives_way(&holders, now)?;
+            slots.iter().for_each(|slot| slot.give_way(holder, way));
             place()
         })
     }
@@ -132,4 +248,60 @@ impl Egress {
         let worker = Worker::new(socket, passing, connector, options, &self.authorities)?;
         Ok((worker, process))
     }
+}
+
+/// A worker, as its place is wanted by another one.
+#[derive(Clone, Debug)]
+pub(super) struct Holder {
+    pub(super) worker: Arc<Worker>,
+    /// Whose it is, by a number.
+    pub(super) function: u64,
+    /// When a request last asked for it.
+    pub(super) used: Instant,
+    /// When anything last came for one; nothing where none is under way.
+    pub(super) moved: Option<Instant>,
+}
+
+/// Why a worker ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nobody uses it.
+    Unused,
+    /// Its function has more than [`VERSIONS`].
+    Several,
+    /// It has waited for nothing but silence.
+    Hangs,
+}
+
+/// Whose worker ends for another's sake, in this order: the one that was used longest ago of those that nobody uses; of a
+/// function that has more than a change of versions takes, the one that has hung longest; and of all others the one that has,
+/// where that is long. Calls that hang hold no place against who can use it, however many hang; those that go on do.
+fn gives_way(holders: &[Holder], now: Instant) -> Option<(&Holder, Way)> {
+    let unused = holders.iter().filter(|holder| holder.moved.is_none());
+    if let Some(holder) = unused.min_by_key(|holder| holder.used) {
+        return Some((holder, Way::Unused));
+    }
+    let mut workers: HashMap<u64, usize> = HashMap::new();
+    for holder in holders {
+        *workers.entry(holder.function).or_default() += 1;
+    }
+    let most = workers
+        .values()
+        .copied()
+        .max()
+        .filter(|most| *most > VERSIONS);
+    let of_most = |holder: &&Holder| workers.get(&holder.function).copied() == most;
+    if let Some(holder) = holders
+        .iter()
+        .filter(of_most)
+        .min_by_key(|holder| holder.moved)
+    {
+        return Some((holder, Way::Several));
+    }
+    let hangs = |holder: &&Holder| holder.moved.is_some_and(|moved| moved + HANGS <= now);
+    let longest = holders
+        .iter()
+        .filter(hangs)
+        .min_by_key(|holder| holder.moved);
+    longest.map(|holder| (holder, Way::Hangs))
 }

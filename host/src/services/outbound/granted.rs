@@ -25,6 +25,15 @@ pub(crate) enum Maker {
     Embedder(Arc<dyn Outbound>),
 }
 
+impl Maker {
+    /// Counts it with what makes the requests of another version of the same function.
+    pub(crate) fn is_of_the_function_of(&self, other: &Self) {
+        if let (Self::Egress(slot), Self::Egress(other)) = (self, other) {
+            slot.is_of_the_function_of(other);
+        }
+    }
+}
+
 /// What a function may have at once however many others have: as many as one invocation makes.
 const LEAST: usize = 16;
 

@@ -16,6 +16,7 @@ mod system;
 pub use self::{
     egress::{NewConnector, NewWorker, Processes},
     options::OutboundOptions,
+    system::NameFiles,
 };
 pub(crate) use self::{
     granted::{Granted, Hears, Limits, Maker, Refused},

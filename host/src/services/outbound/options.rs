@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use tokio::sync::Semaphore;
 
 use super::{
-    egress::{Egress, Processes},
+    egress::{Egress, Naming, Processes},
     granted::Maker,
     slot::Slot,
     system::System,
@@ -32,7 +32,8 @@ impl OutboundOptions {
     pub const NETWORKS: usize = NETWORKS_MAX;
 
     /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of when the node starts: for a
-    /// process that gives up reading files before.
+    /// process that gives up reading files before. Later changes are seen by what
+    /// [`NodeBuilder::launcher`](crate::NodeBuilder::launcher) names, where that was started before.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self {
@@ -71,16 +72,18 @@ impl OutboundOptions {
         Ok(self)
     }
 
+    /// What a connector is told, but for names.
     fn connector(&self) -> ConnectorOptions {
-        let System { hosts, servers } = match (&self.system, &self.servers) {
-            (Some(system), _) => system.clone(),
-            (None, _) => System::read(),
-        };
         ConnectorOptions {
-            hosts,
-            servers: self.servers.clone().unwrap_or(servers),
             private: self.private.clone(),
             ..ConnectorOptions::default()
+        }
+    }
+
+    fn naming(&self) -> Naming {
+        Naming {
+            system: self.system.clone().unwrap_or_else(System::read),
+            servers: self.servers.clone(),
         }
     }
 }
@@ -113,6 +116,7 @@ impl Outgoing {
                 Some(By::Egress(Egress::new(
                     processes,
                     options.connector(),
+                    options.naming(),
                     authorities,
                 )))
             }

@@ -1,7 +1,10 @@
 //! The worker of a version of a function: started with its first request, and again when it has ended.
 
 use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -12,7 +15,7 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-use super::egress::{Egress, Process};
+use super::egress::{Egress, Holder, Process, Way};
 
 /// How long a worker is kept that nobody needs.
 const KEEP: Duration = Duration::from_secs(60);
@@ -30,6 +33,8 @@ type Outcome = Option<Result<Arc<Worker>, Failure>>;
 #[derive(Debug)]
 pub(crate) struct Slot {
     egress: Arc<Egress>,
+    /// Whose version it is: functions have numbers here, of which none is another's.
+    function: AtomicU64,
     /// What is being started, for all that wait for it: who waits no more ends nothing.
     starting: Mutex<Option<watch::Receiver<Outcome>>>,
     starts: Mutex<Starts>,
@@ -79,8 +84,10 @@ struct Current {
 
 impl Slot {
     pub(crate) fn new(egress: &Arc<Egress>) -> Arc<Self> {
+        static FUNCTIONS: AtomicU64 = AtomicU64::new(0);
         let slot = Arc::new(Self {
             egress: egress.clone(),
+            function: FUNCTIONS.fetch_add(1, Ordering::Relaxed).into(),
             starting: Mutex::new(None),
             starts: Mutex::default(),
             current: Mutex::new(None),
@@ -93,8 +100,21 @@ impl Slot {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker, if it is there and can have connections made.
+    /// It is of another version of that one's function.
+    pub(super) fn is_of_the_function_of(&self, other: &Self) {
+        let function = other.function.load(Ordering::Relaxed);
+        self.function.store(function, Ordering::Relaxed);
+    }
+
+    /// The worker, if it is there, can have connections made, and nothing is to be looked at first.
     pub(super) fn worker(&self) -> Option<Arc<Worker>> {
+        if self.egress.is_to_look() {
+            return None;
+        }
+        self.there()
+    }
+
+    fn there(&self) -> Option<Arc<Worker>> {
         let mut current = self.current();
         let current = current.as_mut()?;
         if current.worker.is_closed() || current.connector.is_closed() {
@@ -139,7 +159,8 @@ impl Slot {
     }
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Worker>, Failure> {
-        if let Some(worker) = self.worker() {
+        self.egress.look().await;
+        if let Some(worker) = self.there() {
             return Ok(worker);
         }
         let at = {
@@ -151,7 +172,7 @@ impl Slot {
         if let Some(worker) = self.go_on_with(&connector)? {
             return Ok(worker);
         }
-        let place = self.egress.place().ok_or_else(|| {
+        let place = self.egress.place(Instant::now()).ok_or_else(|| {
             let code = FailureCode::ConnectionLimitReached;
             Failure::with_text(code, "too many functions make requests")
         })?;
@@ -196,6 +217,41 @@ impl Slot {
         let current = self.current();
         let current = current.as_ref()?;
         (current.worker.calls() == 0).then_some(current.used)
+    }
+
+    /// What others are to know of its worker, if it has one.
+    pub(super) fn held(&self) -> Option<Holder> {
+        let current = self.current();
+        let current = current.as_ref()?;
+        let worker = current.worker.clone();
+        Some(Holder {
+            function: self.function.load(Ordering::Relaxed),
+            used: current.used,
+            moved: (worker.calls() > 0).then(|| worker.moved()),
+            worker,
+        })
+    }
+
+    /// Ends that worker, if it is this one's, for another's sake.
+    pub(super) fn give_way(&self, holder: &Holder, way: Way) {
+        let is_it = |there: &mut Current| Arc::ptr_eq(&there.worker, &holder.worker);
+        if way == Way::Unused {
+            if self.current().as_mut().is_some_and(is_it) {
+                self.end_unused(holder.used);
+            }
+            return;
+        }
+        let ended = self.current().take_if(is_it);
+        if let Some(ended) = ended {
+            tracing::warn!(
+                ?way,
+                calls = ended.worker.calls(),
+                "requests of a function were ended: more functions make some than there may be, and another one had no place"
+            );
+            let code = FailureCode::ConnectionLimitReached;
+            let why = "too many functions make requests, and these gave way to others'";
+            ended.worker.give_up(&Failure::with_text(code, why));
+        }
     }
 
     /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next request starts another.

@@ -1,13 +1,121 @@
 //! What this host knows of names.
 
 use std::{
-    fs, io,
+    fs::{self, File, Metadata},
+    io::{self, Read as _},
     net::{IpAddr, SocketAddr},
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::Path,
+    time::{Duration, Instant},
 };
 
 /// Where names are asked for.
 const DNS: u16 = 53;
+
+/// Most bytes of either file: what the connector takes of `/etc/hosts`, and a little.
+const MOST: u64 = (4 << 20) + 1;
+
+/// How old what is known of the files may be when a request is made.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// The files that say how this host resolves names, to be read.
+#[derive(Debug, Default)]
+pub struct NameFiles {
+    /// `/etc/hosts`, if it is there.
+    pub hosts: Option<OwnedFd>,
+    /// `/etc/resolv.conf`, if it is there.
+    pub servers: Option<OwnedFd>,
+}
+
+/// Tells a file's contents from others', as far as the system does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    place: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(file: &Metadata) -> Self {
+        Self {
+            place: (file.dev(), file.ino()),
+            bytes: file.len(),
+            changed: (file.ctime(), file.ctime_nsec()),
+        }
+    }
+}
+
+/// What this host says of names, and when that was looked at: laptops change their network, and hosts their servers, while
+/// a node runs.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) system: System,
+    looked: Option<Instant>,
+    stamps: Option<[Option<Stamp>; 2]>,
+    /// They could not be read when that was tried last.
+    has_failed: bool,
+}
+
+impl Known {
+    /// What was read before anybody looked.
+    pub(super) fn new(system: System) -> Self {
+        Self {
+            system,
+            looked: None,
+            stamps: None,
+            has_failed: false,
+        }
+    }
+
+    /// Whether it is time to look again.
+    pub(super) fn is_old(&self) -> bool {
+        self.looked.is_none_or(|looked| looked.elapsed() >= LOOK)
+    }
+
+    /// Somebody looks now, whatever comes of it.
+    pub(super) fn looks(&mut self) {
+        self.looked = Some(Instant::now());
+    }
+
+    /// They cannot be read; whether that is news.
+    pub(super) fn fails(&mut self) -> bool {
+        !std::mem::replace(&mut self.has_failed, true)
+    }
+
+    /// Takes what the files have; whether that is news.
+    ///
+    /// # Errors
+    /// The system's. What was known before holds then.
+    pub(super) fn take(&mut self, files: NameFiles) -> io::Result<bool> {
+        let files = [files.hosts, files.servers].map(|file| file.map(File::from));
+        let stamp = |file: &Option<File>| {
+            let file = file.as_ref().map(File::metadata).transpose()?;
+            io::Result::Ok(file.as_ref().map(Stamp::from))
+        };
+        let [hosts, resolv_conf] = &files;
+        let stamps = Some([stamp(hosts)?, stamp(resolv_conf)?]);
+        if self.stamps == stamps {
+            self.has_failed = false;
+            return Ok(false);
+        }
+        let read = |file: Option<File>| {
+            let mut bytes = Vec::new();
+            if let Some(file) = file {
+                file.take(MOST).read_to_end(&mut bytes)?;
+            }
+            io::Result::Ok(bytes)
+        };
+        let [hosts, resolv_conf] = files;
+        let system = System {
+            hosts: read(hosts)?,
+            servers: servers(&read(resolv_conf)?),
+        };
+        (self.stamps, self.has_failed) = (stamps, false);
+        let is_news = system != self.system;
+        self.system = system;
+        Ok(is_news)
+    }
+}
 
 /// What the connector is told of names: it can read no file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,6 +162,47 @@ fn servers(file: &[u8]) -> Vec<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_files_have_is_read_again_when_they_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name| folder.path().join(name);
+        let files = || {
+            let open = |name| File::open(path(name)).ok().map(OwnedFd::from);
+            NameFiles {
+                hosts: open("hosts"),
+                servers: open("resolv.conf"),
+            }
+        };
+        let mut known = Known::new(System::default());
+        assert!(known.is_old());
+        assert!(!known.take(files()).unwrap());
+        fs::write(path("resolv.conf"), "nameserver 192.0.2.1\n").unwrap();
+        assert!(known.take(files()).unwrap());
+        let servers = |known: &Known| known.system.servers.clone();
+        assert_eq!(servers(&known), ["192.0.2.1:53".parse().unwrap()]);
+        assert!(!known.take(files()).unwrap());
+        // Another file in its place, as most programs write it, and the same one with other contents.
+        fs::write(path("new"), "nameserver 192.0.2.2\n").unwrap();
+        fs::rename(path("new"), path("resolv.conf")).unwrap();
+        assert!(known.take(files()).unwrap());
+        assert_eq!(servers(&known), ["192.0.2.2:53".parse().unwrap()]);
+        fs::write(path("hosts"), "192.0.2.3 a.example\n").unwrap();
+        assert!(known.take(files()).unwrap());
+        assert_eq!(known.system.hosts, b"192.0.2.3 a.example\n");
+        // The same contents are no news, and a file that goes is.
+        fs::write(path("new"), "192.0.2.3 a.example\n").unwrap();
+        fs::rename(path("new"), path("hosts")).unwrap();
+        assert!(!known.take(files()).unwrap());
+        fs::remove_file(path("hosts")).unwrap();
+        assert!(known.take(files()).unwrap());
+        assert!(known.system.hosts.is_empty());
+        // A folder cannot be read, and what was known holds.
+        fs::create_dir(path("hosts")).unwrap();
+        assert!(known.take(files()).is_err());
+        assert!(known.fails() && !known.fails());
+        assert_eq!(servers(&known), ["192.0.2.2:53".parse().unwrap()]);
+    }
 
     #[test]
     fn servers_are_those_of_the_file() {

@@ -29,6 +29,8 @@ macro_rules! each_message {
             StepAside = 11,
             SteppedAside = 12,
             SpawnEgress = 13,
+            OpenNames = 14,
+            NamesOpened = 15,
             Fork = 16,
             Activate = 17,
             Resume = 18,

@@ -18,6 +18,22 @@ message! {
 }
 
 message! {
+    /// Node to launcher: open the files that say how names are resolved on this host, which the node may not. Attached: the
+    /// socket that [`NamesOpened`] comes by, which is closed without one where a file is there and cannot be opened.
+    OpenNames {}
+}
+
+message! {
+    /// Launcher to node: what is there. Attached: those files, to be read.
+    NamesOpened {
+        /// Whether `/etc/hosts` is.
+        hosts: Answer,
+        /// Whether `/etc/resolv.conf` is, behind it.
+        servers: Answer,
+    }
+}
+
+message! {
     /// Node to spawner: make a shell. Attached: the socket that it talks over,
     /// and the eventfd that its guest's progress doorbell signals.
     SpawnShell {

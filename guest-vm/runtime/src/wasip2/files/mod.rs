@@ -1,6 +1,8 @@
 //! `wasi:filesystem`: the files of a function, over the same module as those of preview 1.
 
 mod descriptor;
+#[cfg(test)]
+mod tests;
 
 use alloc::string::{String, ToString as _};
 use alloc::vec;

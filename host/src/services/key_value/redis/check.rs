@@ -8,6 +8,10 @@ use super::{super::StoreError, Redis, answers, link::Command, links::Links, scri
 /// The first version whose scripts say in their first line what they do.
 const NEEDED: u64 = 7;
 
+/// Why one of a cluster is no server for it.
+pub(super) const OF_CLUSTER: &str =
+    "it is one of a cluster, and a node speaks to one server that has all keys";
+
 impl Links {
     /// Refuses a server that scripts do not run on, and says in the node's log what its operator may not know.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
@@ -23,9 +27,7 @@ impl Links {
             )));
         }
         if field(&server, "redis_mode") == Some("cluster") {
-            return Err(self.refused(
-                "it is one of a cluster, and a node speaks to one server that has all keys",
-            ));
+            return Err(self.refused(OF_CLUSTER));
         }
         let replication = self.text(&["INFO", "replication"]).await?;
         if field(&replication, "role") == Some("slave") {

@@ -62,7 +62,8 @@ impl Command<'_> {
 pub(super) enum Unanswered {
     /// The server has refused, and this is what it says. The connection is good.
     Refused(String),
-    /// The same by a server that has become a replica: behind its name there may be another one by now.
+    /// The same by a server that has become a replica, or one of a cluster: behind its name there may be another one by
+    /// now.
     Demoted(String),
     /// The connection is of no use any more.
     Broken(String),
@@ -74,6 +75,13 @@ impl From<RedisError> for Unanswered {
             ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown) => {
                 Self::Demoted(words_of(&error))
             }
+            ErrorKind::Server(
+                ServerErrorKind::Moved | ServerErrorKind::Ask | ServerErrorKind::CrossSlot,
+            ) => Self::Demoted(format!(
+                "{} ({})",
+                super::check::OF_CLUSTER,
+                words_of(&error)
+            )),
             ErrorKind::Server(_) | ErrorKind::Extension => Self::Refused(words_of(&error)),
             ErrorKind::AuthenticationFailed => {
                 Self::Refused("it lets nobody in: are user and password right?".to_owned())

@@ -182,13 +182,33 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
             "-MISCONF Redis is configured to save RDB snapshots",
             "MISCONF",
         ),
+        // A server that has joined a cluster meanwhile.
+        ("-MOVED 866 192.0.2.1:6379", "one of a cluster"),
+        ("-ASK 866 192.0.2.1:6379", "one of a cluster"),
+        (
+            "-CROSSSLOT Keys in request don't hash to the same slot",
+            "one of a cluster",
+        ),
+        ("-CLUSTERDOWN The cluster is down", "CLUSTERDOWN"),
+        (
+            "-TRYAGAIN Multiple keys request during rehashing",
+            "TRYAGAIN",
+        ),
+        ("-MASTERDOWN Link with MASTER is down", "MASTERDOWN"),
+        (
+            "-NOREPLICAS Not enough good replicas to write.",
+            "NOREPLICAS",
+        ),
+        ("-BUSY Redis is busy running a script.", "BUSY"),
         ("-ERR a\tkey", "a\\tkey"),
     ] {
         let answer = format!("{says}\r\n").into_bytes();
-        let (address, _) =
+        let (address, changes) =
             serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
         let refused = redis.change("n", QUOTA, &put()).await.unwrap_err();
+        // Whatever the library would do about it: nothing is asked twice.
+        assert_eq!(changes.load(Ordering::Relaxed), 1, "{says}");
         let told = refused.to_string();
         assert!(
             matches!(refused, StoreError::Refused { .. }) && told.contains(kind),

@@ -1,0 +1,215 @@
+//! Servers of names: whom is asked when, and what each answer comes to.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "tests"
+)]
+
+mod common;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::names::{A, Answer, Names, OK, a, get};
+use common::{Egress, Upstream, head, runtime};
+use faasw_abi::outgoing::FailureCode as Code;
+use faasw_egress::client::ConnectorOptions;
+use faasw_egress::frames::WorkerOptions;
+
+/// A server of names that says this of all, or nothing.
+fn says(answer: Option<Answer>) -> Names {
+    Names::new(move |_, _, _| answer.clone())
+}
+
+#[test]
+fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
+    const A_MOMENT: Duration = Duration::from_secs(1);
+    runtime().block_on(async {
+        let upstream = Upstream::saying(OK);
+        let port = upstream.address.port();
+        let knows = |address| {
+            Names::new(move |_, kind, _| {
+                let records = if kind == A {
+                    vec![a(address, 0)]
+                } else {
+                    vec![]
+                };
+                Some((records, 0))
+            })
+        };
+        // SERVFAIL, FORMERR, NOTIMP, REFUSED, and one that is not there at all.
+        let mut failing: Vec<_> = [2, 1, 4, 5].map(|rcode| says(Some((vec![], rcode)))).into();
+        let nobody = UdpSocket::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        failing.push(Names {
+            address: nobody,
+            asked: Arc::default(),
+        });
+        let (good, behind) = (knows("127.0.0.1"), knows("127.0.0.2"));
+        for failing in &failing {
+            let options = ConnectorOptions {
+                servers: vec![failing.address, good.address, behind.address],
+                ..good.options(&["127.0.0.1"])
+            };
+            let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+            for name in ["one.example", "two.example"] {
+                assert_eq!(get(&egress, name, port).await, None);
+            }
+            // However fast another one is, the first is asked first.
+            assert!(failing.address == nobody || failing.count(A) >= 2);
+        }
+        let known = good.count(A);
+        assert!(known >= 10 && behind.count(A) == 0, "{known}");
+        // What one knows is believed: nobody else is asked for a name that is not there.
+        for (rcode, code) in [(3, Code::DnsError), (0, Code::DestinationNotFound)] {
+            let knows_of_none = says(Some((vec![], rcode)));
+            let options = ConnectorOptions {
+                servers: vec![knows_of_none.address, good.address],
+                ..good.options(&["127.0.0.1"])
+            };
+            let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+            assert_eq!(get(&egress, "none.example", port).await, Some(code));
+        }
+        assert_eq!(good.count(A), known);
+        // One that is silent is waited for once, and asked behind the others then.
+        let silent = says(None);
+        let options = ConnectorOptions {
+            servers: vec![silent.address, good.address],
+            ..good.options(&["127.0.0.1"])
+        };
+        let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+        assert_eq!(get(&egress, "one.example", port).await, None);
+        let asked = silent.count(A);
+        let begun = Instant::now();
+        assert_eq!(get(&egress, "two.example", port).await, None);
+        assert!(begun.elapsed() < A_MOMENT);
+        assert_eq!(silent.count(A), asked);
+        // Where none can say, that is what is told, whatever others are silent.
+        let options = ConnectorOptions {
+            servers: vec![silent.address, failing[0].address],
+            ..good.options(&["127.0.0.1"])
+        };
+        let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+        assert_eq!(
+            get(&egress, "one.example", port).await,
+            Some(Code::DnsError)
+        );
+    });
+}
+
+#[test]
+fn servers_that_say_nothing_have_no_name_take_long_and_others_are_asked_before_them() {
+    const ALTOGETHER: Duration = Duration::from_secs(7);
+    const A_WHILE: Duration = Duration::from_secs(5);
+    runtime().block_on(async {
+        let upstream = Upstream::saying(OK);
+        let port = upstream.address.port();
+        let good = Names::new(|_, kind, _| {
+            let records = if kind == A {
+                vec![a("127.0.0.1", 0)]
+            } else {
+                vec![]
+            };
+            Some((records, 0))
+        });
+        let silent = [(); 3].map(|()| says(None));
+        let servers = silent.iter().chain([&good]);
+        let options = ConnectorOptions {
+            servers: servers.map(|names| names.address).collect(),
+            ..good.options(&["127.0.0.1"])
+        };
+        let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+        let begun = Instant::now();
+        let failed = get(&egress, "one.example", port).await;
+        assert_eq!(failed, Some(Code::DnsTimeout));
+        assert!(begun.elapsed() < ALTOGETHER + A_WHILE);
+        assert_eq!(good.count(A), 0);
+        let begun = Instant::now();
+        assert_eq!(get(&egress, "two.example", port).await, None);
+        assert!(begun.elapsed() < A_WHILE);
+    });
+}
+
+#[test]
+fn what_the_host_says_anew_holds_from_then_on() {
+    runtime().block_on(async {
+        let upstream = Upstream::saying(OK);
+        let port = upstream.address.port();
+        let knows = |address| {
+            Names::new(move |_, kind, _| {
+                let records = if kind == A {
+                    vec![a(address, 3600)]
+                } else {
+                    vec![]
+                };
+                Some((records, 0))
+            })
+        };
+        let (before, after) = (knows("10.0.0.1"), knows("127.0.0.1"));
+        let options = ConnectorOptions {
+            hosts: b"127.0.0.1 known.example\n".to_vec(),
+            ..before.options(&["127.0.0.1"])
+        };
+        let egress = Egress::with(&options, WorkerOptions::default(), &[]);
+        let prohibited = Some(Code::DestinationIpProhibited);
+        assert_eq!(get(&egress, "known.example", port).await, None);
+        assert_eq!(get(&egress, "asked.example", port).await, prohibited);
+        // Another network: other servers, and what those before have said is forgotten.
+        let hosts = b"10.0.0.1 known.example\n";
+        egress.connector.is_told(hosts, &[after.address]).unwrap();
+        assert_eq!(get(&egress, "asked.example", port).await, None);
+        assert_eq!((before.count(A), after.count(A)), (1, 1));
+        // No network at all.
+        egress.connector.is_told(b"", &[]).unwrap();
+        let other = Upstream::saying(OK);
+        let port = other.address.port();
+        assert_eq!(
+            get(&egress, "asked.example", port).await,
+            Some(Code::DnsError)
+        );
+        // A file of the largest size is read, and more than that is not.
+        let mut large = b"127.0.0.1 first.example\n".to_vec();
+        large.resize((4 << 20) - 24, b'\n');
+        large.extend_from_slice(b"127.0.0.1 last.example  \n127.0.0.1 beyond.example\n");
+        egress.connector.is_told(&large, &[]).unwrap();
+        assert_eq!(get(&egress, "first.example", port).await, None);
+        assert_eq!(
+            get(&egress, "beyond.example", port).await,
+            Some(Code::DnsError)
+        );
+    });
+}
+
+#[test]
+fn each_answer_of_a_server_of_names_has_its_case() {
+    runtime().block_on(async {
+        let names = Names::new(|name, _, _| match name {
+            "none.example" => Some((vec![], 3)),
+            "broken.example" => Some((vec![], 2)),
+            "refused.example" => Some((vec![], 5)),
+            "empty.example" => Some((vec![], 0)),
+            _ => None,
+        });
+        let egress = names.egress(&["127.0.0.0/8"]);
+        for (name, code) in [
+            ("none.example", Code::DnsError),
+            ("broken.example", Code::DnsError),
+            ("refused.example", Code::DnsError),
+            ("empty.example", Code::DestinationNotFound),
+        ] {
+            assert_eq!(get(&egress, name, 80).await, Some(code), "{name}");
+        }
+        let mut silent = head("GET", "silent.example", "/", &[]);
+        silent.timeouts.connect = 200_000_000;
+        let failed = egress.call(&silent, b"").await.failure();
+        // Whose clock is first: the worker's, or the connector's.
+        assert!(
+            matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
+            "{failed:?}"
+        );
+    });
+}

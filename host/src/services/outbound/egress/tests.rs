@@ -1,0 +1,133 @@
+//! Who has a worker, and whose ends for another's sake.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use faasw_abi::outgoing::{FailureCode, OutgoingHead};
+use faasw_egress::client::{Call, Part};
+use faasw_egress_policy::Destination;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use super::*;
+
+/// Processes that never say a word, and what is open of them.
+#[derive(Debug, Default)]
+struct Silent {
+    ends: Mutex<Vec<OwnedFd>>,
+    looked: AtomicUsize,
+}
+
+impl Silent {
+    fn pair(&self, kind: SocketType) -> io::Result<OwnedFd> {
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        self.ends.lock().unwrap().push(theirs);
+        Ok(ours)
+    }
+}
+
+impl Processes for Silent {
+    fn connector(&self) -> Running<'_, io::Result<NewConnector>> {
+        Box::pin(async {
+            Ok(NewConnector {
+                process: Box::new(()),
+                socket: self.pair(SocketType::SEQPACKET)?,
+            })
+        })
+    }
+
+    fn worker(&self) -> Running<'_, io::Result<NewWorker>> {
+        Box::pin(async {
+            Ok(NewWorker {
+                process: Box::new(()),
+                socket: self.pair(SocketType::STREAM)?,
+                passing: self.pair(SocketType::SEQPACKET)?,
+            })
+        })
+    }
+
+    fn names(&self) -> Running<'_, io::Result<NameFiles>> {
+        self.looked.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(NameFiles::default()) })
+    }
+}
+
+fn egress(workers: usize) -> (Arc<Egress>, Arc<Silent>) {
+    let silent = Arc::new(Silent::default());
+    let options = ConnectorOptions::default();
+    let egress = Egress::with(workers, silent.clone(), options, Naming::default(), vec![]);
+    (egress, silent)
+}
+
+async fn calls(slot: &Arc<Slot>) -> Call {
+    let head = OutgoingHead {
+        method: b"GET".to_vec(),
+        scheme: b"http".to_vec(),
+        authority: b"a.example".to_vec(),
+        ..OutgoingHead::default()
+    };
+    let destination = Destination::of_request(&head.scheme, &head.authority).unwrap();
+    let worker = slot.clone().start().await.unwrap();
+    worker.begin(&head, destination).unwrap()
+}
+
+#[tokio::test]
+async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
+    let (egress, _silent) = egress(2);
+    let [one, two, three] = [(); 3].map(|()| Slot::new(&egress));
+    let mut hangs = calls(&one).await;
+    let _other = calls(&two).await;
+    let failed = three.clone().start().await.unwrap_err();
+    assert_eq!(failed.code, FailureCode::ConnectionLimitReached);
+    let later = Instant::now() + HANGS;
+    assert!(egress.place(later).is_some());
+    let told = hangs.receiver.next().await;
+    assert!(matches!(told, Some(Part::Failed(_))), "{told:?}");
+    // What came next had its place, and nobody else's call has ended.
+    assert!(one.worker().is_none() && two.worker().is_some());
+    let _mine = calls(&three).await;
+}
+
+#[tokio::test]
+async fn a_function_with_many_versions_gives_way_at_once() {
+    let (egress, _silent) = egress(4);
+    let [oldest, old, new, other, mine, more] = [(); 6].map(|()| Slot::new(&egress));
+    new.is_of_the_function_of(&old);
+    oldest.is_of_the_function_of(&new);
+    let first = [calls(&other).await, calls(&oldest).await];
+    let _calls = [calls(&old).await, calls(&new).await];
+    let _mine = calls(&mine).await;
+    assert!(oldest.worker().is_none());
+    let stay = [&old, &new, &other];
+    assert!(stay.iter().all(|slot| slot.worker().is_some()));
+    // Two are what a change of versions takes.
+    assert!(more.start().await.is_err());
+    assert!(stay.iter().all(|slot| slot.worker().is_some()));
+    drop(first);
+}
+
+#[tokio::test]
+async fn one_that_nobody_uses_gives_way_before_all_others() {
+    let (egress, _silent) = egress(4);
+    let [oldest, old, new, unused, mine] = [(); 5].map(|()| Slot::new(&egress));
+    new.is_of_the_function_of(&old);
+    oldest.is_of_the_function_of(&old);
+    let stay = [&oldest, &old, &new];
+    let _calls = [
+        calls(stay[0]).await,
+        calls(stay[1]).await,
+        calls(stay[2]).await,
+    ];
+    drop(calls(&unused).await);
+    let _mine = calls(&mine).await;
+    assert!(unused.worker().is_none());
+    assert!(stay.iter().all(|slot| slot.worker().is_some()));
+}
+
+#[tokio::test]
+async fn how_names_are_resolved_is_looked_at_with_a_request_and_not_with_each() {
+    let (egress, silent) = egress(1);
+    let slot = Slot::new(&egress);
+    assert!(egress.is_to_look());
+    let _calls = [calls(&slot).await, calls(&slot).await];
+    assert_eq!(silent.looked.load(Ordering::SeqCst), 1);
+    assert!(!egress.is_to_look() && slot.worker().is_some());
+}
