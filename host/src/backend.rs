@@ -218,6 +218,11 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(None) })
     }
 
+    /// Has it in memory, read from its image or made; says whether it was read.
+    fn have(&self) -> Running<'_, Result<bool, SeedError>> {
+        Box::pin(async { Ok(false) })
+    }
+
     /// Has it made when nothing else is, unless a request asks for it before, as far as less than half
     /// of the memory for seeds is taken.
     fn make_ahead(&self) {}
@@ -501,6 +506,10 @@ impl FunctionVersion for PoolVersion {
 
     fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
         Box::pin(self.pool.describe_image(&self.version))
+    }
+
+    fn have(&self) -> Running<'_, Result<bool, SeedError>> {
+        Box::pin(self.pool.have(&self.version))
     }
 
     fn make_ahead(&self) {

@@ -18,6 +18,7 @@ use crate::{
     node::{Node, Telling},
     server::{Pair, Proxies},
     services::{key_value::KeyValueServer, outbound::OutboundOptions},
+    shared::Entry,
 };
 
 /// What something is sealed with; whoever prints a builder is not to see it.
@@ -60,6 +61,7 @@ pub struct NodeBuilder {
     proxies: Proxies,
     outbound: OutboundOptions,
     outbound_by: Option<Arc<dyn Outbound>>,
+    shared: Option<Arc<Entry>>,
 }
 
 impl Node {
@@ -279,6 +281,14 @@ impl NodeBuilder {
         self
     }
 
+    /// Has the first deployment of what this entry is of take code and seed from it, and what all functions share,
+    /// instead of making them: what a host has made before ([`crate::shared`]). What is not good there, or not any
+    /// more, is made as ever, and the log says why. For a node without a data directory.
+    pub fn shared(mut self, entry: Entry) -> Self {
+        self.shared = Some(Arc::new(entry));
+        self
+    }
+
     /// Sets how many bytes one function may hold between requests, all its versions
     /// together: 1 GiB, unless set. Its seeds and their code count, and the private pages of its
     /// instances that wait, as they are told: what the kernel has for each microVM comes
@@ -393,8 +403,8 @@ impl NodeBuilder {
                 return Err(error);
             }
         };
-        let pool = Arc::new(starting.with(prepared.storage.images.clone())?);
-        if !prepared.functions.is_empty() {
+        let pool = Arc::new(starting.with(prepared.images())?);
+        if prepared.expects_functions() {
             pool.begin_shared();
         }
         let first = pool.clone();

@@ -60,6 +60,11 @@ pub enum StartError {
     /// The admin API was asked for, but it lives in a data directory.
     #[error("the admin API needs a data directory: its socket is a file there")]
     AdminNeedsDataDir,
+    /// An entry that is shared was given to a node with a data directory, which has its own.
+    #[error(
+        "a node with a data directory takes nothing that is shared: it keeps what it makes itself"
+    )]
+    SharedNeedsMemory,
     /// The key-value store cannot begin.
     #[error(transparent)]
     KeyValue(#[from] StoreError),

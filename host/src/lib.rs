@@ -97,6 +97,7 @@ mod redb_file;
 mod registry;
 mod server;
 mod services;
+pub mod shared;
 
 /// A range of addresses, as [`NodeBuilder::trusted_proxy`] takes it.
 pub use ipnet::IpNet;

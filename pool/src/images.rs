@@ -7,6 +7,7 @@
 mod account;
 mod describe;
 mod disk;
+mod given;
 mod host;
 mod keep;
 mod pinned;
@@ -16,9 +17,7 @@ mod tidy;
 mod travel;
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +29,6 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
 use faasw_text::Line;
-use rustix::fs::OFlags;
 use zerocopy::FromBytes;
 
 pub use self::travel::{Arriving, ExportError, Origin};
@@ -160,6 +158,8 @@ pub struct Images {
     /// What a snapshot is good for: this build on such a processor and system.
     host: Vec<u8>,
     budget: u64,
+    /// Whether somebody else writes what is in the folder.
+    is_given: bool,
     disk: Box<dyn Disk>,
     /// A file that is being written. Nobody else writes to one of this name, whatever else there
     /// is in the folder.
@@ -202,6 +202,7 @@ impl Images {
             key,
             host: host::describe(),
             budget,
+            is_given: false,
             disk,
             arrivals: AtomicU64::default(),
             writing: Mutex::default(),
@@ -445,27 +446,6 @@ impl Images {
 
     fn gone(&self) -> MutexGuard<'_, HashSet<ImageId>> {
         lock(&self.gone)
-    }
-}
-
-/// Opens a file, and nothing else that may stand there: who waits for it is not to wait for ever.
-fn open(path: &Path) -> io::Result<File> {
-    let open = |flags: OFlags| {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let mut options = File::options();
-        options
-            .read(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-    };
-    // What is read is in memory then: another copy of it would be in the way of others.
-    let file = match open(OFlags::DIRECT) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
-        opened => opened,
-    }?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no file")),
     }
 }
 

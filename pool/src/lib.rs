@@ -18,6 +18,7 @@
 //! - `shells`: processes, and threads in their place; shells, and those made ahead.
 //! - `snapshots`: a snapshot with the state of its vCPU, code, and what shells are preset with.
 //! - `mailbox`: what node and guest say to each other.
+//! - `opening`: files, and nothing else that may stand in their place.
 //! - `error`, `fault`, `sink`, `stats`, `memory`: words and numbers that all of them tell.
 //!
 //! `doctor`: what the host offers. `ablation`: what a benchmark may switch off; `measuring`:
@@ -41,6 +42,7 @@ mod mailbox;
 #[doc(hidden)]
 pub mod measuring;
 mod memory;
+mod opening;
 mod options;
 mod pool;
 mod seeds;
@@ -75,12 +77,15 @@ pub use faasw_abi::secrets::SECRETS_MAX;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
-pub use faasw_seedtree::image::{Contents, IMAGE_MAX, ImageError, Opening, ParcelError, Sealing};
+pub use faasw_seedtree::image::{
+    Contents, IMAGE_MAX, ImageError, Opening, ParcelError, ParcelPart, Sealing,
+};
 pub use faasw_words::POLL;
 pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;
+pub use opening::{GivenFolder, open_file, open_given, open_to_look};
 pub use options::PoolOptions;
 pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
 pub use seeds::{
@@ -90,7 +95,7 @@ pub use seeds::{
 pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
-    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode, open_code,
+    Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode,
 };
 pub use stats::{
     GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, SeedInfo,

@@ -314,6 +314,17 @@ impl Pool {
         Ok(restored)
     }
 
+    /// Has the seed of a function that was taken up in memory: read from its image, or made where there is
+    /// none that is good. Says whether it was read.
+    ///
+    /// # Errors
+    /// When it cannot be made; platform errors.
+    pub async fn have(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
+        let is_read = self.inner.tree.have(version).await?;
+        version.holding().fit();
+        Ok(is_read)
+    }
+
     /// Has a function's seed made when nothing else is, unless a request asks for it before.
     pub fn make_in_the_background(&self, version: &FunctionVersion) {
         version.make_in_the_background();

@@ -1,6 +1,9 @@
 //! What can be refused before a node's engine starts, and how it starts with that.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use faasw_control::admin_socket;
 use faasw_pool::{Images, Outbound};
@@ -37,6 +40,9 @@ impl NodeBuilder {
         if self.redirect.is_some() && (self.tls.is_empty() || self.listen.is_none()) {
             return Err(StartError::RedirectNeedsTls);
         }
+        if self.shared.is_some() && self.data_dir.is_some() {
+            return Err(StartError::SharedNeedsMemory);
+        }
         let tls = if self.tls.is_empty() {
             None
         } else {
@@ -55,7 +61,10 @@ impl NodeBuilder {
         let admin = admin.as_deref().map(admin::listen).transpose()?;
         let registry = match &directory {
             Some(directory) => Registry::open(directory)?,
-            None => Registry::in_memory()?,
+            None => {
+                let given = self.shared.as_ref().map(|entry| entry.artifacts().clone());
+                Registry::in_memory(given)?
+            }
         };
         let key_value = match (&self.key_value_server, &directory) {
             (Some(server), _) => KeyValue::on_server(server).await?,
@@ -98,7 +107,9 @@ impl NodeBuilder {
                 secrets: Vault::new(key).tried_on(&samples),
                 directory,
                 images,
+                shared: Mutex::new(self.shared.clone()),
             },
+            shared: self.shared.as_ref().map(|entry| entry.images().clone()),
             functions,
             limits: self.limits.clone(),
             observer: self.observer.clone(),
@@ -165,8 +176,10 @@ pub(super) struct WithoutBackend {
     telling: Telling,
     metrics: Option<TcpListener>,
     admin: Option<UnixListener>,
-    pub(super) storage: Storage,
-    pub(super) functions: Registered,
+    storage: Storage,
+    functions: Registered,
+    /// Images that somebody else has made.
+    shared: Option<Arc<Images>>,
     limits: Limits,
     observer: Observer,
     proxies: Proxies,
@@ -175,6 +188,17 @@ pub(super) struct WithoutBackend {
 }
 
 impl WithoutBackend {
+    /// Where seeds are that are not in memory.
+    pub(super) fn images(&self) -> Option<Arc<Images>> {
+        let own = self.storage.images.as_ref();
+        own.or(self.shared.as_ref()).cloned()
+    }
+
+    /// Whether it has functions, or is about to.
+    pub(super) fn expects_functions(&self) -> bool {
+        !self.functions.is_empty() || self.shared.is_some()
+    }
+
     /// The node, whose listeners are served once `started` says that the backend has started: it knows
     /// its functions by then.
     pub(super) async fn run(

@@ -7,6 +7,7 @@ mod kv;
 mod pod;
 mod secret;
 mod serving;
+mod share;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ pub use self::{
     pod::Pod,
     secret::{Secret, SecretLs, SecretRm, SecretSet},
     serving::{Serve, Up},
+    share::{Of, Share, ShareAdd, ShareFind, ShareLs, ShareRm},
 };
 use super::{exit, options::variable};
 
@@ -62,6 +64,19 @@ Examples:
   PORT=3000 faasw pod app.js --memory 64 --health-listen [::]:9090
   faasw pod /function.wasm -e LEVEL=warn --log-format json --drain-delay 5s")]
     Pod(Box<Pod>),
+    /// Make a function once for all pods of this host that serve the same
+    #[command(
+        subcommand,
+        after_help = "\
+A store is a folder of root's. `add` compiles and seeds a file, in cells of its own; a pod that is
+given the entry (`pod --shared --shared-key`) reads that instead. docs/kubernetes.md
+
+Examples:
+  faasw share add hello.wasm --store /var/lib/faasw/shared --namespace shop -e LEVEL=warn
+  faasw share find hello.wasm --store /var/lib/faasw/shared --namespace shop -e LEVEL=warn
+  faasw share rm --store /var/lib/faasw/shared --stale"
+    )]
+    Share(Share),
     /// Make a function of a file, or a new version of one, on the running node
     #[command(after_help = "\
 Deploying to a name that exists makes its next version; requests under way end

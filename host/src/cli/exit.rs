@@ -14,12 +14,14 @@ Exit codes:
   2   the command line is wrong
   3   no node is running on the data directory
   4   this host cannot run microVMs
+  5   share find: there is no such entry
   22  invoke: the response has a status of 400 or more";
 
 const FAILURE: u8 = 1;
 const USAGE: u8 = 2;
 const NOT_RUNNING: u8 = 3;
 const NO_MICROVMS: u8 = 4;
+const NOT_SHARED: u8 = 5;
 /// As curl has it for `--fail`.
 const BAD_STATUS: u8 = 22;
 
@@ -54,6 +56,14 @@ impl Exit {
             code: BAD_STATUS,
             message: None,
             hint: None,
+        }
+    }
+
+    /// There is nothing in a store; whoever asks can do without.
+    pub fn not_shared(message: impl Display) -> Self {
+        Self {
+            code: NOT_SHARED,
+            ..Self::failure(message)
         }
     }
 

@@ -1,6 +1,6 @@
 //! The command line. Each command is a module; `args` is what they take.
 //!
-//! `up`, `serve`, `pod`, `wizen` and `doctor` run a node in this process; the others ask a
+//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process; the others ask a
 //! running one through its admin socket. Data goes to standard output,
 //! everything else to standard error.
 
@@ -40,6 +40,7 @@ mod script;
 mod sealing_key;
 mod secret;
 mod serving;
+mod share;
 mod signals;
 mod stats;
 mod tree;
@@ -52,7 +53,7 @@ use std::{env, ffi::OsString, process::ExitCode};
 
 use clap::Parser as _;
 
-use args::{Cli, Command, Pod, Serve, Up};
+use args::{Cli, Command, Pod, Serve, Share, ShareAdd, Up};
 use confine::Confinement;
 use exit::Exit;
 use foreground::Prepared;
@@ -94,7 +95,8 @@ pub fn run() -> ExitCode {
 enum Task {
     Up(Box<Up>, Prepared, Confinement, Stop),
     Serve(Box<Serve>, Given, Confinement, Stop),
-    Pod(Box<Pod>, pod::Prepared, Confinement, Stop),
+    Pod(Box<Pod>, Box<pod::Prepared>, Confinement, Stop),
+    ShareAdd(Box<ShareAdd>, share::Prepared, Confinement),
     Other(Command),
 }
 
@@ -125,7 +127,12 @@ fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exi
             let stop = stop()?;
             let prepared = pod::Prepared::new(&args)?;
             let needs = pod::needs(&args, &prepared);
-            Task::Pod(args, prepared, Confinement::begin(&needs)?, stop)
+            Task::Pod(args, Box::new(prepared), Confinement::begin(&needs)?, stop)
+        }
+        Command::Share(Share::Add(args)) => {
+            let prepared = share::Prepared::new(&args)?;
+            let confinement = Confinement::begin(&prepared.needs())?;
+            Task::ShareAdd(args, prepared, confinement)
         }
         other => Task::Other(other),
     })
@@ -140,7 +147,10 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
             return foreground::serve(*args, given, confinement, stop).await;
         }
         Task::Pod(args, prepared, confinement, stop) => {
-            return pod::pod(*args, prepared, confinement, stop).await;
+            return pod::pod(*args, *prepared, confinement, stop).await;
+        }
+        Task::ShareAdd(args, prepared, confinement) => {
+            return share::add(*args, prepared, confinement).await;
         }
         Task::Other(command) => command,
     };
@@ -160,6 +170,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Command::Tree(args) => tree::tree(args).await,
         Command::Image(command) => image::image(command).await,
         Command::Kv(command) => kv::kv(command).await,
+        Command::Share(command) => share::share(command),
         Command::Secret(command) => secret::secret(command).await,
         Command::Engine(command) => engines::engine(command).await,
         Command::Wizen(args) => wizen::wizen(args).await,

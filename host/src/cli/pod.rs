@@ -9,7 +9,9 @@ use bytes::Bytes;
 use faasw::{
     FunctionName, FunctionOptions, Limits, Node, StartError,
     budgets::{Asked, Budgets, group_limits, machine, memory_used},
+    shared::{Entry, SharedError, read_key},
 };
+use faasw_text::Line;
 
 use super::{
     admin_folder::AdminFolder,
@@ -47,6 +49,8 @@ pub struct Prepared {
     health: SocketAddr,
     budgets: Budgets,
     given: Given,
+    /// What the host has made of it before; why that is not used.
+    shared: Option<Result<Entry, SharedError>>,
     /// Where its admin socket is, without a data directory, if there is any place for it.
     folder: Option<AdminFolder>,
 }
@@ -85,6 +89,7 @@ impl Prepared {
             health,
             budgets,
             given: Given::read(&args.serving, args.data_dir.as_deref())?,
+            shared: shared(args),
             folder: match args.data_dir {
                 Some(_) => None,
                 // With a file system that nobody may write to there is none, and nobody misses it.
@@ -92,6 +97,13 @@ impl Prepared {
             },
         })
     }
+}
+
+/// What the host has made of the function. Whatever is wrong with that, the pod can do without.
+fn shared(args: &Pod) -> Option<Result<Entry, SharedError>> {
+    let (folder, key) = args.shared.as_ref().zip(args.shared_key.as_ref())?;
+    let key = read_key(key);
+    Some(key.and_then(|key| Entry::open(folder, &key)))
 }
 
 /// The port that whoever starts containers has chosen, by the environment.
@@ -149,6 +161,7 @@ pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
     let data_dir = args.data_dir.clone();
     let mut needs = running::needs(&args.serving, addresses, &prepared.given, data_dir);
     let folder = prepared.folder.as_ref();
+    needs.files.read = args.shared.iter().cloned().collect();
     needs.files.passing = folder.map(|folder| folder.path().to_owned());
     needs.opens_later = true;
     needs
@@ -168,6 +181,7 @@ pub async fn pod(
         health,
         budgets,
         given,
+        shared,
         folder,
     } = prepared;
     let log = args.serving.log_format;
@@ -184,6 +198,14 @@ pub async fn pod(
         builder = builder.data_dir(data_dir).admin(true);
     } else if let Some(folder) = &folder {
         builder = builder.admin_in(folder.path());
+    }
+    match shared {
+        Some(Ok(entry)) => builder = builder.shared(entry),
+        Some(Err(error)) => tracing::warn!(
+            error = %Line(error),
+            "what the host has made is not used; the function is made here"
+        ),
+        None => {}
     }
     let writer = output.writer();
     let show = Box::new(move |event: faasw::Event<'_>| writer.show(event));

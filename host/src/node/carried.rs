@@ -12,7 +12,10 @@ use super::{
     core::{Core, blocking},
     engines::first_file,
 };
-use crate::error::{DeployError, EngineError};
+use crate::{
+    error::{DeployError, EngineError},
+    registry::RegistryError,
+};
 
 /// What a carried engine is to the node. All that is carried is well formed, which is tested.
 fn known(carried: &Carried) -> Option<(FunctionName, Digest)> {
@@ -24,6 +27,13 @@ fn known(carried: &Carried) -> Option<(FunctionName, Digest)> {
 fn extensions(carried: &Carried) -> Vec<Extension> {
     let texts = carried.extensions.iter();
     texts.filter_map(|text| Extension::new(text).ok()).collect()
+}
+
+/// The carried engine that this is, if it is one.
+pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static Carried> {
+    let its = (name.clone(), digest);
+    ALL.iter()
+        .find(|carried| known(carried).as_ref() == Some(&its))
 }
 
 impl Core {
@@ -100,6 +110,18 @@ impl Core {
         };
         let adding = self.add_engine(carried.name, component.into(), extensions(carried), true);
         adding.await.map(drop)
+    }
+
+    /// What the carried engine of this digest is compiled from; an error where there is none.
+    pub(super) async fn carried_component(
+        &self,
+        name: &FunctionName,
+        digest: Digest,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let gone = || RegistryError::Engine(name.clone());
+        let carried = is_carried(name, digest).ok_or_else(gone)?;
+        let unpacking = blocking(move || Ok(carried.component())).await?;
+        unpacking.map_err(|_| gone())
     }
 
     /// Carried engines that no script needed yet.

@@ -35,6 +35,7 @@ use crate::{
     readiness::State,
     registry::{Registry, RegistryError, VersionRecord},
     services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
+    shared::Entry,
 };
 
 /// Deployments that compile at once. Each may take gigabytes by its limits.
@@ -62,6 +63,17 @@ pub(crate) struct Storage {
     pub(crate) directory: Option<DataDir>,
     /// Where seeds are that are not in memory.
     pub(crate) images: Option<Arc<Images>>,
+    /// What a host has made of a function that is to be deployed, until that is.
+    pub(crate) shared: std::sync::Mutex<Option<Arc<Entry>>>,
+}
+
+impl Storage {
+    /// That, for who deploys first.
+    pub(super) fn take_shared(&self) -> Option<Arc<Entry>> {
+        // It changes by a call that does not panic.
+        let shared = self.shared.lock();
+        shared.unwrap_or_else(PoisonError::into_inner).take()
+    }
 }
 
 /// What does the work.

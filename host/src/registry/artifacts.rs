@@ -8,9 +8,11 @@ use faasw_pool::ReadCode;
 use redb::ReadableTable as _;
 
 use super::{
-    NewArtifact, Registry, RegistryError, StoredArtifact,
-    record::{ArtifactRecord, PiecesRecord},
-    tables::{ARTIFACTS, artifact_file, digest_part, put_artifact, read_record, tell_more},
+    ArtifactRecord, NewArtifact, Registry, RegistryError, StoredArtifact,
+    record::PiecesRecord,
+    tables::{
+        ARTIFACTS, artifact_file, digest_part, put_artifact, read_record, tell_more, write_record,
+    },
 };
 
 impl Registry {
@@ -157,6 +159,35 @@ impl Registry {
             .change(|change| put_artifact(change, &file, new.artifact))?;
         self.collect([], others);
         Ok(())
+    }
+
+    /// What is known of the code that a version's module, or its engine, was compiled to, for whoever
+    /// takes it elsewhere.
+    pub(crate) fn code_record(
+        &self,
+        module: Digest,
+        generation: &str,
+    ) -> Result<Option<(String, ArtifactRecord)>, RegistryError> {
+        let file = artifact_file(module, generation);
+        let record = self.artifact_record(&file, None)?;
+        Ok(record.map(|record| (file, record)))
+    }
+
+    /// Takes up code that is in the folder that this registry was given.
+    pub(crate) fn take_code(
+        &self,
+        module: Digest,
+        generation: &str,
+        record: &ArtifactRecord,
+    ) -> Result<(), RegistryError> {
+        let _changing = self.changing();
+        let file = artifact_file(module, generation);
+        let text = write_record(&file, record)?;
+        self.store.change(|change| {
+            let mut artifacts = change.open_table(ARTIFACTS)?;
+            artifacts.insert(file.as_str(), text.as_slice())?;
+            Ok(())
+        })
     }
 
     pub(super) fn write_artifact(

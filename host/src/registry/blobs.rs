@@ -6,11 +6,11 @@ use std::{
     io::{self, Cursor, Read, Seek, Write as _},
     os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use faasw_abi::pages::PageSet;
-use faasw_pool::{CodeError, Pieces, ReadCode, SealedCode, open_code};
+use faasw_pool::{CodeError, GivenFolder, Pieces, ReadCode, SealedCode, open_file, open_to_look};
 
 use super::RegistryError;
 
@@ -20,7 +20,30 @@ pub(super) enum Blobs {
     /// In a folder of the data directory.
     Folder(PathBuf),
     /// Of a node that has none.
-    Memory(Mutex<HashMap<String, Vec<u8>>>),
+    Memory(InMemory),
+}
+
+/// Files of a node that writes none.
+#[derive(Debug, Default)]
+pub(super) struct InMemory {
+    files: Mutex<HashMap<String, Vec<u8>>>,
+    /// Where code is that somebody else has compiled, if anywhere.
+    given: Option<Arc<GivenFolder>>,
+}
+
+impl InMemory {
+    /// None yet but what is in this folder.
+    pub(super) fn with(given: Option<Arc<GivenFolder>>) -> Self {
+        Self {
+            files: Mutex::default(),
+            given,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
+        // It changes by single calls: a panic leaves nothing half done.
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a file is called until it is whole; no digest begins like this.
@@ -37,12 +60,12 @@ impl Blobs {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
-                let file = lock(files).get(name).cloned();
+                let file = files.lock().get(name).cloned();
                 return Ok(file.map(|file| Box::new(Cursor::new(file)) as Box<dyn Reader>));
             }
         };
         let path = folder.join(name);
-        match File::open(&path) {
+        match open_to_look(&path) {
             Ok(file) => Ok(Some(Box::new(file))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RegistryError::file(&path, error)),
@@ -53,11 +76,13 @@ impl Blobs {
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
-            Self::Memory(files) => return Ok(lock(files).get(name).cloned()),
+            Self::Memory(files) => return Ok(files.lock().get(name).cloned()),
         };
         let path = folder.join(name);
-        match fs::read(&path) {
-            Ok(bytes) => Ok(Some(bytes)),
+        let mut bytes = Vec::new();
+        let read = open_to_look(&path).and_then(|mut file| file.read_to_end(&mut bytes));
+        match read {
+            Ok(_) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(RegistryError::file(&path, error)),
         }
@@ -73,15 +98,17 @@ impl Blobs {
         pieces: Pieces,
         first: Option<&PageSet>,
     ) -> Option<Result<ReadCode, CodeError>> {
-        let folder = match self {
-            Self::Folder(folder) => folder,
+        let opened = match self {
+            Self::Folder(folder) => open_file(&folder.join(name)),
             Self::Memory(files) => {
-                let code = lock(files).get(name).cloned()?;
-                let code = SealedCode::copy_of(&code).map(Into::into);
-                return Some(code.map_err(Into::into));
+                if let Some(code) = files.lock().get(name).cloned() {
+                    let code = SealedCode::copy_of(&code).map(Into::into);
+                    return Some(code.map_err(Into::into));
+                }
+                files.given.as_ref()?.file(name)
             }
         };
-        match open_code(&folder.join(name)) {
+        match opened {
             Ok(file) => Some(SealedCode::read_from(file, bytes, pieces, first)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => Some(Err(error.into())),
@@ -93,7 +120,7 @@ impl Blobs {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
-                let removed = lock(files).remove(name);
+                let removed = files.lock().remove(name);
                 drop(removed);
                 return Ok(());
             }
@@ -121,7 +148,7 @@ impl Blobs {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
-                lock(files).insert(name.into(), bytes.into());
+                files.lock().insert(name.into(), bytes.into());
                 return Ok(());
             }
         };
@@ -139,7 +166,7 @@ impl Blobs {
         let folder = match self {
             Self::Folder(folder) => folder,
             Self::Memory(files) => {
-                lock(files).retain(|name, _| keep(name));
+                files.lock().retain(|name, _| keep(name));
                 return Ok(());
             }
         };
@@ -154,13 +181,6 @@ impl Blobs {
         }
         Ok(())
     }
-}
-
-fn lock(
-    files: &Mutex<HashMap<String, Vec<u8>>>,
-) -> std::sync::MutexGuard<'_, HashMap<String, Vec<u8>>> {
-    // It changes by single calls: a panic leaves nothing half done.
-    files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn write_whole(

@@ -10,7 +10,7 @@ use std::{
 
 use faasw_control::{Digest, FunctionName};
 
-use super::blobs::Blobs;
+use super::blobs::{Blobs, InMemory};
 
 /// Names whose caches are kept in a data directory, those that were compiled last.
 const KEPT: usize = 32;
@@ -61,7 +61,7 @@ impl Caches {
     /// None yet, and none that outlives the process.
     pub(super) fn in_memory() -> Self {
         Self {
-            files: Blobs::Memory(Mutex::default()),
+            files: Blobs::Memory(InMemory::default()),
             kept: KEPT_IN_MEMORY,
             order: Mutex::default(),
         }

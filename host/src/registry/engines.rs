@@ -27,7 +27,7 @@ impl Registry {
         new: Option<NewArtifact<'_>>,
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
-        let stored = self.add_engine(name, record, module, new);
+        let stored = self.add_engine(name, record, Some(module), new);
         // Files that were written for a record that did not come.
         if stored.is_err()
             && let Err(error) = self.sweep()
@@ -37,14 +37,26 @@ impl Registry {
         stored
     }
 
+    /// Adds an engine whose component is not stored: whoever compiles it has it from elsewhere.
+    pub(crate) fn take_engine(
+        &self,
+        name: &FunctionName,
+        record: &EngineRecord,
+    ) -> Result<(), RegistryError> {
+        let _changing = self.changing();
+        self.add_engine(name, record, None, None)
+    }
+
     fn add_engine(
         &self,
         name: &FunctionName,
         record: &EngineRecord,
-        module: &[u8],
+        module: Option<&[u8]>,
         new: Option<NewArtifact<'_>>,
     ) -> Result<(), RegistryError> {
-        if self.sound_module(record.digest)?.is_none() {
+        if let Some(module) = module
+            && self.sound_module(record.digest)?.is_none()
+        {
             self.modules.write(&record.digest.to_string(), module)?;
         }
         let artifact = match new {

@@ -22,22 +22,22 @@ mod uses;
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use redb::ReadableTable as _;
 
 pub use error::RegistryError;
 pub(crate) use record::{
-    Artifact, EngineRecord, FilesRecord, FreezeRecord, NewArtifact, NewVersion, Proof,
-    StoredArtifact, VersionRecord,
+    Artifact, ArtifactRecord, EngineRecord, FilesRecord, FreezeRecord, NewArtifact, NewVersion,
+    Proof, StoredArtifact, VersionRecord,
 };
 
 use faasw_control::{Digest, FunctionName};
-use faasw_pool::ImageId;
+use faasw_pool::{GivenFolder, ImageId};
 
 use crate::data_dir::DataDir;
-use blobs::Blobs;
+use blobs::{Blobs, InMemory};
 use caches::Caches;
 use record::FunctionRecord;
 use reserve::Reserve;
@@ -91,12 +91,13 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Begins a registry that ends with the process.
-    pub(crate) fn in_memory() -> Result<Self, RegistryError> {
+    /// Begins a registry that ends with the process. Where code is `given` in a folder, it is used by whoever takes it
+    /// up ([`Registry::take_code`]).
+    pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,
-            modules: Blobs::Memory(Mutex::default()),
-            artifacts: Blobs::Memory(Mutex::default()),
+            modules: Blobs::Memory(InMemory::default()),
+            artifacts: Blobs::Memory(InMemory::with(given)),
             caches: Caches::in_memory(),
             reserve: Reserve::none(),
             kept: KEPT_IN_MEMORY,

@@ -108,7 +108,7 @@ pub(crate) struct FreezeRecord {
 
 /// Compiled code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct ArtifactRecord {
+pub(crate) struct ArtifactRecord {
     #[serde(with = "spelling::kind")]
     pub(super) kind: FunctionKind,
     pub(super) imports: Vec<String>,

@@ -228,7 +228,7 @@ fn what_is_kept_of_a_compilation_goes_with_the_function() {
 
 #[test]
 fn a_registry_in_memory_keeps_the_way_back() {
-    let registry = Registry::in_memory().unwrap();
+    let registry = Registry::in_memory(None).unwrap();
     for number in 1..=3 {
         store(&registry, "a", format!("module {number}").as_bytes());
     }

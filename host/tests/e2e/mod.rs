@@ -5,6 +5,7 @@
 pub mod chance;
 pub mod initialised;
 pub mod place;
+pub mod pod;
 pub mod process;
 
 use std::{

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{HELLO, Pod, user, words};
 use crate::{
     common::{raw, time_limit},
     e2e::{
         self,
+        pod::{HELLO, Pod, as_user, words},
         process::{Running, faasw, get},
     },
 };
@@ -247,7 +247,7 @@ pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
     let file = hog(folder.path());
-    with_limits(|limits| outlives_hogs(&container, &user::as_user(&words(&file, limits))));
+    with_limits(|limits| outlives_hogs(&container, &as_user(&words(&file, limits))));
 }
 
 /// As one who may: microVMs are held to less than the container.

@@ -20,13 +20,13 @@ use std::{
     fs::OpenOptions,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
-    process::Command,
     time::Instant,
 };
 
 use common::time_limit;
 use e2e::{
-    process::{Running, faasw, get},
+    pod::{self, HELLO, Pod, event, words},
+    process::{faasw, get},
     until,
 };
 use group::{
@@ -42,72 +42,8 @@ use user::{
     a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
 };
 
-const HELLO: &str = "fixtures/wat/hello.wasm";
 /// Takes seconds to compile.
 const LARGE: &str = "examples/go-http/go-http.wasm";
-
-/// A pod, and where it is.
-pub struct Pod {
-    node: Running,
-    address: SocketAddr,
-    health: SocketAddr,
-}
-
-/// What begins a pod on free ports, as words.
-pub fn words<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    let ports = ["--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"];
-    [&["pod", file, "--log-format", "json"], &ports[..], more].concat()
-}
-
-impl Pod {
-    /// One whose probes are answered; its function may still be made.
-    pub fn begin(command: Command) -> Self {
-        let node = Running::start_command(command);
-        let starting = event(&node, "starting");
-        let address = |field: &str| starting[field].as_str().unwrap().parse().unwrap();
-        Self {
-            address: address("address"),
-            health: address("health"),
-            node,
-        }
-    }
-
-    /// One that serves, and what it says of itself then.
-    pub fn start(command: Command) -> (Self, Value) {
-        let pod = Self::begin(command);
-        let ready = event(&pod.node, "ready");
-        (pod, ready)
-    }
-
-    fn of(file: &str, more: &[&str]) -> Self {
-        Self::start(faasw(&words(file, more))).0
-    }
-
-    /// Status and body of a probe.
-    fn probe(&self, path: &str) -> (u16, String) {
-        let answer = get(self.health, path);
-        (answer.status, answer.body)
-    }
-}
-
-/// An event of a node's, once it has said it.
-pub fn event(node: &Running, message: &str) -> Value {
-    let mut found = None;
-    until("the pod says how far it is", || {
-        let said = node.stderr();
-        let mut events = said
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        found = events.find(|event| event["message"] == message);
-        found.is_some() || !said.is_empty() && is_refusal(&said)
-    });
-    found.unwrap_or_else(|| panic!("no {message:?} in {}", node.stderr()))
-}
-
-/// Whether the program has said why it ends.
-fn is_refusal(said: &str) -> bool {
-    said.lines().any(|line| line.starts_with("faasw: "))
-}
 
 fn connects(address: SocketAddr) -> bool {
     TcpStream::connect(address).is_ok()
@@ -280,7 +216,7 @@ fn what_the_function_writes_is_the_pods_output() {
 }
 
 fn main() {
-    let no_user = user::cannot();
+    let no_user = pod::no_user();
     let no_groups = group::cannot();
     let everywhere = tests![
         nobody_connects_before_the_seed_is_there_and_probes_say_so,

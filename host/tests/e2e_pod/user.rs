@@ -1,58 +1,12 @@
 //! A pod as a cluster that trusts nobody runs it: as a user without any privilege, in a container that a
 //! runtime's filter is round.
 
-use std::{collections::BTreeMap, fs, io, os::unix::process::CommandExt as _, process::Command};
+use std::{collections::BTreeMap, fs, io, os::unix::process::CommandExt as _};
 
-use super::{HELLO, Pod, words};
-use crate::e2e::{self, process::get};
-
-/// What puts the program into a mount namespace of its own, in which a user of the number 1000 may open
-/// `/dev/kvm`, and starts it as that user, with nothing else.
-const AS_USER: &str = r#"
-mount -t tmpfs -o mode=755 none /mnt &&
-mknod -m 660 /mnt/kvm c 10 232 && chown 0:1000 /mnt/kvm &&
-mount --bind /mnt/kvm /dev/kvm &&
-exec setpriv --reuid 1000 --regid 1000 --clear-groups \
-  --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs -- "$@"
-"#;
-
-/// Why it cannot be had here, if it cannot.
-pub fn cannot() -> Option<&'static str> {
-    let has = |program: &str| {
-        let found = Command::new("sh")
-            .args(["-c", &format!("command -v {program}")])
-            .output();
-        found.is_ok_and(|found| found.status.success())
-    };
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    match status.contains("\nUid:\t0\t") {
-        false => Some("NOT ROOT"),
-        true if !has("setpriv") || !has("unshare") => {
-            Some("WITHOUT setpriv AND unshare (util-linux)")
-        }
-        true => None,
-    }
-}
-
-/// The program by that user, with a folder that it may write to only if it is given one.
-pub fn as_user(words: &[&str]) -> Command {
-    let mut command = Command::new("unshare");
-    command
-        .args([
-            "--mount",
-            "sh",
-            "-c",
-            AS_USER,
-            "sh",
-            env!("CARGO_BIN_EXE_faasw"),
-        ])
-        .args(words)
-        .current_dir(e2e::root())
-        .env("TMPDIR", "/proc")
-        .env_remove("XDG_RUNTIME_DIR")
-        .env_remove("FAASW_DATA_DIR");
-    command
-}
+use crate::e2e::{
+    pod::{HELLO, Pod, as_user, words},
+    process::{faasw, get},
+};
 
 fn status(pid: u32) -> BTreeMap<String, String> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -120,7 +74,7 @@ fn default_filter() -> io::Result<()> {
 
 /// Isolation is never less than was asked for: there is no pod then, and it says what to do.
 pub fn a_runtime_that_forbids_namespaces_is_told_of() {
-    let mut command = crate::e2e::process::faasw(&words(HELLO, &[]));
+    let mut command = faasw(&words(HELLO, &[]));
     // SAFETY: between fork and exec only prctl is called.
     unsafe { command.pre_exec(default_filter) };
     let output = command.output().unwrap();

@@ -11,6 +11,8 @@ use std::time::SystemTime;
 
 use faasw_seedtree::image::{Sink, Source};
 
+use crate::opening::open_file;
+
 /// What a folder says of something in it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status {
@@ -93,7 +95,7 @@ impl DiskFile for File {
 
 impl Disk for Real {
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {
-        Ok(Arc::new(super::open(path)?))
+        Ok(Arc::new(open_file(path)?))
     }
 
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>> {

@@ -5,7 +5,7 @@ mod folder;
 mod many;
 mod travel;
 
-use std::fs;
+use std::fs::{self, File};
 
 use faasw_abi::pages::GuestAddress;
 use faasw_seedtree::LayerBuilder;

@@ -2,17 +2,14 @@
 //! goes piece by piece as whoever takes it asks for more, and comes piece by piece into a file
 //! beside the images, which has no name of one before it is whole.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::image::{Image, ImageError, Opening, ParcelError, Sealing};
+use faasw_seedtree::image::{Image, ImageError, Opening, ParcelError, ParcelPart, Sealing};
 use faasw_text::Line;
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::runtime::Handle;
@@ -20,6 +17,7 @@ use zerocopy::FromBytes;
 
 use super::disk::DiskFile;
 use super::{ImageId, ImageOf, Images, SHARE, What, host, is_next, lock};
+use crate::opening::open_to_look;
 use crate::snapshots::Frozen;
 
 /// What makes images and what they run on, by digest: those of another origin are not used.
@@ -29,6 +27,17 @@ pub struct Origin {
     pub build: String,
     /// Processor and system.
     pub machine: String,
+}
+
+impl Origin {
+    /// Of this build, on this processor and system.
+    #[must_use]
+    pub fn here() -> Self {
+        Self {
+            build: host::digest(&host::build()),
+            machine: host::digest(&host::machine()),
+        }
+    }
 }
 
 /// Why a function is not exported.
@@ -79,28 +88,19 @@ struct Taken {
     bytes: u64,
 }
 
-/// Opens an image to look at, and nothing else that may stand there: as other files are read, for
-/// whoever looks reads where it likes, and no request waits for it.
-fn open_to_look(path: &Path) -> io::Result<File> {
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = File::options()
-        .read(true)
-        .custom_flags(flags.bits().cast_signed())
-        .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no file")),
-    }
-}
-
 impl Images {
     /// What its images are made by, and on.
     #[must_use]
     pub fn origin(&self) -> Origin {
-        Origin {
-            build: host::digest(&host::build()),
-            machine: host::digest(&host::machine()),
-        }
+        Origin::here()
+    }
+
+    /// A note and two parts in one file that whoever has the same key can open.
+    ///
+    /// # Errors
+    /// When it is too large; when the system has no randomness.
+    pub fn seal(&self, note: &[u8], parts: [ParcelPart; 2]) -> Result<Sealing, ParcelError> {
+        Sealing::new(&self.key, note, parts)
     }
 
     /// A module, which has so many bytes, and the image of a function version, with a note on them, in
@@ -134,7 +134,7 @@ impl Images {
         )?)
     }
 
-    /// Begins to open what [`Images::export`] has made, by its first [`Opening::BEGIN`] bytes.
+    /// Begins to open what [`Images::export`] or [`Images::seal`] has made, by its first [`Opening::BEGIN`] bytes.
     ///
     /// # Errors
     /// What it is instead.

@@ -40,17 +40,17 @@ pub struct Library {
 const TURNS: usize = 8;
 
 impl Library {
-    /// These, with a writer of their own, which ends with this. It has a seed for as long as it writes
+    /// These, with a writer of their own, which ends with this, unless somebody else writes them. It has a seed for as long as it writes
     /// its image; then whose it is hears that it `is_let_go`.
     pub fn open(images: Arc<Images>, is_let_go: impl Fn(Owner) + Send + 'static) -> Self {
         let (orders, taken) = channel();
-        let writer = {
+        if !images.is_given() {
             let images = images.clone();
             let named = thread::Builder::new().name("faasw-images".to_owned());
-            named.spawn(move || write_all(&images, &taken, is_let_go))
-        };
-        if let Err(error) = writer {
-            tracing::warn!(%error, "no func-images will be written");
+            let writer = named.spawn(move || write_all(&images, &taken, is_let_go));
+            if let Err(error) = writer {
+                tracing::warn!(%error, "no func-images will be written");
+            }
         }
         Self {
             images,
@@ -159,6 +159,9 @@ impl Library {
 
     /// Has a seed's image written, in place of the one that there is.
     pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
+        if self.images.is_given() {
+            return;
+        }
         if recipe
             .version()
             .is_some_and(|version| !version.take_writing())

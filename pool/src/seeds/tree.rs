@@ -243,6 +243,15 @@ impl Tree {
         Ok(Ok(FunctionVersion::new(function)))
     }
 
+    /// Has a function's seed in memory, wherever it comes from; says whether that was its image.
+    ///
+    /// # Errors
+    /// When it cannot be made; platform errors.
+    pub async fn have(&self, function: &Function) -> Result<bool, SeedError> {
+        self.seeds.obtain(function.key(), For::Now).await?;
+        Ok(function.version().is_restored())
+    }
+
     /// The account of the versions of one function.
     fn holding(&self, name: &str) -> Arc<Holding> {
         let (holdings, kept) = &mut *lock(&self.holdings);

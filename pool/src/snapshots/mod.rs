@@ -16,7 +16,6 @@ mod template;
 
 pub use self::code::{
     Bringing, Code, CodeDigest, CodeError, CodeFilling, CodeSource, KeptCode, Pieces, ReadCode,
-    open_code,
 };
 pub use self::frozen::{Frozen, describe, has_failed, is_whole, whole};
 pub use self::large_pages::gather;

@@ -209,7 +209,7 @@ fn told(error: &ImageError, is_script: bool) -> String {
 }
 
 /// What initialising a module once and for all drew: it is part of that.
-fn drew(record: &VersionRecord) -> Option<FreezeReport> {
+pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
     let FreezeRecord {
         after_init,
         at_entry,

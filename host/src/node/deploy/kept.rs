@@ -50,10 +50,11 @@ impl Core {
                 self.compile_module(name, module, None, None).await?
             }
             Whose::Engine(name) => {
-                let module = module.map_err(|error| match error {
-                    RegistryError::Module(_) => RegistryError::Engine(name.clone()),
-                    other => other,
-                })?;
+                let module = match module {
+                    // One that was taken up without it.
+                    Err(RegistryError::Module(_)) => self.carried_component(name, digest).await?,
+                    module => module?,
+                };
                 self.compile_engine(name, module.into()).await?
             }
         };

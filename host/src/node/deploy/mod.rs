@@ -6,7 +6,7 @@
 //! [`seed`] has a seed made of it, [`commit`] stores it and lets it
 //! serve. Until the commit nothing has changed, so a deployment that fails leaves what
 //! was there. [`kept`] makes versions ready again that went this way before;
-//! [`import`] goes it with what another node has made.
+//! [`import`] goes it with what another node has made, [`shared`] with what its host has.
 
 mod arrive;
 pub(super) mod code;
@@ -19,6 +19,7 @@ mod initialise;
 mod kept;
 mod prepare;
 mod seed;
+mod shared;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::import::{export_note, note_of};
@@ -98,6 +99,9 @@ impl Core {
         options: FunctionOptions,
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
+        if let Some(seeded) = self.take_shared(name, &upload, &options, &log).await {
+            return self.commit(seeded).await;
+        }
         let (module, files) = Self::split(&upload)?;
         drop(upload);
         self.bring_engine_for(&module).await?;

@@ -15,7 +15,7 @@ fn secret(text: &str) -> SecretName {
 
 #[test]
 fn secrets_are_their_functions_whatever_that_is_called() {
-    let registry = Registry::in_memory().unwrap();
+    let registry = Registry::in_memory(None).unwrap();
     assert!(registry.secrets(None).unwrap().is_empty());
     assert!(registry.samples().unwrap().is_empty());
     let names = ["a", "a-b", "aa", "b"].map(function);
@@ -46,7 +46,7 @@ fn secrets_are_their_functions_whatever_that_is_called() {
 
 #[test]
 fn all_of_one_function_fit_a_request() {
-    let registry = Registry::in_memory().unwrap();
+    let registry = Registry::in_memory(None).unwrap();
     let name = function("f");
     let sealed = vec![0; 16 << 10];
     for key in ["a", "b"] {
@@ -60,7 +60,7 @@ fn all_of_one_function_fit_a_request() {
 
 #[test]
 fn who_knows_nothing_of_secrets_does_not_open_what_has_some() {
-    let registry = Registry::in_memory().unwrap();
+    let registry = Registry::in_memory(None).unwrap();
     let format = || {
         let read = registry.store.read(|state| {
             let meta = state.open_table(META)?;

@@ -24,7 +24,7 @@ pub use self::kept::{Bringing, CodeSource, KeptCode};
 use self::pieces::PIECE;
 pub use self::pieces::{CodeDigest, Pieces};
 use self::progress::Progress;
-pub use self::read::{CodeError, ReadCode, open_code};
+pub use self::read::{CodeError, ReadCode};
 
 use super::large_pages::gather;
 

@@ -6,14 +6,12 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use faasw_abi::memory_map::{CODE_MAX, PAGE};
 use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_seedtree::reading::{self, Rooms, runs};
-use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::filling::CodeFilling;
@@ -54,24 +52,6 @@ pub enum CodeError {
     /// There is no memory for it, or guests cannot have so much.
     #[error("it cannot be in memory: {0}")]
     Memory(#[from] Errno),
-}
-
-/// Opens an artifact to be read as it is on the disk, past the system's cache, where the file
-/// system allows that: what is in sealed memory then is not to be in memory twice.
-///
-/// # Errors
-/// The system's.
-pub fn open_code(path: &Path) -> io::Result<File> {
-    let open = |flags: OFlags| {
-        let flags = (flags | OFlags::NOFOLLOW).bits().cast_signed();
-        File::options().read(true).custom_flags(flags).open(path)
-    };
-    match open(OFlags::DIRECT) {
-        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
-            open(OFlags::empty())
-        }
-        opened => opened,
-    }
 }
 
 /// Where an artifact is read from: a file, or in tests a disk that fails.

@@ -66,7 +66,7 @@ fn what_is_on_disk_is_in_memory_whatever_its_size() {
     for size in [1, 4095, 4096, 4097, PIECE, PIECE + 1, 75 * PIECE + 12345] {
         let artifact = artifact(size);
         fs::write(&path, &artifact).unwrap();
-        let file = open_code(&path).unwrap();
+        let file = crate::opening::open_file(&path).unwrap();
         let read = Code::read_from(file, size as u64, Pieces::of(&artifact), None).unwrap();
         assert!(read.rest.is_none());
         let code = read.code;

@@ -1,0 +1,265 @@
+//! `share`: what a host has of functions for its pods (docs/decisions/0032).
+
+use std::{
+    fs::DirBuilder,
+    os::unix::fs::DirBuilderExt as _,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use bytes::Bytes;
+use faasw::{
+    Limits, Node,
+    shared::{Begun, Found, Listed, SharedError, Store, What},
+};
+use faasw_control::{Digest, FunctionName, FunctionOptions};
+use rustix::process::geteuid;
+use serde::Serialize;
+
+use super::{
+    args::{Of, Share, ShareAdd, ShareFind, ShareLs, ShareRm},
+    confine::{Confinement, Needs},
+    events::start_tracing,
+    exit::Exit,
+    files,
+    output::{print, print_json, say, size, with_progress},
+    script,
+    serving::LogFormat,
+};
+
+/// What is read and made before `add` is confined.
+pub struct Prepared {
+    upload: Bytes,
+    store: Store,
+    /// What is the namespace's: who takes the node over comes no further.
+    folder: PathBuf,
+}
+
+impl Prepared {
+    /// Reads the file, and makes the store if there is none.
+    ///
+    /// # Errors
+    /// When it cannot be read, and when this user is not root.
+    pub fn new(args: &ShareAdd) -> Result<Self, Exit> {
+        let path = &args.of.within.store;
+        if !geteuid().is_root() {
+            return Err(Exit::failure(
+                "only root adds to a store: pods believe nobody else",
+            ));
+        }
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
+        made.map_err(|error| {
+            Exit::failure(format_args!(
+                "the store {} cannot be made: {error}",
+                path.display()
+            ))
+        })?;
+        let store = store(path)?;
+        Ok(Self {
+            folder: store.of(&args.of.namespace),
+            store,
+            upload: upload(&args.file, &args.of)?,
+        })
+    }
+
+    /// What `add` needs of the system once it runs.
+    pub fn needs(&self) -> Needs {
+        Needs::new(Some(self.folder.clone()), [])
+    }
+}
+
+fn store(path: &Path) -> Result<Store, Exit> {
+    Store::open(path).map_err(Exit::failure)
+}
+
+fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
+    let entry = of.entry.as_deref().filter(|_| file.is_dir());
+    files::read_upload(file, entry, of.folder())
+}
+
+/// What an entry is of.
+fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
+    let name = match (of.name, file) {
+        (Some(name), _) => name,
+        (None, Some(file)) => {
+            script::name_of(file).map_err(|error| Exit::usage(error).hint("--name gives one"))?
+        }
+        (None, None) => return Err(Exit::usage("a digest has no name: --name gives one")),
+    };
+    Ok(What {
+        namespace: of.namespace,
+        name,
+        upload,
+        options: FunctionOptions::from(of.options),
+    })
+}
+
+/// An entry, as it is told.
+#[derive(Serialize)]
+struct Shown<'a> {
+    entry: Digest,
+    folder: &'a Path,
+    key: &'a Path,
+}
+
+impl<'a> Shown<'a> {
+    fn of(found: &'a Found) -> Self {
+        Self {
+            entry: found.id,
+            folder: &found.folder,
+            key: &found.key,
+        }
+    }
+}
+
+fn show(found: &Found, is_json: bool) -> Result<(), Exit> {
+    if is_json {
+        return print_json(&Shown::of(found));
+    }
+    print(format_args!(
+        "{}\n{}\n",
+        found.folder.display(),
+        found.key.display()
+    ))
+}
+
+/// Makes an entry.
+pub async fn add(args: ShareAdd, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
+    let Prepared { upload, store, .. } = prepared;
+    start_tracing(LogFormat::Text, "warn");
+    let what = what(args.of, Some(&args.file), Digest::of(&upload))?;
+    let name = what.name.clone();
+    let namespace = what.namespace.clone();
+    let (found, became) = match store.begin(&what).await.map_err(Exit::failure)? {
+        Begun::There(found) => (found, "was there"),
+        Begun::New(adding) => {
+            let builder = Node::builder()
+                .limits(Limits::default())
+                .shells_ready(1)
+                .launcher(confinement.launcher.clone());
+            let node = adding.set_up(builder).start().await?;
+            confinement.complete()?;
+            let making = adding.make(node, upload, &args.requests);
+            let made = with_progress(&name, making).await;
+            let refused = |error| Exit::failure(format_args!("{name} was not added: {error}"));
+            (made.map_err(refused)?, "made")
+        }
+    };
+    say(format_args!("{name}: {became} for {namespace}"));
+    show(&found, args.format.json)
+}
+
+/// Does what is asked about a store, but for adding to it, which is confined.
+pub fn share(command: Share) -> Result<(), Exit> {
+    match command {
+        Share::Add(_) => Ok(()),
+        Share::Find(args) => find(*args),
+        Share::Ls(args) => list(&args),
+        Share::Rm(args) => remove(&args),
+    }
+}
+
+fn find(args: ShareFind) -> Result<(), Exit> {
+    let store = store(&args.of.within.store)?;
+    let upload = match (&args.file, args.digest) {
+        (_, Some(digest)) => digest,
+        (Some(file), None) => Digest::of(&upload(file, &args.of)?),
+        (None, None) => return Err(Exit::usage("neither a file nor a digest is given")),
+    };
+    let what = what(args.of, args.file.as_deref(), upload)?;
+    match store.find(&what) {
+        Ok(Some(found)) => show(&found, args.format.json),
+        Ok(None) => Err(Exit::not_shared(format_args!(
+            "there is no entry of {} for {} with these options, this faasw and this machine",
+            what.name, what.namespace
+        ))),
+        Err(error) => {
+            Err(Exit::failure(error).hint("`share add` makes it anew, `share rm` removes it"))
+        }
+    }
+}
+
+/// An entry of a list.
+#[derive(Serialize)]
+struct Row<'a> {
+    namespace: &'a str,
+    #[serde(flatten)]
+    shown: Shown<'a>,
+    bytes: u64,
+    name: Option<&'a FunctionName>,
+    upload: Option<Digest>,
+    /// Seconds since 1970.
+    made: Option<u64>,
+    /// Why no pod finds it, if none does.
+    unused: Option<String>,
+}
+
+impl<'a> Row<'a> {
+    fn of(listed: &'a Listed) -> Self {
+        let told = listed.told.as_ref();
+        let seconds = |time: SystemTime| {
+            time.duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs()
+        };
+        Self {
+            namespace: listed.namespace.as_str(),
+            shown: Shown::of(&listed.found),
+            bytes: listed.bytes,
+            name: told.ok().map(|told| &told.name),
+            upload: told.ok().map(|told| told.upload),
+            made: told.ok().map(|told| seconds(told.made)),
+            unused: match told {
+                Ok(told) => told.stale.map(ToOwned::to_owned),
+                Err(error) => Some(error.to_string()),
+            },
+        }
+    }
+}
+
+fn list(args: &ShareLs) -> Result<(), Exit> {
+    let store = store(&args.within.store)?;
+    let all = store.list(args.namespace.as_ref()).map_err(Exit::failure)?;
+    let rows: Vec<_> = all.iter().map(Row::of).collect();
+    if args.format.json {
+        return print_json(&rows);
+    }
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&format!(
+            "{}  {:<20} {:<20} {:>10}  {}\n",
+            row.shown.entry,
+            row.namespace,
+            row.name.map_or("?", |name| name.as_str()),
+            size(row.bytes),
+            row.unused.as_deref().unwrap_or("good here")
+        ));
+    }
+    print(text)
+}
+
+fn remove(args: &ShareRm) -> Result<(), Exit> {
+    let store = store(&args.within.store)?;
+    let all = store.list(args.namespace.as_ref()).map_err(Exit::failure)?;
+    let is_stale = |listed: &Listed| !matches!(&listed.told, Ok(told) if told.stale.is_none());
+    let is_meant = |listed: &&Listed| match args.stale {
+        true => is_stale(listed),
+        false => args.all || args.entries.contains(&listed.found.id),
+    };
+    let mut removed = Vec::new();
+    for listed in all.iter().filter(is_meant) {
+        let id = listed.found.id;
+        let done: Result<bool, SharedError> = store.remove(&listed.namespace, id);
+        if done.map_err(Exit::failure)? {
+            removed.push(id);
+        }
+    }
+    let missing = args.entries.iter().find(|id| !removed.contains(id));
+    match missing {
+        Some(id) => Err(Exit::failure(format_args!("there is no entry {id}"))),
+        None => {
+            say(format_args!("{} removed", removed.len()));
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a node has made of a function, whole, for others of its host (`crate::shared`).
+
+use faasw_control::Initialised;
+
+use super::{
+    Node,
+    core::{Core, blocking},
+};
+use crate::{error::FunctionError, registry::RegistryError, shared::Whole};
+
+impl Node {
+    /// The current version of a function, once its images are written.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub(crate) async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
+        self.core.whole_of(name).await
+    }
+}
+
+impl Core {
+    async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
+        let function = self.known(name)?;
+        if let Some(made) = function.made.get() {
+            made.have_image().await;
+        }
+        let record = function.record.clone();
+        let engine = match &record.engine {
+            Some(engine) => self.engines.table().get(&engine.name).cloned(),
+            None => None,
+        };
+        let (storage, generation) = (self.storage.clone(), self.backend.generation());
+        let whole = blocking(move || {
+            let registry = &storage.registry;
+            let of = record
+                .engine
+                .as_ref()
+                .map_or(record.digest, |engine| engine.digest);
+            let code = registry.code_record(of, &generation)?;
+            let bundle = match &record.files {
+                Some(files) => registry.module(files.digest)?,
+                None => Vec::new(),
+            };
+            let is_as_sent = !matches!(record.initialised, Some(Initialised::AsModule { .. }));
+            let module = match is_as_sent {
+                true => Vec::new(),
+                false => registry.module(record.digest)?,
+            };
+            Ok(Whole {
+                code: code.ok_or(RegistryError::Module(of))?,
+                record,
+                engine,
+                generation,
+                module,
+                bundle,
+            })
+        });
+        Ok(whole.await?)
+    }
+}

@@ -1,0 +1,311 @@
+//! Adding to a store: the one thing that is written there, by a node of root's own that compiles and seeds
+//! what it is given, in cells as any node does, and then is gone.
+
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File, Permissions},
+    io::{self, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use faasw_abi::outgoing::{Failure, FailureCode};
+use faasw_pool::{Images, Outbound, OutgoingCall, OutgoingRequest};
+use http::Request;
+
+use super::{
+    entry::{ARTIFACTS, Entry, IMAGES, NOTE},
+    error::{AddError, SharedError},
+    note::{Note, Whole},
+    store::{ENTRY, Found, KEY, PASSING, Store},
+    what::What,
+};
+use crate::{builder::NodeBuilder, node::Node, services::outbound::Refused};
+
+/// Bytes that images of the one function, and of what it is made over, may take: as many as there are.
+const IMAGE_DISK: u64 = 1 << 40;
+
+/// How long is waited until it is known what requests use, and how often that is looked for.
+const LEARNING: Duration = Duration::from_secs(10);
+const LOOKS: Duration = Duration::from_millis(5);
+
+/// Who is given an entry reads it, whoever that is; nobody else comes so far.
+const READ: u32 = 0o444;
+const PASS: u32 = 0o755;
+
+/// What there is of an entry that somebody wants to be there.
+#[derive(Debug)]
+pub enum Begun {
+    /// It is there.
+    There(Found),
+    /// It is to be made.
+    New(Box<Adding>),
+}
+
+/// An entry that is made. Nobody else adds to its namespace or removes from it meanwhile; dropped, it leaves nothing.
+#[derive(Debug)]
+pub struct Adding {
+    store: Store,
+    what: What,
+    making: Making,
+    /// Last of all.
+    _lock: File,
+}
+
+impl Store {
+    /// Begins with the entry of this, unless there is one. What is there and damaged is made anew. Waits for whoever else
+    /// adds or removes.
+    ///
+    /// # Errors
+    /// When the store cannot be written to.
+    pub async fn begin(&self, what: &What) -> Result<Begun, SharedError> {
+        let (store, what) = (self.clone(), what.clone());
+        blocking(&self.folder, move || store.begin_here(what)).await
+    }
+
+    fn begin_here(self, what: What) -> Result<Begun, SharedError> {
+        make_folder(&self.of(&what.namespace), 0o700)?;
+        let lock = self.lock(&what.namespace)?;
+        match self.find(&what) {
+            Ok(Some(found)) => return Ok(Begun::There(found)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%error, "an entry is made anew"),
+        }
+        // Whatever is in its place.
+        self.take_away(&what.namespace, self.place(&what)?.id)?;
+        self.sweep(&what.namespace);
+        Ok(Begun::New(Box::new(Adding {
+            making: Making::begin(&self, &what)?,
+            store: self,
+            what,
+            _lock: lock,
+        })))
+    }
+}
+
+impl Adding {
+    /// A node that can make it, of one that is to have no data directory of its own, and no limits but those that
+    /// pods have. Requests of the function's to others are refused there: it would be root's network that they go out by.
+    pub fn set_up(&self, builder: NodeBuilder) -> NodeBuilder {
+        builder
+            .data_dir(self.making.data())
+            .image_key(self.making.secret)
+            .image_disk(IMAGE_DISK)
+            .outbound_by(Arc::new(Nobody))
+    }
+
+    /// Makes it, by such a node, which ends. The function answers `requests`, by GET, before it is kept, so that
+    /// what they use comes first.
+    ///
+    /// # Errors
+    /// When the function cannot be made, or the entry not written: then there is nothing of it.
+    pub async fn make(
+        self,
+        node: Node,
+        upload: Bytes,
+        requests: &[String],
+    ) -> Result<Found, AddError> {
+        let made = make(&node, &self.what, upload, requests).await;
+        node.shutdown().await;
+        drop(node);
+        let (whole, folder) = (made?, self.store.folder.clone());
+        let keeping = blocking(&folder, move || {
+            let Self {
+                store,
+                what,
+                making,
+                _lock,
+            } = self;
+            making.keep(&store, &what, whole)
+        });
+        Ok(keeping.await?)
+    }
+}
+
+/// Makes the function, and its images.
+async fn make(
+    node: &Node,
+    what: &What,
+    upload: Bytes,
+    requests: &[String],
+) -> Result<Whole, AddError> {
+    let name = what.name.as_str();
+    node.deploy(name, upload, what.options.clone()).await?;
+    for path in requests {
+        let request = Request::get(path).body(String::new());
+        let request =
+            request.map_err(|error| SharedError::file(path.as_ref(), io::Error::other(error)))?;
+        let (head, body) = node.invoke(name, request).await.into_parts();
+        let status = head.status.as_u16();
+        if body.into_bytes().await.is_err() || head.status.is_server_error() {
+            let path = path.clone();
+            return Err(AddError::Answer { path, status });
+        }
+    }
+    if !requests.is_empty() && !is_learnt(node, name).await {
+        tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it is read at once");
+    }
+    Ok(node.whole_of(name).await?)
+}
+
+/// Waits until it is known what requests use, which is found out behind their answers; says whether it is.
+async fn is_learnt(node: &Node, name: &str) -> bool {
+    let deadline = Instant::now() + LEARNING;
+    // Nothing tells of it.
+    let mut looks = tokio::time::interval(LOOKS);
+    while Instant::now() < deadline {
+        looks.tick().await;
+        let tree = node.tree();
+        let mut its = tree.iter().filter(|seed| seed.name == name);
+        if its.any(|seed| seed.written_pages > 0) {
+            return true;
+        }
+    }
+    false
+}
+
+/// Makes no requests.
+#[derive(Debug)]
+struct Nobody;
+
+impl Outbound for Nobody {
+    fn begin(&self, _request: OutgoingRequest) -> Box<dyn OutgoingCall> {
+        Box::new(Refused::new(Failure::new(FailureCode::HttpRequestDenied)))
+    }
+}
+
+/// What there is of it, until it has its name.
+struct Making {
+    folder: PathBuf,
+    secret: [u8; Entry::KEY],
+}
+
+impl fmt::Debug for Making {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Making({:?})", self.folder)
+    }
+}
+
+impl Making {
+    fn begin(store: &Store, what: &What) -> Result<Self, SharedError> {
+        let of = store.of(&what.namespace);
+        let random = |error| SharedError::file(&store.folder, error);
+        let (secret, name) = (
+            Images::secret().map_err(random)?,
+            Images::secret().map_err(random)?,
+        );
+        let name = faasw_control::Digest::of(&name);
+        let folder = of.join(format!("{PASSING}{name}"));
+        make_folder(&folder, 0o700)?;
+        Ok(Self { folder, secret })
+    }
+
+    /// The node's.
+    fn data(&self) -> PathBuf {
+        self.folder.join("data")
+    }
+
+    /// Takes what the node has made, seals the rest, and gives it its name.
+    fn keep(self, store: &Store, what: &What, whole: Whole) -> Result<Found, SharedError> {
+        let (data, entry) = (self.data(), self.folder.join(ENTRY));
+        make_folder(&entry, PASS)?;
+        let (images, artifacts) = (entry.join(IMAGES), entry.join(ARTIFACTS));
+        rename(&data.join("images"), &images)?;
+        for file in fs::read_dir(&images).map_err(|error| SharedError::file(&images, error))? {
+            let file = file.map_err(|error| SharedError::file(&images, error))?;
+            permit(&file.path(), READ)?;
+        }
+        permit(&images, PASS)?;
+        make_folder(&artifacts, PASS)?;
+        let code = artifacts.join(&whole.code.0);
+        rename(&data.join("artifacts").join(&whole.code.0), &code)?;
+        permit(&code, READ)?;
+        let note = Note::of(what, &whole);
+        let sealed = {
+            let images = Images::new(images, &self.secret, 0);
+            note.seal(&images, whole)
+        };
+        let sealed = sealed.map_err(|error| SharedError::Note {
+            path: entry.clone(),
+            error,
+        })?;
+        write(&entry.join(NOTE), &sealed)?;
+        write(&self.folder.join(KEY), &self.secret)?;
+        remove(&data)?;
+        for folder in [&artifacts, &entry, &self.folder] {
+            sync(folder)?;
+        }
+        let found = store.place(what)?;
+        let place = found.key.parent().unwrap_or(&store.folder);
+        rename(&self.folder, place)?;
+        sync(&store.of(&what.namespace))?;
+        Ok(found)
+    }
+}
+
+impl Drop for Making {
+    /// Of what was kept nothing has this name any more.
+    fn drop(&mut self) {
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(folder = ?self.folder, %error, "what is no entry stays until the next one is added");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A folder that is there already is as it was.
+fn make_folder(path: &Path, mode: u32) -> Result<(), SharedError> {
+    match DirBuilder::new().mode(mode).create(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made
+            .map_err(|error| SharedError::file(path, error))
+            .and_then(|()| permit(path, mode)),
+    }
+}
+
+fn permit(path: &Path, mode: u32) -> Result<(), SharedError> {
+    let permitted = fs::set_permissions(path, Permissions::from_mode(mode));
+    permitted.map_err(|error| SharedError::file(path, error))
+}
+
+fn rename(from: &Path, to: &Path) -> Result<(), SharedError> {
+    fs::rename(from, to).map_err(|error| SharedError::file(from, error))
+}
+
+fn remove(folder: &Path) -> Result<(), SharedError> {
+    fs::remove_dir_all(folder).map_err(|error| SharedError::file(folder, error))
+}
+
+fn sync(folder: &Path) -> Result<(), SharedError> {
+    let synced = File::open(folder).and_then(|folder| folder.sync_all());
+    synced.map_err(|error| SharedError::file(folder, error))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), SharedError> {
+    let write = || {
+        let mut options = File::options();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    write().map_err(|error| SharedError::file(path, error))?;
+    permit(path, READ)
+}
+
+/// Does what may wait for a disk, or for who has the lock.
+async fn blocking<T: Send + 'static>(
+    folder: &Path,
+    work: impl FnOnce() -> Result<T, SharedError> + Send + 'static,
+) -> Result<T, SharedError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(SharedError::file(folder, io::Error::other(error))))
+}

@@ -1,0 +1,195 @@
+//! What an entry is of.
+
+use std::{fmt, str::FromStr};
+
+use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_pool::Origin;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Longest name of a namespace, in bytes.
+const LONGEST: usize = 63;
+
+/// Who trusts each other: what is made for one namespace is never another one's. A name as
+/// Kubernetes has it, of 1 to 63 lower-case letters, digits and hyphens, which neither begin nor end it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Namespace(String);
+
+/// A text that is no namespace.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error(
+    "{0:?} is no namespace: that is 1 to {LONGEST} lower-case letters, digits and hyphens, with no hyphen in front or behind"
+)]
+pub struct NamespaceError(String);
+
+impl Namespace {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn new(name: &str) -> Result<Self, NamespaceError> {
+        let is_of_it = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+        let is_name = (1..=LONGEST).contains(&name.len())
+            && name.bytes().all(is_of_it)
+            && !name.starts_with('-')
+            && !name.ends_with('-');
+        match is_name {
+            true => Ok(Self(name.to_owned())),
+            false => Err(NamespaceError(name.to_owned())),
+        }
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Namespace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for Namespace {
+    type Err = NamespaceError;
+
+    fn from_str(name: &str) -> Result<Self, NamespaceError> {
+        Self::new(name)
+    }
+}
+
+impl TryFrom<String> for Namespace {
+    type Error = NamespaceError;
+
+    fn try_from(name: String) -> Result<Self, NamespaceError> {
+        Self::new(&name)
+    }
+}
+
+impl From<Namespace> for String {
+    fn from(name: Namespace) -> Self {
+        name.0
+    }
+}
+
+/// What an entry is of, beside this build of faasw and this processor and system: all that a
+/// function's seed and code depend on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct What {
+    /// Whose it is.
+    pub namespace: Namespace,
+    /// What the function is called: its memory knows that.
+    pub name: FunctionName,
+    /// Of all that is deployed: the module, or the script, and the files in front of it.
+    pub upload: Digest,
+    /// How it is deployed.
+    pub options: FunctionOptions,
+}
+
+impl What {
+    /// What the entry of this is called that is good for this build, processor and system.
+    pub(super) fn id(&self, origin: &Origin) -> Result<Digest, serde_json::Error> {
+        let Self {
+            namespace,
+            name,
+            upload,
+            options,
+        } = self;
+        // Each part is of signs that do not end it.
+        let options = serde_json::to_string(options)?;
+        let Origin { build, machine } = origin;
+        let told = format!(
+            "faasw shared entry\n{namespace}\n{name}\n{upload}\n{build}\n{machine}\n{options}"
+        );
+        Ok(Digest::of(told.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_names_of_folders_and_no_others() {
+        for name in ["a", "0", "kube-system", &"a".repeat(63)] {
+            assert_eq!(Namespace::new(name).unwrap().as_str(), name);
+        }
+        for name in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "A",
+            "a.b",
+            "-a",
+            "a-",
+            "é",
+            &"a".repeat(64),
+        ] {
+            assert!(Namespace::new(name).is_err(), "{name}");
+        }
+        let text: Result<Namespace, _> = serde_json::from_str("\"../a\"");
+        assert!(text.is_err());
+    }
+
+    #[test]
+    fn whatever_differs_has_another_entry() {
+        let here = Origin {
+            build: "b".into(),
+            machine: "m".into(),
+        };
+        let what = What {
+            namespace: Namespace::new("n").unwrap(),
+            name: FunctionName::new("f").unwrap(),
+            upload: Digest::of(b"module"),
+            options: FunctionOptions::default().env("A", "b"),
+        };
+        let id = |what: &What, origin: &Origin| what.id(origin).unwrap();
+        let own = id(&what, &here);
+        assert_eq!(own, id(&what.clone(), &here.clone()));
+        let mut others = vec![
+            id(
+                &what,
+                &Origin {
+                    build: "m".into(),
+                    machine: "b".into(),
+                },
+            ),
+            id(
+                &what,
+                &Origin {
+                    build: "c".into(),
+                    ..here.clone()
+                },
+            ),
+            id(
+                &what,
+                &Origin {
+                    machine: "c".into(),
+                    ..here.clone()
+                },
+            ),
+        ];
+        let changed = |change: fn(&mut What)| {
+            let mut what = what.clone();
+            change(&mut what);
+            id(&what, &here)
+        };
+        others.push(changed(|what| {
+            what.namespace = Namespace::new("o").unwrap()
+        }));
+        others.push(changed(|what| what.name = FunctionName::new("g").unwrap()));
+        others.push(changed(|what| what.upload = Digest::of(b"another")));
+        others.push(changed(|what| what.options = FunctionOptions::default()));
+        others.push(changed(|what| {
+            what.options = FunctionOptions::default().env("A", "b").memory(1 << 20);
+        }));
+        for (at, other) in others.iter().enumerate() {
+            assert_ne!(*other, own, "{at}");
+            assert!(!others[..at].contains(other), "{at}");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Opening files to read: a file, and nothing else that may stand in its place, since whoever
+//! opens a pipe or a device may wait for ever, or do something by that alone.
+//!
+//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is one that somebody else has
+//! filled, whom this process believes and nobody beside: the administrator.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
+
+/// Who fills folders that are given.
+const ROOT: u32 = 0;
+
+/// Who is beside the owner must not write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// Nothing is waited for, and no link is followed.
+const CAREFULLY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
+
+/// Opens a file to read it as files are read: wherever one likes, and some of it perhaps twice.
+///
+/// # Errors
+/// The system's; when it is no file.
+pub fn open_to_look(path: &Path) -> io::Result<File> {
+    let flags = CAREFULLY.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    checked(opened?).map(|(file, _)| file)
+}
+
+/// The same of a file that root has written for others to read: nobody else may write to it.
+///
+/// # Errors
+/// The system's; when it is no file, or not root's alone.
+pub fn open_given(path: &Path) -> io::Result<File> {
+    let file = open_to_look(path)?;
+    let known = file.metadata()?;
+    is_owners(known.uid(), known.mode(), ROOT)?;
+    Ok(file)
+}
+
+/// Opens a file to read it past the system's cache, where the file system allows that: what is
+/// in memory of the node's own then is not to be in memory twice.
+///
+/// # Errors
+/// The system's; when it is no file.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let open = |flags: OFlags| {
+        let flags = (CAREFULLY | flags).bits().cast_signed();
+        File::options().read(true).custom_flags(flags).open(path)
+    };
+    checked(past_the_cache(open)?).map(|(file, _)| file)
+}
+
+/// With `O_DIRECT`, or without where the file system has none.
+fn past_the_cache<T>(open: impl Fn(OFlags) -> io::Result<T>) -> io::Result<T> {
+    match open(OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
+        opened => opened,
+    }
+}
+
+fn checked(file: File) -> io::Result<(File, Metadata)> {
+    let known = file.metadata()?;
+    match known.is_file() {
+        true => Ok((file, known)),
+        false => Err(io::Error::other("it is no file")),
+    }
+}
+
+/// A folder that root has filled for others to read. It is what was opened, whatever its name leads
+/// to by now; nothing in it is used that anybody else may have written, or that a link leads to.
+#[derive(Debug)]
+pub struct GivenFolder {
+    folder: OwnedFd,
+    owner: u32,
+}
+
+impl GivenFolder {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// The system's; when it is no folder, or somebody else than root may write there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::of(path, ROOT)
+    }
+
+    /// That of another owner.
+    fn of(path: &Path, owner: u32) -> io::Result<Self> {
+        Self::opened(CWD, path, owner)
+    }
+
+    fn opened(above: impl AsFd, path: &Path, owner: u32) -> io::Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(above, path, flags, Mode::empty())?;
+        let status = rustix::fs::fstat(&folder)?;
+        is_owners(status.st_uid, status.st_mode, owner)?;
+        Ok(Self { folder, owner })
+    }
+
+    /// A folder in it.
+    ///
+    /// # Errors
+    /// As [`GivenFolder::open`].
+    pub fn folder(&self, name: &str) -> io::Result<Self> {
+        Self::opened(&self.folder, plain(name)?, self.owner)
+    }
+
+    /// A file in it, to be read as by [`open_to_look`].
+    ///
+    /// # Errors
+    /// The system's; when it is no file, or somebody else than root may write to it.
+    pub fn to_look(&self, name: &str) -> io::Result<File> {
+        self.checked(self.with(plain(name)?, OFlags::empty())?)
+    }
+
+    /// A file in it, to be read as by [`open_file`].
+    ///
+    /// # Errors
+    /// The system's; when it is no file, or somebody else than root may write to it.
+    pub fn file(&self, name: &str) -> io::Result<File> {
+        let name = plain(name)?;
+        self.checked(past_the_cache(|flags| self.with(name, flags))?)
+    }
+
+    fn with(&self, name: &Path, flags: OFlags) -> io::Result<File> {
+        let flags = CAREFULLY | OFlags::RDONLY | OFlags::CLOEXEC | flags;
+        let opened = rustix::fs::openat(&self.folder, name, flags, Mode::empty())?;
+        Ok(opened.into())
+    }
+
+    fn checked(&self, file: File) -> io::Result<File> {
+        let (file, known) = checked(file)?;
+        is_owners(known.uid(), known.mode(), self.owner)?;
+        Ok(file)
+    }
+
+    /// What stands there under a name, without a look at where it may lead.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn status(&self, name: &str) -> io::Result<Stat> {
+        let status = rustix::fs::statat(&self.folder, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(status)
+    }
+}
+
+/// A name that leads to nothing outside of a folder.
+fn plain(name: &str) -> io::Result<&Path> {
+    match name.is_empty() || name == "." || name == ".." || name.contains('/') {
+        true => Err(io::ErrorKind::InvalidInput.into()),
+        false => Ok(Path::new(name)),
+    }
+}
+
+/// Whether nobody but the owner may write there.
+fn is_owners(uid: u32, mode: u32, owner: u32) -> io::Result<()> {
+    if uid != owner {
+        let error = format!("it belongs to user {uid}, and not to {owner}");
+        return Err(io::Error::other(error));
+    }
+    match mode & OTHERS_WRITE {
+        0 => Ok(()),
+        _ => Err(io::Error::other(
+            "others than its owner may write there, so that it is not used",
+        )),
+    }
+}
+
+/// Whether what stands there is a file.
+pub(crate) fn is_file(status: &Stat) -> bool {
+    FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read as _;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::PathBuf;
+
+    use rustix::fs::mknodat;
+    use tempfile::TempDir;
+
+    use super::*;
+
+    fn place() -> (TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("given");
+        fs::create_dir(&path).unwrap();
+        fs::create_dir(path.join("below")).unwrap();
+        for file in ["file", "below/file"] {
+            fs::write(path.join(file), "content").unwrap();
+        }
+        (folder, path)
+    }
+
+    fn given(path: &Path) -> io::Result<GivenFolder> {
+        GivenFolder::of(path, rustix::process::geteuid().as_raw())
+    }
+
+    fn content(file: io::Result<File>) -> String {
+        let mut content = String::new();
+        file.unwrap().read_to_string(&mut content).unwrap();
+        content
+    }
+
+    fn put(path: &Path, kind: FileType) {
+        let mode = Mode::from_raw_mode(0o600);
+        mknodat(CWD, path, kind, mode, 0).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_opened_and_nothing_else() {
+        let (_folder, path) = place();
+        assert_eq!(content(open_to_look(&path.join("file"))), "content");
+        assert!(open_file(&path.join("file")).is_ok());
+        let (pipe, socket, link) = (path.join("pipe"), path.join("socket"), path.join("link"));
+        put(&pipe, FileType::Fifo);
+        put(&socket, FileType::Socket);
+        symlink("file", &link).unwrap();
+        for path in [&pipe, &socket, &link, &path, Path::new("/dev/zero")] {
+            assert!(
+                open_file(path).is_err() && open_to_look(path).is_err(),
+                "{path:?}"
+            );
+        }
+        let given = given(&path).unwrap();
+        assert_eq!(content(given.to_look("file")), "content");
+        assert!(given.file("file").is_ok());
+        for name in ["pipe", "socket", "link", "below", "gone"] {
+            assert!(
+                given.file(name).is_err() && given.to_look(name).is_err(),
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn nothing_leads_out_of_a_given_folder() {
+        let (folder, path) = place();
+        symlink("given", folder.path().join("link")).unwrap();
+        assert!(given(&folder.path().join("link")).is_err());
+        symlink("below", path.join("link")).unwrap();
+        let given = given(&path).unwrap();
+        let below = given.folder("below").unwrap();
+        assert_eq!(content(below.to_look("file")), "content");
+        for name in ["link", "file", "gone", "", ".", "..", "below/..", "/"] {
+            assert!(given.folder(name).is_err(), "{name}");
+            assert!(given.file(name).is_err() || name == "file", "{name}");
+            assert!(given.status(name).is_ok() == ["link", "file"].contains(&name));
+        }
+        assert!(given.file("below/file").is_err());
+    }
+
+    #[test]
+    fn what_others_may_have_written_is_not_used() {
+        let (_folder, path) = place();
+        let chmod = |name: &str, mode: u32| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(path.join(name), mode).unwrap();
+        };
+        for mode in [0o777, 0o775, 0o757] {
+            chmod("", mode);
+            assert!(given(&path).is_err(), "{mode:o}");
+        }
+        chmod("", 0o755);
+        let folder = given(&path).unwrap();
+        for mode in [0o664, 0o646, 0o606] {
+            chmod("file", mode);
+            assert!(folder.file("file").is_err(), "{mode:o}");
+        }
+        chmod("file", 0o444);
+        assert!(folder.file("file").is_ok());
+        chmod("below", 0o777);
+        assert!(folder.folder("below").is_err());
+        let error = GivenFolder::of(&path, u32::MAX - 2).unwrap_err();
+        assert!(error.to_string().contains("belongs to user"), "{error}");
+    }
+
+    /// Whatever has its name by then.
+    #[test]
+    fn a_folder_is_what_was_opened() {
+        let (folder, path) = place();
+        let given = given(&path).unwrap();
+        fs::rename(&path, folder.path().join("elsewhere")).unwrap();
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("file"), "another").unwrap();
+        assert_eq!(content(given.to_look("file")), "content");
+        fs::remove_dir_all(folder.path().join("elsewhere")).unwrap();
+        let error = given.file("file").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
