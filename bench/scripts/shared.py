@@ -66,6 +66,7 @@ def main():
     arguments.add_argument("--faasw", default="target/release/faasw")
     arguments.add_argument("--rounds", type=int, default=11)
     arguments.add_argument("--request", action="append", default=[], help="as of `share add`")
+    arguments.add_argument("--seed-memory", metavar="MIB", help="as of `pod`: what scripts in Python need")
     arguments.add_argument("--drop", action="store_true", help="drop the system's page cache before each start")
     asked = arguments.parse_args()
     program = str(pathlib.Path(asked.faasw).resolve())
@@ -87,6 +88,7 @@ def row(program, file, store, asked):
     adding = time.perf_counter() - begun
     given = ["--shared", added["folder"], "--shared-key", added["key"]]
     size = sum(path.stat().st_size for path in pathlib.Path(added["folder"]).rglob("*") if path.is_file())
+    more = ["--seed-memory", asked.seed_memory] if asked.seed_memory else []
     taken = {False: [], True: []}
     read = 0
     for _ in range(asked.rounds):
@@ -94,7 +96,7 @@ def row(program, file, store, asked):
             if asked.drop:
                 os.sync()
                 pathlib.Path("/proc/sys/vm/drop_caches").write_text("3")
-            took, answer, said = first_answer(program, file, given if is_shared else [])
+            took, answer, said = first_answer(program, file, (given if is_shared else []) + more)
             if not answer.startswith(b"HTTP/1.1 200"):
                 raise SystemExit(f"{file}: {answer!r}")
             read += is_shared and "as the host has made it before" in said

@@ -20,13 +20,14 @@ use std::{
     fs::OpenOptions,
     io::{Read as _, Write as _},
     net::{SocketAddr, TcpStream},
+    process::Command,
     time::Instant,
 };
 
 use common::time_limit;
 use e2e::{
     pod::{self, HELLO, Pod, event, words},
-    process::{faasw, get},
+    process::{Running, faasw, get},
     until,
 };
 use group::{

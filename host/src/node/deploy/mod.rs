@@ -99,8 +99,9 @@ impl Core {
         options: FunctionOptions,
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
-        if let Some(seeded) = self.take_shared(name, &upload, &options, &log).await {
-            return self.commit(seeded).await;
+        if let Some((seeded, turn)) = self.take_shared(name, &upload, &options, &log).await {
+            drop(upload);
+            return self.commit(seeded, turn).await;
         }
         let (module, files) = Self::split(&upload)?;
         drop(upload);

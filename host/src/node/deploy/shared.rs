@@ -7,6 +7,7 @@ use bytes::Bytes;
 use faasw_control::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{Known, ScriptFiles, SeedError};
 use faasw_text::Line;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{code::Whose, compile::Compiled, files::Packed, import::drew, seed::Seeded};
 use crate::{
@@ -19,6 +20,14 @@ use crate::{
     registry::RegistryError,
     shared::Entry,
 };
+
+/// What was taken of an entry.
+struct Taken {
+    seeded: Seeded,
+    /// Whether its seed was read, and not made.
+    is_read: bool,
+    turn: Option<OwnedSemaphorePermit>,
+}
 
 /// Why an entry is not used.
 enum Unused {
@@ -47,17 +56,22 @@ impl From<SeedError> for Unused {
 }
 
 impl Core {
-    /// A function that could serve, of what the host has made of it, if this node was given that.
+    /// A function that could serve, of what the host has made of it, if this node was given that; and its turn among
+    /// deployments.
     pub(super) async fn take_shared(
         self: &Arc<Self>,
         name: &FunctionName,
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Option<Seeded> {
+    ) -> Option<(Seeded, Option<OwnedSemaphorePermit>)> {
         let entry = self.storage.take_shared()?;
         let why = match self.of_entry(&entry, name, upload, options, log).await {
-            Ok((seeded, is_read)) => {
+            Ok(Taken {
+                seeded,
+                is_read,
+                turn,
+            }) => {
                 match is_read {
                     true => {
                         tracing::info!(function = %name, "it is as the host has made it before")
@@ -67,7 +81,7 @@ impl Core {
                         "its seed was made here: the image that the host has made of it was not good"
                     ),
                 }
-                return Some(seeded);
+                return Some((seeded, turn));
             }
             Err(Unused::Unfit(why)) => why.to_owned(),
             Err(Unused::Failed(error)) => error.to_string(),
@@ -76,7 +90,6 @@ impl Core {
         None
     }
 
-    /// The same, and whether its seed was read.
     async fn of_entry(
         self: &Arc<Self>,
         entry: &Entry,
@@ -84,7 +97,7 @@ impl Core {
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Result<(Seeded, bool), Unused> {
+    ) -> Result<Taken, Unused> {
         let begun = Instant::now();
         let digest = digest(upload).await?;
         entry.check(name, digest, options).map_err(Unused::Unfit)?;
@@ -92,7 +105,7 @@ impl Core {
         if note.generation != self.backend.generation() {
             return Err(Unused::Unfit("it was compiled for another instruction set"));
         }
-        let _turn = self.deployments.acquire().await;
+        let turn = self.deployments.clone().acquire_owned().await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
@@ -142,6 +155,7 @@ impl Core {
         let known = Known {
             after_init: record.freeze.after_init,
             instantiation: record.freeze.instantiation,
+            layer_bytes: record.freeze.layer_bytes,
         };
         let made = ready.code.adopt(&spec, known).await?;
         let is_read = made.have().await?;
@@ -152,7 +166,11 @@ impl Core {
             ready,
             seed_time: begun.elapsed(),
         };
-        Ok((seeded, is_read))
+        Ok(Taken {
+            seeded,
+            is_read,
+            turn: turn.ok(),
+        })
     }
 
     /// Takes up what an entry has of code: a function's, or its engine's.
