@@ -13,7 +13,7 @@ use faasw_egress_policy::Destination;
 use ipnet::IpNet;
 use tokio::sync::{oneshot, watch};
 
-use super::listens::Listens;
+use super::listens::{Listens, lost};
 use super::queue::{Queue, in_time, queue};
 use crate::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, NETWORKS_MAX, Names,
@@ -117,22 +117,13 @@ impl Connector {
             }
             io::Result::Ok(())
         };
-        let (listens, asked) = (
-            connector.shared.listens.clone(),
-            Arc::downgrade(&connector.shared),
-        );
-        let lost = async move {
-            let is_wanted = || asked.upgrade().is_some_and(|shared| shared.is_waited_for());
-            let ask = || {
-                asked
-                    .upgrade()
-                    .into_iter()
-                    .for_each(|shared| shared.probe())
-            };
-            listens.lost(is_wanted, ask).await;
-            io::Result::Ok(())
-        };
         let weak = Arc::downgrade(&connector.shared);
+        let lost = lost(
+            connector.shared.listens.clone(),
+            weak.clone(),
+            Shared::is_waited_for,
+            Shared::probe,
+        );
         let mut closed = connector.shared.closed.subscribe();
         tokio::spawn(async move {
             // Whichever ends first, its process is of no use any more. The socket is closed with
@@ -140,7 +131,7 @@ impl Connector {
             let _ = tokio::select! {
                 written = write => written,
                 heard = listen => heard,
-                lost = lost => lost,
+                () = lost => Ok(()),
                 _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
@@ -302,9 +293,14 @@ impl Shared {
     }
 
     fn close(&self) {
-        // Dropped, each tells whoever waits.
-        drop(self.waiting().take());
-        self.closed.send_replace(true);
+        let waiting = {
+            let mut waiting = self.waiting();
+            // Before anybody hears of it by an order of theirs.
+            self.closed.send_replace(true);
+            waiting.take()
+        };
+        // Each tells whoever waits.
+        drop(waiting);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whether a process still listens: it is asked when somebody waits for it and it says nothing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -57,6 +58,22 @@ impl Listens {
             }
         }
     }
+}
+
+/// [`Listens::lost`] for the process that `asked` speaks to, which may be let go meanwhile: then nobody waits for it.
+pub async fn lost<T>(
+    listens: Arc<Listens>,
+    asked: Weak<T>,
+    is_wanted: impl Fn(&T) -> bool,
+    ask: impl Fn(&T),
+) {
+    let is_wanted = || asked.upgrade().is_some_and(|asked| is_wanted(&asked));
+    let ask = || {
+        if let Some(asked) = asked.upgrade() {
+            ask(&asked);
+        }
+    };
+    listens.lost(is_wanted, ask).await;
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use zerocopy::IntoBytes as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::listens::Listens;
+use super::listens::{Listens, lost};
 use super::queue::{Outgoing, Queue, in_time, queue};
 use super::table::{Calls, Entry, Heard, hear, is_progress};
 use super::{Call, Connector};
@@ -129,19 +129,13 @@ impl Worker {
         shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
         rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
         connector.add_worker(shared.number, passing.try_clone()?);
-        let (listens, asked) = (shared.listens.clone(), Arc::downgrade(&shared));
-        let lost = async move {
-            let is_wanted = || asked.upgrade().is_some_and(|shared| shared.has_calls());
-            let ask = || {
-                asked
-                    .upgrade()
-                    .into_iter()
-                    .for_each(|shared| shared.probe())
-            };
-            listens.lost(is_wanted, ask).await;
-            io::Result::Ok(())
-        };
         let weak = Arc::downgrade(&shared);
+        let lost = lost(
+            shared.listens.clone(),
+            weak.clone(),
+            Shared::has_calls,
+            Shared::probe,
+        );
         tokio::spawn(async move {
             let mut closed = match weak.upgrade() {
                 Some(shared) => shared.closed.subscribe(),
@@ -152,7 +146,7 @@ impl Worker {
             let _ = tokio::select! {
                 written = write(outgoing, writing) => written,
                 heard = listen(&weak, reading) => heard,
-                lost = lost => lost,
+                () = lost => Ok(()),
                 _ = closed.wait_for(|closed| *closed) => Ok(()),
             };
             if let Some(shared) = weak.upgrade() {
@@ -341,7 +335,12 @@ impl Shared {
     }
 
     fn close_with(&self, why: &Failure) {
-        let calls = self.calls().take();
+        let calls = {
+            let mut calls = self.calls();
+            // Before anybody hears of it by a call of theirs.
+            self.closed.send_replace(true);
+            calls.take()
+        };
         if let Some(calls) = calls {
             for entry in calls.into_values() {
                 let answer = Answer::Failed(why.clone()).encode();
@@ -350,7 +349,6 @@ impl Shared {
             }
             self.connector().remove_worker(self.number);
         }
-        self.closed.send_replace(true);
     }
 
     /// Has a connection made for a call that needs one.
