@@ -6,6 +6,7 @@
 //!   path/runc -> ../bin/containerd-shim-faasw-v1     first in the PATH of runc's shim
 //!   root/                                            what the node's containers have for a root
 //!     bin/faasw, lib…, and what is mounted upon
+//! state -> /var/lib/faasw                            beside the versions, where their pods share anything
 //! ```
 //!
 //! A shim belongs to its folder, whatever link it was called by: when another version is installed, pods that run go on with
@@ -63,6 +64,13 @@ impl Installation {
     pub fn version(&self) -> String {
         let name = self.0.file_name().unwrap_or(OsStr::new(""));
         name.to_string_lossy().into_owned()
+    }
+
+    /// The folder of what is kept for pods, of whatever version; nothing where nothing is.
+    #[must_use]
+    pub fn state(&self) -> Option<PathBuf> {
+        let state = fs::canonicalize(self.0.parent()?.join("state")).ok()?;
+        state.join("shared").is_dir().then_some(state)
     }
 
     fn node(&self) -> PathBuf {

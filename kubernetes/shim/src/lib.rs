@@ -17,6 +17,7 @@
 //! | [`module`] | the module of a container, if it is one's |
 //! | [`options`] | what artifact and pod say, as options of `faasw pod` |
 //! | [`spec`], [`seccomp`] | the specification of the node's container |
+//! | [`sharing`] | what this host has made of a function before, and what it is to make |
 //! | [`state`] | what runc keeps of containers |
 
 pub mod bundle;
@@ -32,6 +33,7 @@ pub mod options;
 pub mod protobuf;
 pub mod runc;
 pub mod seccomp;
+pub mod sharing;
 pub mod spec;
 pub mod start;
 pub mod state;

@@ -2,7 +2,11 @@
 
 use std::{env, ffi::OsStr, path::Path, process::ExitCode};
 
-use faasw_shim::{host, runc, start};
+use faasw_shim::{
+    host, runc,
+    sharing::{view, work},
+    start,
+};
 use faasw_text::Lines;
 
 fn main() -> ExitCode {
@@ -12,6 +16,14 @@ fn main() -> ExitCode {
     let name = Path::new(&called).file_name().unwrap_or(OsStr::new(""));
     let done = if name == host::TRIAL {
         host::try_namespaces()
+    } else if name == view::VIEW {
+        view::enter(&arguments)
+    } else if name == work::BEGINNING {
+        work::leave_behind();
+        Ok(())
+    } else if name == work::WORKING {
+        work::run();
+        Ok(())
     } else if name == "runc" {
         runc::run(&arguments)
     } else {

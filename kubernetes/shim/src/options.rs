@@ -115,6 +115,8 @@ pub struct Process {
     pub arguments: Vec<String>,
     /// Its own environment.
     pub environment: Vec<String>,
+    /// What of the command line is the function's: its name and options, and nothing of the node's.
+    pub function: Vec<String>,
 }
 
 impl Said<'_> {
@@ -185,8 +187,9 @@ impl Said<'_> {
                         Error::Refused(format!("the variable {name} is {value:.20}, and no port"))
                     })?);
                 }
-                // Where a shell looks for programs is nothing to a function.
-                "PATH" => {}
+                // Where a shell looks for programs is nothing to a function. The pod's name, which CRI puts there, would make it
+                // another function in each pod.
+                "PATH" | "HOSTNAME" => {}
                 name if name.starts_with("FAASW_") || name.is_empty() => {}
                 name => {
                     options
@@ -199,15 +202,24 @@ impl Said<'_> {
             options.whole.entry(option).or_insert(values);
         }
         let mut arguments: Vec<String> = ["/bin/faasw", "pod", MODULE].map(str::to_owned).into();
-        arguments.push(format!("--name={}", function_name(self.name)));
+        let mut function = vec![format!("--name={}", function_name(self.name))];
+        arguments.extend_from_slice(&function);
         if let Some(port) = health {
             arguments.push(format!("--health-listen=[::]:{port}"));
         }
-        arguments.extend(options.arguments());
+        let of_pod = |argument: &String| {
+            let of_pods = KNOWN.iter().filter(|(.., by)| *by == By::Pod);
+            let mut names = of_pods.map(|(_, option, ..)| format!("--{option}="));
+            names.any(|name| argument.starts_with(&name))
+        };
+        let own: Vec<String> = options.arguments().collect();
+        function.extend(own.iter().filter(|argument| !of_pod(argument)).cloned());
+        arguments.extend(own);
         hold(arguments.iter().chain(&environment))?;
         Ok(Process {
             arguments,
             environment,
+            function,
         })
     }
 }

@@ -21,12 +21,16 @@ use crate::{
     installation::{self, Installation},
     module,
     options::{PREFIX, Said},
+    sharing::{self, Function},
     spec::{self, MARK, Parts},
     state,
 };
 
 /// By which CRI says what the container is called in its pod.
 const CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
+
+/// By which CRI says whose pod it is, as kubelet has it: an annotation of the pod's own does not get here by that name.
+const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Does what is to be done before it, and becomes runc.
 ///
@@ -90,17 +94,23 @@ fn create(command: &Command) -> Result<bool, Error> {
         arguments: given.process.args.clone(),
         environment: given.process.env.clone(),
     };
-    let text = |path: &Path| -> Result<String, Error> {
-        let text = path.to_str();
-        text.map(str::to_owned)
-            .ok_or_else(|| Error::Refused(format!("{} is no text", path.display())))
-    };
+    let process = said.process()?;
+    let namespace = given.annotations.get(POD_NAMESPACE);
+    let shared = namespace.and_then(|namespace| {
+        let function = Function {
+            namespace,
+            options: &process.function,
+            module: &module.path,
+        };
+        sharing::entry(&installation, function)
+    });
     let specification = spec::of_node(
         &given,
         Parts {
-            root: &text(&installation.root())?,
-            module: &text(&module.path)?,
-            process: said.process()?,
+            root: spec::text(&installation.root())?,
+            module: spec::text(&module.path)?,
+            process,
+            shared: shared.as_ref(),
             devices: &host::devices()?,
             version: &installation.version(),
         },

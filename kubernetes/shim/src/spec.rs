@@ -5,6 +5,8 @@
 //! later version of containerd, has no effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
 //! `hostPID`, sysctls, a system-call profile.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -13,6 +15,7 @@ use crate::{
     host::Device,
     options::{MODULE, Process},
     seccomp,
+    sharing::{self, Entry},
 };
 
 /// By which runc's state tells a container of faasw's: what is executed in it is held to the same. It is none of the
@@ -62,6 +65,8 @@ pub struct Parts<'a> {
     pub module: &'a str,
     /// What runs.
     pub process: Process,
+    /// What the host has made of it before.
+    pub shared: Option<&'a Entry>,
     /// Which devices there are.
     pub devices: &'a [Device],
     /// The version of faasw.
@@ -97,12 +102,17 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             ("unified", limits.unified.clone()),
         ],
     );
+    let mut arguments = parts.process.arguments;
+    if parts.shared.is_some() {
+        arguments.push(format!("--shared={}", sharing::FOLDER));
+        arguments.push(format!("--shared-key={}", sharing::KEY));
+    }
     let text = |text: &Option<String>| text.as_deref().map(Value::from);
     let process = object(
         json!({
             "terminal": given.process.terminal,
             "user": { "uid": user, "gid": group },
-            "args": parts.process.arguments,
+            "args": arguments,
             "env": parts.process.environment,
             "cwd": "/",
             "capabilities": no_capabilities(),
@@ -134,7 +144,7 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             "ociVersion": given.oci_version,
             "process": process,
             "root": { "path": parts.root, "readonly": true },
-            "mounts": mounts(given, parts.module),
+            "mounts": mounts(given, parts.module, parts.shared)?,
             "annotations": annotations,
             "linux": linux,
         }),
@@ -220,7 +230,7 @@ fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
     Ok(namespaces)
 }
 
-fn mounts(given: &Given, module: &str) -> Vec<Value> {
+fn mounts(given: &Given, module: &str, shared: Option<&Entry>) -> Result<Vec<Value>, Error> {
     let of_kernel = |kind: &str, destination: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
     let from_host = |destination: &str, source: &str| {
         let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
@@ -260,12 +270,26 @@ fn mounts(given: &Given, module: &str) -> Vec<Value> {
         ),
         from_host(MODULE, module),
     ];
+    if let Some(entry) = shared {
+        // Of the store this and nothing above it.
+        mounts.push(from_host(sharing::FOLDER, text(&entry.folder)?));
+        mounts.push(from_host(sharing::KEY, text(&entry.key)?));
+    }
     let is_file =
         |mount: &&Mount| mount.kind == "bind" && FILES.contains(&mount.destination.as_str());
     for mount in given.mounts.iter().filter(is_file) {
         mounts.push(from_host(&mount.destination, &mount.source));
     }
-    mounts
+    Ok(mounts)
+}
+
+/// A path, as a specification has it.
+///
+/// # Errors
+/// When it is no text.
+pub fn text(path: &Path) -> Result<&str, Error> {
+    path.to_str()
+        .ok_or_else(|| Error::Refused(format!("{} is no text", path.display())))
 }
 
 /// Opened to the container's user and to nobody else in it.

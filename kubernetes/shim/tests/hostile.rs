@@ -133,6 +133,7 @@ fn node_of(given: &Given) -> Option<Value> {
         root: "/root",
         module: "/module",
         process: said.process().ok()?,
+        shared: None,
         devices: &[Device {
             path: "/dev/kvm",
             major: 10,

@@ -178,6 +178,38 @@ fn variables_of_the_node_are_checked() {
 }
 
 #[test]
+fn what_is_the_nodes_is_not_the_functions() {
+    let mut said = said(
+        &[("memory", "1048576"), ("arg", r#"["--drain-delay=1"]"#)],
+        &[
+            ("drain-delay", "0"),
+            ("log-format", "json"),
+            ("min-parked", "1"),
+            ("allow-private", r#"["10.0.0.0/8"]"#),
+            ("poll", "off"),
+        ],
+    );
+    said.environment = ["A=1", "PORT=81", "FAASW_HEALTH_PORT=82", "HOSTNAME=pod-1"]
+        .map(str::to_owned)
+        .into();
+    let process = said.process().unwrap();
+    assert_eq!(
+        process.function,
+        [
+            "--name=hello",
+            "--args=--drain-delay=1",
+            "--memory=1",
+            "--poll=off",
+            "--env=A=1"
+        ]
+    );
+    for argument in &process.function {
+        assert!(process.arguments.contains(argument), "{argument}");
+    }
+    assert!(process.arguments.contains(&"--min-parked=1".to_owned()));
+}
+
+#[test]
 fn a_function_is_called_as_its_container_if_it_can_be() {
     let long = "x".repeat(64);
     for (container, name) in [

@@ -64,6 +64,10 @@ fn greedy() -> Given {
 }
 
 fn made(given: &Given) -> Value {
+    made_with(given, None)
+}
+
+fn made_with(given: &Given, shared: Option<&Entry>) -> Value {
     let devices = [Device {
         path: "/dev/kvm",
         major: 10,
@@ -72,11 +76,13 @@ fn made(given: &Given) -> Value {
     let process = Process {
         arguments: vec!["/bin/faasw".into()],
         environment: Vec::new(),
+        function: Vec::new(),
     };
     let parts = Parts {
         root: "/opt/faasw/1/root",
         module: "/run/b/rootfs/m.wasm",
         process,
+        shared,
         devices: &devices,
         version: "1",
     };
@@ -114,6 +120,32 @@ fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
         made["linux"]["maskedPaths"].as_array().unwrap().len(),
         MASKED.len()
     );
+}
+
+#[test]
+fn of_the_store_it_has_its_own_entry_to_read() {
+    let entry = Entry {
+        folder: "/state/shared/n/1/entry".into(),
+        key: "/state/shared/n/1/key".into(),
+    };
+    let made = made_with(&greedy(), Some(&entry));
+    let options = ["--shared=/shared/entry", "--shared-key=/shared/key"];
+    assert_eq!(
+        made["process"]["args"],
+        json!(["/bin/faasw", options[0], options[1]])
+    );
+    let mounts = made["mounts"].as_array().unwrap().iter();
+    let of_store = mounts.filter(|mount| mount["source"].as_str().unwrap().starts_with("/state"));
+    let of_store: Vec<&Value> = of_store.collect();
+    assert_eq!(of_store.len(), 2);
+    for (mount, name) in of_store.into_iter().zip(["entry", "key"]) {
+        assert_eq!(mount["destination"], format!("/shared/{name}"));
+        assert_eq!(mount["source"], format!("/state/shared/n/1/{name}"));
+        let options = mount["options"].as_array().unwrap();
+        for option in ["ro", "nosuid", "nodev", "noexec"] {
+            assert!(options.contains(&option.into()), "{option}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,410 @@
+//! What is to be made, until it is.
+
+use std::{
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Read as _, Write as _},
+    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _},
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::Function;
+use crate::{bundle, error::Error, image::MODULE_MAX};
+
+/// Most that waits: what is not taken is asked for again by the next pod.
+const WAITING_MAX: usize = 32;
+
+/// Of one namespace.
+const OF_NAMESPACE_MAX: usize = 4;
+
+/// For so long what could not be made is not tried again.
+const FAILED: Duration = Duration::from_secs(3600);
+
+/// Most that is kept of failures.
+const FAILURES_MAX: usize = 256;
+
+/// After so long nobody writes any more what has not been put.
+const WRITTEN: Duration = Duration::from_secs(600);
+
+/// Bytes of a reason at most.
+const REASON_MAX: usize = 4 << 10;
+
+const LOCK: &str = ".lock";
+const NEW: &str = ".new-";
+const FAILURE: &str = "failed-";
+
+const MODULE: &str = "module.wasm";
+const ORDER: &str = "order.json";
+const TRIED: &str = "tried";
+
+/// What is to be made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The root of the version that pods have who will look for it.
+    pub root: PathBuf,
+    /// Whose it is.
+    pub namespace: String,
+    /// The function's name and options.
+    pub options: Vec<String>,
+    /// The digest of the module.
+    pub upload: String,
+}
+
+impl Job {
+    /// The one for a function.
+    ///
+    /// # Errors
+    /// When the module cannot be read.
+    pub fn new(root: PathBuf, function: Function<'_>) -> io::Result<Self> {
+        let upload = copy(function.module, &mut io::sink())?;
+        Ok(Self {
+            root,
+            namespace: function.namespace.to_owned(),
+            options: function.options.to_vec(),
+            upload,
+        })
+    }
+
+    /// The function's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        let mut names = self.options.iter();
+        names
+            .find_map(|option| option.strip_prefix("--name="))
+            .unwrap_or_default()
+    }
+
+    /// What it is called: the same for the same.
+    fn id(&self) -> String {
+        let told = serde_json::json!([self.root, self.namespace, self.options, self.upload]);
+        let hash = Sha256::digest(told.to_string().as_bytes());
+        format!("{}.{}", self.namespace, digits(&hash))
+    }
+}
+
+fn digits(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What is to be made next.
+#[derive(Debug)]
+pub struct Taken {
+    /// What it is.
+    pub job: Job,
+    /// The module.
+    pub module: PathBuf,
+    folder: PathBuf,
+}
+
+/// The folder of all that is to be made.
+#[derive(Clone, Debug)]
+pub struct Queue(PathBuf);
+
+impl Queue {
+    /// The one of a host.
+    #[must_use]
+    pub fn at(state: &Path) -> Self {
+        Self(state.join("queue"))
+    }
+
+    /// Puts something into it, with a copy of its module; says whether it is there now and was not before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn put(&self, job: &Job, module: &Path) -> io::Result<bool> {
+        let made = DirBuilder::new().mode(0o700).create(&self.0);
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let id = job.id();
+        let of_namespace = format!("{}.", job.namespace);
+        let (mut all, mut own) = (0, 0);
+        for name in self.names()? {
+            if name == id {
+                return Ok(false);
+            }
+            let is_waiting = !name.starts_with('.') && !name.starts_with(FAILURE);
+            // One that is being written counts, too.
+            all += usize::from(is_waiting || name.starts_with(NEW));
+            own += usize::from(is_waiting && name.starts_with(&of_namespace));
+        }
+        let has_failed = age(&self.failure(&id)).is_some_and(|age| age < FAILED);
+        if has_failed || all >= WAITING_MAX || own >= OF_NAMESPACE_MAX {
+            return Ok(false);
+        }
+        let new = self.0.join(format!("{NEW}{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&new)?;
+        let put = || {
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create_new(true).mode(0o400);
+            let copied = copy(module, &mut options.open(new.join(MODULE))?)?;
+            // It is what it was, and nothing else.
+            if copied != job.upload {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
+            fs::write(new.join(ORDER), serde_json::to_vec(job)?)?;
+            fs::rename(&new, self.0.join(&id))
+        };
+        put().inspect_err(|_| drop(fs::remove_dir_all(&new)))?;
+        Ok(true)
+    }
+
+    /// Has it alone, for who works it off; nothing as long as somebody else does.
+    #[must_use]
+    pub fn lock(&self) -> Option<File> {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(false).mode(0o600);
+        let file = options.open(self.0.join(LOCK)).ok()?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(file)
+    }
+
+    /// What waits longest. Only who has the lock asks.
+    #[must_use]
+    pub fn next(&self) -> Option<Taken> {
+        loop {
+            let waiting = self.waiting();
+            let folder = waiting.into_iter().max_by_key(|folder| age(folder))?;
+            if let Some(taken) = take(&folder) {
+                return Some(taken);
+            }
+            // What cannot be read, or had its turn when somebody ended. One that cannot be removed is not looked at for ever.
+            self.keep_reason(&folder, "who made it ended");
+            fs::remove_dir_all(&folder).ok()?;
+        }
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting().is_empty()
+    }
+
+    /// It is done, or will not be, for this reason.
+    pub fn done(&self, taken: &Taken, failed: Option<&str>) {
+        if let Some(why) = failed {
+            self.keep_reason(&taken.folder, why);
+        }
+        let _ = fs::remove_dir_all(&taken.folder);
+    }
+
+    /// Removes what nobody needs any more: reasons of before, and what was never put. Only who has the lock does.
+    pub fn tidy(&self) {
+        let Ok(names) = self.names() else {
+            return;
+        };
+        let mut reasons = Vec::new();
+        for name in names {
+            let path = self.0.join(&name);
+            let Some(age) = age(&path) else {
+                continue;
+            };
+            if name.starts_with(FAILURE) && age < FAILED {
+                reasons.push((age, path));
+            } else if name.starts_with(FAILURE) {
+                let _ = fs::remove_file(path);
+            } else if name.starts_with(NEW) && age > WRITTEN {
+                let _ = fs::remove_dir_all(path);
+            }
+        }
+        reasons.sort();
+        for (_, path) in reasons.into_iter().skip(FAILURES_MAX) {
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    fn keep_reason(&self, folder: &Path, why: &str) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        let mut end = why.len().min(REASON_MAX);
+        while !why.is_char_boundary(end) {
+            end -= 1;
+        }
+        let why = why.get(..end).unwrap_or_default();
+        let _ = fs::write(self.failure(&name), format!("{why}\n"));
+    }
+
+    fn failure(&self, id: &str) -> PathBuf {
+        self.0.join(format!("{FAILURE}{id}"))
+    }
+
+    fn waiting(&self) -> Vec<PathBuf> {
+        let names = self.names().unwrap_or_default().into_iter();
+        let waiting = names.filter(|name| !name.starts_with('.') && !name.starts_with(FAILURE));
+        waiting.map(|name| self.0.join(name)).collect()
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = fs::read_dir(&self.0)?;
+        let names = entries.flatten().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| name.into_string().ok()).collect())
+    }
+}
+
+fn age(path: &Path) -> Option<Duration> {
+    let changed = fs::symlink_metadata(path).ok()?.modified().ok()?;
+    Some(
+        SystemTime::now()
+            .duration_since(changed)
+            .unwrap_or_default(),
+    )
+}
+
+/// Takes what is to be made, once: who ends in the middle of it may have ended by it.
+fn take(folder: &Path) -> Option<Taken> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut tried = options.open(folder.join(TRIED)).ok()?;
+    writeln!(tried, "{}", std::process::id()).ok()?;
+    let order: Result<Vec<u8>, Error> = bundle::read(&folder.join(ORDER));
+    Some(Taken {
+        job: serde_json::from_slice(&order.ok()?).ok()?,
+        module: folder.join(MODULE),
+        folder: folder.to_owned(),
+    })
+}
+
+/// Copies a module; its digest.
+fn copy(from: &Path, to: &mut impl io::Write) -> io::Result<String> {
+    let mut from = File::open(from)?.take(MODULE_MAX + 1);
+    let (mut hash, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        let count = from.read(&mut piece)?;
+        let Some(read @ [_, ..]) = piece.get(..count) else {
+            return Ok(digits(&hash.finalize()));
+        };
+        hash.update(read);
+        to.write_all(read)?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Host(tempfile::TempDir);
+
+    impl Host {
+        fn new() -> Self {
+            let this = Self(tempfile::tempdir().unwrap());
+            fs::write(this.module(), "module").unwrap();
+            this
+        }
+
+        fn module(&self) -> PathBuf {
+            self.0.path().join("module")
+        }
+
+        fn queue(&self) -> Queue {
+            Queue::at(self.0.path())
+        }
+
+        fn job(&self, namespace: &str, name: &str) -> Job {
+            let options = [format!("--name={name}"), "--memory=16".to_owned()];
+            let function = Function {
+                namespace,
+                options: &options,
+                module: &self.module(),
+            };
+            Job::new("/opt/faasw/1/root".into(), function).unwrap()
+        }
+
+        fn put(&self, namespace: &str, name: &str) -> bool {
+            let job = self.job(namespace, name);
+            self.queue().put(&job, &self.module()).unwrap()
+        }
+    }
+
+    #[test]
+    fn what_is_put_is_taken_once_and_in_turn() {
+        let host = Host::new();
+        assert!(host.put("n", "first") && !host.put("n", "first"));
+        // The order is by time of the file system, of which there is one for both at times.
+        let first = host.queue().next().unwrap();
+        assert_eq!(
+            (first.job.name(), fs::read(&first.module).unwrap()),
+            ("first", b"module".to_vec())
+        );
+        assert!(!host.put("n", "first"), "it is being made");
+        host.queue().done(&first, None);
+        assert!(host.queue().is_empty() && host.put("n", "first"));
+    }
+
+    #[test]
+    fn what_failed_is_not_tried_again_and_says_why() {
+        let host = Host::new();
+        host.put("n", "f");
+        let taken = host.queue().next().unwrap();
+        host.queue().done(&taken, Some(&"ä".repeat(REASON_MAX)));
+        assert!(!host.put("n", "f") && host.put("n", "g"));
+        let failure = host.queue().failure(&host.job("n", "f").id());
+        assert!(fs::read_to_string(failure).unwrap().starts_with("ä"));
+        host.queue().tidy();
+        assert!(!host.put("n", "f"));
+    }
+
+    #[test]
+    fn what_ends_who_makes_it_is_not_made_twice() {
+        let host = Host::new();
+        host.put("n", "bad");
+        host.queue().next().unwrap();
+        // Nobody said that it was done.
+        host.put("n", "good");
+        assert_eq!(host.queue().next().unwrap().job.name(), "good");
+        assert!(!host.put("n", "bad"));
+    }
+
+    #[test]
+    fn a_namespace_has_four_places_and_all_have_thirty_two() {
+        let host = Host::new();
+        let put = |namespace: &str| {
+            (0..6)
+                .filter(|at| host.put(namespace, &format!("f{at}")))
+                .count()
+        };
+        assert_eq!(put("n"), OF_NAMESPACE_MAX);
+        // A name that another one begins with is another one.
+        assert_eq!(put("n-n"), OF_NAMESPACE_MAX);
+        let rest: usize = (0..9).map(|at| put(&format!("m{at}"))).sum();
+        assert_eq!(rest + 2 * OF_NAMESPACE_MAX, WAITING_MAX);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_removed() {
+        let host = Host::new();
+        host.put("n", "f");
+        let queue = host.queue();
+        for (name, order) in [("n.1", "{"), ("n.2", "[]"), ("n.3", "{\"root\": 1}")] {
+            fs::create_dir(queue.0.join(name)).unwrap();
+            fs::write(queue.0.join(name).join(ORDER), order).unwrap();
+        }
+        fs::create_dir(queue.0.join("empty")).unwrap();
+        let taken = queue.next().unwrap();
+        assert_eq!(taken.job.name(), "f");
+        queue.done(&taken, None);
+        assert!(queue.next().is_none() && queue.is_empty());
+    }
+
+    #[test]
+    fn a_module_that_changes_is_not_copied() {
+        let host = Host::new();
+        let job = host.job("n", "f");
+        fs::write(host.module(), "another").unwrap();
+        assert!(host.queue().put(&job, &host.module()).is_err());
+        assert!(host.queue().names().unwrap().is_empty());
+    }
+
+    #[test]
+    fn one_works_at_a_time() {
+        let host = Host::new();
+        host.put("n", "f");
+        let lock = host.queue().lock();
+        assert!(lock.is_some() && host.queue().lock().is_none());
+        drop(lock);
+        assert!(host.queue().lock().is_some());
+    }
+}

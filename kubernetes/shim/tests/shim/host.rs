@@ -1,0 +1,161 @@
+//! A host with the program installed, with a containerd, a runc and a shim of runc that are not real.
+
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::PathBuf,
+    process::{Command, Output},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::containerd::{Containerd, digest};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_containerd-shim-faasw-v1");
+
+/// An installation, programs that say how they were called, and a container.
+pub struct Host {
+    folder: tempfile::TempDir,
+    pub containerd: Containerd,
+    /// A program that is written while another test forks is busy when it is to be executed.
+    _alone: MutexGuard<'static, ()>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Host {
+    pub fn new() -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["1/bin", "1/path", "1/root/bin", "programs", "bundle/rootfs"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        // `current_exe` follows links, and the installation is where the program is.
+        fs::copy(PROGRAM, at("1/bin/containerd-shim-faasw-v1")).unwrap();
+        std::os::unix::fs::symlink("../bin/containerd-shim-faasw-v1", at("1/path/runc")).unwrap();
+        let script = format!(
+            "#!/bin/sh\n{{ echo \"$0 $*\"; echo \"$PATH $FAASW_SHIM_CONTAINERD $FAASW_SHIM_NAMESPACE\"; cat; }} >{}\n",
+            at("called").display()
+        );
+        for program in [
+            "programs/runc",
+            "programs/containerd-shim-runc-v2",
+            "1/root/bin/faasw",
+        ] {
+            fs::write(at(program), &script).unwrap();
+            fs::set_permissions(at(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let containerd = Containerd::start(&at("containerd.sock"));
+        Self {
+            folder,
+            containerd,
+            _alone: alone,
+        }
+    }
+
+    pub fn at(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Runs the program under a name.
+    pub fn run(&self, name: &str, arguments: &[&str]) -> Output {
+        let program = match name {
+            "runc" => self.at("1/path/runc"),
+            _ => self.at("1/bin/containerd-shim-faasw-v1"),
+        };
+        let path = format!(
+            "{}:{}:/bin",
+            self.at("1/path").display(),
+            self.at("programs").display()
+        );
+        Command::new(program)
+            .arg0(name)
+            .args(arguments)
+            .env_clear()
+            .env("PATH", path)
+            .env("FAASW_SHIM_CONTAINERD", self.at("containerd.sock"))
+            .env("FAASW_SHIM_NAMESPACE", "k8s.io")
+            .stdin(std::process::Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    pub fn create(&self) -> Output {
+        let (log, bundle) = (self.at("log.json"), self.at("bundle"));
+        let (log, bundle) = (log.to_str().unwrap(), bundle.to_str().unwrap());
+        self.run(
+            "runc",
+            &[
+                "--root",
+                "/r",
+                "--log",
+                log,
+                "--log-format",
+                "json",
+                "create",
+                "--bundle",
+                bundle,
+                "c1",
+            ],
+        )
+    }
+
+    pub fn is_refused(&self, why: &str) {
+        let output = self.create();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(why), "{said}");
+        let log = fs::read_to_string(self.at("log.json")).unwrap();
+        let last: Value = serde_json::from_str(log.lines().last().unwrap()).unwrap();
+        assert_eq!(last["level"], "error");
+        assert!(last["msg"].as_str().unwrap().contains(why), "{log}");
+        assert_eq!(self.called(), None, "runc was called");
+    }
+
+    /// How a program was called, once.
+    pub fn called(&self) -> Option<String> {
+        let called = fs::read_to_string(self.at("called")).ok()?;
+        fs::remove_file(self.at("called")).unwrap();
+        Some(called)
+    }
+
+    pub fn specify(&self, specification: &Value) {
+        fs::write(self.at("bundle/config.json"), specification.to_string()).unwrap();
+    }
+
+    pub fn specified(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.at("bundle/config.json")).unwrap()).unwrap()
+    }
+
+    /// An artifact with a module, and what was made to be wrong with it.
+    pub fn artifact(&self, module: &[u8], change: impl FnOnce(&mut Value)) {
+        let config = json!({ "os": "wasip2", "layerDigests": [digest(module)] }).to_string();
+        let mut manifest = json!({
+            "schemaVersion": 2,
+            "config": { "mediaType": "application/vnd.wasm.config.v0+json", "digest": digest(config.as_bytes()), "size": config.len() },
+            "layers": [{ "mediaType": "application/wasm", "digest": digest(module), "size": module.len() }],
+            "annotations": { "dev.faasw.memory": "16777216" }
+        });
+        change(&mut manifest);
+        self.containerd.hold(config.as_bytes());
+        self.containerd.hold(module);
+        let manifest = manifest.to_string();
+        self.containerd.hold(manifest.as_bytes());
+        self.containerd
+            .name("registry.test/hello:1", manifest.as_bytes());
+    }
+}
+
+pub fn specification(command: &str) -> Value {
+    json!({
+        "ociVersion": "1.1.0",
+        "process": { "args": [command, "x"], "env": ["A=b"], "user": { "uid": 1000 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } },
+        "root": { "path": "rootfs" },
+        "annotations": {
+            "io.kubernetes.cri.container-type": "container",
+            "io.kubernetes.cri.container-name": "hello",
+            "io.kubernetes.cri.image-name": "registry.test/hello:1"
+        },
+        "linux": { "cgroupsPath": "/pods/1" }
+    })
+}

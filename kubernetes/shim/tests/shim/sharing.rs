@@ -1,0 +1,249 @@
+//! What a host has made of a function before, with a faasw that is not real: what a pod is given of it, and what is made for the
+//! next one.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use crate::host::{Host, specification};
+use serde_json::Value;
+
+/// Longer than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+/// Says where the entry of the namespace is once it was added, as faasw does.
+const FAASW: &str = r#"
+store=/var/lib/faasw/shared
+what=$2
+for word in "$@"; do
+    case "$word" in --namespace=*) own=$store/${word#*=} ;; esac
+done
+echo "$*" >>$store/said
+case "$what" in
+    find)
+        [ -e $own/made ] || exit 5
+        printf '{"entry": "1", "folder": "%s/1/entry", "key": "%s/1/key"}' $own $own ;;
+    ls) echo '[]' ;;
+    add) read -r module </function.wasm; echo "$module" >$own/made ;;
+esac
+"#;
+
+/// Whether this user can make a root of its own; says so if not.
+fn can_share() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/kvm").exists();
+    if !can {
+        eprintln!("SKIPPED (not root, or no /dev/kvm)");
+    }
+    can
+}
+
+/// A host that shares, whose faasw is a script.
+fn sharing(script: &str) -> Host {
+    let host = Host::new();
+    let root = host.at("1/root");
+    for folder in ["dev", "proc", "sys", "tmp", "var/lib/faasw/shared"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    fs::write(root.join("function.wasm"), "").unwrap();
+    // A shell with what it needs.
+    let needed = Command::new("ldd").arg("/bin/sh").output().unwrap();
+    let needed = String::from_utf8(needed.stdout).unwrap();
+    let libraries = needed
+        .split_whitespace()
+        .filter(|word| word.starts_with('/'));
+    for file in libraries.chain(["/bin/sh"]) {
+        let to = root.join(file.trim_start_matches('/'));
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(file, to).unwrap();
+    }
+    let program = root.join("bin/faasw");
+    fs::write(&program, format!("#!/bin/sh\n{script}")).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir_all(host.at("state/shared/shop")).unwrap();
+    host
+}
+
+/// Creates a container of a namespace; what the node is told behind its own options, and whence its mounts are.
+fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
+    let mut wanted = specification("/hello.wasm");
+    wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
+    wanted["process"]["env"] = serde_json::json!(["HOSTNAME=pod-1", "A=b"]);
+    host.specify(&wanted);
+    host.artifact(b"\0asm module\n", |_| {});
+    let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm"));
+    let output = host.create();
+    assert!(output.status.success(), "{output:?}");
+    let made = host.specified();
+    let texts = |value: &Value| -> Vec<String> {
+        let words = value.as_array().unwrap().iter();
+        words
+            .map(|word| word.as_str().unwrap().to_owned())
+            .collect()
+    };
+    let mounts = made["mounts"].as_array().unwrap().iter();
+    let sources = mounts.map(|mount| mount["source"].as_str().unwrap().to_owned());
+    let arguments = texts(&made["process"]["args"]);
+    let shared = arguments
+        .into_iter()
+        .filter(|word| word.starts_with("--shared"));
+    (shared.collect(), sources.collect())
+}
+
+/// What waits to be made, and why something was not.
+fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let all = fs::read_dir(host.at("state/queue")).unwrap().flatten();
+    let all = all.map(|entry| entry.path());
+    let all = all.filter(|path| !path.ends_with(".lock"));
+    all.partition(|path| {
+        !path
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .starts_with("failed-")
+    })
+}
+
+/// Waits until nobody makes anything any more.
+fn settled(host: &Host) {
+    let began = Instant::now();
+    let lock = host.at("state/queue/.lock");
+    loop {
+        let lock = fs::File::open(&lock);
+        let is_free = lock.is_ok_and(|lock| {
+            let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
+            rustix::fs::flock(&lock, operation).is_ok()
+        });
+        if is_free && queue(host).0.is_empty() {
+            return;
+        }
+        assert!(began.elapsed() < LONG, "{:?}", queue(host));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    settled(&host);
+    let made = fs::read(host.at("state/shared/shop/made")).unwrap();
+    assert_eq!(
+        made,
+        b"\0asm module\n".strip_prefix(b"\0").unwrap(),
+        "dash reads no byte 0"
+    );
+    let (arguments, sources) = created(&host, "shop");
+    assert_eq!(
+        arguments,
+        ["--shared=/shared/entry", "--shared-key=/shared/key"]
+    );
+    let store = host.at("state/shared").canonicalize().unwrap();
+    for name in ["entry", "key"] {
+        let source = store.join("shop/1").join(name);
+        assert!(
+            sources.contains(&source.to_str().unwrap().to_owned()),
+            "{sources:?}"
+        );
+    }
+    assert!(!sources.contains(&store.to_str().unwrap().to_owned()));
+    // Who asked for what: the function's options, and not what belongs to one pod.
+    let said = fs::read_to_string(store.join("said")).unwrap();
+    let of_function = "--namespace=shop --name=hello --args=x --memory=16 --env=A=b";
+    let store = "--store /var/lib/faasw/shared";
+    let expected = [
+        format!("share find /function.wasm --json {store} {of_function}"),
+        format!("share ls {store} --json"),
+        format!("share add {store} /function.wasm {of_function}"),
+        format!("share find /function.wasm --json {store} {of_function}"),
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    assert_eq!(queue(&host), (vec![], vec![]));
+    for hierarchy in ["", "cpu", "memory", "pids"] {
+        let group = Path::new("/sys/fs/cgroup")
+            .join(hierarchy)
+            .join("faasw-share");
+        assert!(!group.exists(), "{}", group.display());
+    }
+}
+
+#[test]
+fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    for namespace in ["", "..", "a/b", "Shop"] {
+        assert_eq!(created(&host, namespace).0, [""; 0]);
+    }
+    assert!(!host.at("state/queue").exists());
+    assert!(!host.at("state/shared/said").exists());
+    fs::remove_dir_all(host.at("state")).unwrap();
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    assert!(!host.at("state").exists());
+}
+
+#[test]
+fn what_cannot_be_made_is_said_and_not_tried_at_each_start() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(
+        "echo \"$2\" >>/var/lib/faasw/shared/said\n\
+         case $2 in find) exit 5 ;; ls) echo '[]' ;; *) echo 'no such function' >&2; exit 1 ;; esac",
+    );
+    for _ in 0..3 {
+        assert_eq!(created(&host, "shop").0, [""; 0]);
+        settled(&host);
+    }
+    let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
+    assert_eq!(
+        said.split_whitespace()
+            .filter(|what| *what == "add")
+            .count(),
+        1
+    );
+    let (_, failed) = queue(&host);
+    assert_eq!(failed.len(), 1);
+    let why = fs::read_to_string(&failed[0]).unwrap();
+    assert!(why.contains("no such function"), "{why}");
+}
+
+#[test]
+fn a_store_that_lies_or_does_not_answer_is_done_without() {
+    if !can_share() {
+        return;
+    }
+    for (script, makes_it) in [
+        ("echo nonsense", false),
+        (r#"echo '{"folder": "/etc", "key": "/etc/shadow"}'"#, false),
+        (
+            r#"echo '{"folder": "/var/lib/faasw/shared/../..", "key": "/x"}'"#,
+            false,
+        ),
+        ("while :; do :; done", false),
+        ("kill -9 $$", false),
+        // One that is damaged is made anew.
+        ("[ $2 = find ] && exit 1; [ $2 = ls ] && echo '[]'", true),
+    ] {
+        let host = sharing(&format!("echo $2 >>/var/lib/faasw/shared/said\n{script}"));
+        let (arguments, sources) = created(&host, "shop");
+        assert_eq!(arguments, [""; 0], "{script}");
+        assert!(
+            sources.iter().all(|source| !source.contains("shadow")),
+            "{script}"
+        );
+        if host.at("state/queue").exists() {
+            settled(&host);
+        }
+        let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
+        assert_eq!(said.contains("add"), makes_it, "{script}: {said}");
+    }
+}
