@@ -153,11 +153,19 @@ async fn a_configuration_comes_from_files_and_options() {
     });
     assert_eq!(shown["function"]["configuration"], expected);
 
+    let words = ["--env", "colour=blue", "--env-file", &toml, "--env-file", &json];
+    assert_eq!(code(&deploy(&words)), 0);
+    let shown = run(&["inspect", "configured", "--json"]);
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let names = serde_json::json!(["url", "Key", "colour"]);
+    assert_eq!(shown["function"]["environment"], names);
+
     let large = format!("large={}", "\u{e9}".repeat(8 << 10));
     for (words, part) in [
         (["--config", "a"], "not of the form KEY=VALUE"),
         (["--config", "=a"], "not of the form KEY=VALUE"),
         (["--config-file", &module], "neither in .toml nor in .json"),
+        (["--env-file", &module], "neither in .toml nor in .json"),
         (
             ["--config", &large],
             "takes 16389 bytes; keys and values take 16384 at most",

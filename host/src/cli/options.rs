@@ -9,8 +9,8 @@ use faasw_control::{
     spelling,
 };
 
-use super::config_file::{self, ConfigFile};
 use super::files;
+use super::table_file::{self, TableFile};
 use super::values::{at_least_one, host, time};
 
 #[derive(Debug, Args)]
@@ -20,13 +20,17 @@ pub struct Options {
     /// Set an environment variable, any number of times
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
+    /// Take environment variables from a .toml or .json file of texts, any number of times; what --env sets comes before
+    /// it. Unlike a command line it is not for everybody on the host to read
+    #[arg(long = "env-file", value_name = "FILE", value_parser = table_file::read)]
+    pub environment_files: Vec<TableFile>,
     /// Set a value of the configuration, any number of times; that is no place for secrets
     #[arg(long = "config", value_name = "KEY=VALUE", value_parser = setting)]
     pub configuration: Vec<(String, String)>,
     /// Take the configuration from a .toml or .json file of texts, any number of times; what
     /// --config sets comes before it
-    #[arg(long = "config-file", value_name = "FILE", value_parser = config_file::read)]
-    pub config_files: Vec<ConfigFile>,
+    #[arg(long = "config-file", value_name = "FILE", value_parser = table_file::read)]
+    pub config_files: Vec<TableFile>,
     /// Let the function read this secret like its configuration, any number of times; `faasw secret set` says what it is
     #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
     pub secrets: Vec<SecretName>,
@@ -176,16 +180,18 @@ impl From<Options> for FunctionOptions {
         if let Some(path) = given.files.and_then(|files| files.at) {
             options = options.files_at(path);
         }
-        for (name, value) in given.environment {
+        for (name, value) in of_files(given.environment_files).chain(given.environment) {
             options = options.env(name, value);
         }
-        let files = given.config_files.into_iter();
-        let pairs = files.flat_map(|ConfigFile(pairs)| pairs);
-        for (key, value) in pairs.chain(given.configuration) {
+        for (key, value) in of_files(given.config_files).chain(given.configuration) {
             options = options.config(key, value);
         }
         options
     }
+}
+
+fn of_files(files: Vec<TableFile>) -> impl Iterator<Item = (String, String)> {
+    files.into_iter().flat_map(|TableFile(pairs)| pairs)
 }
 
 pub fn variable(text: &str) -> Result<(String, String), String> {

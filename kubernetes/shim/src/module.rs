@@ -69,7 +69,7 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
         .small(document.config()?, "its config", MANIFEST_MAX)
         .await?;
     image::belong_together(&config, layer)?;
-    let mut file = create(&bundle.image())?;
+    let mut file = create(&bundle.image(), FILE, 0o444)?;
     containerd
         .copy(layer, "its module", MODULE_MAX, &mut file)
         .await?;
@@ -118,8 +118,11 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
     }
 }
 
-/// The file for a layer. One that is there is the image's own, and not touched.
-fn create(image: &Path) -> Result<File, Error> {
+/// A file for a layer, or something else that a container is to have. One that is there is the image's own, and not touched.
+///
+/// # Errors
+/// The system's, and that it is there.
+pub fn create(image: &Path, name: &str, mode: u32) -> Result<File, Error> {
     let folder = rustix::fs::open(
         image,
         OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
@@ -128,11 +131,11 @@ fn create(image: &Path) -> Result<File, Error> {
     .map_err(|errno| Error::io(image.display(), errno))?;
     let file = rustix::fs::openat(
         &folder,
-        FILE,
+        name,
         OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-        Mode::from_raw_mode(0o444),
+        Mode::from_raw_mode(mode),
     );
-    Ok(File::from(file.map_err(|errno| Error::io(FILE, errno))?))
+    Ok(File::from(file.map_err(|errno| Error::io(name, errno))?))
 }
 
 /// A file of the image that the container's command names.
@@ -251,11 +254,11 @@ mod tests {
         let target = folder.path().join("target");
         fs::write(&target, "before").unwrap();
         symlink(&target, bundle.image().join(FILE)).unwrap();
-        assert!(create(&bundle.image()).is_err());
+        assert!(create(&bundle.image(), FILE, 0o444).is_err());
         assert_eq!(fs::read_to_string(&target).unwrap(), "before");
         fs::remove_dir_all(bundle.image()).unwrap();
         symlink(folder.path(), bundle.image()).unwrap();
-        assert!(create(&bundle.image()).is_err());
+        assert!(create(&bundle.image(), FILE, 0o444).is_err());
         assert!(in_image(&bundle, "/x.wasm", BTreeMap::new()).is_err());
     }
 }

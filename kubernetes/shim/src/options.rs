@@ -117,7 +117,35 @@ pub struct Process {
     pub environment: Vec<String>,
     /// What of the command line is the function's: its name and options, and nothing of the node's.
     pub function: Vec<String>,
+    /// Files that it names, of names and values: a command line is for everybody on the host to read.
+    pub tables: Vec<Table>,
 }
+
+/// A file of names and values, in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Table {
+    /// Where the node finds it.
+    pub path: &'static str,
+    /// What it has.
+    pub pairs: BTreeMap<String, String>,
+}
+
+impl Table {
+    /// What is in the file.
+    #[must_use]
+    pub fn json(&self) -> Vec<u8> {
+        serde_json::json!(self.pairs).to_string().into_bytes()
+    }
+}
+
+/// Most bytes of one, in JSON: as many as the node takes.
+const TABLE_MAX: usize = 128 << 10;
+
+/// Where the node finds the function's variables and configuration, and the options that say so.
+const TABLES: [(&str, &str, &str); 2] = [
+    ("env", "env-file", "/function.env.json"),
+    ("config", "config-file", "/function.config.json"),
+];
 
 impl Said<'_> {
     /// The node's process.
@@ -192,9 +220,8 @@ impl Said<'_> {
                 "PATH" | "HOSTNAME" => {}
                 name if name.starts_with("FAASW_") || name.is_empty() => {}
                 name => {
-                    options
-                        .pairs
-                        .insert(("env", name.to_owned()), value.to_owned());
+                    let variables = options.pairs.entry("env").or_default();
+                    variables.insert(name.to_owned(), value.to_owned());
                 }
             }
         }
@@ -212,14 +239,27 @@ impl Said<'_> {
             let mut names = of_pods.map(|(_, option, ..)| format!("--{option}="));
             names.any(|name| argument.starts_with(&name))
         };
+        let tables = options.tables();
         let own: Vec<String> = options.arguments().collect();
         function.extend(own.iter().filter(|argument| !of_pod(argument)).cloned());
         arguments.extend(own);
-        hold(arguments.iter().chain(&environment))?;
+        for table in &tables {
+            let bytes = table.json().len();
+            if bytes > TABLE_MAX {
+                let what = table.path;
+                return Err(Error::Refused(format!(
+                    "{what}: variables and configuration have {TABLE_MAX} bytes each in JSON at most, and not {bytes}"
+                )));
+            }
+        }
+        let pairs = tables.iter().flat_map(|table| &table.pairs);
+        let pairs = pairs.flat_map(|(name, value)| [name, value]);
+        hold(arguments.iter().chain(&environment).chain(pairs))?;
         Ok(Process {
             arguments,
             environment,
             function,
+            tables,
         })
     }
 }
@@ -230,7 +270,7 @@ struct Options {
     /// Those that one who says them says as a whole.
     whole: BTreeMap<&'static str, Vec<String>>,
     /// Those that are said name by name.
-    pairs: BTreeMap<(&'static str, String), String>,
+    pairs: BTreeMap<&'static str, BTreeMap<String, String>>,
 }
 
 impl Options {
@@ -255,8 +295,8 @@ impl Options {
                         Some((key, value)) if !key.is_empty() => (key, value),
                         _ => return Err(Error::annotation(name, "not of the form NAME=VALUE")),
                     };
-                    self.pairs
-                        .insert((option, key.to_owned()), value.to_owned());
+                    let pairs = self.pairs.entry(option).or_default();
+                    pairs.insert(key.to_owned(), value.to_owned());
                 }
                 return Ok(());
             }
@@ -269,14 +309,24 @@ impl Options {
         Ok(())
     }
 
-    /// Each as one argument, so that no value is taken for an option.
+    /// Each as one argument, so that no value is taken for an option; what is named in files as those.
     fn arguments(self) -> impl Iterator<Item = String> {
         let whole = self.whole.into_iter().flat_map(|(option, values)| {
             let one = move |value| format!("--{option}={value}");
             values.into_iter().map(one)
         });
-        let pairs = self.pairs.into_iter();
-        whole.chain(pairs.map(|((option, name), value)| format!("--{option}={name}={value}")))
+        let said = TABLES
+            .iter()
+            .filter(move |(option, ..)| self.pairs.contains_key(option));
+        whole.chain(said.map(|(_, option, path)| format!("--{option}={path}")))
+    }
+
+    fn tables(&self) -> Vec<Table> {
+        let tables = TABLES.iter().filter_map(|(option, _, path)| {
+            let pairs = self.pairs.get(option)?.clone();
+            Some(Table { path, pairs })
+        });
+        tables.collect()
     }
 }
 

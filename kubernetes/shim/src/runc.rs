@@ -6,21 +6,21 @@ use std::{
     fs::{self, OpenOptions},
     io::Write as _,
     os::unix::process::CommandExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     process,
 };
 
 use serde_json::json;
 
 use crate::{
-    bundle::{self, Bundle},
+    bundle::{self, Bundle, Given},
     command::Command,
     containerd,
     error::Error,
     host,
     installation::{self, Installation},
     module,
-    options::{PREFIX, Said},
+    options::{MODULE, PREFIX, Said, Table},
     sharing::{self, Function},
     spec::{self, MARK, Parts},
     state,
@@ -95,12 +95,13 @@ fn create(command: &Command) -> Result<bool, Error> {
         environment: given.process.env.clone(),
     };
     let process = said.process()?;
+    let files = files(&given, &bundle, module.path, &process.tables)?;
     let namespace = given.annotations.get(POD_NAMESPACE);
     let shared = namespace.and_then(|namespace| {
         let function = Function {
             namespace,
             options: &process.function,
-            module: &module.path,
+            files: &files,
         };
         sharing::entry(&installation, function)
     });
@@ -108,7 +109,7 @@ fn create(command: &Command) -> Result<bool, Error> {
         &given,
         Parts {
             root: spec::text(&installation.root())?,
-            module: spec::text(&module.path)?,
+            files: &files,
             process,
             shared: shared.as_ref(),
             devices: &host::devices()?,
@@ -117,6 +118,32 @@ fn create(command: &Command) -> Result<bool, Error> {
     )?;
     bundle.replace(&specification)?;
     Ok(is_systemds)
+}
+
+/// The module, and a file for each table, for the node's user alone.
+fn files(
+    given: &Given,
+    bundle: &Bundle,
+    module: PathBuf,
+    tables: &[Table],
+) -> Result<Vec<spec::File>, Error> {
+    let mut files = vec![spec::File {
+        on_host: module,
+        path: MODULE,
+    }];
+    let (user, group) = spec::user(given.process.user.uid, given.process.user.gid);
+    for table in tables {
+        let name = format!(".faasw-{}", table.path.trim_start_matches('/'));
+        let failed = |error| Error::io(&name, error);
+        let mut file = module::create(&bundle.image(), &name, 0o400)?;
+        file.write_all(&table.json()).map_err(failed)?;
+        std::os::unix::fs::fchown(&file, Some(user), Some(group)).map_err(failed)?;
+        files.push(spec::File {
+            on_host: bundle.image().join(name),
+            path: table.path,
+        });
+    }
+    Ok(files)
 }
 
 /// Holds what is to be executed in a node's container to what the node is held to.

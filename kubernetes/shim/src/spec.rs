@@ -5,7 +5,7 @@
 //! later version of containerd, has no effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
 //! `hostPID`, sysctls, a system-call profile.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ use crate::{
     bundle::{Given, Mount, User},
     error::Error,
     host::Device,
-    options::{MODULE, Process},
+    options::Process,
     seccomp,
     sharing::{self, Entry},
 };
@@ -56,13 +56,22 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
+/// A file that a node has of the host, and nobody in its pod can write to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Where it is.
+    pub on_host: PathBuf,
+    /// Where the node finds it.
+    pub path: &'static str,
+}
+
 /// What a node's container is made of.
 #[derive(Debug)]
 pub struct Parts<'a> {
     /// The node's root, a folder that all such containers share.
     pub root: &'a str,
-    /// The module, a file.
-    pub module: &'a str,
+    /// The module and the files that are named on its command line.
+    pub files: &'a [File],
     /// What runs.
     pub process: Process,
     /// What the host has made of it before.
@@ -144,7 +153,7 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             "ociVersion": given.oci_version,
             "process": process,
             "root": { "path": parts.root, "readonly": true },
-            "mounts": mounts(given, parts.module, parts.shared)?,
+            "mounts": mounts(given, parts.files, parts.shared)?,
             "annotations": annotations,
             "linux": linux,
         }),
@@ -189,7 +198,9 @@ pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
     Ok(process.into())
 }
 
-fn user(user: u32, group: u32) -> (u32, u32) {
+/// Who a node is, of whom a pod says: never root.
+#[must_use]
+pub fn user(user: u32, group: u32) -> (u32, u32) {
     let not_root = |id| if id == 0 { NOT_ROOT } else { id };
     (not_root(user), not_root(group))
 }
@@ -230,7 +241,7 @@ fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
     Ok(namespaces)
 }
 
-fn mounts(given: &Given, module: &str, shared: Option<&Entry>) -> Result<Vec<Value>, Error> {
+fn mounts(given: &Given, files: &[File], shared: Option<&Entry>) -> Result<Vec<Value>, Error> {
     let of_kernel = |kind: &str, destination: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
     let from_host = |destination: &str, source: &str| {
         let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
@@ -268,8 +279,10 @@ fn mounts(given: &Given, module: &str, shared: Option<&Entry>) -> Result<Vec<Val
             "/tmp",
             &["nosuid", "noexec", "nodev", "mode=1777", "size=1m"],
         ),
-        from_host(MODULE, module),
     ];
+    for file in files {
+        mounts.push(from_host(file.path, text(&file.on_host)?));
+    }
     if let Some(entry) = shared {
         // Of the store this and nothing above it.
         mounts.push(from_host(sharing::FOLDER, text(&entry.folder)?));

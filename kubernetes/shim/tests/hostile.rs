@@ -131,7 +131,7 @@ fn node_of(given: &Given) -> Option<Value> {
     };
     let parts = Parts {
         root: "/root",
-        module: "/module",
+        files: &[],
         process: said.process().ok()?,
         shared: None,
         devices: &[Device {

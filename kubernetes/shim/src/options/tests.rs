@@ -17,10 +17,26 @@ fn said(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> Said<'static> {
 
 fn arguments(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> Result<Vec<String>, String> {
     let process = said(artifact, pod).process();
-    let mut arguments = process.map_err(|error| error.to_string())?.arguments;
-    let first: Vec<String> = arguments.drain(..4).collect();
+    Ok(told(process.map_err(|error| error.to_string())?))
+}
+
+/// The command line, with what is in files where they are named.
+fn told(process: Process) -> Vec<String> {
+    let mut arguments = process.arguments.into_iter();
+    let first: Vec<String> = arguments.by_ref().take(4).collect();
     assert_eq!(first, ["/bin/faasw", "pod", MODULE, "--name=hello"]);
-    Ok(arguments)
+    let in_files = |argument: String| {
+        let path = argument.split_once('=').unwrap_or_default().1;
+        let Some(table) = process.tables.iter().find(|table| table.path == path) else {
+            return vec![argument];
+        };
+        let option = argument.split_once("-file=").unwrap().0;
+        let pairs = table.pairs.iter();
+        pairs
+            .map(|(name, value)| format!("{option}={name}={value}"))
+            .collect()
+    };
+    arguments.flat_map(in_files).collect()
 }
 
 #[test]
@@ -61,19 +77,25 @@ fn the_pod_wins_name_by_name_or_as_a_whole() {
         .map(str::to_owned)
         .into();
     let process = said.process().unwrap();
+    assert_eq!(process.environment, ["PORT=81"]);
+    // Whoever looks at processes sees no value.
+    let line = process.arguments.join(" ");
+    assert!(
+        !line.contains("/x") && !line.contains("LD_PRELOAD"),
+        "{line}"
+    );
     assert_eq!(
-        process.arguments[4..],
+        told(process),
         [
             "--args=c",
             "--memory=1",
-            "--config=k=1",
             "--env=A=1",
             "--env=B=2",
             "--env=C=3",
             "--env=LD_PRELOAD=/x",
+            "--config=k=1",
         ]
     );
-    assert_eq!(process.environment, ["PORT=81"]);
 }
 
 #[test]
@@ -140,8 +162,13 @@ fn what_nobody_can_say_is_refused() {
         assert!(arguments(&[(name, value)], &[]).is_err(), "{name} {value}");
     }
     assert!(arguments(&[], &[("listen", "0.0.0.0:1")]).is_err());
-    let much = format!("[\"A={}\"]", "x".repeat(ARGUMENT_MAX));
+    let much = format!("[\"A={}\"]", "x".repeat(ARGUMENT_MAX + 1));
     assert!(arguments(&[("env", &much)], &[]).is_err());
+    let many: Vec<String> = { 0..2 }
+        .map(|at| format!("A{at}={}", "x".repeat(TABLE_MAX / 2)))
+        .collect();
+    let refused = arguments(&[("env", &serde_json::json!(many).to_string())], &[]);
+    assert!(refused.unwrap_err().contains("/function.env.json"));
     let much = "x".repeat(SAID_MAX);
     assert!(arguments(&[("init", &much)], &[]).is_err());
 }
@@ -200,7 +227,7 @@ fn what_is_the_nodes_is_not_the_functions() {
             "--args=--drain-delay=1",
             "--memory=1",
             "--poll=off",
-            "--env=A=1"
+            "--env-file=/function.env.json"
         ]
     );
     for argument in &process.function {

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::installation::Installation;
+use crate::{installation::Installation, options::MODULE, spec::File};
 use queue::{Job, Queue};
 
 /// How long a container waits for an answer of the store: longer than it takes to read and prove a note of the largest
@@ -58,8 +58,8 @@ pub struct Function<'a> {
     pub namespace: &'a str,
     /// The function's name and options, as the node is given them.
     pub options: &'a [String],
-    /// The module, a file that nobody in a pod can write to.
-    pub module: &'a Path,
+    /// The module, and the files that its options name.
+    pub files: &'a [File],
 }
 
 /// The entry of a function, if this host has one. If not it is to have one later. Whatever is wrong with store or queue, a
@@ -74,10 +74,8 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
     let found = find(installation, &store, function)?;
     if found.is_none() {
         let job = Job::new(installation.root(), function).ok()?;
-        if Queue::at(&state)
-            .put(&job, function.module)
-            .is_ok_and(|is_new| is_new)
-        {
+        let put = Queue::at(&state).put(&job, function.files);
+        if put.is_ok_and(|is_new| is_new) {
             work::begin();
         }
     }
@@ -90,16 +88,11 @@ fn find(
     store: &Path,
     function: Function<'_>,
 ) -> Option<Option<Entry>> {
-    let mut command = view::command(&installation.root(), store, Some(function.module));
+    let files = function.files.iter();
+    let files = files.map(|file| (file.on_host.as_path(), file.path));
+    let mut command = view::command(&installation.root(), store, files);
     let namespace = function.namespace;
-    command.args([
-        "share",
-        "find",
-        view::MODULE,
-        "--json",
-        "--store",
-        view::STORE,
-    ]);
+    command.args(["share", "find", MODULE, "--json", "--store", view::STORE]);
     command.arg(format!("--namespace={namespace}"));
     command.args(function.options);
     let output = view::output(command, PATIENCE).ok()?;

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::Function;
-use crate::{bundle, error::Error, image::MODULE_MAX};
+use crate::{bundle, error::Error, image::MODULE_MAX, spec};
 
 /// Most that waits: what is not taken is asked for again by the next pod.
 const WAITING_MAX: usize = 32;
@@ -37,7 +37,6 @@ const LOCK: &str = ".lock";
 const NEW: &str = ".new-";
 const FAILURE: &str = "failed-";
 
-const MODULE: &str = "module.wasm";
 const ORDER: &str = "order.json";
 const TRIED: &str = "tried";
 
@@ -50,8 +49,8 @@ pub struct Job {
     pub namespace: String,
     /// The function's name and options.
     pub options: Vec<String>,
-    /// The digest of the module.
-    pub upload: String,
+    /// The module and the files that its options name: where it is looked for, and its digest.
+    pub files: Vec<(String, String)>,
 }
 
 impl Job {
@@ -60,12 +59,14 @@ impl Job {
     /// # Errors
     /// When the module cannot be read.
     pub fn new(root: PathBuf, function: Function<'_>) -> io::Result<Self> {
-        let upload = copy(function.module, &mut io::sink())?;
+        let digest = |file: &spec::File| copy(&file.on_host, &mut io::sink());
+        let files = function.files.iter();
+        let files = files.map(|file| Ok((file.path.to_owned(), digest(file)?)));
         Ok(Self {
             root,
             namespace: function.namespace.to_owned(),
             options: function.options.to_vec(),
-            upload,
+            files: files.collect::<io::Result<_>>()?,
         })
     }
 
@@ -78,9 +79,15 @@ impl Job {
             .unwrap_or_default()
     }
 
+    /// The digest of the module.
+    #[must_use]
+    pub fn upload(&self) -> &str {
+        self.files.first().map_or("", |(_, digest)| digest)
+    }
+
     /// What it is called: the same for the same.
     fn id(&self) -> String {
-        let told = serde_json::json!([self.root, self.namespace, self.options, self.upload]);
+        let told = serde_json::json!([self.root, self.namespace, self.options, self.files]);
         let hash = Sha256::digest(told.to_string().as_bytes());
         format!("{}.{}", self.namespace, digits(&hash))
     }
@@ -95,8 +102,8 @@ fn digits(bytes: &[u8]) -> String {
 pub struct Taken {
     /// What it is.
     pub job: Job,
-    /// The module.
-    pub module: PathBuf,
+    /// Where the module and the files that its options name are, and where it is to find them.
+    pub files: Vec<(PathBuf, String)>,
     folder: PathBuf,
 }
 
@@ -111,11 +118,11 @@ impl Queue {
         Self(state.join("queue"))
     }
 
-    /// Puts something into it, with a copy of its module; says whether it is there now and was not before.
+    /// Puts something into it, with a copy of its files; says whether it is there now and was not before.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn put(&self, job: &Job, module: &Path) -> io::Result<bool> {
+    pub fn put(&self, job: &Job, files: &[spec::File]) -> io::Result<bool> {
         let made = DirBuilder::new().mode(0o700).create(&self.0);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -142,10 +149,12 @@ impl Queue {
         let put = || {
             let mut options = OpenOptions::new();
             let options = options.write(true).create_new(true).mode(0o400);
-            let copied = copy(module, &mut options.open(new.join(MODULE))?)?;
-            // It is what it was, and nothing else.
-            if copied != job.upload {
-                return Err(io::ErrorKind::InvalidData.into());
+            for (at, (file, (_, digest))) in files.iter().zip(&job.files).enumerate() {
+                let mut to = options.open(new.join(at.to_string()))?;
+                // It is what it was, and nothing else.
+                if copy(&file.on_host, &mut to)? != *digest {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
             }
             fs::write(new.join(ORDER), serde_json::to_vec(job)?)?;
             fs::rename(&new, self.0.join(&id))
@@ -261,14 +270,17 @@ fn take(folder: &Path) -> Option<Taken> {
     let mut tried = options.open(folder.join(TRIED)).ok()?;
     writeln!(tried, "{}", std::process::id()).ok()?;
     let order: Result<Vec<u8>, Error> = bundle::read(&folder.join(ORDER));
+    let job: Job = serde_json::from_slice(&order.ok()?).ok()?;
+    let files = job.files.iter().enumerate();
+    let files = files.map(|(at, (path, _))| (folder.join(at.to_string()), path.clone()));
     Some(Taken {
-        job: serde_json::from_slice(&order.ok()?).ok()?,
-        module: folder.join(MODULE),
+        files: files.collect(),
+        job,
         folder: folder.to_owned(),
     })
 }
 
-/// Copies a module; its digest.
+/// Copies a file; its digest.
 fn copy(from: &Path, to: &mut impl io::Write) -> io::Result<String> {
     let mut from = File::open(from)?.take(MODULE_MAX + 1);
     let (mut hash, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
@@ -299,6 +311,16 @@ mod tests {
             self.0.path().join("module")
         }
 
+        fn files(&self) -> [spec::File; 2] {
+            let variables = self.0.path().join("variables");
+            fs::write(&variables, "{}").unwrap();
+            [
+                (self.module(), "/function.wasm"),
+                (variables, "/function.env.json"),
+            ]
+            .map(|(on_host, path)| spec::File { on_host, path })
+        }
+
         fn queue(&self) -> Queue {
             Queue::at(self.0.path())
         }
@@ -308,14 +330,14 @@ mod tests {
             let function = Function {
                 namespace,
                 options: &options,
-                module: &self.module(),
+                files: &self.files(),
             };
             Job::new("/opt/faasw/1/root".into(), function).unwrap()
         }
 
         fn put(&self, namespace: &str, name: &str) -> bool {
             let job = self.job(namespace, name);
-            self.queue().put(&job, &self.module()).unwrap()
+            self.queue().put(&job, &self.files()).unwrap()
         }
     }
 
@@ -326,7 +348,7 @@ mod tests {
         // The order is by time of the file system, of which there is one for both at times.
         let first = host.queue().next().unwrap();
         assert_eq!(
-            (first.job.name(), fs::read(&first.module).unwrap()),
+            (first.job.name(), fs::read(&first.files[0].0).unwrap()),
             ("first", b"module".to_vec())
         );
         assert!(!host.put("n", "first"), "it is being made");
@@ -394,7 +416,7 @@ mod tests {
         let host = Host::new();
         let job = host.job("n", "f");
         fs::write(host.module(), "another").unwrap();
-        assert!(host.queue().put(&job, &host.module()).is_err());
+        assert!(host.queue().put(&job, &host.files()).is_err());
         assert!(host.queue().names().unwrap().is_empty());
     }
 

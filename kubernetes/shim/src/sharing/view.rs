@@ -1,8 +1,8 @@
 //! The installation's `faasw` as root of the host, with the root that the node's containers have: it needs the libraries
-//! there, whatever the host has, and sees nothing of the host but its kernel's files, the store and the module.
+//! there, whatever the host has, and sees nothing of the host but its kernel's files, the store and what it is given.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
     os::unix::process::CommandExt as _,
     path::Path,
@@ -16,7 +16,7 @@ use rustix::{
     thread::UnshareFlags,
 };
 
-use crate::{error::Error, options};
+use crate::error::Error;
 
 /// What this program is called where it becomes that.
 pub const VIEW: &str = "faasw-view";
@@ -24,21 +24,26 @@ pub const VIEW: &str = "faasw-view";
 /// Where the store is there.
 pub const STORE: &str = "/var/lib/faasw/shared";
 
-/// Where the module is there, as it is for nodes.
-pub const MODULE: &str = options::MODULE;
+/// What stands behind the files; no path is that.
+const END: &str = "--";
 
 /// File systems of the kernel, as the host has them.
 const OF_KERNEL: [&str; 3] = ["dev", "proc", "sys"];
 
-/// A command of it, whose arguments are still to be said.
+/// A command of it that has these files of the host at these paths, and whose arguments are still to be said.
 #[must_use]
-pub fn command(root: &Path, store: &Path, module: Option<&Path>) -> Command {
+pub fn command<'a>(
+    root: &Path,
+    store: &Path,
+    files: impl IntoIterator<Item = (&'a Path, &'a str)>,
+) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(VIEW).env_clear().current_dir("/");
-    command
-        .arg(root)
-        .arg(store)
-        .arg(module.unwrap_or(Path::new("")));
+    command.arg(root).arg(store);
+    for (on_host, path) in files {
+        command.arg(on_host).arg(path);
+    }
+    command.arg(END);
     command.stdin(Stdio::null());
     command
 }
@@ -60,15 +65,16 @@ pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
     })
 }
 
-/// Becomes it: the root, the store and the module, which may be empty, and what it is told.
+/// Becomes it: the root, the store, files and where each of them is to be, and behind the end of those what it is told.
 ///
 /// # Errors
 /// What of that cannot be had.
 pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
-    let [root, store, module, told @ ..] = arguments else {
+    let mut parts = arguments.split(|word| word == END);
+    let (Some([root, store, files @ ..]), Some(told)) = (parts.next(), parts.next()) else {
         return Err(Error::Refused("a view of nothing".into()));
     };
-    let (root, store, module) = (Path::new(root), Path::new(store), Path::new(module));
+    let (root, store) = (Path::new(root), Path::new(store));
     let failed = |what: &Path| {
         let what = what.display().to_string();
         move |errno| Error::io(what, errno)
@@ -96,10 +102,13 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
         c"mode=1777,size=1m",
     )
     .map_err(failed(root))?;
-    let inside = |path: &str| root.join(path.trim_start_matches('/'));
-    bind(store, &inside(STORE))?;
-    if !module.as_os_str().is_empty() {
-        bind(module, &inside(MODULE))?;
+    let inside =
+        |path: &OsStr| root.join(Path::new(path).strip_prefix("/").unwrap_or(Path::new("")));
+    bind(store, &inside(OsStr::new(STORE)))?;
+    for file in files.chunks_exact(2) {
+        if let [from, to] = file {
+            bind(Path::new(from), &inside(to))?;
+        }
     }
     rustix::process::chdir(root).map_err(failed(root))?;
     // Not by `chroot`: who is in one can make no user namespaces, and so no cells.

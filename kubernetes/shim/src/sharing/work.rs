@@ -14,7 +14,7 @@ use super::{
     room::{Disk, Row, Wanted, room},
     view,
 };
-use crate::installation::Installation;
+use crate::{installation::Installation, options::MODULE};
 
 /// What this program is called where it begins with that, for a moment: who it leaves behind belongs to no container.
 pub const BEGINNING: &str = "faasw-share-begin";
@@ -97,30 +97,32 @@ fn make(taken: &Taken, store: &Path) -> Result<(), String> {
     let wanted = Wanted {
         namespace: &job.namespace,
         name: job.name(),
-        upload: &job.upload,
+        upload: job.upload(),
         now: now.unwrap_or_default().as_secs(),
     };
     for row in room(&rows, disk, wanted)? {
-        let mut remove = share(job, store, None, "rm");
+        let mut remove = share(job, store, &[], "rm");
         remove.args([&row.entry, "--namespace", &row.namespace]);
         said(remove, LOOKING)?;
     }
-    let mut add = share(job, store, Some(&taken.module), "add");
-    add.arg(view::MODULE);
+    let mut add = share(job, store, &taken.files, "add");
+    add.arg(MODULE);
     add.arg(format!("--namespace={}", job.namespace));
     add.args(&job.options);
     said(add, MAKING).map(drop)
 }
 
 fn list(job: &Job, store: &Path) -> Result<Vec<Row>, String> {
-    let mut list = share(job, store, None, "ls");
+    let mut list = share(job, store, &[], "ls");
     list.arg("--json");
     let said = said(list, LOOKING)?;
     serde_json::from_slice(&said).map_err(|error| format!("what there is: {error}"))
 }
 
-fn share(job: &Job, store: &Path, module: Option<&Path>, what: &str) -> Command {
-    let mut command = view::command(&job.root, store, module);
+fn share(job: &Job, store: &Path, files: &[(PathBuf, String)], what: &str) -> Command {
+    let files = files.iter();
+    let files = files.map(|(on_host, path)| (on_host.as_path(), path.as_str()));
+    let mut command = view::command(&job.root, store, files);
     command.args(["share", what, "--store", view::STORE]);
     command
 }

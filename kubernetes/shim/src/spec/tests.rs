@@ -77,10 +77,15 @@ fn made_with(given: &Given, shared: Option<&Entry>) -> Value {
         arguments: vec!["/bin/faasw".into()],
         environment: Vec::new(),
         function: Vec::new(),
+        tables: Vec::new(),
     };
+    let files = [File {
+        on_host: "/run/b/rootfs/m.wasm".into(),
+        path: "/function.wasm",
+    }];
     let parts = Parts {
         root: "/opt/faasw/1/root",
-        module: "/run/b/rootfs/m.wasm",
+        files: &files,
         process,
         shared,
         devices: &devices,
@@ -206,7 +211,7 @@ fn files_of_the_pod_are_read_only_whatever_was_said() {
         .filter(|mount| mount["type"] == "bind")
         .collect();
     let destinations: Vec<&Value> = of_host.iter().map(|mount| &mount["destination"]).collect();
-    assert_eq!(destinations, [MODULE, "/etc/hosts"]);
+    assert_eq!(destinations, ["/function.wasm", "/etc/hosts"]);
     for mount in of_host {
         assert_eq!(
             mount["options"],

@@ -146,10 +146,20 @@ impl Host {
     }
 }
 
+/// Who a container is: somebody to whom this user can give a file.
+pub fn user() -> (u32, u32) {
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    match user.is_root() {
+        true => (1000, 1000),
+        false => (user.as_raw(), group.as_raw()),
+    }
+}
+
 pub fn specification(command: &str) -> Value {
+    let (user, group) = user();
     json!({
         "ociVersion": "1.1.0",
-        "process": { "args": [command, "x"], "env": ["A=b"], "user": { "uid": 1000 }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } },
+        "process": { "args": [command, "x"], "env": ["A=b"], "user": { "uid": user, "gid": group }, "capabilities": { "effective": ["CAP_SYS_ADMIN"] } },
         "root": { "path": "rootfs" },
         "annotations": {
             "io.kubernetes.cri.container-type": "container",

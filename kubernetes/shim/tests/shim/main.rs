@@ -10,7 +10,11 @@ mod containerd;
 mod host;
 mod sharing;
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::Path,
+};
 
 use containerd::digest;
 use host::{Host, specification};
@@ -156,7 +160,7 @@ fn a_container_of_a_module_gets_a_node() {
             "--name=hello",
             "--args=x",
             "--memory=16",
-            "--env=A=b"
+            "--env-file=/function.env.json"
         ])
     );
     assert_eq!(
@@ -165,6 +169,17 @@ fn a_container_of_a_module_gets_a_node() {
     );
     assert_eq!(specified["annotations"]["faasw.dev/node"], "1");
     assert!(!specified.to_string().contains("CAP_"));
+    // What variables are is for the node's user alone, and on no command line.
+    let variables = host.at("bundle/rootfs/.faasw-function.env.json");
+    assert_eq!(fs::read(&variables).unwrap(), br#"{"A":"b"}"#);
+    let found = fs::metadata(&variables).unwrap();
+    assert_eq!(
+        (found.permissions().mode() & 0o777, found.uid()),
+        (0o400, host::user().0)
+    );
+    let mount = json!({ "destination": "/function.env.json", "type": "bind", "source": variables.canonicalize().unwrap(),
+        "options": ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"] });
+    assert!(specified["mounts"].as_array().unwrap().contains(&mount));
 }
 
 #[test]

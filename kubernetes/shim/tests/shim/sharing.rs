@@ -28,7 +28,7 @@ case "$what" in
         [ -e $own/made ] || exit 5
         printf '{"entry": "1", "folder": "%s/1/entry", "key": "%s/1/key"}' $own $own ;;
     ls) echo '[]' ;;
-    add) read -r module </function.wasm; echo "$module" >$own/made ;;
+    add) read -r module </function.wasm; read -r variables </function.env.json; echo "$module $variables" >$own/made ;;
 esac
 "#;
 
@@ -48,7 +48,9 @@ fn sharing(script: &str) -> Host {
     for folder in ["dev", "proc", "sys", "tmp", "var/lib/faasw/shared"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
-    fs::write(root.join("function.wasm"), "").unwrap();
+    for file in ["function.wasm", "function.env.json"] {
+        fs::write(root.join(file), "").unwrap();
+    }
     // A shell with what it needs.
     let needed = Command::new("ldd").arg("/bin/sh").output().unwrap();
     let needed = String::from_utf8(needed.stdout).unwrap();
@@ -73,8 +75,10 @@ fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
     wanted["process"]["env"] = serde_json::json!(["HOSTNAME=pod-1", "A=b"]);
     host.specify(&wanted);
-    host.artifact(b"\0asm module\n", |_| {});
-    let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm"));
+    host.artifact(b"module\n", |_| {});
+    for file in [".faasw-module.wasm", ".faasw-function.env.json"] {
+        let _ = fs::remove_file(host.at("bundle/rootfs").join(file));
+    }
     let output = host.create();
     assert!(output.status.success(), "{output:?}");
     let made = host.specified();
@@ -134,12 +138,8 @@ fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
     let host = sharing(FAASW);
     assert_eq!(created(&host, "shop").0, [""; 0]);
     settled(&host);
-    let made = fs::read(host.at("state/shared/shop/made")).unwrap();
-    assert_eq!(
-        made,
-        b"\0asm module\n".strip_prefix(b"\0").unwrap(),
-        "dash reads no byte 0"
-    );
+    let made = fs::read_to_string(host.at("state/shared/shop/made")).unwrap();
+    assert_eq!(made, "module {\"A\":\"b\"}\n");
     let (arguments, sources) = created(&host, "shop");
     assert_eq!(
         arguments,
@@ -156,7 +156,8 @@ fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
     assert!(!sources.contains(&store.to_str().unwrap().to_owned()));
     // Who asked for what: the function's options, and not what belongs to one pod.
     let said = fs::read_to_string(store.join("said")).unwrap();
-    let of_function = "--namespace=shop --name=hello --args=x --memory=16 --env=A=b";
+    let of_function =
+        "--namespace=shop --name=hello --args=x --memory=16 --env-file=/function.env.json";
     let store = "--store /var/lib/faasw/shared";
     let expected = [
         format!("share find /function.wasm --json {store} {of_function}"),

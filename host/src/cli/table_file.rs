@@ -1,4 +1,4 @@
-//! A file with a function's configuration: a table of texts, as TOML or JSON.
+//! A file with a function's configuration or environment: a table of texts, as TOML or JSON.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,15 @@ use faasw_control::CONFIGURATION_BYTES;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Most bytes of a file: as much as a configuration takes, with room for comments and escapes.
+/// Most bytes of a file: as much as a configuration or an environment takes, with room for comments and escapes.
 const FILE_BYTES: usize = 8 * CONFIGURATION_BYTES;
 
 /// Keys and values of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ConfigFile(pub BTreeMap<String, String>);
+pub struct TableFile(pub BTreeMap<String, String>);
 
 /// Reads a file; the end of its name says which format it has.
-pub fn read(path: &str) -> Result<ConfigFile, String> {
+pub fn read(path: &str) -> Result<TableFile, String> {
     let text = text_of(Path::new(path)).map_err(|error| error.to_string())?;
     match Path::new(path).extension().and_then(|end| end.to_str()) {
         Some("toml") => toml::from_str(&text).map_err(|error| error.to_string()),
@@ -43,7 +43,7 @@ fn text_of(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
-impl<'de> Deserialize<'de> for ConfigFile {
+impl<'de> Deserialize<'de> for TableFile {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(Pairs)
     }
@@ -52,18 +52,18 @@ impl<'de> Deserialize<'de> for ConfigFile {
 struct Pairs;
 
 impl<'de> Visitor<'de> for Pairs {
-    type Value = ConfigFile;
+    type Value = TableFile;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a table of texts")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ConfigFile, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<TableFile, A::Error> {
         let mut pairs = BTreeMap::new();
         while let Some((key, value)) = map.next_entry::<String, Value>()? {
             let Value::String(value) = value else {
                 return Err(A::Error::custom(format_args!(
-                    "the value of {key:?} is no text: values of a configuration stand in quotes"
+                    "the value of {key:?} is no text: values stand in quotes"
                 )));
             };
             if pairs.contains_key(&key) {
@@ -71,7 +71,7 @@ impl<'de> Visitor<'de> for Pairs {
             }
             pairs.insert(key, value);
         }
-        Ok(ConfigFile(pairs))
+        Ok(TableFile(pairs))
     }
 }
 
@@ -79,7 +79,7 @@ impl<'de> Visitor<'de> for Pairs {
 mod tests {
     use super::*;
 
-    fn read_as(name: &str, text: &str) -> Result<ConfigFile, String> {
+    fn read_as(name: &str, text: &str) -> Result<TableFile, String> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
@@ -92,10 +92,10 @@ mod tests {
         let json = r#"{"url": "http://a", "a.b": "x"}"#;
         let pairs = [("url", "http://a"), ("a.b", "x")];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let expected = Ok(ConfigFile(pairs.into()));
+        let expected = Ok(TableFile(pairs.into()));
         assert_eq!(read_as("c.toml", toml), expected);
         assert_eq!(read_as("c.json", json), expected);
-        assert_eq!(read_as("c.toml", ""), Ok(ConfigFile(BTreeMap::new())));
+        assert_eq!(read_as("c.toml", ""), Ok(TableFile(BTreeMap::new())));
     }
 
     #[test]
