@@ -360,6 +360,21 @@ def on_cpu(events, who):
     return spent
 
 
+def ran(one, who, role, begin, end):
+    """How long the processes of a role ran between two moments, in one of which they do."""
+    off, spent = None, end - begin
+    for event in one:
+        if event.name != "sched_switch" or not begin <= event.at <= end:
+            continue
+        before, after = (int(re.search(rf"{which}_pid=(\d+)", event.text)[1]) for which in ("prev", "next"))
+        if who.get(before) == role:
+            off = event.at
+        if who.get(after) == role and off is not None:
+            spent -= event.at - off
+            off = None
+    return spent - (0 if off is None else end - off)
+
+
 def median(values):
     return statistics.median(values) if values else float("nan")
 
@@ -393,13 +408,23 @@ def report(events, who, count, shows):
         raise Failed(f"of {count} requests only {len(all_requests)} were traced")
     answered = [times(UNTIL_ANSWER, one[: cut(one, who)], who, 0) for one in all_requests]
     table("From the request to its response", UNTIL_ANSWER, answered)
-    after = []
+    after, with_doorbell = [], []
     for one in all_requests:
         rang = rings(PROGRESS)
         first = next((place for place, event in enumerate(one) if rang(event, who)), None)
         if first is not None:
             after.append(times(AFTER_ANSWER, one, who, first))
+            with_doorbell.append(one)
     table("The shell, from its doorbell on", AFTER_ANSWER, after)
+    names = [name for name, _ in AFTER_ANSWER]
+    first, last = names.index("reset begins"), names.index("node is told")
+    spent = [
+        ran(one, who, "shell", sample[first], sample[last])
+        for one, sample in zip(with_doorbell, after)
+        if sample[first] is not None and sample[last] is not None
+    ]
+    if spent:
+        print(f"\nA reset, from its first call until the node is told: {median(spent):.1f} us of CPU, median of {len(spent)}")
 
     calls = collections.defaultdict(list)
     for one in all_requests:
