@@ -153,7 +153,14 @@ async fn a_configuration_comes_from_files_and_options() {
     });
     assert_eq!(shown["function"]["configuration"], expected);
 
-    let words = ["--env", "colour=blue", "--env-file", &toml, "--env-file", &json];
+    let words = [
+        "--env",
+        "colour=blue",
+        "--env-file",
+        &toml,
+        "--env-file",
+        &json,
+    ];
     assert_eq!(code(&deploy(&words)), 0);
     let shown = run(&["inspect", "configured", "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();

@@ -48,25 +48,22 @@ pub fn memory_limit() -> Option<u64> {
     group_limits().memory
 }
 
-/// Bytes of memory that are charged to the group that limits this process, or else to its own, without
-/// pages of files that the system drops when it wants them; `None` where nobody says.
+/// Bytes of memory that are charged to the group that limits this process, without pages of files that the system
+/// drops when it wants them; `None` where no group does, for what is in a group without a limit may be anybody's, or nobody
+/// says.
 #[must_use]
 pub fn memory_used() -> Option<u64> {
     let (own, mounts) = own()?;
-    let all: Vec<_> = folders(&own, &mounts, "memory").collect();
-    let limiting = all
-        .iter()
-        .filter_map(|folder| {
-            let limits = FILES.iter().filter_map(|file| limit(folder, file));
-            Some((limits.min()?, folder))
-        })
-        .min_by_key(|(limit, _)| *limit)
-        .map(|(_, folder)| folder);
+    used(&own, &mounts)
+}
+
+fn used(own: &str, mounts: &str) -> Option<u64> {
+    let limiting = folders(own, mounts, "memory").filter_map(|folder| {
+        let limits = FILES.iter().filter_map(|file| limit(&folder, file));
+        Some((limits.min()?, folder))
+    });
+    let (_, folder) = limiting.min_by_key(|(limit, _)| *limit)?;
     USED.iter().find_map(|(file, dropped)| {
-        let with_usage = all.iter().find(|folder| folder.join(file).exists());
-        let folder = limiting
-            .filter(|folder| folder.join(file).exists())
-            .or(with_usage)?;
         let used: u64 = read(&folder.join(file))?.trim().parse().ok()?;
         let stat = read(&folder.join("memory.stat")).unwrap_or_default();
         let of = |name: &str| -> u64 {
@@ -192,6 +189,36 @@ mod tests {
 
     fn told(version: u8, groups: &[(&str, &str, &str)]) -> Option<u64> {
         told_of(version, groups, smallest)
+    }
+
+    #[test]
+    fn what_the_limiting_group_has_counts_and_nobody_elses() {
+        let of = |version, groups: &[_]| told_of(version, groups, used);
+        let stat = (
+            "a",
+            "memory.stat",
+            "anon 1\ninactive_file 30\nactive_file 10\n",
+        );
+        let (here, above) = (
+            ("a/b", "memory.current", "7\n"),
+            ("a", "memory.current", "100\n"),
+        );
+        let limits = |own, above| [("a/b", "memory.max", own), ("a", "memory.max", above)];
+        let [own, none] = limits("50\n", "max\n");
+        assert_eq!(of(2, &[here, above, stat, own, none]), Some(7));
+        let [none, other] = limits("max\n", "90\n");
+        assert_eq!(of(2, &[here, above, stat, none, other]), Some(60));
+        let [own, other] = limits("max\n", "max\n");
+        assert_eq!(of(2, &[here, above, stat, own, other]), None);
+        let file = "memory.usage_in_bytes";
+        let unlimited = ("a/b", "memory.limit_in_bytes", "9223372036854771712\n");
+        assert_eq!(of(1, &[("a/b", file, "7\n"), unlimited]), None);
+        let limit = ("a", "memory.limit_in_bytes", "90\n");
+        let v1 = ("a", "memory.stat", "total_inactive_file 5\n");
+        assert_eq!(
+            of(1, &[("a", file, "70\n"), v1, limit, unlimited]),
+            Some(65)
+        );
     }
 
     #[test]
