@@ -1,7 +1,8 @@
-//! The files of a function: a folder, as it is sent in front of a module.
+//! The files of a function: a folder or an archive, as it is sent in front of a module.
 
 use std::{
-    fs, io,
+    fs::{self, File},
+    io,
     os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
@@ -12,9 +13,17 @@ use faasw::{
     stamp::Stamp,
 };
 
+use faasw_oci::artifact::{FileKind, FilesLimits, read_files};
+
 use super::{exit::Exit, script};
 
-/// A folder, and where the function is to find what it has.
+/// How much an archive may have.
+pub const LIMITS: FilesLimits = FilesLimits {
+    bytes: CONTENTS_MAX,
+    entries: ENTRIES_MAX,
+};
+
+/// A folder or an archive, and where the function is to find what it has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     pub folder: PathBuf,
@@ -22,7 +31,7 @@ pub struct Folder {
     pub at: Option<String>,
 }
 
-/// `DIR` or `DIR:/path`.
+/// `DIR` or `DIR:/path`, or an archive in place of the folder.
 pub fn folder(text: &str) -> Result<Folder, String> {
     let (folder, at) = match text.rfind(":/").and_then(|at| text.split_at_checked(at)) {
         Some((folder, at)) => (folder, at.strip_prefix(':').map(ToOwned::to_owned)),
@@ -77,7 +86,9 @@ pub fn refused(folder: &Path, error: &io::Error) -> Exit {
 /// When it is not there.
 pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stamp)>> {
     let mut stamps = script::stamp(path)?;
-    if let Some(folder) = files {
+    if let Some(archive) = files.filter(|files| files.is_file()) {
+        stamps.push((archive.to_owned(), Stamp::of(archive)?));
+    } else if let Some(folder) = files {
         for found in found(folder)? {
             let path = folder.join(&found.path);
             // Links and folders are told by their names: nothing is read where they lead.
@@ -145,11 +156,14 @@ fn read(folder: &Path) -> io::Result<Files> {
     Ok(files)
 }
 
-/// Goes through all of a folder, in order: kind, path within it and content, which of a link is where it leads.
+/// Goes through all of a folder or an archive, in order: kind, path within it and content, which of a link is where it leads.
 ///
 /// # Errors
 /// When something of it cannot be read, or it is too much.
 pub fn each(folder: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
+    if folder.is_file() {
+        return each_of_archive(folder, to);
+    }
     let all = found(folder)?;
     // Before anything is read: it may be more than memory holds.
     let files = all.iter().filter(|found| found.kind == Kind::File);
@@ -174,6 +188,23 @@ pub fn each(folder: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<
         }
     }
     Ok(())
+}
+
+/// The same of an archive, which is never unpacked to a folder.
+fn each_of_archive(path: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
+    let read = read_files(File::open(path)?, LIMITS, |entry| {
+        to(kind_of(entry.kind), entry.path, entry.content);
+    });
+    read.map_err(io::Error::other)
+}
+
+/// What an entry of an archive is to a node.
+pub fn kind_of(kind: FileKind) -> Kind {
+    match kind {
+        FileKind::File => Kind::File,
+        FileKind::Folder => Kind::Folder,
+        FileKind::Link => Kind::Link,
+    }
 }
 
 #[cfg(test)]
@@ -218,6 +249,43 @@ mod tests {
         let upload = read_upload(&module, None, Some(&at("lib"))).unwrap();
         assert!(upload.ends_with(b"\0asm") && upload.len() > 4);
         assert_eq!(read_upload(&module, None, None).unwrap(), &b"\0asm"[..]);
+    }
+
+    #[test]
+    fn an_archive_is_as_the_folder_that_it_was_made_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("lib/empty")).unwrap();
+        fs::write(at("lib/a.py"), "a").unwrap();
+        symlink("a.py", at("lib/b.py")).unwrap();
+        let module = at("f.wasm");
+        fs::write(&module, b"\0asm").unwrap();
+        let mut entries = Vec::new();
+        each(&at("lib"), |kind, path, content| {
+            entries.push((kind, path.to_owned(), content.to_owned()));
+        })
+        .unwrap();
+        let packed =
+            faasw_oci::artifact::write_files(entries.iter().map(|(kind, path, content)| {
+                FilesEntry {
+                    kind: match kind {
+                        Kind::File => FileKind::File,
+                        Kind::Folder => FileKind::Folder,
+                        _ => FileKind::Link,
+                    },
+                    path,
+                    content,
+                }
+            }));
+        let archive = at("lib.tar.gz");
+        fs::write(&archive, packed.unwrap()).unwrap();
+        let upload = |files: &str| read_upload(&module, None, Some(&at(files)));
+        assert_eq!(upload("lib.tar.gz").unwrap(), upload("lib").unwrap());
+        let before = stamp(&module, Some(&archive)).unwrap();
+        fs::write(&archive, "no archive").unwrap();
+        assert_ne!(stamp(&module, Some(&archive)).unwrap(), before);
+        let refused = upload("lib.tar.gz").unwrap_err().to_string();
+        assert!(refused.contains("lib.tar.gz"), "{refused}");
     }
 
     #[test]

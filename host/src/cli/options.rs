@@ -47,8 +47,8 @@ pub struct Options {
     /// http://NAME.spin.internal. It makes none without; private addresses are for the node to allow, too
     #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
     pub outbound: Vec<Outbound>,
-    /// Give the function all that is in this folder for its files, at / or the path behind the colon, 64 MiB at most: it
-    /// may change them, and each request begins with what was deployed
+    /// Give the function all that is in this folder, or archive (tar, packed by gzip or zstd or not), for its files, at / or
+    /// the path behind the colon, 64 MiB at most: it may change them, and each request begins with what was deployed
     #[arg(id = "folder", long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
     pub files: Option<files::Folder>,
     /// Give the function this program argument, behind its name, any number of times

@@ -149,6 +149,14 @@ impl Given {
             .is_some_and(|kind| kind == "sandbox")
     }
 
+    /// Bytes of memory that it may have, if somebody says.
+    #[must_use]
+    pub fn memory(&self) -> Option<u64> {
+        let memory = self.linux.resources.memory.as_ref()?;
+        // -1 is no limit.
+        memory.get("limit")?.as_u64()
+    }
+
     /// Whether its control group is one that systemd is to make: `SLICE:PREFIX:NAME`. Who configures runc says so by an
     /// option, which a runtime of another name is not given.
     #[must_use]

@@ -14,6 +14,12 @@ pub const MANIFEST_MAX: u64 = 4 << 20;
 /// Most bytes of a module: what nodes take.
 pub const MODULE_MAX: u64 = 64 << 20;
 
+/// Most bytes of the files beside it, packed: what they may have unpacked, and as much around that as `faasw deploy` takes.
+pub const FILES_MAX: u64 = 128 << 20;
+
+/// A layer with a function's files.
+const FILES: &str = "application/vnd.faasw.files.v1.tar+gzip";
+
 /// Layers that are modules, today and before.
 const MODULES: [&str; 3] = [
     "application/wasm",
@@ -135,17 +141,19 @@ impl Document {
         layers.any(|layer| MODULES.contains(&layer.media_type.as_str()))
     }
 
-    /// The module.
+    /// The module, and its files if it has some.
     ///
     /// # Errors
-    /// When there are several, or something is beside it.
-    pub fn module(&self) -> Result<&Descriptor, Error> {
+    /// When there are several, or something else is beside it.
+    pub fn module(&self) -> Result<(&Descriptor, Option<&Descriptor>), Error> {
+        let is_module = |layer: &Descriptor| MODULES.contains(&layer.media_type.as_str());
         match self.layers.as_deref().unwrap_or_default() {
-            [module] if MODULES.contains(&module.media_type.as_str()) => Ok(module),
+            [module] if is_module(module) => Ok((module, None)),
+            [module, files] if is_module(module) && files.media_type == FILES => {
+                Ok((module, Some(files)))
+            }
             layers => {
-                let other = layers
-                    .iter()
-                    .find(|layer| !MODULES.contains(&layer.media_type.as_str()));
+                let other = layers.iter().find(|layer| !is_module(layer));
                 Err(Error::image(match other {
                     Some(other) => format!(
                         "it has a layer of {:.80} beside its module, which pods do not take",
@@ -254,7 +262,7 @@ mod tests {
         for kind in MODULES {
             let document = manifest(&[kind]);
             assert!(document.has_module());
-            assert_eq!(document.module().unwrap().size, 9);
+            assert_eq!(document.module().unwrap().0.size, 9);
         }
         let tar = "application/vnd.oci.image.layer.v1.tar+gzip";
         for kinds in [&[][..], &[tar], &[tar, tar]] {

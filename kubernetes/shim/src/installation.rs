@@ -6,7 +6,7 @@
 //!   path/runc -> ../bin/containerd-shim-faasw-v1     first in the PATH of runc's shim
 //!   root/                                            what the node's containers have for a root
 //!     bin/faasw, lib…, and what is mounted upon
-//! state -> /var/lib/faasw                            beside the versions, where their pods share anything
+//! state -> /var/lib/faasw-pods                       beside the versions, where their pods share anything
 //! ```
 //!
 //! A shim belongs to its folder, whatever link it was called by: when another version is installed, pods that run go on with
@@ -66,11 +66,21 @@ impl Installation {
         name.to_string_lossy().into_owned()
     }
 
-    /// The folder of what is kept for pods, of whatever version; nothing where nothing is.
+    /// The folder of what is kept for pods, of whatever version; nothing where nothing is, or somebody else than root can
+    /// write to it.
     #[must_use]
     pub fn state(&self) -> Option<PathBuf> {
         let state = fs::canonicalize(self.0.parent()?.join("state")).ok()?;
-        state.join("shared").is_dir().then_some(state)
+        let found = fs::symlink_metadata(&state).ok()?;
+        let is_ours = found.uid() == 0 && found.mode() & 0o022 == 0;
+        (is_ours && state.join("shared").is_dir()).then_some(state)
+    }
+
+    /// Whether a folder is the root of a version beside this one, or of this one.
+    #[must_use]
+    pub fn is_root_of_a_version(&self, root: &Path) -> bool {
+        let version = root.parent().filter(|_| root.ends_with("root"));
+        version.and_then(Path::parent) == self.0.parent() && self.0.parent().is_some()
     }
 
     fn node(&self) -> PathBuf {

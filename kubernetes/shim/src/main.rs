@@ -34,7 +34,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("faasw: {}", Lines(&error));
-            ExitCode::FAILURE
+            match name == view::VIEW {
+                true => view::NOT_ENTERED.into(),
+                false => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::{
     bundle::{Bundle, Given},
     containerd::{Containerd, Record},
     error::Error,
-    image::{self, Document, MANIFEST_MAX, MODULE_MAX},
+    image::{self, Document, FILES_MAX, MANIFEST_MAX, MODULE_MAX},
 };
 
 /// By which name the pod's author called the image.
@@ -24,6 +24,9 @@ const IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
 
 /// Where a layer is put: into the container's own part of its image, which goes when it goes, and is counted as its disk space.
 const FILE: &str = ".faasw-module.wasm";
+
+/// The same for its files.
+const FILES: &str = ".faasw-function.files";
 
 /// What a function's command ends with.
 const SUFFIX: &str = ".wasm";
@@ -33,6 +36,10 @@ const SUFFIX: &str = ".wasm";
 pub struct Module {
     /// The file that has it.
     pub path: PathBuf,
+    /// Its digest, `sha256:` and 64 digits, where containerd has said it and it was proven.
+    pub digest: Option<String>,
+    /// The file that has its files, an archive, if it has some.
+    pub files: Option<PathBuf>,
     /// The annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
 }
@@ -63,18 +70,28 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
         };
     }
     is_the_same(&document, &record, name)?;
-    let layer = document.module()?;
+    let (layer, files) = document.module()?;
     layer.digest()?;
     let config = containerd
         .small(document.config()?, "its config", MANIFEST_MAX)
         .await?;
-    image::belong_together(&config, layer)?;
+    for layer in [Some(layer), files].into_iter().flatten() {
+        image::belong_together(&config, layer)?;
+    }
     let mut file = create(&bundle.image(), FILE, 0o444)?;
     containerd
         .copy(layer, "its module", MODULE_MAX, &mut file)
         .await?;
+    if let Some(files) = files {
+        let mut file = create(&bundle.image(), FILES, 0o444)?;
+        containerd
+            .copy(files, "its layer of files", FILES_MAX, &mut file)
+            .await?;
+    }
     Ok(Some(Module {
         path: bundle.image().join(FILE),
+        digest: Some(layer.digest()?.to_owned()),
+        files: files.map(|_| bundle.image().join(FILES)),
         annotations: document.annotations(),
     }))
 }
@@ -182,6 +199,8 @@ fn in_image(
     }
     Ok(Module {
         path: image.join(path),
+        digest: None,
+        files: None,
         annotations,
     })
 }

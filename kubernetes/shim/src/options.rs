@@ -24,6 +24,9 @@ const ARGUMENT_MAX: usize = 100 << 10;
 /// Where the node finds the module.
 pub const MODULE: &str = "/function.wasm";
 
+/// Where it finds the module's files, an archive.
+pub const FILES: &str = "/function.files";
+
 /// Names that no function can have.
 const RESERVED: [&str; 5] = ["healthz", "livez", "metrics", "readyz", "faasw"];
 
@@ -38,6 +41,8 @@ enum Form {
     List,
     /// A list of `NAME=VALUE`.
     Pairs,
+    /// Where the artifact's files are to be.
+    FilesAt,
 }
 
 /// Who may say it.
@@ -52,7 +57,7 @@ enum By {
 }
 
 /// What can be said: the annotation, the option, how and by whom.
-const KNOWN: [(&str, &str, Form, By); 21] = [
+const KNOWN: [(&str, &str, Form, By); 22] = [
     ("memory", "memory", Form::Mebibytes, By::Artifact),
     ("timeout", "timeout", Form::Plain, By::Artifact),
     ("cpu-time", "cpu-time", Form::Plain, By::Artifact),
@@ -63,6 +68,7 @@ const KNOWN: [(&str, &str, Form, By); 21] = [
     ("freeze", "freeze", Form::Plain, By::Artifact),
     ("freeze-at", "freeze-at", Form::Plain, By::Artifact),
     ("init", "init", Form::Plain, By::Artifact),
+    ("files-at", "files", Form::FilesAt, By::Artifact),
     ("env", "env", Form::Pairs, By::Artifact),
     ("config", "config", Form::Pairs, By::Artifact),
     ("arg", "args", Form::List, By::Artifact),
@@ -81,12 +87,20 @@ const KNOWN: [(&str, &str, Form, By); 21] = [
     ("poll", "poll", Form::Plain, By::Grant("limits")),
 ];
 
+/// Options of the node, and not of the function that it has.
+const OF_NODE: [&str; 5] = [
+    "--allow-private",
+    "--drain-delay",
+    "--log-format",
+    "--min-parked",
+    "--poll",
+];
+
 /// What is known and cannot be had in a pod: the annotation, the word that would accept it, and why.
-const NOT_IN_PODS: [(&str, &str, &str); 5] = [
+const NOT_IN_PODS: [(&str, &str, &str); 4] = [
     ("secret", "secrets", "a pod's node keeps no secrets"),
     ("bind-secret", "secrets", "a pod's node keeps no secrets"),
     ("host", "hosts", "a pod serves one function at all hosts"),
-    ("files-at", "files", "a pod's function has no files"),
     ("source", "source", "nobody says it but who deploys"),
 ];
 
@@ -98,10 +112,14 @@ const ACCEPT: &str = "accept";
 pub struct Said<'a> {
     /// The artifact's annotations.
     pub artifact: BTreeMap<String, String>,
+    /// Whether it has files.
+    pub has_files: bool,
     /// The pod's annotations, as far as containerd hands them on.
     pub pod: BTreeMap<String, String>,
     /// The container's name in its pod.
     pub name: &'a str,
+    /// The pod's name as its host.
+    pub hostname: &'a str,
     /// The container's command and arguments.
     pub arguments: Vec<String>,
     /// The container's variables.
@@ -217,7 +235,8 @@ impl Said<'_> {
                 }
                 // Where a shell looks for programs is nothing to a function. The pod's name, which CRI puts there, would make it
                 // another function in each pod.
-                "PATH" | "HOSTNAME" => {}
+                "PATH" => {}
+                "HOSTNAME" if value == self.hostname => {}
                 name if name.starts_with("FAASW_") || name.is_empty() => {}
                 name => {
                     let variables = options.pairs.entry("env").or_default();
@@ -228,20 +247,25 @@ impl Said<'_> {
         for (option, values) in of_artifact {
             options.whole.entry(option).or_insert(values);
         }
+        if self.has_files {
+            let at_root = || vec![FILES.to_owned()];
+            options.whole.entry("files").or_insert_with(at_root);
+        } else if options.whole.contains_key("files") {
+            return Err(Error::annotation("files-at", "the artifact has no files"));
+        }
         let mut arguments: Vec<String> = ["/bin/faasw", "pod", MODULE].map(str::to_owned).into();
         let mut function = vec![format!("--name={}", function_name(self.name))];
         arguments.extend_from_slice(&function);
         if let Some(port) = health {
             arguments.push(format!("--health-listen=[::]:{port}"));
         }
-        let of_pod = |argument: &String| {
-            let of_pods = KNOWN.iter().filter(|(.., by)| *by == By::Pod);
-            let mut names = of_pods.map(|(_, option, ..)| format!("--{option}="));
-            names.any(|name| argument.starts_with(&name))
+        let of_node = |argument: &String| {
+            let option = argument.split_once('=').unwrap_or_default().0;
+            OF_NODE.contains(&option)
         };
         let tables = options.tables();
         let own: Vec<String> = options.arguments().collect();
-        function.extend(own.iter().filter(|argument| !of_pod(argument)).cloned());
+        function.extend(own.iter().filter(|argument| !of_node(argument)).cloned());
         arguments.extend(own);
         for table in &tables {
             let bytes = table.json().len();
@@ -288,6 +312,8 @@ impl Options {
         let values = match form {
             Form::Plain => vec![value.to_owned()],
             Form::Mebibytes => vec![mebibytes(value).map_err(|why| Error::annotation(name, why))?],
+            Form::FilesAt if value.starts_with('/') => vec![format!("{FILES}:{value}")],
+            Form::FilesAt => return Err(Error::annotation(name, "it is no absolute path")),
             Form::List => list()?,
             Form::Pairs => {
                 for pair in list()? {

@@ -6,7 +6,7 @@ use std::{
     fs::{self, OpenOptions},
     io::Write as _,
     os::unix::process::CommandExt as _,
-    path::{Path, PathBuf},
+    path::Path,
     process,
 };
 
@@ -20,7 +20,7 @@ use crate::{
     host,
     installation::{self, Installation},
     module,
-    options::{MODULE, PREFIX, Said, Table},
+    options::{FILES, MODULE, PREFIX, Said, Table},
     sharing::{self, Function},
     spec::{self, MARK, Parts},
     state,
@@ -83,6 +83,7 @@ fn create(command: &Command) -> Result<bool, Error> {
     let of_pod = given.annotations.iter();
     let said = Said {
         artifact: module.annotations,
+        has_files: module.files.is_some(),
         pod: of_pod
             .filter(|(name, _)| name.starts_with(PREFIX))
             .map(|(name, value)| (name.clone(), value.clone()))
@@ -91,17 +92,31 @@ fn create(command: &Command) -> Result<bool, Error> {
             .annotations
             .get(CONTAINER_NAME)
             .map_or("", String::as_str),
+        hostname: &given.hostname,
         arguments: given.process.args.clone(),
         environment: given.process.env.clone(),
     };
     let process = said.process()?;
-    let files = files(&given, &bundle, module.path, &process.tables)?;
+    let of_module = [
+        Some((module.path, MODULE, module.digest)),
+        module.files.map(|archive| (archive, FILES, None)),
+    ];
+    let of_module = of_module.into_iter().flatten();
+    let mut files: Vec<_> = of_module
+        .map(|(on_host, path, digest)| spec::File {
+            on_host,
+            path,
+            digest,
+        })
+        .collect();
+    add_tables(&mut files, &given, &bundle, &process.tables)?;
     let namespace = given.annotations.get(POD_NAMESPACE);
     let shared = namespace.and_then(|namespace| {
         let function = Function {
             namespace,
             options: &process.function,
             files: &files,
+            memory: given.memory(),
         };
         sharing::entry(&installation, function)
     });
@@ -120,17 +135,13 @@ fn create(command: &Command) -> Result<bool, Error> {
     Ok(is_systemds)
 }
 
-/// The module, and a file for each table, for the node's user alone.
-fn files(
+/// A file for each table, for the node's user alone.
+fn add_tables(
+    files: &mut Vec<spec::File>,
     given: &Given,
     bundle: &Bundle,
-    module: PathBuf,
     tables: &[Table],
-) -> Result<Vec<spec::File>, Error> {
-    let mut files = vec![spec::File {
-        on_host: module,
-        path: MODULE,
-    }];
+) -> Result<(), Error> {
     let (user, group) = spec::user(given.process.user.uid, given.process.user.gid);
     for table in tables {
         let name = format!(".faasw-{}", table.path.trim_start_matches('/'));
@@ -141,9 +152,10 @@ fn files(
         files.push(spec::File {
             on_host: bundle.image().join(name),
             path: table.path,
+            digest: None,
         });
     }
-    Ok(files)
+    Ok(())
 }
 
 /// Holds what is to be executed in a node's container to what the node is held to.

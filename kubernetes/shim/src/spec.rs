@@ -63,6 +63,8 @@ pub struct File {
     pub on_host: PathBuf,
     /// Where the node finds it.
     pub path: &'static str,
+    /// Its digest, if that is known: `sha256:` and 64 digits.
+    pub digest: Option<String>,
 }
 
 /// What a node's container is made of.

@@ -229,7 +229,7 @@ fn manifests_and_configs_are_read_or_refused() {
         };
         let found = match document.is_index() {
             true => document.of_wasi().cloned(),
-            false => document.module().ok().cloned(),
+            false => document.module().ok().map(|(module, _)| module.clone()),
         };
         let Some(found) = found else {
             continue;

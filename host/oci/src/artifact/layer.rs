@@ -177,8 +177,11 @@ pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<
     Ok(found.into())
 }
 
-/// Everything of a layer of files, in its order.
-pub(crate) fn read_files(
+/// Everything of an archive of files, in its order: tar, or that packed by gzip or zstd.
+///
+/// # Errors
+/// When it cannot be read, has something else than files, folders and symbolic links, or more than it may.
+pub fn read_files(
     file: impl Read + Seek + 'static,
     limits: FilesLimits,
     mut each: impl FnMut(FilesEntry<'_>),

@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fs::File, io::Read as _};
 use bytes::Bytes;
 use faasw_control::Digest;
 
-pub use layer::{FileKind, FilesEntry, FilesLimits, write_files};
+pub use layer::{FileKind, FilesEntry, FilesLimits, read_files, write_files};
 use manifest::{Content, Document};
 pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER};
 

@@ -3,14 +3,9 @@
 use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
-use faasw::files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind};
+use faasw::files::Files;
 use faasw_control::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
-use faasw_oci::{
-    Artifact, Reference, Registry,
-    artifact::{FileKind, FilesLimits},
-    reference::Which,
-    registry::Action,
-};
+use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
 
 use super::{
     SCHEME,
@@ -143,21 +138,12 @@ impl Target {
         if !artifact.has_files() {
             return Ok(module);
         }
-        let limits = FilesLimits {
-            bytes: CONTENTS_MAX,
-            entries: ENTRIES_MAX,
-        };
-        let mut files = Files::default();
+        let mut its = Files::default();
         let add = |entry: faasw_oci::artifact::FilesEntry<'_>| {
-            let kind = match entry.kind {
-                FileKind::File => Kind::File,
-                FileKind::Folder => Kind::Folder,
-                FileKind::Link => Kind::Link,
-            };
-            files.add(kind, entry.path, entry.content);
+            its.add(files::kind_of(entry.kind), entry.path, entry.content);
         };
-        artifact.files(registry, limits, add).await?;
-        Ok(files.before(&module).into())
+        artifact.files(registry, files::LIMITS, add).await?;
+        Ok(its.before(&module).into())
     }
 
     /// The artifact's options as far as they are given, and over them the command line's.

@@ -205,6 +205,29 @@ fn variables_of_the_node_are_checked() {
 }
 
 #[test]
+fn files_are_where_the_artifact_or_the_pod_says() {
+    let files = |artifact: &[(&str, &str)], pod: &[(&str, &str)], has_files| {
+        let mut said = said(artifact, pod);
+        said.has_files = has_files;
+        said.process().map(|process| process.function[1..].to_vec())
+    };
+    let at = [("files-at", "/site")];
+    assert_eq!(files(&[], &[], true).unwrap(), ["--files=/function.files"]);
+    assert_eq!(
+        files(&at, &[], true).unwrap(),
+        ["--files=/function.files:/site"]
+    );
+    assert_eq!(
+        files(&at, &[("files-at", "/")], true).unwrap(),
+        ["--files=/function.files:/"]
+    );
+    assert!(files(&at, &[], false).is_err());
+    for wrong in ["site", "", "..", ":/x"] {
+        assert!(files(&[("files-at", wrong)], &[], true).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn what_is_the_nodes_is_not_the_functions() {
     let mut said = said(
         &[("memory", "1048576"), ("arg", r#"["--drain-delay=1"]"#)],
@@ -216,6 +239,7 @@ fn what_is_the_nodes_is_not_the_functions() {
             ("poll", "off"),
         ],
     );
+    said.hostname = "pod-1";
     said.environment = ["A=1", "PORT=81", "FAASW_HEALTH_PORT=82", "HOSTNAME=pod-1"]
         .map(str::to_owned)
         .into();
@@ -226,7 +250,6 @@ fn what_is_the_nodes_is_not_the_functions() {
             "--name=hello",
             "--args=--drain-delay=1",
             "--memory=1",
-            "--poll=off",
             "--env-file=/function.env.json"
         ]
     );

@@ -8,10 +8,10 @@
 //! ```text
 //! STATE/
 //!   shared/          the store
-//!   queue/           0700
+//!   queue-1/         0700; the number is its format's
 //!     .lock          held by who works it off
 //!     NAMESPACE.ID/  something that is to be made
-//!     failed-NAMESPACE.ID    why it was not
+//!     .failed-NAMESPACE.ID   why it was not
 //! ```
 
 pub mod queue;
@@ -19,13 +19,20 @@ pub mod room;
 pub mod view;
 pub mod work;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
 
 use serde::Deserialize;
 
-use crate::{installation::Installation, options::MODULE, spec::File};
-use queue::{Job, Queue};
+use crate::{
+    installation::Installation,
+    options::{FILES, MODULE},
+    spec::File,
+};
+use queue::Queue;
 
 /// How long a container waits for an answer of the store: longer than it takes to read and prove a note of the largest
 /// module.
@@ -33,6 +40,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `share find` has found nothing.
 const NOT_SHARED: i32 = 5;
+
+/// MiB that a function may have unless it says.
+const MEMORY: u64 = 128;
+
+/// Most bytes that one may have to be made here.
+const MEMORY_MAX: u64 = 1 << 30;
 
 /// Longest name of a namespace.
 const NAMESPACE_MAX: usize = 63;
@@ -60,23 +73,48 @@ pub struct Function<'a> {
     pub options: &'a [String],
     /// The module, and the files that its options name.
     pub files: &'a [File],
+    /// Bytes of memory that the pod gives the container, if it says.
+    pub memory: Option<u64>,
+}
+
+impl Function<'_> {
+    /// Bytes that it may have by its options.
+    fn own_memory(&self) -> u64 {
+        let mut said = self.options.iter();
+        let said = said.find_map(|option| option.strip_prefix("--memory="));
+        let mebibytes = said.map_or(Some(MEMORY), |said| said.parse().ok());
+        mebibytes.unwrap_or(u64::MAX >> 20).saturating_mul(1 << 20)
+    }
+
+    /// Whether it is made outside of a pod: it is to have no more there than it could have in its own, nor more than is given
+    /// to anybody.
+    fn is_made_here(&self) -> bool {
+        // An archive is unpacked by nobody who is root.
+        let has_archive = self.files.iter().any(|file| file.path == FILES);
+        let most = self.memory.unwrap_or(MEMORY_MAX).min(MEMORY_MAX);
+        !has_archive && is_namespace(self.namespace) && self.own_memory() <= most
+    }
 }
 
 /// The entry of a function, if this host has one. If not it is to have one later. Whatever is wrong with store or queue, a
 /// pod can do without: it is not its affair.
 #[must_use]
 pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entry> {
-    if !is_namespace(function.namespace) {
+    if !function.is_made_here() {
         return None;
     }
     let state = installation.state()?;
     let store = state.join("shared");
     let found = find(installation, &store, function)?;
-    if found.is_none() {
-        let job = Job::new(installation.root(), function).ok()?;
-        let put = Queue::at(&state).put(&job, function.files);
-        if put.is_ok_and(|is_new| is_new) {
-            work::begin();
+    match &found {
+        Some(entry) => entry.is_used(),
+        None => {
+            let queue = Queue::at(&state);
+            // What cannot be put is put by the next pod; what was put may have lost who would make it.
+            let _ = queue.put(installation.root(), function);
+            if queue.wants_somebody() {
+                work::begin();
+            }
         }
     }
     found
@@ -92,12 +130,16 @@ fn find(
     let files = files.map(|file| (file.on_host.as_path(), file.path));
     let mut command = view::command(&installation.root(), store, files);
     let namespace = function.namespace;
-    command.args(["share", "find", MODULE, "--json", "--store", view::STORE]);
+    command.args(["share", "find", "--json", "--store", view::STORE]);
+    match function.files.first()?.digest.as_deref() {
+        Some(digest) => command.args(["--digest", digest]),
+        None => command.arg(MODULE),
+    };
     command.arg(format!("--namespace={namespace}"));
     command.args(function.options);
     let output = view::output(command, PATIENCE).ok()?;
     if output.status.success() {
-        return Some(Entry::read(&output.stdout, store));
+        return Entry::read(&output.stdout, store).map(Some);
     }
     // One that is damaged is made anew, as one that is missing.
     let is_told = output
@@ -108,6 +150,12 @@ fn find(
 }
 
 impl Entry {
+    /// Says of its time that a pod has it: those that nobody has asked for longest go first.
+    fn is_used(&self) {
+        let own = self.folder.parent().map(fs::File::open);
+        let _ = own.map(|own| own.and_then(|own| own.set_modified(SystemTime::now())));
+    }
+
     /// Reads what `share find` prints, in whose root the store is elsewhere.
     fn read(told: &[u8], store: &Path) -> Option<Self> {
         #[derive(Deserialize)]
@@ -150,17 +198,17 @@ mod tests {
             Entry::read(told.to_string().as_bytes(), Path::new("/state/shared"))
         };
         let found = read(
-            "/var/lib/faasw/shared/n/1/entry",
-            "/var/lib/faasw/shared/n/1/key",
+            "/var/lib/faasw-pods/shared/n/1/entry",
+            "/var/lib/faasw-pods/shared/n/1/key",
         );
         assert_eq!(found.unwrap().key, Path::new("/state/shared/n/1/key"));
         for wrong in [
             "/etc/shadow",
-            "/var/lib/faasw/shared/../../etc",
+            "/var/lib/faasw-pods/shared/../../etc",
             "relative",
-            "/var/lib/faasw/shared-not",
+            "/var/lib/faasw-pods/shared-not",
         ] {
-            let right = "/var/lib/faasw/shared/n/1/key";
+            let right = "/var/lib/faasw-pods/shared/n/1/key";
             assert_eq!(read(wrong, right), None, "{wrong}");
             assert_eq!(read(right, wrong), None, "{wrong}");
         }

@@ -12,8 +12,8 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::Function;
-use crate::{bundle, error::Error, image::MODULE_MAX, spec};
+use super::{Function, room::Disk};
+use crate::{bundle, error::Error, image::MODULE_MAX};
 
 /// Most that waits: what is not taken is asked for again by the next pod.
 const WAITING_MAX: usize = 32;
@@ -27,15 +27,12 @@ const FAILED: Duration = Duration::from_secs(3600);
 /// Most that is kept of failures.
 const FAILURES_MAX: usize = 256;
 
-/// After so long nobody writes any more what has not been put.
-const WRITTEN: Duration = Duration::from_secs(600);
-
 /// Bytes of a reason at most.
 const REASON_MAX: usize = 4 << 10;
 
 const LOCK: &str = ".lock";
-const NEW: &str = ".new-";
-const FAILURE: &str = "failed-";
+const NEW: &str = ".new";
+const FAILURE: &str = ".failed-";
 
 const ORDER: &str = "order.json";
 const TRIED: &str = "tried";
@@ -55,13 +52,16 @@ pub struct Job {
 
 impl Job {
     /// The one for a function.
-    ///
-    /// # Errors
-    /// When the module cannot be read.
-    pub fn new(root: PathBuf, function: Function<'_>) -> io::Result<Self> {
-        let digest = |file: &spec::File| copy(&file.on_host, &mut io::sink());
-        let files = function.files.iter();
-        let files = files.map(|file| Ok((file.path.to_owned(), digest(file)?)));
+    fn new(root: PathBuf, function: Function<'_>) -> io::Result<Self> {
+        let files = function.files.iter().map(|file| {
+            let known = file.digest.as_deref();
+            let known = known.and_then(|digest| digest.strip_prefix("sha256:"));
+            let digest = match known {
+                Some(digest) => digest.to_owned(),
+                None => copy(&file.on_host, &mut io::sink())?,
+            };
+            Ok((file.path.to_owned(), digest))
+        });
         Ok(Self {
             root,
             namespace: function.namespace.to_owned(),
@@ -115,52 +115,63 @@ impl Queue {
     /// The one of a host.
     #[must_use]
     pub fn at(state: &Path) -> Self {
-        Self(state.join("queue"))
+        Self(state.join("queue-1"))
     }
 
-    /// Puts something into it, with a copy of its files; says whether it is there now and was not before.
+    /// Puts a function into it, to be made by the version with this root, with a copy of its files; unless it is there, has
+    /// failed, or there is no place.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn put(&self, job: &Job, files: &[spec::File]) -> io::Result<bool> {
+    /// When it cannot be read or written.
+    pub fn put(&self, root: PathBuf, function: Function<'_>) -> io::Result<()> {
         let made = DirBuilder::new().mode(0o700).create(&self.0);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
+        // One at a time counts what there is.
+        let alone = File::open(&self.0)?;
+        rustix::fs::flock(&alone, FlockOperation::LockExclusive)?;
+        let disk = Disk::of(&self.0)?;
+        let waiting = self.waiting();
+        let of_namespace = format!("{}.", function.namespace);
+        let own = waiting
+            .iter()
+            .filter(|(name, _)| name.starts_with(&of_namespace));
+        if waiting.len() >= WAITING_MAX || own.count() >= OF_NAMESPACE_MAX || disk.is_nearly_full()
+        {
+            return Ok(());
+        }
+        let job = Job::new(root, function)?;
         let id = job.id();
-        let of_namespace = format!("{}.", job.namespace);
-        let (mut all, mut own) = (0, 0);
-        for name in self.names()? {
-            if name == id {
-                return Ok(false);
-            }
-            let is_waiting = !name.starts_with('.') && !name.starts_with(FAILURE);
-            // One that is being written counts, too.
-            all += usize::from(is_waiting || name.starts_with(NEW));
-            own += usize::from(is_waiting && name.starts_with(&of_namespace));
-        }
         let has_failed = age(&self.failure(&id)).is_some_and(|age| age < FAILED);
-        if has_failed || all >= WAITING_MAX || own >= OF_NAMESPACE_MAX {
-            return Ok(false);
+        if has_failed || self.0.join(&id).exists() {
+            return Ok(());
         }
-        let new = self.0.join(format!("{NEW}{}", std::process::id()));
+        // Whoever wrote it, it is of no use any more.
+        let new = self.0.join(NEW);
+        let _ = fs::remove_dir_all(&new);
         DirBuilder::new().mode(0o700).create(&new)?;
         let put = || {
             let mut options = OpenOptions::new();
             let options = options.write(true).create_new(true).mode(0o400);
-            for (at, (file, (_, digest))) in files.iter().zip(&job.files).enumerate() {
+            for (at, (file, (_, digest))) in function.files.iter().zip(&job.files).enumerate() {
                 let mut to = options.open(new.join(at.to_string()))?;
                 // It is what it was, and nothing else.
                 if copy(&file.on_host, &mut to)? != *digest {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
-            fs::write(new.join(ORDER), serde_json::to_vec(job)?)?;
+            fs::write(new.join(ORDER), serde_json::to_vec(&job)?)?;
             fs::rename(&new, self.0.join(&id))
         };
-        put().inspect_err(|_| drop(fs::remove_dir_all(&new)))?;
-        Ok(true)
+        put().inspect_err(|_| drop(fs::remove_dir_all(&new)))
+    }
+
+    /// Whether something waits, and nobody works.
+    #[must_use]
+    pub fn wants_somebody(&self) -> bool {
+        !self.is_empty() && self.lock().is_some()
     }
 
     /// Has it alone, for who works it off; nothing as long as somebody else does.
@@ -173,12 +184,16 @@ impl Queue {
         Some(file)
     }
 
-    /// What waits longest. Only who has the lock asks.
+    /// What waits longest, of another namespace than the last one if others wait. Only who has the lock asks.
     #[must_use]
-    pub fn next(&self) -> Option<Taken> {
+    pub fn next(&self, last: Option<&str>) -> Option<Taken> {
         loop {
             let waiting = self.waiting();
-            let folder = waiting.into_iter().max_by_key(|folder| age(folder))?;
+            let order = |(name, path): &(String, PathBuf)| {
+                let namespace = name.split_once('.').map(|(namespace, _)| namespace);
+                (namespace != last, age(path))
+            };
+            let (_, folder) = waiting.into_iter().max_by_key(order)?;
             if let Some(taken) = take(&folder) {
                 return Some(taken);
             }
@@ -202,23 +217,14 @@ impl Queue {
         let _ = fs::remove_dir_all(&taken.folder);
     }
 
-    /// Removes what nobody needs any more: reasons of before, and what was never put. Only who has the lock does.
+    /// Removes reasons that count no more. Only who has the lock does.
     pub fn tidy(&self) {
-        let Ok(names) = self.names() else {
-            return;
-        };
         let mut reasons = Vec::new();
-        for name in names {
-            let path = self.0.join(&name);
-            let Some(age) = age(&path) else {
-                continue;
-            };
-            if name.starts_with(FAILURE) && age < FAILED {
-                reasons.push((age, path));
-            } else if name.starts_with(FAILURE) {
-                let _ = fs::remove_file(path);
-            } else if name.starts_with(NEW) && age > WRITTEN {
-                let _ = fs::remove_dir_all(path);
+        for (name, path) in self.all() {
+            match age(&path) {
+                Some(age) if name.starts_with(FAILURE) && age < FAILED => reasons.push((age, path)),
+                _ if name.starts_with(FAILURE) => drop(fs::remove_file(path)),
+                _ => {}
             }
         }
         reasons.sort();
@@ -241,26 +247,25 @@ impl Queue {
         self.0.join(format!("{FAILURE}{id}"))
     }
 
-    fn waiting(&self) -> Vec<PathBuf> {
-        let names = self.names().unwrap_or_default().into_iter();
-        let waiting = names.filter(|name| !name.starts_with('.') && !name.starts_with(FAILURE));
-        waiting.map(|name| self.0.join(name)).collect()
+    /// No namespace begins with a dot, so that nothing that waits is taken for something else.
+    fn waiting(&self) -> Vec<(String, PathBuf)> {
+        let all = self.all().into_iter();
+        all.filter(|(name, _)| !name.starts_with('.')).collect()
     }
 
-    fn names(&self) -> io::Result<Vec<String>> {
-        let entries = fs::read_dir(&self.0)?;
-        let names = entries.flatten().map(|entry| entry.file_name());
-        Ok(names.filter_map(|name| name.into_string().ok()).collect())
+    fn all(&self) -> Vec<(String, PathBuf)> {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten();
+        let all = entries.map(|entry| (entry.file_name().into_string(), entry.path()));
+        all.filter_map(|(name, path)| Some((name.ok()?, path)))
+            .collect()
     }
 }
 
+/// What is of a time to come is old: somebody has set the clock.
 fn age(path: &Path) -> Option<Duration> {
     let changed = fs::symlink_metadata(path).ok()?.modified().ok()?;
-    Some(
-        SystemTime::now()
-            .duration_since(changed)
-            .unwrap_or_default(),
-    )
+    let age = SystemTime::now().duration_since(changed);
+    Some(age.unwrap_or(Duration::MAX))
 }
 
 /// Takes what is to be made, once: who ends in the middle of it may have ended by it.
@@ -297,6 +302,7 @@ fn copy(from: &Path, to: &mut impl io::Write) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::spec;
 
     struct Host(tempfile::TempDir);
 
@@ -314,39 +320,54 @@ mod tests {
         fn files(&self) -> [spec::File; 2] {
             let variables = self.0.path().join("variables");
             fs::write(&variables, "{}").unwrap();
-            [
+            let both = [
                 (self.module(), "/function.wasm"),
                 (variables, "/function.env.json"),
-            ]
-            .map(|(on_host, path)| spec::File { on_host, path })
+            ];
+            both.map(|(on_host, path)| spec::File {
+                on_host,
+                path,
+                digest: None,
+            })
         }
 
         fn queue(&self) -> Queue {
             Queue::at(self.0.path())
         }
 
-        fn job(&self, namespace: &str, name: &str) -> Job {
+        fn put_files(&self, namespace: &str, name: &str, files: &[spec::File]) -> io::Result<()> {
             let options = [format!("--name={name}"), "--memory=16".to_owned()];
             let function = Function {
                 namespace,
                 options: &options,
-                files: &self.files(),
+                files,
+                memory: None,
             };
-            Job::new("/opt/faasw/1/root".into(), function).unwrap()
+            self.queue().put("/opt/faasw/1/root".into(), function)
         }
 
+        /// Whether there is one more then.
         fn put(&self, namespace: &str, name: &str) -> bool {
-            let job = self.job(namespace, name);
-            self.queue().put(&job, &self.files()).unwrap()
+            let before = self.queue().waiting().len();
+            self.put_files(namespace, name, &self.files()).unwrap();
+            self.queue().waiting().len() > before
+        }
+
+        fn reasons(&self) -> Vec<String> {
+            let all = self.queue().all().into_iter();
+            let reasons = all.filter(|(name, _)| name.starts_with(FAILURE));
+            reasons
+                .map(|(_, path)| fs::read_to_string(path).unwrap())
+                .collect()
         }
     }
 
     #[test]
-    fn what_is_put_is_taken_once_and_in_turn() {
+    fn what_is_put_is_taken_once() {
         let host = Host::new();
         assert!(host.put("n", "first") && !host.put("n", "first"));
-        // The order is by time of the file system, of which there is one for both at times.
-        let first = host.queue().next().unwrap();
+        assert!(host.queue().wants_somebody());
+        let first = host.queue().next(None).unwrap();
         assert_eq!(
             (first.job.name(), fs::read(&first.files[0].0).unwrap()),
             ("first", b"module".to_vec())
@@ -357,42 +378,71 @@ mod tests {
     }
 
     #[test]
+    fn namespaces_have_their_turns() {
+        let host = Host::new();
+        for name in ["a", "b"] {
+            assert!(host.put("n", name) && host.put("failed-m", name));
+        }
+        let mut last: Option<String> = None;
+        for _ in 0..4 {
+            let taken = host.queue().next(last.as_deref()).unwrap();
+            assert_ne!(last.as_deref(), Some(taken.job.namespace.as_str()));
+            host.queue().done(&taken, None);
+            last = Some(taken.job.namespace);
+        }
+        assert!(host.queue().next(None).is_none());
+    }
+
+    #[test]
     fn what_failed_is_not_tried_again_and_says_why() {
         let host = Host::new();
         host.put("n", "f");
-        let taken = host.queue().next().unwrap();
+        let taken = host.queue().next(None).unwrap();
         host.queue().done(&taken, Some(&"ä".repeat(REASON_MAX)));
         assert!(!host.put("n", "f") && host.put("n", "g"));
-        let failure = host.queue().failure(&host.job("n", "f").id());
-        assert!(fs::read_to_string(failure).unwrap().starts_with("ä"));
+        assert!(host.reasons()[0].starts_with("ä"));
         host.queue().tidy();
         assert!(!host.put("n", "f"));
+        // Of a time to come, by a clock that was set, is of no time.
+        for (_, path) in host.queue().all() {
+            if path.is_file() {
+                let file = OpenOptions::new().append(true).open(path).unwrap();
+                file.set_modified(SystemTime::now() + FAILED).unwrap();
+            }
+        }
+        host.queue().tidy();
+        assert!(host.put("n", "f") && host.reasons().is_empty());
     }
 
     #[test]
     fn what_ends_who_makes_it_is_not_made_twice() {
         let host = Host::new();
         host.put("n", "bad");
-        host.queue().next().unwrap();
+        host.queue().next(None).unwrap();
         // Nobody said that it was done.
         host.put("n", "good");
-        assert_eq!(host.queue().next().unwrap().job.name(), "good");
+        assert!(host.queue().wants_somebody());
+        assert_eq!(host.queue().next(None).unwrap().job.name(), "good");
         assert!(!host.put("n", "bad"));
     }
 
     #[test]
     fn a_namespace_has_four_places_and_all_have_thirty_two() {
         let host = Host::new();
+        // Whoever was ended while putting something takes no place.
+        fs::create_dir_all(host.queue().0.join(NEW).join("x")).unwrap();
         let put = |namespace: &str| {
-            (0..6)
-                .filter(|at| host.put(namespace, &format!("f{at}")))
-                .count()
+            let names = (0..6).map(|at| format!("f{at}"));
+            names.filter(|name| host.put(namespace, name)).count()
         };
         assert_eq!(put("n"), OF_NAMESPACE_MAX);
         // A name that another one begins with is another one.
         assert_eq!(put("n-n"), OF_NAMESPACE_MAX);
+        assert_eq!(put("failed-n"), OF_NAMESPACE_MAX);
         let rest: usize = (0..9).map(|at| put(&format!("m{at}"))).sum();
-        assert_eq!(rest + 2 * OF_NAMESPACE_MAX, WAITING_MAX);
+        assert_eq!(rest + 3 * OF_NAMESPACE_MAX, WAITING_MAX);
+        // Those that were there before somebody works are worked off as well.
+        assert!(host.queue().wants_somebody());
     }
 
     #[test]
@@ -405,19 +455,22 @@ mod tests {
             fs::write(queue.0.join(name).join(ORDER), order).unwrap();
         }
         fs::create_dir(queue.0.join("empty")).unwrap();
-        let taken = queue.next().unwrap();
+        let taken = queue.next(None).unwrap();
         assert_eq!(taken.job.name(), "f");
         queue.done(&taken, None);
-        assert!(queue.next().is_none() && queue.is_empty());
+        assert!(queue.next(None).is_none() && queue.is_empty());
+        // One that cannot be removed ends a turn, and not in looking at it for ever.
+        fs::write(queue.0.join("file"), "").unwrap();
+        assert!(queue.next(None).is_none());
     }
 
     #[test]
     fn a_module_that_changes_is_not_copied() {
         let host = Host::new();
-        let job = host.job("n", "f");
-        fs::write(host.module(), "another").unwrap();
-        assert!(host.queue().put(&job, &host.files()).is_err());
-        assert!(host.queue().names().unwrap().is_empty());
+        let mut files = host.files();
+        files[0].digest = Some(format!("sha256:{}", "0".repeat(64)));
+        assert!(host.put_files("n", "f", &files).is_err());
+        assert!(host.queue().all().is_empty());
     }
 
     #[test]
@@ -426,6 +479,7 @@ mod tests {
         host.put("n", "f");
         let lock = host.queue().lock();
         assert!(lock.is_some() && host.queue().lock().is_none());
+        assert!(!host.queue().wants_somebody());
         drop(lock);
         assert!(host.queue().lock().is_some());
     }

@@ -1,16 +1,24 @@
 //! Which entries go so that there is room for another one: the store has a part of its disk at most, and a namespace a part of
 //! that.
 
+use std::{collections::BTreeMap, io, path::Path};
+
 use serde::Deserialize;
 
-/// Of its file system the store has one in so many bytes; as many stay free for others.
+/// Of its file system the store has one in so many bytes.
 const OF_DISK: u64 = 10;
+
+/// One in so many stays free for others: kubelet sees a disk as full when one in ten is.
+const FREE: u64 = 5;
 
 /// Of that a namespace has one in so many.
 const OF_STORE: u64 = 4;
 
 /// So many entries of one module, of a name and namespace: it has that many sets of options.
 const OF_FUNCTION: usize = 4;
+
+/// Seconds for which an entry that was given to a pod stays: it may not be mounted yet.
+const GIVEN: u64 = 120;
 
 /// Seconds within which a function does not get one more of them: what has other options at each start, as with a variable that
 /// has the pod's address, is made for nobody.
@@ -33,6 +41,9 @@ pub struct Row {
     pub made: Option<u64>,
     /// Why no pod finds it.
     pub unused: Option<String>,
+    /// When it was last given to a pod, or made, in seconds since 1970; `share ls` does not tell.
+    #[serde(default)]
+    pub used: u64,
 }
 
 /// A disk.
@@ -42,6 +53,26 @@ pub struct Disk {
     pub size: u64,
     /// Of them, those that are free.
     pub free: u64,
+}
+
+impl Disk {
+    /// The one that a folder is on.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn of(folder: &Path) -> io::Result<Self> {
+        let found = rustix::fs::statvfs(folder)?;
+        Ok(Self {
+            size: found.f_blocks.saturating_mul(found.f_frsize),
+            free: found.f_bavail.saturating_mul(found.f_frsize),
+        })
+    }
+
+    /// Whether what is free is for others.
+    #[must_use]
+    pub fn is_nearly_full(&self) -> bool {
+        self.free < self.size / FREE
+    }
 }
 
 /// What room is wanted for.
@@ -72,46 +103,68 @@ pub fn room<'a>(
             && row.name.as_deref() == Some(wanted.name)
             && row.upload.as_deref() == Some(wanted.upload)
     };
-    let mut entries = Entries::new(rows);
+    let mut entries = Entries::new(rows, wanted.now);
     let same = rows
         .iter()
         .filter(|row| is_same(row) && row.unused.is_none());
     let last = same.clone().filter_map(|row| row.made).max();
     if same.count() >= OF_FUNCTION {
-        if last.is_some_and(|last| wanted.now.saturating_sub(last) < AGAIN) {
+        let age = last.and_then(|last| wanted.now.checked_sub(last));
+        if age.is_some_and(|age| age < AGAIN) {
             return Err("it has other options again and again");
         }
         entries.lose(is_same);
     }
     let most = disk.size / OF_DISK;
     while entries.bytes(is_own) > most / OF_STORE {
-        entries.lose(is_own);
+        if !entries.lose(is_own) {
+            return Err("its namespace has its part of the store");
+        }
     }
     while entries.bytes(|_| true) > most {
-        entries.lose(|_| true);
+        if !entries.lose_of_largest() {
+            return Err("the store has its part of the disk");
+        }
     }
-    while disk.free + bytes(&entries.gone) < most {
-        if !entries.lose(|_| true) {
-            return Err("less than a tenth of its disk is free");
+    let is_nearly_full = |gone: &[&Row]| {
+        let free = disk.free.saturating_add(bytes(gone));
+        Disk { free, ..disk }.is_nearly_full()
+    };
+    while is_nearly_full(&entries.gone) {
+        if !entries.lose_of_largest() {
+            return Err("less than a fifth of its disk is free");
         }
     }
     Ok(entries.gone)
+}
+
+/// Whether an entry that was made is more than its namespace may have, or all that there are.
+#[must_use]
+pub fn is_too_large(bytes: u64, disk: Disk) -> bool {
+    bytes > disk.size / OF_DISK / OF_STORE || disk.is_nearly_full()
 }
 
 /// Entries, as they go.
 struct Entries<'a> {
     /// In the order in which they go.
     left: Vec<&'a Row>,
+    /// Those that may be on their way to a pod.
+    given: Vec<&'a Row>,
     gone: Vec<&'a Row>,
 }
 
 impl<'a> Entries<'a> {
-    fn new(rows: &'a [Row]) -> Self {
-        let mut left: Vec<&Row> = rows.iter().collect();
-        // What nobody finds, then the oldest.
-        left.sort_by_key(|row| (row.unused.is_none(), row.made));
+    fn new(rows: &'a [Row], now: u64) -> Self {
+        let is_given = |row: &&Row| {
+            let age = now.checked_sub(row.used);
+            row.unused.is_none() && age.is_some_and(|age| age < GIVEN)
+        };
+        let (given, mut left): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(is_given);
+        // What nobody finds, then what nobody has asked for longest.
+        left.sort_by_key(|row| (row.unused.is_none(), row.used));
         Self {
             left,
+            given,
             gone: Vec::new(),
         }
     }
@@ -123,10 +176,19 @@ impl<'a> Entries<'a> {
         next.is_some()
     }
 
+    /// The next of the namespace goes that has most: nobody makes others' go by having much.
+    fn lose_of_largest(&mut self) -> bool {
+        let mut namespaces: BTreeMap<&str, u64> = BTreeMap::new();
+        for row in &self.left {
+            *namespaces.entry(&row.namespace).or_default() += row.bytes;
+        }
+        let largest = namespaces.into_iter().max_by_key(|(_, bytes)| *bytes);
+        largest.is_some_and(|(namespace, _)| self.lose(|row| row.namespace == namespace))
+    }
+
     fn bytes(&self, is_meant: impl Fn(&Row) -> bool) -> u64 {
-        let meant: Vec<_> = { self.left.iter().copied() }
-            .filter(|row| is_meant(row))
-            .collect();
+        let there = self.left.iter().chain(&self.given).copied();
+        let meant: Vec<_> = there.filter(|row| is_meant(row)).collect();
         bytes(&meant)
     }
 }
@@ -148,6 +210,7 @@ mod tests {
             upload: Some(format!("of {entry}")),
             made: Some(made),
             unused: None,
+            used: made,
         }
     }
 
@@ -161,7 +224,7 @@ mod tests {
             namespace: "own",
             name: "hello",
             upload: "module",
-            now: 1000,
+            now: 10_000,
         };
         let gone = room(rows, disk, wanted)?;
         Ok(gone.iter().map(|row| row.entry.as_str()).collect())
@@ -187,22 +250,48 @@ mod tests {
     #[test]
     fn what_nobody_finds_goes_first_and_then_the_oldest() {
         let mut rows = [
-            row("a", "x", 60, 3),
-            row("b", "y", 60, 1),
-            row("c", "z", 60, 2),
+            row("a", "x", 20, 3),
+            row("b", "x", 60, 1),
+            row("c", "x", 60, 2),
         ];
         rows[0].unused = Some("another build".to_owned());
         assert_eq!(goes(&rows, DISK), Ok(vec!["a", "b"]));
     }
 
     #[test]
+    fn who_has_most_loses_first() {
+        let rows = [
+            row("a", "x", 20, 1),
+            row("b", "y", 60, 3),
+            row("c", "y", 40, 2),
+        ];
+        assert_eq!(goes(&rows, DISK), Ok(vec!["c"]));
+        let full = Disk { free: 150, ..DISK };
+        assert_eq!(goes(&rows, full), Ok(vec!["c", "b"]));
+    }
+
+    #[test]
+    fn what_was_just_given_to_a_pod_stays() {
+        let mut rows = [row("a", "x", 60, 1), row("b", "x", 60, 2)];
+        rows[0].used = 9_900;
+        assert_eq!(goes(&rows, DISK), Ok(vec!["b"]));
+        rows[1].used = 9_999;
+        assert!(goes(&rows, DISK).is_err());
+        // Somebody has set the clock.
+        rows[1].used = 20_000;
+        assert_eq!(goes(&rows, DISK), Ok(vec!["b"]));
+    }
+
+    #[test]
     fn a_disk_that_is_nearly_full_is_left_to_others() {
-        let rows = [row("a", "x", 40, 1), row("b", "y", 40, 2)];
-        let nearly = Disk { free: 70, ..DISK };
+        let rows = [row("a", "x", 40, 1), row("b", "x", 40, 2)];
+        let nearly = Disk { free: 170, ..DISK };
         assert_eq!(goes(&rows, nearly), Ok(vec!["a"]));
         assert!(goes(&rows, Disk { free: 0, ..DISK }).is_err());
-        assert!(goes(&[], Disk { free: 99, ..DISK }).is_err());
+        assert!(goes(&[], Disk { free: 199, ..DISK }).is_err());
         assert!(goes(&[], Disk { size: 0, free: 0 }).is_ok());
+        assert!(is_too_large(26, DISK) && !is_too_large(25, DISK));
+        assert!(is_too_large(1, Disk { free: 199, ..DISK }));
     }
 
     #[test]
@@ -213,8 +302,11 @@ mod tests {
         };
         let mut rows: Vec<Row> = (1..=4).map(|at| same(&at.to_string(), at)).collect();
         assert_eq!(goes(&rows, DISK), Ok(vec!["1"]));
-        rows[3].made = Some(500);
+        rows[3].made = Some(9_500);
         assert!(goes(&rows, DISK).is_err());
+        rows[3].made = Some(20_000);
+        assert!(goes(&rows, DISK).is_ok(), "somebody has set the clock");
+        rows[3].made = Some(9_500);
         rows[3].unused = Some("another build".to_owned());
         assert_eq!(goes(&rows, DISK), Ok(vec![]));
     }

@@ -3,7 +3,7 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    io,
+    fs, io,
     os::unix::process::CommandExt as _,
     path::Path,
     process::{Command, Output, Stdio},
@@ -22,13 +22,30 @@ use crate::error::Error;
 pub const VIEW: &str = "faasw-view";
 
 /// Where the store is there.
-pub const STORE: &str = "/var/lib/faasw/shared";
+pub const STORE: &str = "/var/lib/faasw-pods/shared";
 
 /// What stands behind the files; no path is that.
 const END: &str = "--";
 
-/// File systems of the kernel, as the host has them.
-const OF_KERNEL: [&str; 3] = ["dev", "proc", "sys"];
+/// File systems of the kernel, of which nobody there is to write to more than to groups.
+const OF_KERNEL: [&str; 2] = ["proc", "sys"];
+
+/// Devices of the host that there are, if it has them.
+const DEVICES: [&str; 7] = [
+    "kvm",
+    "userfaultfd",
+    "null",
+    "zero",
+    "full",
+    "random",
+    "urandom",
+];
+
+/// What of `/proc` is the host's to set.
+const SET: [&str; 2] = ["sys", "sysrq-trigger"];
+
+/// By which it is told that it was not entered, from what `faasw` says itself.
+pub const NOT_ENTERED: u8 = 70;
 
 /// A command of it that has these files of the host at these paths, and whose arguments are still to be said.
 #[must_use]
@@ -65,6 +82,12 @@ pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
     })
 }
 
+/// Has the kernel end this process, and what it makes, before others for want of memory: containerd, whose child it is, is the
+/// last to go.
+pub fn go_first() {
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+}
+
 /// Becomes it: the root, the store, files and where each of them is to be, and behind the end of those what it is told.
 ///
 /// # Errors
@@ -81,17 +104,49 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     };
     // Whoever waits for this is not to leave it behind.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed(root))?;
-    // SAFETY: this process has one thread; nothing of the flag changes what memory or descriptors mean.
-    let made = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
+    go_first();
+    let namespaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
+    // SAFETY: this process has one thread; nothing of the flags changes what memory or descriptors mean.
+    let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(failed(root))?;
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change("/", all).map_err(failed(root))?;
     let bind = |from: &Path, to: &Path| rustix::mount::mount_bind(from, to).map_err(failed(from));
+    let is_read = |path: &Path| {
+        let flags = MountFlags::BIND | MountFlags::RDONLY;
+        rustix::mount::mount_remount(path, flags, c"").map_err(failed(path))
+    };
     // What is entered has to be a mount.
     bind(root, root)?;
     for name in OF_KERNEL {
         let from = Path::new("/").join(name);
         rustix::mount::mount_bind_recursive(&from, root.join(name)).map_err(failed(&from))?;
+    }
+    is_read(&root.join("sys"))?;
+    for name in SET {
+        let set = root.join("proc").join(name);
+        // Not every kernel has them.
+        if set.exists() {
+            bind(&set, &set)?;
+            is_read(&set)?;
+        }
+    }
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    rustix::mount::mount(
+        "tmpfs",
+        root.join("dev"),
+        "tmpfs",
+        flags,
+        c"mode=755,size=64k",
+    )
+    .map_err(failed(root))?;
+    for name in DEVICES {
+        let from = Path::new("/dev").join(name);
+        let to = root.join("dev").join(name);
+        if from.exists() {
+            fs::write(&to, "").map_err(|error| Error::io(to.display(), error))?;
+            bind(&from, &to)?;
+        }
     }
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(

@@ -1,6 +1,7 @@
 //! Who works the queue off: one process of a host at a time, behind everything else, that ends when nothing waits.
 
 use std::{
+    collections::BTreeMap,
     fs::{self, OpenOptions},
     io::{self, Write as _},
     os::unix::process::CommandExt as _,
@@ -11,7 +12,7 @@ use std::{
 
 use super::{
     queue::{Job, Queue, Taken},
-    room::{Disk, Row, Wanted, room},
+    room::{Disk, Row, Wanted, is_too_large, room},
     view,
 };
 use crate::{installation::Installation, options::MODULE};
@@ -26,7 +27,7 @@ pub const WORKING: &str = "faasw-share-work";
 const MAKING: Duration = Duration::from_secs(600);
 
 /// For looking at the store.
-const LOOKING: Duration = Duration::from_secs(60);
+const LOOKING: Duration = Duration::from_secs(300);
 
 /// The lowest.
 const PRIORITY: i32 = 19;
@@ -34,6 +35,15 @@ const PRIORITY: i32 = 19;
 /// Its control group, below which microVMs are: one between, since with version 2 a group has processes or others below it.
 const GROUP: &str = "faasw-share";
 const OWN_GROUP: &str = "faasw-share/work";
+
+/// As little of processors as one can weigh, and 2 GiB of memory, in both versions: whatever a function does when it is made, it
+/// does to nobody else.
+const LIMITS: [(&str, &str); 4] = [
+    ("cpu.weight", "1"),
+    ("cpu.shares", "2"),
+    ("memory.max", "2147483648"),
+    ("memory.limit_in_bytes", "2147483648"),
+];
 
 /// Where the system's groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
@@ -61,38 +71,61 @@ pub fn leave_behind() {
 
 /// Works until nothing waits.
 pub fn run() {
-    let Some(state) = Installation::own().ok().and_then(|own| own.state()) else {
+    let Ok(installation) = Installation::own() else {
+        return;
+    };
+    let Some(state) = installation.state() else {
         return;
     };
     let queue = Queue::at(&state);
+    let store = state.join("shared");
     loop {
         let Some(lock) = queue.lock() else {
             return;
         };
         join_group();
+        view::go_first();
         let _ = rustix::process::setpriority_process(None, PRIORITY);
         queue.tidy();
-        while let Some(taken) = queue.next() {
-            let made = make(&taken, &state.join("shared"));
-            queue.done(&taken, made.err().as_deref());
+        let mut last: Option<String> = None;
+        while let Some(taken) = queue.next(last.as_deref()) {
+            let made = match installation.is_root_of_a_version(&taken.job.root) {
+                true => make(&taken, &store),
+                false => Err(Unmade::Failed("it is of no version here".into())),
+            };
+            // Where there is no room there may be some for the next pod.
+            let why = match &made {
+                Err(Unmade::Failed(why)) => Some(why.as_str()),
+                Ok(()) | Err(Unmade::NoRoom) => None,
+            };
+            queue.done(&taken, why);
+            last = Some(taken.job.namespace);
         }
         leave_group();
         drop(lock);
-        // What was put while this one still had the lock has nobody else.
-        if queue.is_empty() {
+        // What was put while this one still had the lock has nobody else; what cannot be taken is not looked at for ever.
+        if last.is_none() || queue.is_empty() {
             return;
         }
     }
 }
 
-fn make(taken: &Taken, store: &Path) -> Result<(), String> {
+/// Why there is no entry.
+enum Unmade {
+    NoRoom,
+    Failed(String),
+}
+
+impl From<String> for Unmade {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+fn make(taken: &Taken, store: &Path) -> Result<(), Unmade> {
     let job = &taken.job;
     let rows = list(job, store)?;
-    let disk = rustix::fs::statvfs(store).map_err(|errno| format!("the store: {errno}"))?;
-    let disk = Disk {
-        size: disk.f_blocks.saturating_mul(disk.f_frsize),
-        free: disk.f_bavail.saturating_mul(disk.f_frsize),
-    };
+    let disk = || Disk::of(store).map_err(|error| format!("the store: {error}"));
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let wanted = Wanted {
         namespace: &job.namespace,
@@ -100,23 +133,55 @@ fn make(taken: &Taken, store: &Path) -> Result<(), String> {
         upload: job.upload(),
         now: now.unwrap_or_default().as_secs(),
     };
-    for row in room(&rows, disk, wanted)? {
-        let mut remove = share(job, store, &[], "rm");
-        remove.args([&row.entry, "--namespace", &row.namespace]);
-        said(remove, LOOKING)?;
+    let room = room(&rows, disk()?, wanted).map_err(|_| Unmade::NoRoom)?;
+    let mut gone: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for row in room {
+        let of_namespace = gone.entry(&row.namespace).or_default();
+        of_namespace.push(&row.entry);
+    }
+    for (namespace, entries) in gone {
+        remove(job, store, namespace, &entries);
     }
     let mut add = share(job, store, &taken.files, "add");
     add.arg(MODULE);
     add.arg(format!("--namespace={}", job.namespace));
     add.args(&job.options);
-    said(add, MAKING).map(drop)
+    said(add, MAKING)?;
+    let is_known = |row: &&Row| rows.iter().any(|known| known.entry == row.entry);
+    let after = list(job, store)?;
+    let new = { after.iter() }.filter(|row| row.namespace == job.namespace && !is_known(row));
+    let disk = disk()?;
+    let large: Vec<_> = { new }
+        .filter(|row| is_too_large(row.bytes, disk))
+        .collect();
+    if large.is_empty() {
+        return Ok(());
+    }
+    let entries: Vec<_> = large.iter().map(|row| row.entry.as_str()).collect();
+    remove(job, store, &job.namespace, &entries);
+    Err(Unmade::Failed("it is too large to be kept".into()))
+}
+
+/// Removes entries. One that is gone is as well.
+fn remove(job: &Job, store: &Path, namespace: &str, entries: &[&str]) {
+    let mut remove = share(job, store, &[], "rm");
+    remove.args(["--namespace", namespace]).args(entries);
+    let _ = said(remove, LOOKING);
 }
 
 fn list(job: &Job, store: &Path) -> Result<Vec<Row>, String> {
     let mut list = share(job, store, &[], "ls");
     list.arg("--json");
     let said = said(list, LOOKING)?;
-    serde_json::from_slice(&said).map_err(|error| format!("what there is: {error}"))
+    let mut rows: Vec<Row> =
+        serde_json::from_slice(&said).map_err(|error| format!("what there is: {error}"))?;
+    for row in &mut rows {
+        let folder = fs::metadata(store.join(&row.namespace).join(&row.entry));
+        let used = folder.and_then(|folder| folder.modified()).ok();
+        let used = used.and_then(|used| used.duration_since(UNIX_EPOCH).ok());
+        row.used = used.unwrap_or_default().as_secs();
+    }
+    Ok(rows)
 }
 
 fn share(job: &Job, store: &Path, files: &[(PathBuf, String)], what: &str) -> Command {
@@ -142,7 +207,7 @@ fn said(command: Command, patience: Duration) -> Result<Vec<u8>, String> {
 fn join_group() {
     for hierarchy in hierarchies() {
         let _ = fs::create_dir_all(hierarchy.join(OWN_GROUP));
-        for (file, value) in [("cpu.weight", "1"), ("cpu.shares", "2")] {
+        for (file, value) in LIMITS {
             let _ = write(&hierarchy.join(GROUP).join(file), value);
         }
         let _ = enter(&hierarchy.join(OWN_GROUP));
@@ -153,10 +218,18 @@ fn join_group() {
 fn leave_group() {
     for hierarchy in hierarchies() {
         let _ = enter(&hierarchy);
-        for group in [OWN_GROUP, GROUP] {
-            let _ = fs::remove_dir(hierarchy.join(group));
+        remove_groups(&hierarchy.join(GROUP));
+    }
+}
+
+/// Those below it, too, if somebody was ended who would have removed them.
+fn remove_groups(group: &Path) {
+    for below in fs::read_dir(group).into_iter().flatten().flatten() {
+        if below.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_groups(&below.path());
         }
     }
+    let _ = fs::remove_dir(group);
 }
 
 /// Where groups are made: version 2's, or those of version 1 that cells are in.

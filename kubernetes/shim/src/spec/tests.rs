@@ -82,6 +82,7 @@ fn made_with(given: &Given, shared: Option<&Entry>) -> Value {
     let files = [File {
         on_host: "/run/b/rootfs/m.wasm".into(),
         path: "/function.wasm",
+        digest: None,
     }];
     let parts = Parts {
         root: "/opt/faasw/1/root",

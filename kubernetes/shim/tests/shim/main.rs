@@ -183,6 +183,51 @@ fn a_container_of_a_module_gets_a_node() {
 }
 
 #[test]
+fn an_artifacts_files_are_the_functions() {
+    if !Path::new("/dev/kvm").exists() {
+        eprintln!("SKIPPED (no /dev/kvm)");
+        return;
+    }
+    let with_files = |host: &Host, kind: &str| {
+        let files = json!({ "mediaType": kind, "digest": digest(b"archive"), "size": 7 });
+        let config = json!({ "layerDigests": [digest(b"\0asm"), digest(b"archive")] }).to_string();
+        host.containerd.hold(config.as_bytes());
+        host.containerd.hold(b"archive");
+        host.specify(&specification("/hello.wasm"));
+        host.artifact(b"\0asm", |manifest| {
+            manifest["layers"].as_array_mut().unwrap().push(files);
+            manifest["config"]["digest"] = digest(config.as_bytes()).into();
+            manifest["config"]["size"] = config.len().into();
+            manifest["annotations"]["dev.faasw.files-at"] = "/site".into();
+        });
+    };
+    let host = Host::new();
+    with_files(&host, "application/vnd.faasw.files.v1.tar+gzip");
+    let output = host.create();
+    assert!(output.status.success(), "{output:?}");
+    let archive = host.at("bundle/rootfs/.faasw-function.files");
+    assert_eq!(fs::read(&archive).unwrap(), b"archive");
+    let specified = host.specified().to_string();
+    assert!(
+        specified.contains("--files=/function.files:/site"),
+        "{specified}"
+    );
+    assert!(
+        specified.contains("\"destination\":\"/function.files\""),
+        "{specified}"
+    );
+    drop(host);
+    let host = Host::new();
+    with_files(&host, "application/vnd.oci.image.layer.v1.tar+gzip");
+    host.is_refused("beside its module");
+    drop(host);
+    let host = Host::new();
+    with_files(&host, "application/vnd.faasw.files.v1.tar+gzip");
+    host.containerd.replace(b"archive", b"ARCHIVE");
+    host.is_refused("is something else");
+}
+
+#[test]
 fn hostile_artifacts_are_refused_and_runc_is_not_called() {
     type Change = fn(&mut Value);
     let changes: [(&str, Change); 9] = [

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::host::{Host, specification};
+use crate::{
+    containerd::digest,
+    host::{Host, specification},
+};
 use serde_json::Value;
 
 /// Longer than anything here takes.
@@ -17,7 +20,7 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// Says where the entry of the namespace is once it was added, as faasw does.
 const FAASW: &str = r#"
-store=/var/lib/faasw/shared
+store=/var/lib/faasw-pods/shared
 what=$2
 for word in "$@"; do
     case "$word" in --namespace=*) own=$store/${word#*=} ;; esac
@@ -45,7 +48,7 @@ fn can_share() -> bool {
 fn sharing(script: &str) -> Host {
     let host = Host::new();
     let root = host.at("1/root");
-    for folder in ["dev", "proc", "sys", "tmp", "var/lib/faasw/shared"] {
+    for folder in ["dev", "proc", "sys", "tmp", "var/lib/faasw-pods/shared"] {
         fs::create_dir_all(root.join(folder)).unwrap();
     }
     for file in ["function.wasm", "function.env.json"] {
@@ -73,6 +76,7 @@ fn sharing(script: &str) -> Host {
 fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     let mut wanted = specification("/hello.wasm");
     wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
+    wanted["hostname"] = "pod-1".into();
     wanted["process"]["env"] = serde_json::json!(["HOSTNAME=pod-1", "A=b"]);
     host.specify(&wanted);
     host.artifact(b"module\n", |_| {});
@@ -99,7 +103,7 @@ fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
 
 /// What waits to be made, and why something was not.
 fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let all = fs::read_dir(host.at("state/queue")).unwrap().flatten();
+    let all = fs::read_dir(host.at("state/queue-1")).unwrap().flatten();
     let all = all.map(|entry| entry.path());
     let all = all.filter(|path| !path.ends_with(".lock"));
     all.partition(|path| {
@@ -108,14 +112,14 @@ fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
             .unwrap()
             .to_str()
             .unwrap()
-            .starts_with("failed-")
+            .starts_with(".failed-")
     })
 }
 
 /// Waits until nobody makes anything any more.
 fn settled(host: &Host) {
     let began = Instant::now();
-    let lock = host.at("state/queue/.lock");
+    let lock = host.at("state/queue-1/.lock");
     loop {
         let lock = fs::File::open(&lock);
         let is_free = lock.is_ok_and(|lock| {
@@ -158,12 +162,17 @@ fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
     let said = fs::read_to_string(store.join("said")).unwrap();
     let of_function =
         "--namespace=shop --name=hello --args=x --memory=16 --env-file=/function.env.json";
-    let store = "--store /var/lib/faasw/shared";
+    let store = "--store /var/lib/faasw-pods/shared";
+    let find = format!(
+        "share find --json {store} --digest {} {of_function}",
+        digest(b"module\n")
+    );
     let expected = [
-        format!("share find /function.wasm --json {store} {of_function}"),
+        find.clone(),
         format!("share ls {store} --json"),
         format!("share add {store} /function.wasm {of_function}"),
-        format!("share find /function.wasm --json {store} {of_function}"),
+        format!("share ls {store} --json"),
+        find,
     ];
     assert_eq!(said.lines().collect::<Vec<_>>(), expected);
     assert_eq!(queue(&host), (vec![], vec![]));
@@ -184,7 +193,7 @@ fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
     for namespace in ["", "..", "a/b", "Shop"] {
         assert_eq!(created(&host, namespace).0, [""; 0]);
     }
-    assert!(!host.at("state/queue").exists());
+    assert!(!host.at("state/queue-1").exists());
     assert!(!host.at("state/shared/said").exists());
     fs::remove_dir_all(host.at("state")).unwrap();
     assert_eq!(created(&host, "shop").0, [""; 0]);
@@ -197,7 +206,7 @@ fn what_cannot_be_made_is_said_and_not_tried_at_each_start() {
         return;
     }
     let host = sharing(
-        "echo \"$2\" >>/var/lib/faasw/shared/said\n\
+        "echo \"$2\" >>/var/lib/faasw-pods/shared/said\n\
          case $2 in find) exit 5 ;; ls) echo '[]' ;; *) echo 'no such function' >&2; exit 1 ;; esac",
     );
     for _ in 0..3 {
@@ -226,7 +235,7 @@ fn a_store_that_lies_or_does_not_answer_is_done_without() {
         ("echo nonsense", false),
         (r#"echo '{"folder": "/etc", "key": "/etc/shadow"}'"#, false),
         (
-            r#"echo '{"folder": "/var/lib/faasw/shared/../..", "key": "/x"}'"#,
+            r#"echo '{"folder": "/var/lib/faasw-pods/shared/../..", "key": "/x"}'"#,
             false,
         ),
         ("while :; do :; done", false),
@@ -234,17 +243,92 @@ fn a_store_that_lies_or_does_not_answer_is_done_without() {
         // One that is damaged is made anew.
         ("[ $2 = find ] && exit 1; [ $2 = ls ] && echo '[]'", true),
     ] {
-        let host = sharing(&format!("echo $2 >>/var/lib/faasw/shared/said\n{script}"));
+        let host = sharing(&format!(
+            "echo $2 >>/var/lib/faasw-pods/shared/said\n{script}"
+        ));
         let (arguments, sources) = created(&host, "shop");
         assert_eq!(arguments, [""; 0], "{script}");
         assert!(
             sources.iter().all(|source| !source.contains("shadow")),
             "{script}"
         );
-        if host.at("state/queue").exists() {
+        if host.at("state/queue-1").exists() {
             settled(&host);
         }
         let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
         assert_eq!(said.contains("add"), makes_it, "{script}: {said}");
     }
+}
+
+#[test]
+fn what_asks_for_more_than_its_pod_has_is_not_made_outside_of_it() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    for (limit, is_made) in [(8 << 20, false), (16 << 20, true)] {
+        let mut wanted = specification("/hello.wasm");
+        wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = "shop".into();
+        wanted["linux"]["resources"]["memory"]["limit"] = (limit as u64).into();
+        host.specify(&wanted);
+        host.artifact(b"module\n", |_| {});
+        let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-module.wasm"));
+        let _ = fs::remove_file(host.at("bundle/rootfs/.faasw-function.env.json"));
+        assert!(host.create().status.success());
+        assert_eq!(host.at("state/queue-1").exists(), is_made);
+    }
+    settled(&host);
+}
+
+#[test]
+fn what_waits_from_before_is_made_and_nothing_of_another_version() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    let order = |root: &str| serde_json::json!({ "root": root, "namespace": "shop", "options": ["--name=f"], "files": [["/function.wasm", "0"]] });
+    let own = host.at("1/root").canonicalize().unwrap();
+    for (name, root) in [
+        ("shop.1", own.to_str().unwrap()),
+        ("evil.1", "/tmp/evil/root"),
+    ] {
+        let folder = host.at("state/queue-1").join(name);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("order.json"), order(root).to_string()).unwrap();
+        fs::write(folder.join("0"), "of before\n").unwrap();
+    }
+    // The pod whose shim has the rest worked off.
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    settled(&host);
+    let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
+    assert_eq!(
+        said.lines()
+            .filter(|line| line.contains("share add"))
+            .count(),
+        2,
+        "{said}"
+    );
+    let (_, failed) = queue(&host);
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(
+        fs::read_to_string(&failed[0])
+            .unwrap()
+            .contains("no version")
+    );
+}
+
+#[test]
+fn what_others_than_root_could_write_is_no_state() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    let state = host.at("state");
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    assert!(!state.join("queue-1").exists());
+    fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).unwrap();
+    std::os::unix::fs::chown(&state, Some(1000), None).unwrap();
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    assert!(!state.join("queue-1").exists());
 }
