@@ -21,6 +21,7 @@ type report struct {
 	Answers   int            `json:"answers"`
 	Failed    int            `json:"failed"`
 	Failures  map[string]int `json:"failures,omitempty"`
+	FailedAt  []int64        `json:"failed_at_ms,omitempty"` // The first of them, since the beginning.
 	PerSecond int            `json:"per_second"`
 	P50Micros int64          `json:"p50_us"`
 	P99Micros int64          `json:"p99_us"`
@@ -28,8 +29,8 @@ type report struct {
 }
 
 func load(args []string) error {
-	usage := fmt.Errorf("usage: cri - load URL SECONDS CONNECTIONS [fresh]")
-	if len(args) < 3 {
+	usage := fmt.Errorf("usage: cri - load URL SECONDS CONNECTIONS PAUSE [fresh]")
+	if len(args) < 4 {
 		return usage
 	}
 	seconds, err := strconv.Atoi(args[1])
@@ -40,6 +41,10 @@ func load(args []string) error {
 	if err != nil {
 		return usage
 	}
+	pause, err := time.ParseDuration(args[3])
+	if err != nil {
+		return usage
+	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, time.Duration(seconds)*time.Second)
@@ -47,12 +52,12 @@ func load(args []string) error {
 
 	var mutex sync.Mutex
 	var asking sync.WaitGroup
-	took, failures := []time.Duration{}, map[string]int{}
-	began := time.Now()
+	took, failures, failedAt := []time.Duration{}, map[string]int{}, []int64{}
+	start := time.Now()
 	for range connections {
 		asking.Go(func() {
 			client := &http.Client{
-				Transport: &http.Transport{DisableKeepAlives: len(args) > 3},
+				Transport: &http.Transport{DisableKeepAlives: len(args) > 4},
 				Timeout:   10 * time.Second,
 			}
 			for ctx.Err() == nil {
@@ -63,13 +68,20 @@ func load(args []string) error {
 					took = append(took, time.Since(began))
 				} else {
 					failures[failure]++
+					failedAt = append(failedAt, time.Since(start).Milliseconds())
 				}
 				mutex.Unlock()
+				time.Sleep(pause)
 			}
 		})
 	}
 	asking.Wait()
-	result := report{Answers: len(took), Failures: failures, PerSecond: int(float64(len(took)) / time.Since(began).Seconds())}
+	result := report{
+		Answers:   len(took),
+		Failures:  failures,
+		FailedAt:  failedAt[:min(len(failedAt), 10)],
+		PerSecond: int(float64(len(took)) / time.Since(start).Seconds()),
+	}
 	for _, count := range failures {
 		result.Failed += count
 	}
@@ -84,9 +96,10 @@ func load(args []string) error {
 
 // Why there was no good answer. Ports are left out, so that equal failures count as one.
 func ask(client *http.Client, url string) string {
+	var body []byte
 	answer, err := client.Get(url)
 	if err == nil {
-		_, err = io.Copy(io.Discard, answer.Body)
+		body, err = io.ReadAll(answer.Body)
 		answer.Body.Close()
 	}
 	if err != nil {
@@ -94,7 +107,10 @@ func ask(client *http.Client, url string) string {
 		return words[len(words)-1]
 	}
 	if answer.StatusCode != http.StatusOK {
-		return answer.Status
+		// A node says in a title what was the matter.
+		var problem struct{ Title, Detail string }
+		_ = json.Unmarshal(body, &problem)
+		return strings.TrimSpace(answer.Status + " " + problem.Title + " " + problem.Detail)
 	}
 	return ""
 }

@@ -14,7 +14,8 @@
 //	cri - pause                                does nothing until it is told to end: a pod's first container
 //	cri - get URL                              prints what is there
 //	cri - fill                                 takes memory until it is ended
-//	cri - load URL SECONDS CONNECTIONS [fresh] asks all that time, or until it is told to end, and prints JSON of what came;
+//	cri - load URL SECONDS CONNECTIONS PAUSE [fresh]
+//	                                           asks all that time, or until it is told to end, and prints JSON of what came;
 //	                                           fresh: over another connection each time
 //
 // The files of JSON have the messages PodSandboxConfig and ContainerConfig.
