@@ -14,6 +14,9 @@
 //	cri - pause                                does nothing until it is told to end: a pod's first container
 //	cri - get URL                              prints what is there
 //	cri - fill                                 takes memory until it is ended
+//	cri - load URL SECONDS CONNECTIONS PAUSE [fresh]
+//	                                           asks all that time, or until it is told to end, and prints JSON of what came;
+//	                                           fresh: over another connection each time
 //
 // The files of JSON have the messages PodSandboxConfig and ContainerConfig.
 package main
@@ -62,6 +65,8 @@ func run(args []string) (int, error) {
 		return 0, nil
 	case "get":
 		return 0, get(args[2:])
+	case "load":
+		return 0, load(args[2:])
 	case "fill":
 		for kept := [][]byte{}; ; {
 			kept = append(kept, bytes.Repeat([]byte{1}, 1<<20))

@@ -35,7 +35,7 @@ pub(super) fn may_close<B>(request: &Request<B>) -> bool {
 
 /// Says that the connection ends. It also does behind a refusal of who asked
 /// first: the body may be left out now, or come, and nobody could tell where the
-/// next request begins.
+/// next request begins. Of HTTP/2 it ends after what is under way.
 pub(super) fn close(response: &mut Response<Body>) {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);

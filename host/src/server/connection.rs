@@ -4,7 +4,7 @@ use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc}
 
 use faasw_control::Problem;
 use faasw_text::Line;
-use http::{Method, Request, Response, StatusCode, Version};
+use http::{Method, Request, Response, StatusCode, Version, header::CONNECTION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo, TokioTimer},
@@ -155,6 +155,10 @@ async fn answer<H: Handler>(
     let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
     let mut answer = handler.answer(request, known).await;
+    // HTTP/2 has no such field: it says it of the connection, and goes on with its other streams.
+    if is_http2 && answer.headers_mut().remove(CONNECTION).is_some() {
+        peer.finish();
+    }
     known.tell(answer.headers_mut());
     peer.answered(head_cost(answer.headers())).await;
     answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
