@@ -210,6 +210,7 @@ pub fn kind_of(kind: FileKind) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use faasw_oci::artifact::{FilesEntry, write_files};
     use std::os::unix::{fs::symlink, net::UnixListener};
 
     #[test]
@@ -265,18 +266,15 @@ mod tests {
             entries.push((kind, path.to_owned(), content.to_owned()));
         })
         .unwrap();
-        let packed =
-            faasw_oci::artifact::write_files(entries.iter().map(|(kind, path, content)| {
-                FilesEntry {
-                    kind: match kind {
-                        Kind::File => FileKind::File,
-                        Kind::Folder => FileKind::Folder,
-                        _ => FileKind::Link,
-                    },
-                    path,
-                    content,
-                }
-            }));
+        let packed = write_files(entries.iter().map(|(kind, path, content)| FilesEntry {
+            kind: match kind {
+                Kind::File => FileKind::File,
+                Kind::Folder => FileKind::Folder,
+                _ => FileKind::Link,
+            },
+            path,
+            content,
+        }));
         let archive = at("lib.tar.gz");
         fs::write(&archive, packed.unwrap()).unwrap();
         let upload = |files: &str| read_upload(&module, None, Some(&at(files)));
