@@ -121,12 +121,14 @@ fn settled(host: &Host) {
     let began = Instant::now();
     let lock = host.at("state/queue-1/.lock");
     loop {
-        let lock = fs::File::open(&lock);
-        let is_free = lock.is_ok_and(|lock| {
+        // Not as long as something waits: who is to begin with it would find the lock taken, and end.
+        let is_free = || {
             let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
-            rustix::fs::flock(&lock, operation).is_ok()
-        });
-        if is_free && queue(host).0.is_empty() {
+            let lock = fs::File::open(&lock);
+            queue(host).0.is_empty()
+                && lock.is_ok_and(|lock| rustix::fs::flock(&lock, operation).is_ok())
+        };
+        if is_free() {
             return;
         }
         assert!(began.elapsed() < LONG, "{:?}", queue(host));
