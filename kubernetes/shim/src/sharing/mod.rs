@@ -33,6 +33,7 @@ use crate::{
     spec::File,
 };
 use queue::Queue;
+use room::Disk;
 
 /// How long a container waits for an answer of the store: longer than it takes to read and prove a note of the largest
 /// module.
@@ -111,7 +112,8 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
         None => {
             let queue = Queue::at(&state);
             // What cannot be put is put by the next pod; what was put may have lost who would make it.
-            let _ = queue.put(installation.root(), function);
+            let _ =
+                Disk::of(&state).and_then(|disk| queue.put(installation.root(), function, disk));
             if queue.wants_somebody() {
                 work::begin();
             }

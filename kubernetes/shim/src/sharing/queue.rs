@@ -119,11 +119,11 @@ impl Queue {
     }
 
     /// Puts a function into it, to be made by the version with this root, with a copy of its files; unless it is there, has
-    /// failed, or there is no place.
+    /// failed, or there is no place, on its disk or in it.
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub fn put(&self, root: PathBuf, function: Function<'_>) -> io::Result<()> {
+    pub fn put(&self, root: PathBuf, function: Function<'_>, disk: Disk) -> io::Result<()> {
         let made = DirBuilder::new().mode(0o700).create(&self.0);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -132,7 +132,6 @@ impl Queue {
         // One at a time counts what there is.
         let alone = File::open(&self.0)?;
         rustix::fs::flock(&alone, FlockOperation::LockExclusive)?;
-        let disk = Disk::of(&self.0)?;
         let waiting = self.waiting();
         let of_namespace = format!("{}.", function.namespace);
         let own = waiting
@@ -304,21 +303,31 @@ mod tests {
     use super::*;
     use crate::spec;
 
-    struct Host(tempfile::TempDir);
+    /// Whose disk is as it is said, whatever the disk of these tests is.
+    struct Host {
+        folder: tempfile::TempDir,
+        disk: Disk,
+    }
 
     impl Host {
         fn new() -> Self {
-            let this = Self(tempfile::tempdir().unwrap());
+            let this = Self {
+                folder: tempfile::tempdir().unwrap(),
+                disk: Disk {
+                    size: 1000,
+                    free: 200,
+                },
+            };
             fs::write(this.module(), "module").unwrap();
             this
         }
 
         fn module(&self) -> PathBuf {
-            self.0.path().join("module")
+            self.folder.path().join("module")
         }
 
         fn files(&self) -> [spec::File; 2] {
-            let variables = self.0.path().join("variables");
+            let variables = self.folder.path().join("variables");
             fs::write(&variables, "{}").unwrap();
             let both = [
                 (self.module(), "/function.wasm"),
@@ -332,7 +341,7 @@ mod tests {
         }
 
         fn queue(&self) -> Queue {
-            Queue::at(self.0.path())
+            Queue::at(self.folder.path())
         }
 
         fn put_files(&self, namespace: &str, name: &str, files: &[spec::File]) -> io::Result<()> {
@@ -343,7 +352,8 @@ mod tests {
                 files,
                 memory: None,
             };
-            self.queue().put("/opt/faasw/1/root".into(), function)
+            self.queue()
+                .put("/opt/faasw/1/root".into(), function, self.disk)
         }
 
         /// Whether there is one more then.
@@ -443,6 +453,16 @@ mod tests {
         assert_eq!(rest + 3 * OF_NAMESPACE_MAX, WAITING_MAX);
         // Those that were there before somebody works are worked off as well.
         assert!(host.queue().wants_somebody());
+    }
+
+    #[test]
+    fn nothing_is_put_on_a_disk_that_is_nearly_full() {
+        let mut host = Host::new();
+        assert!(host.put("n", "f"));
+        host.disk.free -= 1;
+        assert!(!host.put("n", "g"));
+        // What waits is made, where there is room for it then.
+        assert_eq!(host.queue().next(None).unwrap().job.name(), "f");
     }
 
     #[test]

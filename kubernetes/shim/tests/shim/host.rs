@@ -1,6 +1,7 @@
 //! A host with the program installed, with a containerd, a runc and a shim of runc that are not real.
 
 use std::{
+    ffi::CString,
     fs,
     os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::PathBuf,
@@ -9,6 +10,7 @@ use std::{
 };
 
 use crate::containerd::{Containerd, digest};
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_containerd-shim-faasw-v1");
@@ -17,8 +19,18 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_containerd-shim-faasw-v1");
 pub struct Host {
     folder: tempfile::TempDir,
     pub containerd: Containerd,
+    mounted: Vec<PathBuf>,
     /// A program that is written while another test forks is busy when it is to be executed.
     _alone: MutexGuard<'static, ()>,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        for mounted in &self.mounted {
+            // Not as long as something that the shim has started is in it.
+            let _ = unmount(mounted, UnmountFlags::DETACH);
+        }
+    }
 }
 
 static ALONE: Mutex<()> = Mutex::new(());
@@ -50,8 +62,18 @@ impl Host {
         Self {
             folder,
             containerd,
+            mounted: Vec::new(),
             _alone: alone,
         }
+    }
+
+    /// A disk of its own, empty and of so many MiB, so that it does not matter how full the one of these tests is.
+    pub fn mount(&mut self, name: &str, mebibytes: u64) {
+        let (at, size) = (self.at(name), format!("size={mebibytes}m,mode=755"));
+        fs::create_dir(&at).unwrap();
+        let size = CString::new(size).unwrap();
+        mount("faasw-test", &at, "tmpfs", MountFlags::empty(), &*size).unwrap();
+        self.mounted.push(at);
     }
 
     pub fn at(&self, name: &str) -> PathBuf {

@@ -46,7 +46,8 @@ fn can_share() -> bool {
 
 /// A host that shares, whose faasw is a script.
 fn sharing(script: &str) -> Host {
-    let host = Host::new();
+    let mut host = Host::new();
+    host.mount("state", 16);
     let root = host.at("1/root");
     for folder in ["dev", "proc", "sys", "tmp", "var/lib/faasw-pods/shared"] {
         fs::create_dir_all(root.join(folder)).unwrap();
@@ -197,9 +198,26 @@ fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
     }
     assert!(!host.at("state/queue-1").exists());
     assert!(!host.at("state/shared/said").exists());
-    fs::remove_dir_all(host.at("state")).unwrap();
+    fs::remove_dir_all(host.at("state/shared")).unwrap();
     assert_eq!(created(&host, "shop").0, [""; 0]);
-    assert!(!host.at("state").exists());
+    assert!(!host.at("state/queue-1").exists());
+}
+
+#[test]
+fn a_disk_that_is_nearly_full_is_left_to_others() {
+    if !can_share() {
+        return;
+    }
+    let host = sharing(FAASW);
+    let filler = host.at("state/filler");
+    fs::write(&filler, vec![1; 13 << 20]).unwrap();
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    assert_eq!(queue(&host), Default::default());
+    assert!(!host.at("state/shared/shop/made").exists());
+    fs::remove_file(filler).unwrap();
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    settled(&host);
+    assert!(host.at("state/shared/shop/made").exists());
 }
 
 #[test]
