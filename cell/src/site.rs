@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
@@ -61,6 +62,24 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is one: Linux 6.12 starts it in
+/// whoever makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing
+/// tells of its end.
+fn as_soon_as_alone(mut unshare: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+    let began = Instant::now();
+    loop {
+        match unshare() {
+            Err(Errno::INVAL) if began.elapsed() < OTHERS_END => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// In this time a thread ends that has nothing to do any more, on a machine with much else to do.
+const OTHERS_END: Duration = Duration::from_secs(2);
+
 /// From Linux 5.7 on (clone(2)).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
@@ -90,8 +109,8 @@ impl Site {
             spaces |= UnshareFlags::NEWUSER;
         }
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        // SAFETY: no memory or descriptor table is unshared, and there is one thread.
-        unsafe { rustix::thread::unshare_unsafe(spaces) }
+        // SAFETY: no memory or descriptor table is unshared, and there is one thread of ours.
+        as_soon_as_alone(|| unsafe { rustix::thread::unshare_unsafe(spaces) })
             .and_then(|()| match identities {
                 Some(_) => Ok(()),
                 None => keep_name(user, group),
@@ -186,5 +205,26 @@ fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
     match i32::try_from(pid) {
         Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernels_that_is_ending_is_waited_for() {
+        let mut refused = 0;
+        let mut others = |errno, times| {
+            refused = 0;
+            as_soon_as_alone(|| {
+                refused += 1;
+                if refused <= times { Err(errno) } else { Ok(()) }
+            })
+        };
+        assert_eq!(others(Errno::INVAL, 3), Ok(()));
+        assert_eq!(others(Errno::PERM, 1), Err(Errno::PERM));
+        assert_eq!(others(Errno::INVAL, u32::MAX), Err(Errno::INVAL));
+        assert!(refused > 3);
     }
 }
