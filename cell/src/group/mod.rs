@@ -11,6 +11,7 @@ mod kept;
 mod limit;
 mod owner;
 mod place;
+mod way;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,6 +27,7 @@ pub use self::limit::{GroupLimits, group_limits, memory_limit, memory_used};
 use self::owner::{is_alive, own_name};
 use self::place::{CONTROLLERS, KILLS, NEEDED, has_limits};
 pub use self::place::{Place, Version};
+pub use self::way::make_way;
 use crate::descriptors::out_of_the_way;
 
 /// Bytes that a VM takes in the kernel beside its guest's memory, and its process: what

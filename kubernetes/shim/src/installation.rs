@@ -53,6 +53,12 @@ impl Installation {
         self.0.join("root")
     }
 
+    /// This program.
+    #[must_use]
+    pub fn program(&self) -> PathBuf {
+        self.0.join("bin/containerd-shim-faasw-v1")
+    }
+
     /// The folder in which this program is called `runc`.
     #[must_use]
     pub fn path(&self) -> PathBuf {

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | [`installation`] | the folder that it is installed in, and programs of others that it becomes |
 //! | [`host`] | what a host has to have |
+//! | [`groups`] | its control groups, and a container's own |
 //! | [`start`] | what containerd calls |
 //! | [`command`], [`runc`] | what runc's shim calls, as the command line says it; what comes of it |
 //! | [`bundle`] | a container's `config.json`, read and replaced |
@@ -24,6 +25,7 @@ pub mod bundle;
 pub mod command;
 pub mod containerd;
 pub mod error;
+pub mod groups;
 pub mod grpc;
 pub mod host;
 pub mod image;

@@ -3,7 +3,7 @@
 use std::{env, ffi::OsStr, path::Path, process::ExitCode};
 
 use faasw_shim::{
-    host, runc,
+    groups, host, runc,
     sharing::{view, work},
     start,
 };
@@ -16,6 +16,12 @@ fn main() -> ExitCode {
     let name = Path::new(&called).file_name().unwrap_or(OsStr::new(""));
     let done = if name == host::TRIAL {
         host::try_namespaces()
+    } else if name == groups::GIVING {
+        // What cannot be given is done without: the container is started all the same.
+        if let Err(error) = groups::give(&arguments) {
+            eprintln!("faasw: {}", Lines(&error));
+        }
+        Ok(())
     } else if name == view::VIEW {
         view::enter(&arguments)
     } else if name == work::BEGINNING {

@@ -17,7 +17,7 @@ use crate::{
     command::Command,
     containerd,
     error::Error,
-    host,
+    groups, host,
     installation::{self, Installation},
     module,
     options::{FILES, MODULE, PREFIX, Said, Table},
@@ -120,6 +120,7 @@ fn create(command: &Command) -> Result<bool, Error> {
         };
         sharing::entry(&installation, function)
     });
+    let program = installation.program();
     let specification = spec::of_node(
         &given,
         Parts {
@@ -129,6 +130,7 @@ fn create(command: &Command) -> Result<bool, Error> {
             shared: shared.as_ref(),
             devices: &host::devices()?,
             version: &installation.version(),
+            dividing: groups::are_unified().then_some(&program),
         },
     )?;
     bundle.replace(&specification)?;

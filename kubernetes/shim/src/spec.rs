@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::{
     bundle::{Given, Mount, User},
     error::Error,
+    groups,
     host::Device,
     options::Process,
     seccomp,
@@ -28,6 +29,9 @@ const OF_CRI: &str = "io.kubernetes.cri.";
 /// Who a node is whose pod says that it is root, or says nothing: root without capabilities can make no user namespaces in which
 /// there is anybody (Linux 5.12, `verify_root_map`), and nobody misses it where there are no files.
 const NOT_ROOT: u32 = 65532;
+
+/// Seconds that the container's group has to be given.
+const HOOK: u32 = 10;
 
 /// Files that CRI has made for the pod.
 const FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
@@ -82,6 +86,8 @@ pub struct Parts<'a> {
     pub devices: &'a [Device],
     /// The version of faasw.
     pub version: &'a str,
+    /// The program that gives the node its container's group, where that can be given ([`groups`]).
+    pub dividing: Option<&'a Path>,
 }
 
 /// Makes it.
@@ -89,7 +95,8 @@ pub struct Parts<'a> {
 /// # Errors
 /// What of the given one cannot be.
 pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
-    let namespaces = namespaces(given)?;
+    let is_divided = parts.dividing.is_some();
+    let namespaces = namespaces(given, is_divided)?;
     // A name can be given to a namespace of one's own alone.
     let is_named = namespaces
         .iter()
@@ -148,6 +155,12 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             ("mountLabel", text(&given.linux.mount_label)),
         ],
     );
+    let giving = |program: &Path| -> Result<Value, Error> {
+        let arguments = [groups::GIVING.to_owned(), user.to_string()];
+        let hook = json!({ "path": self::text(program)?, "args": arguments, "timeout": HOOK });
+        Ok(json!({ "createRuntime": [hook] }))
+    };
+    let hooks = parts.dividing.map(giving).transpose()?;
     let hostname = given.hostname.as_str();
     let is_named = is_named && !hostname.is_empty();
     let specification = object(
@@ -155,11 +168,14 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
             "ociVersion": given.oci_version,
             "process": process,
             "root": { "path": parts.root, "readonly": true },
-            "mounts": mounts(given, parts.files, parts.shared)?,
+            "mounts": mounts(given, parts.files, parts.shared, is_divided)?,
             "annotations": annotations,
             "linux": linux,
         }),
-        [("hostname", is_named.then(|| hostname.into()))],
+        [
+            ("hostname", is_named.then(|| hostname.into())),
+            ("hooks", hooks),
+        ],
     );
     Ok(specification)
 }
@@ -213,7 +229,7 @@ fn no_capabilities() -> Value {
 
 /// The pod's network and name, and else its own: who shares a pod's processes or memory with a node could take `/dev/kvm`
 /// from it, and who has the host's could look at all.
-fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
+fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
     let mut namespaces = vec![
         json!({ "type": "mount" }),
         json!({ "type": "pid" }),
@@ -223,6 +239,8 @@ fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
         let kind = namespace.kind.as_str();
         match kind {
             "mount" | "pid" | "ipc" => continue,
+            // Its own below.
+            "cgroup" if is_divided => continue,
             "network" | "uts" | "cgroup" => {}
             "user" => {
                 return Err(Error::Refused(
@@ -240,10 +258,18 @@ fn namespaces(given: &Given) -> Result<Vec<Value>, Error> {
             _ => json!({ "type": kind }),
         });
     }
+    if is_divided {
+        namespaces.push(json!({ "type": "cgroup" }));
+    }
     Ok(namespaces)
 }
 
-fn mounts(given: &Given, files: &[File], shared: Option<&Entry>) -> Result<Vec<Value>, Error> {
+fn mounts(
+    given: &Given,
+    files: &[File],
+    shared: Option<&Entry>,
+    is_divided: bool,
+) -> Result<Vec<Value>, Error> {
     let of_kernel = |kind: &str, destination: &str, options: &[&str]| json!({ "destination": destination, "type": kind, "source": kind, "options": options });
     let from_host = |destination: &str, source: &str| {
         let options = ["bind", "ro", "nosuid", "nodev", "noexec", "rprivate"];
@@ -269,11 +295,17 @@ fn mounts(given: &Given, files: &[File], shared: Option<&Entry>) -> Result<Vec<V
             ],
         ),
         of_kernel("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
-        // The node reads its limits there.
+        // The node reads its limits there, and divides what it is given.
         of_kernel(
             "cgroup",
             "/sys/fs/cgroup",
-            &["nosuid", "noexec", "nodev", "relatime", "ro"],
+            &[
+                "nosuid",
+                "noexec",
+                "nodev",
+                "relatime",
+                if is_divided { "rw" } else { "ro" },
+            ],
         ),
         // For the socket by which `faasw stats` and others ask the node.
         of_kernel(

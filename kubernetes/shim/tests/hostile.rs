@@ -140,6 +140,7 @@ fn node_of(given: &Given) -> Option<Value> {
             minor: 232,
         }],
         version: "1",
+        dividing: None,
     };
     spec::of_node(given, parts).ok()
 }

@@ -15,7 +15,11 @@ use super::{
     room::{Disk, Row, Wanted, is_too_large, room},
     view,
 };
-use crate::{installation::Installation, options::MODULE};
+use crate::{
+    groups::{GROUPS, are_unified},
+    installation::Installation,
+    options::MODULE,
+};
 
 /// What this program is called where it begins with that, for a moment: who it leaves behind belongs to no container.
 pub const BEGINNING: &str = "faasw-share-begin";
@@ -44,9 +48,6 @@ const LIMITS: [(&str, &str); 4] = [
     ("memory.max", "2147483648"),
     ("memory.limit_in_bytes", "2147483648"),
 ];
-
-/// Where the system's groups are.
-const GROUPS: &str = "/sys/fs/cgroup";
 
 /// Begins with it, unless somebody works.
 pub(super) fn begin() {
@@ -235,7 +236,7 @@ fn remove_groups(group: &Path) {
 /// Where groups are made: version 2's, or those of version 1 that cells are in.
 fn hierarchies() -> Vec<PathBuf> {
     let groups = Path::new(GROUPS);
-    if groups.join("cgroup.controllers").exists() {
+    if are_unified() {
         return vec![groups.to_owned()];
     }
     let all = ["cpu", "memory", "pids"].map(|name| groups.join(name));

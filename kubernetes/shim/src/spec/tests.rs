@@ -64,10 +64,10 @@ fn greedy() -> Given {
 }
 
 fn made(given: &Given) -> Value {
-    made_with(given, None)
+    made_with(given, None, None)
 }
 
-fn made_with(given: &Given, shared: Option<&Entry>) -> Value {
+fn made_with(given: &Given, shared: Option<&Entry>, dividing: Option<&Path>) -> Value {
     let devices = [Device {
         path: "/dev/kvm",
         major: 10,
@@ -91,6 +91,7 @@ fn made_with(given: &Given, shared: Option<&Entry>) -> Value {
         shared,
         devices: &devices,
         version: "1",
+        dividing,
     };
     of_node(given, parts).unwrap()
 }
@@ -134,7 +135,7 @@ fn of_the_store_it_has_its_own_entry_to_read() {
         folder: "/state/shared/n/1/entry".into(),
         key: "/state/shared/n/1/key".into(),
     };
-    let made = made_with(&greedy(), Some(&entry));
+    let made = made_with(&greedy(), Some(&entry), None);
     let options = ["--shared=/shared/entry", "--shared-key=/shared/key"];
     assert_eq!(
         made["process"]["args"],
@@ -152,6 +153,36 @@ fn of_the_store_it_has_its_own_entry_to_read() {
             assert!(options.contains(&option.into()), "{option}");
         }
     }
+}
+
+#[test]
+fn its_group_is_given_to_it_where_that_can_be() {
+    let mut given = greedy();
+    let shown = |made: &Value| {
+        let mounts = made["mounts"].as_array().unwrap().iter();
+        let groups = mounts.filter(|mount| mount["destination"] == "/sys/fs/cgroup");
+        let options: Vec<_> = groups.map(|mount| mount["options"][4].clone()).collect();
+        let all = made["linux"]["namespaces"].as_array().unwrap().clone();
+        let own: Vec<_> = { all.into_iter() }
+            .filter(|one| one["type"] == "cgroup")
+            .collect();
+        (options, own)
+    };
+    let text = r#"{ "type": "cgroup", "path": "/proc/1/ns/cgroup" }"#;
+    let of_host = serde_json::from_str(text).unwrap();
+    given.linux.namespaces.push(of_host);
+    let path = Path::new("/opt/faasw/1/bin/containerd-shim-faasw-v1");
+    let made_so = made_with(&given, None, Some(path));
+    assert_eq!(
+        shown(&made_so),
+        (vec![json!("rw")], vec![json!({ "type": "cgroup" })])
+    );
+    let hook = json!({ "path": path, "args": ["faasw-groups", "1000"], "timeout": 10 });
+    assert_eq!(made_so["hooks"], json!({ "createRuntime": [hook] }));
+    // Where there is nothing to give it reads, and no hook of anybody's is called.
+    let made_else = made(&greedy());
+    assert_eq!(shown(&made_else), (vec![json!("ro")], vec![]));
+    assert_eq!(made_else.get("hooks"), None);
 }
 
 #[test]
@@ -173,7 +204,7 @@ fn it_shares_the_pods_network_and_name_and_nothing_else() {
     assert_eq!(made_namespaces(&given), expected);
     let user = json!({ "type": "user" });
     given.linux.namespaces = vec![serde_json::from_value(user).unwrap()];
-    assert!(namespaces(&given).is_err());
+    assert!(namespaces(&given, false).is_err());
 }
 
 #[test]

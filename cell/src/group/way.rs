@@ -1,0 +1,125 @@
+//! A container's own group, when it was given to who is in it to be divided (cgroups(7), delegation).
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+
+use rustix::fs::CWD;
+
+use super::place::folder;
+use super::{delegate, open_folder};
+
+/// Where its processes are then.
+const NODE: &str = "node";
+
+/// Lets groups for cells be made in the group of this process's container: with version 2 a group that has processes can have
+/// none below it that account for anything, so this process moves out of it, into one below that nothing limits. What it is
+/// held to stays the container's. Says whether there can be groups then.
+///
+/// Only in the root of a namespace of control groups, with no other process in it, and where this user may write to it: on a
+/// host, groups are not this program's to divide.
+#[must_use]
+pub fn make_way() -> bool {
+    let own = || {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let is_root = groups.lines().any(|line| line == "0::/");
+        folder(&groups, &mounts, None).filter(|_| is_root)
+    };
+    own().is_some_and(|own| move_below(&own, std::process::id()).is_ok())
+}
+
+fn move_below(group: &Path, process: u32) -> io::Result<()> {
+    // Neither is anybody's to change who was not given the group.
+    for file in ["cgroup.procs", "cgroup.subtree_control"] {
+        fs::File::options().write(true).open(group.join(file))?;
+    }
+    let there = fs::read_to_string(group.join("cgroup.procs"))?;
+    if there.trim() != process.to_string() {
+        return Err(io::ErrorKind::ResourceBusy.into());
+    }
+    let node = group.join(NODE);
+    match fs::create_dir(&node) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let entered = fs::write(node.join("cgroup.procs"), process.to_string());
+    entered.inspect_err(|_| drop(fs::remove_dir(&node)))?;
+    // Without controllers there, what is there is no group to this program.
+    Ok(delegate(open_folder(CWD, group)?.as_fd())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::place::{Place, Version};
+    use std::process::{Child, Command, Stdio};
+
+    /// A process that waits until it is ended.
+    struct Waiting(Child);
+
+    impl Waiting {
+        fn begin() -> Self {
+            let mut command = Command::new("cat");
+            let command = command.stdin(Stdio::piped()).stdout(Stdio::null());
+            Self(command.spawn().unwrap())
+        }
+
+        fn enter(self, group: &Path) -> Self {
+            fs::write(group.join("cgroup.procs"), self.0.id().to_string()).unwrap();
+            self
+        }
+    }
+
+    impl Drop for Waiting {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    /// A group of this test's own, as a container would have it.
+    struct Container(std::path::PathBuf);
+
+    impl Drop for Container {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir(self.0.join(NODE));
+            let _ = fs::remove_dir(&self.0);
+        }
+    }
+
+    #[test]
+    fn who_is_alone_in_a_group_that_it_may_divide_moves_out_of_it() {
+        let own = Place::find()
+            .ok()
+            .filter(|place| place.version == Version::Two && rustix::process::geteuid().is_root());
+        let Some(own) = own else {
+            eprintln!("SKIPPED (no control groups of version 2, or not root)");
+            return;
+        };
+        let name = format!("faasw-way-{}", std::process::id());
+        let container = Container(own.folders[0].join(name));
+        let group = &container.0;
+        fs::create_dir(group).unwrap();
+        let first = Waiting::begin().enter(group);
+        let number = first.0.id();
+        // Somebody else is in it.
+        let other = Waiting::begin().enter(group);
+        assert!(move_below(group, number).is_err() && !group.join(NODE).exists());
+        drop(other);
+        move_below(group, number).unwrap();
+        let there = |group: &Path| fs::read_to_string(group.join("cgroup.procs")).unwrap();
+        assert_eq!(there(group), "");
+        assert_eq!(there(&group.join(NODE)).trim(), number.to_string());
+        let controllers = fs::read_to_string(group.join(NODE).join("cgroup.controllers"));
+        assert!(controllers.unwrap().contains("memory"));
+        // It is not there any more.
+        assert!(move_below(group, number).is_err());
+    }
+
+    #[test]
+    fn what_is_no_group_is_not_divided() {
+        assert!(move_below(Path::new("/proc/self"), std::process::id()).is_err());
+    }
+}
