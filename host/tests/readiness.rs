@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use common::raw::get;
+use common::{h2, raw::get};
 use faasw::{FunctionName, Node, NodeBuilder, Readiness};
 
 fn builder() -> NodeBuilder {
@@ -73,6 +73,37 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
     assert!(!draining.is_finished());
     draining.await.unwrap();
     assert!(TcpStream::connect(address).is_err());
+}
+
+/// A client that kept its connection would never hear of other nodes, and be refused in the end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_drains_answers_once_more_and_ends_connections() {
+    let node = common::start(builder()).await;
+    let address = node.address().unwrap();
+    let mut kept = h2::Connection::open(address).await;
+    for _ in 0..2 {
+        let answer = kept.get("/f/").await;
+        assert_eq!(
+            (answer.status().as_u16(), kept.requests.is_closed()),
+            (200, false)
+        );
+        h2::read(answer).await;
+    }
+    let draining = tokio::spawn({
+        let node = node.clone();
+        async move { node.drain(common::time_limit(30)).await }
+    });
+    node.reaches(Readiness::Stopping).await;
+    let answer = kept.get("/f/").await;
+    assert_eq!(answer.status(), 200);
+    // GOAWAY, and the answer whole all the same.
+    h2::read(answer).await;
+    kept.ended().await;
+    let new = get(address, "/f/").await;
+    assert_eq!((new.status, new.header("connection")), (200, Some("close")));
+    assert!(!draining.is_finished(), "it was the answer that ended it");
+    draining.abort();
+    node.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
