@@ -66,19 +66,20 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
 /// whoever makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing
 /// tells of its end.
 fn as_soon_as_alone(mut unshare: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
-    let began = Instant::now();
+    let (began, mut between) = (Instant::now(), Duration::from_millis(1));
     loop {
         match unshare() {
             Err(Errno::INVAL) if began.elapsed() < OTHERS_END => {
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(between);
+                between = (between * 2).min(Duration::from_millis(50));
             }
             done => return done,
         }
     }
 }
 
-/// In this time a thread ends that has nothing to do any more, on a machine with much else to do.
-const OTHERS_END: Duration = Duration::from_secs(2);
+/// In this time a thread ends that has nothing to do any more, where there is little of a processor.
+const OTHERS_END: Duration = Duration::from_secs(5);
 
 /// From Linux 5.7 on (clone(2)).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;

@@ -26,6 +26,8 @@ const NODE: u64 = 38 * MIB;
 /// What a guest can touch beside its function's memory if it does what it likes, and what it costs kernel and node
 /// while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
+/// Of that, what the node may have of a mailbox: what it writes first is charged to it.
+const IN_NODE: u64 = 5 * MIB;
 /// The processes that have connections to elsewhere, for the one function: 4.3 MiB were measured.
 const EGRESS: u64 = 16 * MIB;
 /// Requests to others that may be under way for each instance that fits.
@@ -102,8 +104,8 @@ pub struct Budgets {
     pub instance: u64,
     /// Instances that fit at their worst.
     pub fitting: u64,
-    /// Requests at once, as far as memory lets them; where the kernel holds microVMs to a group of their own, more
-    /// than fit at their worst.
+    /// Requests at once: as many as fit at their worst, unless more were asked for, which are let in where the kernel
+    /// holds microVMs to a group of their own.
     pub instances: u64,
     /// Instances that wait.
     pub parked: u64,
@@ -282,7 +284,7 @@ impl Asked {
             limit,
             instance,
             fitting,
-            instances: self.instances.unwrap_or(most),
+            instances: self.instances.unwrap_or(fitting),
             parked: self.parked.unwrap_or(fitting),
             shells: others.shells,
             connections: others.connections,
@@ -290,8 +292,13 @@ impl Asked {
             seeds,
             undelivered: others.undelivered,
             store_bytes: others.store_bytes,
-            // Where seeds are charged is the kernel's to say: not in this one, at worst.
-            instance_memory: self.instance_memory.unwrap_or(for_microvms - seeds),
+            // Where seeds are charged is the kernel's to say: not in this one, at worst. What the node has of more instances
+            // than fit is charged to the node.
+            instance_memory: self.instance_memory.unwrap_or_else(|| {
+                let crowd = self.instances.unwrap_or(0).saturating_sub(fitting);
+                let left = (for_microvms - seeds).saturating_sub(crowd.saturating_mul(IN_NODE));
+                left.max(instance)
+            }),
             admitted: self.instance_memory.unwrap_or(admitted),
             compiling: limit
                 .saturating_sub(NODE + HELPER)
@@ -409,12 +416,12 @@ mod tests {
     fn budgets_of_usual_limits() {
         // Limit, thousandths of a processor, memory: instances that fit, at once, shells, connections.
         for (limit, processors, memory, fitting, instances, shells, connections) in [
-            (128, Some(500), 1, 1, 64, 1, 73),
-            (256, Some(500), 128, 1, 64, 1, 146),
-            (256, Some(50), 16, 2, 16, 1, 146),
-            (512, Some(1000), 32, 5, 128, 1, 292),
-            (1024, Some(2000), 128, 5, 256, 2, 585),
-            (4096, None, 128, 21, 256, 4, 2340),
+            (128, Some(500), 1, 1, 1, 1, 73),
+            (256, Some(500), 128, 1, 1, 1, 146),
+            (256, Some(50), 16, 2, 2, 1, 146),
+            (512, Some(1000), 32, 5, 5, 1, 292),
+            (1024, Some(2000), 128, 5, 5, 2, 585),
+            (4096, None, 128, 21, 21, 4, 2340),
             (16384, None, 16, 256, 256, 4, 4096),
         ] {
             let asked = Asked::of_function(memory * MIB);
@@ -437,7 +444,7 @@ mod tests {
         let asked = Asked::of_function(128 * MIB);
         let none = asked.budgets(GroupLimits::default(), MACHINE).unwrap();
         assert_eq!(none.limit, 28 << 30);
-        assert_eq!((none.instances, none.connections), (256, 4096));
+        assert_eq!((none.instances, none.connections), (none.fitting, 4096));
         // A limit above the machine is none.
         let above = asked.budgets(limits(1 << 20, Some(900_000)), MACHINE);
         assert_eq!(above.unwrap(), none);
@@ -480,14 +487,24 @@ mod tests {
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));
         assert!(worst(&asked, &budgets) <= 1024 * MIB);
-        // More at once than fit is for a group to allow: it is not admitted without.
-        let many = Asked {
-            instances: Some(1000),
-            ..asked.clone()
-        };
-        let budgets = many.budgets(limits(1024, None), MACHINE).unwrap();
-        assert_eq!(budgets.instances, 1000);
-        assert!(worst(&many, &budgets) <= 1024 * MIB, "{budgets:?}");
+        // More at once than fit is for a group to allow: it is not admitted without, and the node has its part of them.
+        for more in [20, 1000] {
+            let many = Asked {
+                instances: Some(more),
+                ..asked.clone()
+            };
+            let budgets = many.budgets(limits(1024, None), MACHINE).unwrap();
+            assert_eq!(budgets.instances, more);
+            assert!(worst(&many, &budgets) <= 1024 * MIB, "{budgets:?}");
+            let fit = Asked {
+                instances: Some(budgets.fitting),
+                ..asked.clone()
+            };
+            let fit = fit.budgets(limits(1024, None), MACHINE).unwrap();
+            let kept = (more - budgets.fitting) * IN_NODE;
+            let left = fit.instance_memory.saturating_sub(kept);
+            assert_eq!(budgets.instance_memory, left.max(budgets.instance));
+        }
         let own = Asked {
             instance_memory: Some(300 * MIB),
             ..asked

@@ -234,10 +234,8 @@ impl Groups {
     /// scheduler a group is one among the node's own threads, and a request that has
     /// begun is to be done before others begin.
     fn weigh(&self) {
-        let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-        let weight = (WEIGHT * processors).min(WEIGHT_MAX);
         if let Some(folder) = self.processors() {
-            put_weight(self.version, folder.ours.as_fd(), weight);
+            put_weight(self.version, folder.ours.as_fd(), weight_of_cells());
         }
     }
 
@@ -409,6 +407,12 @@ impl Groups {
             remove(hierarchy.above.as_fd(), &self.name);
         }
     }
+}
+
+/// What all cells weigh together.
+fn weight_of_cells() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    (WEIGHT * processors).min(WEIGHT_MAX)
 }
 
 /// Without effect where the kernel does not account for processors.

@@ -4,18 +4,23 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::CWD;
 
 use super::place::folder;
-use super::{delegate, open_folder};
+use super::{delegate, open_folder, weight_of_cells};
 
 /// Where its processes are then.
 const NODE: &str = "node";
 
+/// How often it is tried: what is executed in a container, as a probe, may be in its group for a moment.
+const TRIES: u32 = 10;
+const BETWEEN: Duration = Duration::from_millis(20);
+
 /// Lets groups for cells be made in the group of this process's container: with version 2 a group that has processes can have
 /// none below it that account for anything, so this process moves out of it, into one below that nothing limits. What it is
-/// held to stays the container's. Says whether there can be groups then.
+/// held to stays the container's. Says whether there can be groups then; if not it may have moved all the same.
 ///
 /// Only in the root of a namespace of control groups, with no other process in it, and where this user may write to it: on a
 /// host, groups are not this program's to divide.
@@ -27,7 +32,18 @@ pub fn make_way() -> bool {
         let is_root = groups.lines().any(|line| line == "0::/");
         folder(&groups, &mounts, None).filter(|_| is_root)
     };
-    own().is_some_and(|own| move_below(&own, std::process::id()).is_ok())
+    let Some(own) = own() else {
+        return false;
+    };
+    for _ in 0..TRIES {
+        match move_below(&own, std::process::id()) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(BETWEEN)
+            }
+            moved => return moved.is_ok(),
+        }
+    }
+    false
 }
 
 fn move_below(group: &Path, process: u32) -> io::Result<()> {
@@ -35,19 +51,25 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
     for file in ["cgroup.procs", "cgroup.subtree_control"] {
         fs::File::options().write(true).open(group.join(file))?;
     }
-    let there = fs::read_to_string(group.join("cgroup.procs"))?;
-    if there.trim() != process.to_string() {
-        return Err(io::ErrorKind::ResourceBusy.into());
+    let (node, process) = (group.join(NODE), process.to_string());
+    let of = |group: &Path| fs::read_to_string(group.join("cgroup.procs"));
+    let has_moved = of(&node).is_ok_and(|there| there.lines().any(|one| one == process));
+    if !has_moved {
+        if of(group)?.trim() != process {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        match fs::create_dir(&node) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        let entered = fs::write(node.join("cgroup.procs"), &process);
+        entered.inspect_err(|_| drop(fs::remove_dir(&node)))?;
     }
-    let node = group.join(NODE);
-    match fs::create_dir(&node) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let entered = fs::write(node.join("cgroup.procs"), process.to_string());
-    entered.inspect_err(|_| drop(fs::remove_dir(&node)))?;
     // Without controllers there, what is there is no group to this program.
-    Ok(delegate(open_folder(CWD, group)?.as_fd())?)
+    delegate(open_folder(CWD, group)?.as_fd())?;
+    // Beside those of all cells it is one, whatever it has of threads: what tells clients and probes is not to starve.
+    let _ = fs::write(node.join("cpu.weight"), weight_of_cells().to_string());
+    Ok(())
 }
 
 #[cfg(test)]
@@ -114,8 +136,9 @@ mod tests {
         assert_eq!(there(&group.join(NODE)).trim(), number.to_string());
         let controllers = fs::read_to_string(group.join(NODE).join("cgroup.controllers"));
         assert!(controllers.unwrap().contains("memory"));
-        // It is not there any more.
-        assert!(move_below(group, number).is_err());
+        // Once more changes nothing, and who is not there is not moved.
+        move_below(group, number).unwrap();
+        assert!(move_below(group, std::process::id()).is_err());
     }
 
     #[test]

@@ -24,11 +24,12 @@ pub const GIVING: &str = "faasw-groups";
 /// What belongs to whom a group is given to: never a file with its limits.
 const GIVEN: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
 
-/// What holds whoever has it to a number of groups below: all of a host have 65,535 with memory's controller.
-const BOUNDS: [(&str, &str); 2] = [
-    ("cgroup.max.descendants", "2048"),
-    ("cgroup.max.depth", "3"),
-];
+/// What runc gives away besides where systemd makes groups, and is kubelet's and the host's to say.
+const KEPT: [&str; 2] = ["memory.oom.group", "memory.reclaim"];
+
+/// What holds whoever has it to a number of groups below, where nothing stricter does: all of a host have 65,535 with memory's
+/// controller. A node has one for each microVM, and 256 for the next ones.
+const BOUNDS: [(&str, u64); 2] = [("cgroup.max.descendants", 1024), ("cgroup.max.depth", 3)];
 
 /// Bytes of what the runtime says of a container at most.
 const STATE_MAX: u64 = 1 << 20;
@@ -46,6 +47,7 @@ pub fn are_unified() -> bool {
 pub fn give(arguments: &[OsString]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct State {
+        id: String,
         pid: u32,
     }
     let user = arguments
@@ -57,24 +59,37 @@ pub fn give(arguments: &[OsString]) -> Result<(), Error> {
         .map_err(|error| Error::Refused(format!("what the runtime says: {error}")))?;
     let file = format!("/proc/{}/cgroup", state.pid);
     let told = fs::read_to_string(&file).map_err(|error| Error::io(file, error))?;
-    let group = below(Path::new(GROUPS), &told)
+    let group = below(Path::new(GROUPS), &told, &state.id)
         .ok_or_else(|| Error::Host("the container has no group of its own".into()))?;
     divide(&group, user).map_err(|error| Error::io(group.display(), error))
 }
 
-/// The folder of a group of version 2, as the system tells a process's: never that of all.
-fn below(groups: &Path, told: &str) -> Option<PathBuf> {
+/// The folder of a container's group of version 2, as the system tells a process's: it has the container's name.
+fn below(groups: &Path, told: &str, id: &str) -> Option<PathBuf> {
     let path = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = Path::new(path);
     let is_plain = |part| matches!(part, Component::Normal(_));
-    let is_below = path.components().all(is_plain) && path.components().next().is_some();
-    is_below.then(|| groups.join(path))
+    let name = path.file_name()?.to_str()?;
+    // As runc and systemd call it.
+    let of_systemd = name.strip_suffix(".scope");
+    let is_own = name == id || of_systemd.is_some_and(|name| name.ends_with(&format!("-{id}")));
+    (is_own && !id.is_empty() && path.components().all(is_plain)).then(|| groups.join(path))
 }
 
 fn divide(group: &Path, user: u32) -> io::Result<()> {
     for (file, most) in BOUNDS {
-        let mut file = OpenOptions::new().write(true).open(group.join(file))?;
-        file.write_all(most.as_bytes())?;
+        let file = group.join(file);
+        let stricter = fs::read_to_string(&file)?.trim().parse();
+        if stricter.is_ok_and(|stricter: u64| stricter <= most) {
+            continue;
+        }
+        let mut file = OpenOptions::new().write(true).open(file)?;
+        file.write_all(most.to_string().as_bytes())?;
+    }
+    for file in KEPT.map(|file| group.join(file)) {
+        if file.exists() {
+            chown(file, Some(0), None)?;
+        }
     }
     for file in GIVEN {
         chown(group.join(file), Some(user), None)?;
@@ -89,16 +104,24 @@ mod tests {
 
     #[test]
     fn a_containers_group_is_below_the_root_and_nothing_else() {
-        let at = |told| below(Path::new("/g"), told);
+        let at = |told| below(Path::new("/g"), told, "c1");
         let own = at("1:name=systemd:/a\n0::/kubepods/pod1/c1\n");
         assert_eq!(own.unwrap(), Path::new("/g/kubepods/pod1/c1"));
+        let own = at("0::/kubepods.slice/cri-containerd-c1.scope\n");
+        assert_eq!(
+            own.unwrap(),
+            Path::new("/g/kubepods.slice/cri-containerd-c1.scope")
+        );
         for wrong in [
             "",
             "0::/",
             "0::",
-            "0::/../a",
-            "0::/a/../..",
-            "0:://a",
+            "0::/../c1",
+            "0::/c1/../..",
+            "0:://c1",
+            "0::/kubepods/pod1",
+            "0::/kubepods/c11",
+            "0::/x-c1",
             "1:memory:/a",
         ] {
             assert_eq!(at(wrong), None, "{wrong}");
@@ -117,13 +140,18 @@ mod tests {
         // What limits how it is divided comes first.
         assert!(divide(group, 1000).is_err() && of("") == 0);
         let limits = ["memory.max", "cgroup.max.descendants", "cgroup.max.depth"];
-        for file in GIVEN.into_iter().chain(limits) {
-            fs::write(group.join(file), "").unwrap();
+        let limits = limits.into_iter().chain(KEPT);
+        for file in limits.clone().chain(GIVEN) {
+            fs::write(group.join(file), "max\n").unwrap();
         }
+        fs::write(group.join("cgroup.max.depth"), "2\n").unwrap();
+        chown(group.join("memory.oom.group"), Some(1000), None).unwrap();
         divide(group, 1000).unwrap();
         assert!(GIVEN.into_iter().chain([""]).all(|file| of(file) == 1000));
-        assert!(limits.into_iter().all(|file| of(file) == 0));
-        let most = fs::read_to_string(group.join("cgroup.max.descendants"));
-        assert_eq!(most.unwrap(), "2048");
+        assert!({ limits }.all(|file| of(file) == 0));
+        let most = |file: &str| fs::read_to_string(group.join(file)).unwrap();
+        assert!(most("cgroup.max.descendants").starts_with("1024"));
+        // What is stricter stays.
+        assert_eq!(most("cgroup.max.depth"), "2\n");
     }
 }

@@ -30,8 +30,8 @@ const OF_CRI: &str = "io.kubernetes.cri.";
 /// there is anybody (Linux 5.12, `verify_root_map`), and nobody misses it where there are no files.
 const NOT_ROOT: u32 = 65532;
 
-/// Seconds that the container's group has to be given.
-const HOOK: u32 = 10;
+/// Seconds for the container's group to be given: what takes longer is no start of a container.
+const HOOK: u32 = 60;
 
 /// Files that CRI has made for the pod.
 const FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];

@@ -177,7 +177,7 @@ fn its_group_is_given_to_it_where_that_can_be() {
         shown(&made_so),
         (vec![json!("rw")], vec![json!({ "type": "cgroup" })])
     );
-    let hook = json!({ "path": path, "args": ["faasw-groups", "1000"], "timeout": 10 });
+    let hook = json!({ "path": path, "args": ["faasw-groups", "1000"], "timeout": 60 });
     assert_eq!(made_so["hooks"], json!({ "createRuntime": [hook] }));
     // Where there is nothing to give it reads, and no hook of anybody's is called.
     let made_else = made(&greedy());
