@@ -62,14 +62,17 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is one: Linux 6.12 starts it in
+/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is one: Debian's 6.12 starts it in
 /// whoever makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing
 /// tells of its end.
-fn as_soon_as_alone(mut unshare: impl FnMut() -> Result<(), Errno>) -> Result<(), Errno> {
+fn as_soon_as_alone(
+    patience: Duration,
+    mut unshare: impl FnMut() -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let (began, mut between) = (Instant::now(), Duration::from_millis(1));
     loop {
         match unshare() {
-            Err(Errno::INVAL) if began.elapsed() < OTHERS_END => {
+            Err(Errno::INVAL) if began.elapsed() < patience => {
                 std::thread::sleep(between);
                 between = (between * 2).min(Duration::from_millis(50));
             }
@@ -111,12 +114,14 @@ impl Site {
         }
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
         // SAFETY: no memory or descriptor table is unshared, and there is one thread of ours.
-        as_soon_as_alone(|| unsafe { rustix::thread::unshare_unsafe(spaces) })
-            .and_then(|()| match identities {
-                Some(_) => Ok(()),
-                None => keep_name(user, group),
-            })
-            .map_err(Step::Namespaces.failed())?;
+        as_soon_as_alone(OTHERS_END, || unsafe {
+            rustix::thread::unshare_unsafe(spaces)
+        })
+        .and_then(|()| match identities {
+            Some(_) => Ok(()),
+            None => keep_name(user, group),
+        })
+        .map_err(Step::Namespaces.failed())?;
         // What the host unmounts goes here, too; what is mounted here stays here.
         let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", below)
@@ -218,7 +223,7 @@ mod tests {
         let mut refused = 0;
         let mut others = |errno, times| {
             refused = 0;
-            as_soon_as_alone(|| {
+            as_soon_as_alone(Duration::from_millis(100), || {
                 refused += 1;
                 if refused <= times { Err(errno) } else { Ok(()) }
             })

@@ -11,7 +11,7 @@
 //! Compiling comes before there are instances, and may have what they will.
 
 use faasw_abi::{mailbox::MAILBOX_BYTES, memory_map::RAM_OVERHEAD};
-pub use faasw_cell::group::{GroupLimits, group_limits, make_way, memory_used};
+pub use faasw_cell::group::{GroupLimits, group_limits, memory_used};
 use faasw_egress::frames::{LARGE_WINDOW, WINDOW};
 use faasw_pool::INSTANCE_MEMORY;
 use thiserror::Error;
@@ -444,7 +444,7 @@ mod tests {
         let asked = Asked::of_function(128 * MIB);
         let none = asked.budgets(GroupLimits::default(), MACHINE).unwrap();
         assert_eq!(none.limit, 28 << 30);
-        assert_eq!((none.instances, none.connections), (none.fitting, 4096));
+        assert_eq!((none.instances, none.connections), (160, 4096));
         // A limit above the machine is none.
         let above = asked.budgets(limits(1 << 20, Some(900_000)), MACHINE);
         assert_eq!(above.unwrap(), none);

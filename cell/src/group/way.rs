@@ -3,13 +3,12 @@
 use std::fs;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::CWD;
 
-use super::place::folder;
-use super::{delegate, open_folder, weight_of_cells};
+use super::{Place, Version, delegate, open_folder, weight_of_cells};
 
 /// Where its processes are then.
 const NODE: &str = "node";
@@ -20,30 +19,35 @@ const BETWEEN: Duration = Duration::from_millis(20);
 
 /// Lets groups for cells be made in the group of this process's container: with version 2 a group that has processes can have
 /// none below it that account for anything, so this process moves out of it, into one below that nothing limits. What it is
-/// held to stays the container's. Says whether there can be groups then; if not it may have moved all the same.
+/// held to stays the container's. Where that cannot be there are no groups for cells, which [`Groups::prepare`](super::Groups::prepare) says.
 ///
 /// Only in the root of a namespace of control groups, with no other process in it, and where this user may write to it: on a
 /// host, groups are not this program's to divide.
-#[must_use]
-pub fn make_way() -> bool {
-    let own = || {
-        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
-        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let is_root = groups.lines().any(|line| line == "0::/");
-        folder(&groups, &mounts, None).filter(|_| is_root)
-    };
-    let Some(own) = own() else {
-        return false;
+pub fn make_way() {
+    let Some(own) = of_container() else {
+        return;
     };
     for _ in 0..TRIES {
         match move_below(&own, std::process::id()) {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(BETWEEN)
+                std::thread::sleep(BETWEEN);
             }
-            moved => return moved.is_ok(),
+            _ => return,
         }
     }
-    false
+}
+
+/// This process's group, where that is the root of a namespace, and not the host's.
+fn of_container() -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let place = Place::find().ok()?;
+    let (Version::Two, [folder]) = (place.version, place.folders.as_slice()) else {
+        return None;
+    };
+    // The host's root has no such file.
+    let is_container =
+        own.lines().any(|line| line == "0::/") && folder.join("cgroup.type").exists();
+    is_container.then(|| folder.clone())
 }
 
 fn move_below(group: &Path, process: u32) -> io::Result<()> {
@@ -75,7 +79,6 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::group::place::{Place, Version};
     use std::process::{Child, Command, Stdio};
 
     /// A process that waits until it is ended.
@@ -102,7 +105,7 @@ mod tests {
     }
 
     /// A group of this test's own, as a container would have it.
-    struct Container(std::path::PathBuf);
+    struct Container(PathBuf);
 
     impl Drop for Container {
         fn drop(&mut self) {

@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use faasw::{
     FunctionName, FunctionOptions, Limits, Node, StartError,
-    budgets::{Asked, Budgets, group_limits, machine, make_way, memory_used},
+    budgets::{Asked, Budgets, group_limits, machine, memory_used},
     shared::{Entry, SharedError, read_key},
 };
 use faasw_text::Line;
@@ -69,7 +69,7 @@ impl Prepared {
         let budgets = budgets(args)?;
         // Before anything else is started. Where it is not done, cells have no groups, and admission alone holds them to the
         // container's memory.
-        let _ = make_way();
+        faasw_cell::group::make_way();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
         let listen = match args.listen {
             Some(address) => address,

@@ -76,6 +76,14 @@ impl Host {
         self.mounted.push(at);
     }
 
+    /// Nothing is there any more.
+    pub fn unmount(&mut self, name: &str) {
+        let at = self.at(name);
+        unmount(&at, UnmountFlags::DETACH).unwrap();
+        fs::remove_dir(&at).unwrap();
+        self.mounted.retain(|mounted| *mounted != at);
+    }
+
     pub fn at(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }

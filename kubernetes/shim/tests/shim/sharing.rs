@@ -192,7 +192,7 @@ fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
     if !can_share() {
         return;
     }
-    let host = sharing(FAASW);
+    let mut host = sharing(FAASW);
     for namespace in ["", "..", "a/b", "Shop"] {
         assert_eq!(created(&host, namespace).0, [""; 0]);
     }
@@ -201,6 +201,9 @@ fn nothing_is_shared_where_nobody_wants_that_or_nobody_says_whose_it_is() {
     fs::remove_dir_all(host.at("state/shared")).unwrap();
     assert_eq!(created(&host, "shop").0, [""; 0]);
     assert!(!host.at("state/queue-1").exists());
+    host.unmount("state");
+    assert_eq!(created(&host, "shop").0, [""; 0]);
+    assert!(!host.at("state").exists());
 }
 
 #[test]
