@@ -21,6 +21,7 @@ use std::path::PathBuf;
 use faasw_cell::filter::{Must, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
 use faasw_shell::process::cell::{self, Host};
+use faasw_shell::vm::{PageWalk, Template};
 use libtest_mimic::{Arguments, Trial};
 
 use support::{Bench, bytes_of, call, spec, whole};
@@ -69,6 +70,7 @@ fn main() {
     let host = host().unwrap_or(Host {
         scans: true,
         prefaults: false,
+        page_walk: PageWalk::Shadowed,
     });
     for (index, rule) in cell::rules(host).into_iter().enumerate() {
         let name = format!("needed::{}", rule.name.replace(' ', "_"));
@@ -82,10 +84,11 @@ fn main() {
 }
 
 fn host() -> Option<Host> {
-    let kvm = kvm_ioctls::Kvm::new().ok()?;
+    let template = Template::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
     Some(Host {
         scans: faasw_shell::memory::page_map::PageMap::open().ok()?.scans(),
-        prefaults: faasw_shell::vm::prefault::is_offered(&kvm),
+        prefaults: template.can_prefault(),
+        page_walk: template.page_walk(),
     })
 }
 

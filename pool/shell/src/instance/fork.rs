@@ -198,7 +198,7 @@ impl Instance {
             return Err(Errno::INVAL.into());
         };
         let manner = Manner {
-            shadowed: !vm.can_prefault(),
+            page_walk: vm.page_walk(),
             counts_unused,
             faults: vm.fault_count(),
         };

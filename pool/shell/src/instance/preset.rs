@@ -136,10 +136,10 @@ impl Preset {
             .transpose()?;
         vm.turn(&before, &image.state)?;
         if difference.forgets_tables {
-            if vm.can_prefault() {
-                vm.put_back(&image.state, true)?;
-            } else {
+            if vm.page_walk().has_shadows() {
                 vm.forget_tables()?;
+            } else {
+                vm.put_back(&image.state, true)?;
             }
         }
         sets.prefault(vm);

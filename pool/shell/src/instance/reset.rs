@@ -5,10 +5,13 @@
 //! by copy: their second-level table entries stay warm); what is private beyond
 //! them is let go, so that an instance that once grew does not stay large.
 //!
-//! Where the hardware does not walk the guest's page tables, KVM keeps shadows of
-//! them, which a change behind its back leaves stale: [`Tables`] says what is to be
-//! done about it. A guest of ours changes few tables, and none of the pages that
-//! lead to ring 0; one that did is not reset ([`Trouble::Broken`]).
+//! What a private page of the guest's page tables means depends on how the host translates
+//! addresses ([`PageWalk`]). If walks leave such pages shared, a private one was written: a guest
+//! of ours writes few of them, and none of those that lead to ring 0; one that did is not reset
+//! ([`Trouble::Broken`]). If walks make them private, all of them are filled again from the seed
+//! like any other page, the CPU's translations are flushed, and whatever only ring 0 can change is
+//! compared each time. If KVM keeps shadows of tables, a change behind its back leaves those
+//! stale: [`Tables`] says what is to be done about it.
 
 use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
@@ -25,7 +28,7 @@ use crate::memory::mailbox::Mailbox;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 use crate::vm::state::{Change, Unready};
-use crate::vm::{FaultCount, Vm};
+use crate::vm::{FaultCount, PageWalk, Vm};
 
 /// Private pages beyond the write set that are kept warm.
 const SPARE_PAGES: u64 = 64;
@@ -45,10 +48,10 @@ const EXCEPTION_STACK: PageRange =
     PageRange::of_bytes(EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP);
 
 /// How an instance's memory is to be brought back.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Manner {
-    /// KVM keeps shadows of page tables.
-    pub shadowed: bool,
+    /// How the host translates the guest's addresses.
+    pub page_walk: PageWalk,
     /// What of the write set was not used is to be counted: each of its pages is
     /// compared with the seed's.
     pub counts_unused: bool,
@@ -64,10 +67,11 @@ pub enum Tables {
     Untouched,
     /// They are as they were, perhaps again: what the CPU remembers must go.
     Touched,
-    /// These entries had changed, by the guest and now by the reset. KVM has
-    /// shadows of them.
+    /// These entries had changed, by the guest and now by the reset, and KVM has shadows of
+    /// them.
     Entries(Vec<u64>),
-    /// Too many had, the root was written, or the seed has tables where nobody looks.
+    /// KVM has shadows of tables, and too many entries had changed, the root was written, or the
+    /// seed has tables beyond the zone that is inspected.
     Many,
 }
 
@@ -86,10 +90,10 @@ pub struct Restored {
     pub unused: u64,
     /// What became of the guest's page tables.
     pub tables: Tables,
-    /// Ring 0 may have been entered. Every way there writes to the ring-0 stack, whose
-    /// page is private then; but only where the tables that lead to stack, gates and
-    /// task are known to be the seed's throughout, which takes shadows of them and a
-    /// root that was never written.
+    /// Ring 0 may have been entered. Every way there writes to the ring-0 stack, whose page is
+    /// private then. That proves something only if the tables that lead to stack, gates and task
+    /// are known to be the seed's throughout: if walks leave tables shared, and the root was
+    /// never written.
     pub ring_0_entered: bool,
 }
 
@@ -141,8 +145,12 @@ pub fn memory(
         kept: PageSet::new(),
         done: Restored::default(),
     };
-    if manner.shadowed && source.has_tables_beyond()? {
-        reset.done.tables = Tables::Many;
+    if source.has_tables_beyond()? {
+        // A write to one of those is not noticed.
+        reset.done.tables = match manner.page_walk.has_shadows() {
+            true => Tables::Many,
+            false => Tables::Touched,
+        };
     }
     if let Some(pages) = known.trust(manner.faults) {
         for range in pages.iter() {
@@ -152,20 +160,21 @@ pub fn memory(
     }
     reset.done.looked = true;
     let expected = known.expected(manner.faults);
-    let mut from = ram.pages().start;
-    while from < ram.pages().end {
-        let mut ranges = [PageRange::default(); SET_MAX];
-        let (count, next) = page_map.written(ram, from, &mut ranges)?;
-        for range in ranges.iter().take(count) {
-            if let Some(pages) = expected {
-                refuse_others(*range, pages)?;
+    for mut rest in page_map.where_private(ram, &source.windows)?.iter() {
+        while !rest.is_empty() {
+            let mut ranges = [PageRange::default(); SET_MAX];
+            let (count, next) = page_map.written(ram, rest, &mut ranges)?;
+            for range in ranges.iter().take(count) {
+                if let Some(pages) = expected {
+                    refuse_others(*range, pages)?;
+                }
+                reset.range(*range)?;
             }
-            reset.range(*range)?;
+            if next <= rest.start {
+                return Err(Errno::IO.into());
+            }
+            rest.start = next;
         }
-        if next <= from {
-            return Err(Errno::IO.into());
-        }
-        from = next;
     }
     let Reset { kept, done, .. } = reset;
     known.learn(ram, &source.windows, kept, manner.faults);
@@ -259,19 +268,25 @@ impl Reset<'_> {
     fn inspect(&mut self, range: PageRange) -> Result<(), Trouble> {
         refuse(range, TEXTS)?;
         self.done.ring_0_entered |= !range.intersection(EXCEPTION_STACK).is_empty();
-        if !self.manner.shadowed {
-            // The hardware's own walks write accessed bits and so make tables
-            // private; what the guest did to them ends with the flush of its TLB. They
-            // may have led anywhere meanwhile.
+        if self.manner.page_walk.writes_tables() {
+            // A private table proves nothing about the guest. What the guest did to it ends with
+            // the flush of its TLB; it may have led anywhere meanwhile.
             self.done.tables = Tables::Touched;
             self.done.ring_0_entered = true;
             return Ok(());
         }
         refuse(range, DESCRIPTORS)?;
         refuse(range, HOST_TABLES)?;
-        if !range.intersection(ROOT_TABLE).is_empty() {
-            // It may have led elsewhere, and back: to other gates and another stack.
-            self.done.ring_0_entered = true;
+        let is_root_written = !range.intersection(ROOT_TABLE).is_empty();
+        // It may have led elsewhere, and back: to other gates and another stack.
+        self.done.ring_0_entered |= is_root_written;
+        if !self.manner.page_walk.has_shadows() {
+            if is_root_written || !range.intersection(TABLES).is_empty() {
+                self.done.tables = Tables::Touched;
+            }
+            return Ok(());
+        }
+        if is_root_written {
             self.done.tables = Tables::Many;
         }
         for page in range.intersection(TABLES).pages() {

@@ -24,6 +24,7 @@ use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 
 use crate::memory::page_map::PAGEMAP_SCAN;
+use crate::vm::PageWalk;
 use crate::vm::ioctls::{
     KVM_GET_DEBUGREGS, KVM_GET_MSRS, KVM_GET_REGS, KVM_GET_SREGS, KVM_GET_XCRS, KVM_GET_XSAVE,
     KVM_IOEVENTFD, KVM_PRE_FAULT_MEMORY, KVM_RUN, KVM_SET_REGS, KVM_SET_SREGS,
@@ -104,6 +105,8 @@ pub struct Host {
     pub scans: bool,
     /// It has `KVM_PRE_FAULT_MEMORY`.
     pub prefaults: bool,
+    /// How it translates guests' addresses.
+    pub page_walk: PageWalk,
 }
 
 /// What a shell may do once its VM is made, as far as shells of every day do it.
@@ -213,13 +216,18 @@ pub fn rules(host: Host) -> Vec<Rule> {
         call("read extended control registers", VCPU, KVM_GET_XCRS),
         call("set extended control registers", VCPU, KVM_SET_XCRS),
     ];
-    rules.push(if host.scans {
-        call("scan the page map", PAGE_MAP, PAGEMAP_SCAN)
+    if host.scans {
+        rules.push(call("scan the page map", PAGE_MAP, PAGEMAP_SCAN));
     } else {
-        rule("read the page map", libc::SYS_pread64, &[Be(0, PAGE_MAP)])
-    });
+        rules.extend([
+            rule("read the page map", libc::SYS_pread64, &[Be(0, PAGE_MAP)]),
+            rule("find resident pages", libc::SYS_mincore, &[]),
+        ]);
+    }
     if host.prefaults {
         rules.push(call("prefill", VCPU, KVM_PRE_FAULT_MEMORY));
+    }
+    if host.page_walk.writes_tables() {
         rules.extend(hidden_state());
     }
     rules
@@ -242,9 +250,8 @@ fn rare_rules(host: Host) -> Vec<Rule> {
         // A wait that was stopped and continued (restart_syscall(2)).
         rule("go on waiting", libc::SYS_restart_syscall, &[]),
     ];
-    if !host.prefaults {
-        // Where KVM keeps shadows of page tables, only for a guest that may have
-        // entered ring 0 without being ended for it.
+    if !host.page_walk.writes_tables() {
+        // Only for a guest that may have entered ring 0 without being ended for it.
         rules.extend(hidden_state());
     }
     rules

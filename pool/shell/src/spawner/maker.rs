@@ -74,6 +74,7 @@ impl Shells {
         let host = cell::Host {
             scans: PageMap::open()?.scans(),
             prefaults: template.can_prefault(),
+            page_walk: template.page_walk(),
         };
         Ok(Self {
             template,

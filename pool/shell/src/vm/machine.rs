@@ -27,6 +27,7 @@ use crate::vm::cpuid;
 use crate::vm::fresh::{Fresh, comparable_msrs};
 use crate::vm::ioctls::errno;
 use crate::vm::keys::{self, Keys};
+use crate::vm::page_walk::{self, PageWalk};
 use crate::vm::prefault;
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
@@ -38,6 +39,7 @@ pub struct Template {
     msrs: Vec<u32>,
     filters_msrs: bool,
     can_prefault: bool,
+    page_walk: PageWalk,
     tells_more: bool,
     keys_part: Option<Range<usize>>,
     fault_device: Option<Device>,
@@ -47,11 +49,12 @@ impl Template {
     /// Asks the host.
     ///
     /// # Errors
-    /// When KVM does not answer.
+    /// KVM's errors, also if it does not run a trial guest ([`page_walk::observe`]).
     pub fn new(kvm: Kvm) -> io::Result<Self> {
         let cpuid = cpuid::table(&kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?)?;
         // A VM that is thrown away tells what all will have.
-        let vcpu = kvm.create_vm()?.create_vcpu(0)?;
+        let vm = kvm.create_vm()?;
+        let mut vcpu = vm.create_vcpu(0)?;
         vcpu.set_cpuid2(&cpuid)?;
         let tsc_khz = match vcpu.get_tsc_khz() {
             Ok(khz) if khz > 0 => u64::from(khz),
@@ -64,6 +67,8 @@ impl Template {
             keys_part: keys::part(&vcpu)?,
             filters_msrs: filter > 0,
             can_prefault: prefault::is_offered(&kvm),
+            // Last: it runs a guest.
+            page_walk: page_walk::observe(&vm, &mut vcpu)?,
             kvm,
             cpuid,
             tsc_khz,
@@ -89,6 +94,11 @@ impl Template {
     /// Whether VMs' second-level tables can be filled in advance.
     pub fn can_prefault(&self) -> bool {
         self.can_prefault
+    }
+
+    /// How this host translates guests' addresses.
+    pub fn page_walk(&self) -> PageWalk {
+        self.page_walk
     }
 
     /// Whether KVM tells guests of more than the table that it was given (`kvm-pvm` does
@@ -130,6 +140,7 @@ pub struct Vm {
     pub(crate) keys_part: Option<Range<usize>>,
     faults: Option<FaultCounter>,
     can_prefault: bool,
+    page_walk: PageWalk,
     /// The guest cannot write MSRs.
     pub(crate) refuses_msrs: bool,
     memory: [kvm_userspace_memory_region; SLOTS],
@@ -198,6 +209,7 @@ impl Vm {
             vm,
             faults,
             can_prefault: template.can_prefault,
+            page_walk: template.page_walk,
             refuses_msrs: template.filters_msrs,
             memory: [kvm_userspace_memory_region::default(); SLOTS],
             progress,
@@ -228,10 +240,9 @@ impl Vm {
         ]
     }
 
-    /// Whether this host fills its second-level tables in advance
-    /// (`KVM_PRE_FAULT_MEMORY`), which it only does where the hardware walks them.
-    pub fn can_prefault(&self) -> bool {
-        self.can_prefault
+    /// How this host translates the guest's addresses.
+    pub fn page_walk(&self) -> PageWalk {
+        self.page_walk
     }
 
     /// Fills the second-level tables for a range of guest-physical space. What
