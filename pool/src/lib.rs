@@ -98,6 +98,6 @@ pub use snapshots::{
     Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode,
 };
 pub use stats::{
-    GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, SeedInfo,
-    StockStats,
+    GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, PoolStats, ResetStats,
+    SeedInfo, StockStats,
 };

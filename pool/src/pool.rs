@@ -549,6 +549,7 @@ impl Pool {
             parked: self.inner.keeper.count(),
             lacking: self.inner.provisioning.lacking(),
             polling: self.inner.keeper.polling().stats(),
+            resets: self.inner.keeper.resets().stats(),
             busy: admission.map_or(0, Admission::taken),
             waiting: admission.map_or(0, Admission::waiting),
             evicted: admission.map_or(0, Admission::evicted),

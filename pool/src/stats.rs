@@ -25,6 +25,8 @@ pub struct PoolStats {
     pub lacking: LackingStats,
     /// Instances that look for their next request by themselves.
     pub polling: PollingStats,
+    /// Resets of instances after their requests.
+    pub resets: ResetStats,
     /// Instances at work, being reset or being ended.
     pub busy: usize,
     /// Requests that wait for a place.
@@ -81,6 +83,15 @@ pub struct PollingStats {
     pub cpu: Duration,
 }
 
+/// What became of instances that were to be reset after their requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResetStats {
+    /// Resets, ever, that gave an instance its seed's state back.
+    pub done: u64,
+    /// Instances, ever, that ended instead.
+    pub failed: u64,
+}
+
 /// How shells are made ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockStats {
@@ -102,6 +113,10 @@ pub struct StockStats {
     pub parents: usize,
     /// Instances, ever, that had to wait until a shell was made, because none was ready.
     pub misses: u64,
+    /// Shells, ever, that could not be preset.
+    pub preset_failures: u64,
+    /// Seeds, ever, that shells are not preset with any more, because that failed too often.
+    pub abandoned: u64,
 }
 
 /// How the control groups of cells are used: those of shells and of the compile helper.

@@ -15,6 +15,12 @@ pub struct Summary {
     pub unknown: u64,
     /// Processes that were ended for a system call that their cell does not allow.
     pub forbidden_calls: u64,
+    /// Instances that were to be reset after a request: `done`, or `failed` and ended instead.
+    #[serde(default)]
+    pub resets: BTreeMap<String, u64>,
+    /// Seeds that no more shells are preset with, because that failed too often.
+    #[serde(default)]
+    pub abandoned_parents: u64,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
     /// Instances that are to be parked ahead of requests and are not, by what keeps them from being made.

@@ -43,6 +43,18 @@ fn text(summary: &Summary) -> String {
         let count = summary.forbidden_calls;
         let _ = writeln!(text, "processes ended for a forbidden system call {count}");
     }
+    let failed = of(&summary.resets, "failed");
+    if failed > 0 {
+        let done = of(&summary.resets, "done");
+        let _ = writeln!(
+            text,
+            "instances ended instead of being reset {failed} ({done} were reset)"
+        );
+    }
+    if summary.abandoned_parents > 0 {
+        let count = summary.abandoned_parents;
+        let _ = writeln!(text, "seeds that no more shells are preset with {count}");
+    }
     if summary.out_of_memory > 0 {
         let count = summary.out_of_memory;
         let _ = writeln!(text, "processes ended for want of memory {count}");

@@ -23,6 +23,9 @@ pub(super) struct Pools {
     pub(super) shell_takes: Family<Outcome, Counter>,
     shell_near_hits: Counter,
     shell_parents: Gauge,
+    shell_preset_failures: Counter,
+    shell_parents_abandoned: Counter,
+    pub(super) resets: Family<Outcome, Counter>,
     lacking: Family<LackOf, Gauge>,
     pub(super) groups: Family<State, Gauge>,
     pub(super) groups_free_max: Gauge,
@@ -59,6 +62,21 @@ impl Pools {
             "shell_parents",
             "Seeds that ready shells are preset with",
             self.shell_parents.clone(),
+        );
+        registry.register(
+            "shell_preset_failures",
+            "Shells that could not be preset",
+            self.shell_preset_failures.clone(),
+        );
+        registry.register(
+            "shell_parents_abandoned",
+            "Seeds that no more shells are preset with, because that failed too often",
+            self.shell_parents_abandoned.clone(),
+        );
+        registry.register(
+            "resets",
+            "Instances that were to be reset after a request: reset (done), or ended instead (failed)",
+            self.resets.clone(),
         );
         registry.register(
             "instances_lacking",
@@ -106,6 +124,11 @@ impl Pools {
         )
     }
 
+    /// Seeds that no more shells are preset with.
+    pub(super) fn abandoned_parents(&self) -> u64 {
+        self.shell_parents_abandoned.get()
+    }
+
     /// Instances ahead of requests that are missing, by what keeps them from being made; nothing that keeps
     /// none.
     pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
@@ -146,9 +169,17 @@ impl Pools {
             self.groups.get_or_create(&of).set(whole(count));
         }
         self.shell_parents.set(whole(stock.parents));
-        self.shell_near_hits
-            .inner()
-            .fetch_max(stock.near, Ordering::Relaxed);
+        for (counter, count) in [
+            (&self.shell_near_hits, stock.near),
+            (&self.shell_preset_failures, stock.preset_failures),
+            (&self.shell_parents_abandoned, stock.abandoned),
+        ] {
+            counter.inner().fetch_max(count, Ordering::Relaxed);
+        }
+        for (result, count) in [("done", stats.resets.done), ("failed", stats.resets.failed)] {
+            let counter = self.resets.get_or_create(&Outcome { result });
+            counter.inner().fetch_max(count, Ordering::Relaxed);
+        }
         self.groups_free_max.set(whole(groups.free_max));
         self.memory_used.set(whole(memory.used.unwrap_or(0)));
         self.memory_max.set(whole(memory.max));

@@ -37,6 +37,8 @@ impl Metrics {
             under_way: self.under_way.count(),
             unknown: self.by_status(&Function::Unknown).values().sum(),
             forbidden_calls: self.forbidden_calls.get(),
+            resets: outcomes(&pools.resets, ["done", "failed"]),
+            abandoned_parents: pools.abandoned_parents(),
             microvms: states(&self.microvms, &["shell", "parked", "busy"]),
             lacking: pools.lacking(),
             shells: ShellSummary {
@@ -129,7 +131,8 @@ mod tests {
     use faasw_control::FunctionName;
     use faasw_control::ShellSummary;
     use faasw_pool::{
-        Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, StockStats, Timing,
+        Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
+        StockStats, Timing,
     };
     use http::StatusCode;
     use std::time::Duration;
@@ -170,6 +173,7 @@ mod tests {
             preset: 1,
             stock: StockStats {
                 wanted: 5,
+                abandoned: 1,
                 hits: 3,
                 ..StockStats::default()
             },
@@ -180,6 +184,10 @@ mod tests {
                 ..GroupStats::default()
             },
             forbidden_calls: 1,
+            resets: ResetStats {
+                done: 21,
+                failed: 2,
+            },
             memory: MemoryStats {
                 used: Some(40),
                 max: 50,
@@ -216,6 +224,8 @@ mod tests {
         assert_eq!((groups.count["used"], groups.free_max), (6, 8));
         assert_eq!(groups.takes["miss"], 4);
         assert_eq!(summary.forbidden_calls, 1);
+        assert_eq!((summary.resets["done"], summary.resets["failed"]), (21, 2));
+        assert_eq!(summary.abandoned_parents, 1);
         assert_eq!(summary.deployments["failed"], 1);
         assert_eq!(summary.memory["seeds"], 9 << 30);
         assert_eq!(summary.memory_budget["function"], 7);

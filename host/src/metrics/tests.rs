@@ -3,7 +3,7 @@
 use super::*;
 use faasw_pool::{
     BacklogLimits, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, ResetEffort,
-    StockStats,
+    ResetStats, StockStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -61,6 +61,8 @@ fn what_is_recorded_is_in_the_text() {
             near: 80,
             parents: 3,
             misses: 10,
+            preset_failures: 9,
+            abandoned: 1,
         },
         groups: GroupStats {
             free: 11,
@@ -87,6 +89,10 @@ fn what_is_recorded_is_in_the_text() {
             found: 8,
             strayed: 2,
             cpu: Duration::from_millis(1500),
+        },
+        resets: ResetStats {
+            done: 77,
+            failed: 6,
         },
         busy: 1,
         waiting: 6,
@@ -136,6 +142,10 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_shell_takes_total{result="miss"} 10"#,
         "faasw_shell_near_hits_total 80",
         "faasw_shell_parents 3",
+        "faasw_shell_preset_failures_total 9",
+        "faasw_shell_parents_abandoned_total 1",
+        r#"faasw_resets_total{result="done"} 77"#,
+        r#"faasw_resets_total{result="failed"} 6"#,
         r#"faasw_groups{state="free"} 11"#,
         r#"faasw_groups{state="used"} 7"#,
         "faasw_groups_free_max 256",

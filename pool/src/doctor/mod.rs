@@ -2,6 +2,7 @@
 
 mod cpu;
 mod finding;
+mod kernel;
 mod protection;
 
 use std::io::ErrorKind;
@@ -174,6 +175,7 @@ pub fn findings() -> Vec<Finding> {
     note("page faults", state, detail);
     let (state, detail) = descriptors(getrlimit(Resource::Nofile).maximum);
     note("open files", state, detail);
+    findings.extend(kernel::findings());
     findings.extend(protection::findings());
     findings
 }

@@ -173,6 +173,7 @@ impl Retiring {
             }
             Err(error) => {
                 self.failed(&error);
+                self.version.parking().resets().note_failed(&error);
                 drop(coming);
                 Box::pin(self.instance.shell.destroy()).await;
             }
@@ -182,6 +183,7 @@ impl Retiring {
     /// It was brought back by this effort.
     fn note(&self, effort: &Effort) {
         tracing::trace!(number = self.number, ?effort, "instance reset");
+        self.version.parking().resets().note_done();
         let reset = effort.reset.unwrap_or_default();
         let misses = Misses {
             outside: reset.outside,

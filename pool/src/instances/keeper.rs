@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::parking::Parking;
 use super::polling::Polling;
+use super::reset_record::ResetRecord;
 use crate::memory::{Memory, SHORT};
 use crate::shells::Groups;
 
@@ -39,6 +40,7 @@ pub struct ParkingRules {
 pub struct Keeper {
     rules: ParkingRules,
     polling: Arc<Polling>,
+    resets: ResetRecord,
     account: Arc<Groups>,
     all: Mutex<Vec<Weak<Parking>>>,
     count: AtomicUsize,
@@ -59,6 +61,7 @@ impl Keeper {
         let keeper = Arc::new(Self {
             rules,
             polling,
+            resets: ResetRecord::default(),
             account,
             all: Mutex::default(),
             count: AtomicUsize::new(0),
@@ -85,6 +88,11 @@ impl Keeper {
     /// How much polling there is.
     pub fn polling(&self) -> &Arc<Polling> {
         &self.polling
+    }
+
+    /// The resets of all instances.
+    pub fn resets(&self) -> &ResetRecord {
+        &self.resets
     }
 
     /// How many instances are parked, and for how long.

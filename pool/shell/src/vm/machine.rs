@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use faasw_abi::doorbell::PROGRESS;
 use faasw_abi::memory_map::{CODE, MAILBOX};
@@ -99,6 +100,17 @@ impl Template {
     /// How this host translates guests' addresses.
     pub fn page_walk(&self) -> PageWalk {
         self.page_walk
+    }
+
+    /// Measures how long a guest takes to leave its VM and to be entered again.
+    ///
+    /// # Errors
+    /// KVM's.
+    pub fn exit_time(&self) -> io::Result<Duration> {
+        let vm = self.kvm.create_vm()?;
+        let mut vcpu = vm.create_vcpu(0)?;
+        vcpu.set_cpuid2(&self.cpuid)?;
+        page_walk::exit_time(&vm, &mut vcpu)
     }
 
     /// Whether KVM tells guests of more than the table that it was given (`kvm-pvm` does

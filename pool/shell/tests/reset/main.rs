@@ -29,10 +29,12 @@ mod machine;
 mod preset;
 mod programs;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
 use faasw_abi::memory_map::{HOST_TABLES_END, PAGE, PML4, TEXT};
-use faasw_abi::pages::{PageRange, PageSet};
+use faasw_abi::pages::{Page, PageRange, PageSet};
 use faasw_shell::instance::reset::{Tables, Trouble};
 use faasw_shell::instance::source::Copies;
 use faasw_shell::memory::page_map::PageMap;
@@ -57,9 +59,25 @@ use preset::{
 
 const DONE: Option<u32> = Some(3);
 
+/// The pages that are private to this process. Entries of the page map do not tell the page of
+/// zeroes from those, but nothing else of a VM's memory is mapped more than once.
 fn private(machine: &Machine) -> PageSet {
+    const EXCLUSIVE_OR_SWAPPED: u64 = 1 << 56 | 1 << 62;
     let map = PageMap::open().unwrap();
-    map.all_written(machine.ram).unwrap()
+    let found = map.all_written(machine.ram).unwrap();
+    if map.scans() {
+        return found;
+    }
+    let entries = File::open("/proc/self/pagemap").unwrap();
+    let first = machine.ram.address() / PAGE;
+    let is_private = |page: &Page| {
+        let mut entry = [0; 8];
+        let at = (first + u64::from(page.number())) * 8;
+        entries.read_exact_at(&mut entry, at).unwrap();
+        u64::from_ne_bytes(entry) & EXCLUSIVE_OR_SWAPPED != 0
+    };
+    let pages = found.iter().flat_map(PageRange::pages);
+    pages.filter(is_private).map(PageRange::one).collect()
 }
 
 fn private_pages(machine: &Machine) -> u64 {

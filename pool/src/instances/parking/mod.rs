@@ -22,6 +22,7 @@ pub use self::coming::{Coming, Held};
 use super::instance::Instance;
 use super::keeper::Keeper;
 use super::polling::{Arrivals, Polling};
+use super::reset_record::ResetRecord;
 
 /// The parked instances of one seed.
 #[derive(Debug)]
@@ -153,6 +154,11 @@ impl Parking {
     /// How much polling there may be.
     pub fn polling(&self) -> &Arc<Polling> {
         self.keeper.polling()
+    }
+
+    /// The resets of all instances of the pool.
+    pub fn resets(&self) -> &ResetRecord {
+        self.keeper.resets()
     }
 
     /// When requests come.

@@ -71,18 +71,14 @@ impl Stock {
             let name = parent.as_ref().map(Parent::of);
             let made = self.make_ahead(bare, parent).await?;
             let mut kept = lock(&self.kept);
-            if let Some(name) = &name
-                && kept.note_preset(name, made.is_err())
-            {
-                tracing::error!("shells are not preset any more with a seed");
-            }
+            let is_abandoned = name.is_some_and(|name| kept.note_preset(&name, made.is_err()));
             match made {
                 // Whoever stops empties the stock after saying so.
                 Ok(_) if self.stopped.load(Ordering::Acquire) => {
                     return Err(PlatformError::SpawnerGone);
                 }
                 Ok(made) => kept.put(made),
-                Err(why) => tracing::warn!(why = %Line(why), "a shell could not be preset"),
+                Err(why) => self.note_preset_failure(&why, is_abandoned),
             }
         }
     }
@@ -96,9 +92,25 @@ impl Stock {
         match self.make_ahead(None, Some(parent.clone())).await? {
             Ok(ready) => Ok(ready),
             Err(why) => {
-                tracing::debug!(why = %Line(why), "a shell could not be preset");
+                self.note_preset_failure(&why, false);
                 self.make_bare().await
             }
+        }
+    }
+
+    /// Counts a shell that could not be preset, and logs a warning: an error if no other will be
+    /// preset with that seed.
+    fn note_preset_failure(&self, why: &str, is_abandoned: bool) {
+        self.preset_failures.fetch_add(1, Ordering::Relaxed);
+        let why = Line(why);
+        if is_abandoned {
+            self.abandoned.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(
+                %why,
+                "no more shells are preset with a seed: its functions' first requests take longer"
+            );
+        } else {
+            tracing::warn!(%why, "a shell could not be preset");
         }
     }
 

@@ -72,6 +72,10 @@ pub struct Stock {
     near: AtomicU64,
     /// Instances that had one made.
     misses: AtomicU64,
+    /// Shells that could not be preset.
+    preset_failures: AtomicU64,
+    /// Seeds that shells are not preset with any more.
+    abandoned: AtomicU64,
     stopped: AtomicBool,
     /// By the first shell.
     told: Told,
@@ -129,6 +133,8 @@ impl Stock {
             hits: AtomicU64::new(0),
             near: AtomicU64::new(0),
             misses: AtomicU64::new(0),
+            preset_failures: AtomicU64::new(0),
+            abandoned: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
             told: Told::nothing(),
             changed: Arc::new(Notify::new()),
@@ -310,6 +316,8 @@ impl Stock {
             hits: self.hits.load(Ordering::Relaxed),
             near: self.near.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
+            preset_failures: self.preset_failures.load(Ordering::Relaxed),
+            abandoned: self.abandoned.load(Ordering::Relaxed),
             parents: lock(&self.kept).parents(),
         }
     }

@@ -1,0 +1,93 @@
+//! How many resets succeeded and failed, and the warning about those that failed.
+//!
+//! A node whose instances cannot be reset still answers every request, by a fork each: correct,
+//! and many times slower. So the operator must hear of it.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::stats::ResetStats;
+
+/// The shortest time between two warnings: often enough to see that it goes on, and no flood where
+/// every request's reset fails.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The resets of all instances of a pool.
+#[derive(Debug, Default)]
+pub struct ResetRecord {
+    done: AtomicU64,
+    failed: AtomicU64,
+    /// When the last warning was logged, and how many resets had failed by then.
+    warned: Mutex<Option<(Instant, u64)>>,
+}
+
+impl ResetRecord {
+    /// Counts a reset that gave an instance its seed's state back.
+    pub fn note_done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts an instance that ended because of `why` instead of being reset, and logs a warning
+    /// about it unless there was one within the last minute.
+    pub fn note_failed(&self, why: &dyn Display) {
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(count) = self.count_to_warn_of(failed, Instant::now()) {
+            tracing::warn!(
+                why = %faasw_text::Line(why),
+                count,
+                "instances ended instead of being reset; requests that find none fork another, \
+                 which takes many times longer"
+            );
+        }
+    }
+
+    /// How many failed resets to warn of now, of `failed` so far; nothing if it is too soon.
+    fn count_to_warn_of(&self, failed: u64, now: Instant) -> Option<u64> {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match *warned {
+            Some((at, _)) if now.saturating_duration_since(at) < WARNING_INTERVAL => return None,
+            Some((_, before)) => before,
+            None => 0,
+        };
+        *warned = Some((now, failed.max(before)));
+        Some(failed.saturating_sub(before).max(1))
+    }
+
+    /// The counts so far.
+    pub fn stats(&self) -> ResetStats {
+        ResetStats {
+            done: self.done.load(Ordering::Relaxed),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_failures_is_one_warning_a_minute_that_says_how_many() {
+        let record = ResetRecord::default();
+        let begun = Instant::now();
+        assert_eq!(record.count_to_warn_of(1, begun), Some(1));
+        for failed in 2..500 {
+            let soon = begun + Duration::from_millis(failed * 100);
+            assert_eq!(record.count_to_warn_of(failed, soon), None);
+        }
+        let later = begun + WARNING_INTERVAL;
+        assert_eq!(record.count_to_warn_of(500, later), Some(499));
+        assert_eq!(record.count_to_warn_of(501, later), None);
+    }
+
+    #[test]
+    fn what_is_noted_is_counted() {
+        let record = ResetRecord::default();
+        record.note_done();
+        record.note_failed(&"it was broken");
+        record.note_failed(&"it was broken");
+        assert_eq!(record.stats(), ResetStats { done: 1, failed: 2 });
+    }
+}
