@@ -280,6 +280,11 @@ impl Pager {
             if !is_wanted() {
                 return Ok(false);
             }
+            #[cfg(feature = "trial")]
+            if crate::trial::are_pagers_held() {
+                thread::yield_now();
+                continue;
+            }
             if !self.bring_next()? {
                 break;
             }
