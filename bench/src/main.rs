@@ -17,6 +17,7 @@
 //! - `parked`: thousands of instances that are parked ahead of requests.
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
 //!   the load.
+//! - `neighbours`: what one function's load takes from another's.
 //! - `overload`: what is served when more is asked than can be, by an `open_loop`.
 //! - `versions`: two versions of the node, each started many times.
 //! - `report`: all but versions in one run, with node and peer started by it.
@@ -38,6 +39,7 @@ mod key_value;
 mod load;
 mod memory;
 mod native;
+mod neighbours;
 mod node;
 mod open_loop;
 mod overload;
@@ -93,6 +95,8 @@ enum Command {
     Parked(parked::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
+    /// What one function's load takes from another's
+    Neighbours(neighbours::Arguments),
     /// What is served when more is asked than can be
     Overload(overload::Arguments),
     /// A node against the version before it, both started many times
@@ -117,6 +121,7 @@ fn main() -> ExitCode {
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Parked(arguments) => parked::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
+        Command::Neighbours(arguments) => neighbours::run(&arguments),
         Command::Overload(arguments) => overload::run(&arguments),
         Command::Versions(arguments) => versions::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),

@@ -103,7 +103,12 @@ impl Drop for Server {
 fn address(text: &str, mark: &str) -> Option<Url> {
     let (_, rest) = text.split_once(mark)?;
     let (line, _) = rest.split_once('\n')?;
-    line.split_ascii_whitespace().next()?.parse().ok()
+    let word = line.split_ascii_whitespace().next()?;
+    // The daemon prints an address without a scheme.
+    match word.contains("://") {
+        true => word.parse().ok(),
+        false => format!("http://{word}/").parse().ok(),
+    }
 }
 
 fn last_lines(text: &str) -> String {
@@ -174,7 +179,28 @@ impl Node {
         })
     }
 
-    /// Address of its function.
+    /// Starts a daemon without functions, with a data directory of its own.
+    ///
+    /// # Errors
+    /// When it does not start, with what it said.
+    pub fn serve(faasw: &Path, options: &[&str]) -> Result<Self> {
+        let folder = TempDir::with_prefix("faasw-bench-")?;
+        let data_dir = folder.path().join("data");
+        let mut command = Command::new(faasw);
+        command
+            .args(["serve", "--listen", "127.0.0.1:0", "--data-dir"])
+            .arg(&data_dir)
+            .args(options);
+        let log = folder.path().join("log");
+        Ok(Self {
+            server: Server::start(command, &log, "ready on ")?,
+            log,
+            commands: Commands::new(faasw, &data_dir),
+            _folder: Some(folder),
+        })
+    }
+
+    /// Address of its function; of a daemon, its own.
     pub fn url(&self) -> &Url {
         &self.server.url
     }
@@ -323,6 +349,8 @@ mod tests {
     fn an_address_counts_when_its_line_is_whole() {
         let mark = "  curl ";
         assert_eq!(address("ready\n  curl http://127.0.0.1:80/he", mark), None);
+        let daemon = address("ready on 127.0.0.1:80 with 0 functions\n", "ready on ").unwrap();
+        assert_eq!(daemon.authority, "127.0.0.1:80");
         let url = address("ready\n  curl http://127.0.0.1:80/hello/\n", mark).unwrap();
         assert_eq!(
             (url.authority.as_str(), url.path.as_str()),
