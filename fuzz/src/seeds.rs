@@ -21,8 +21,8 @@ use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer}
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
     Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Parked, Prepared,
-    Preset, Rang, Reset, Resume, Seal, Sealed, SpawnEgress, SpawnFailed, SpawnHelper, SpawnShell,
-    Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
+    Preset, Rang, Reset, Resume, Seal, Sealed, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
+    SpawnShell, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -263,6 +263,7 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::Resume => ("resume", zeroes::<Resume>()),
         Kind::Seal => ("seal", zeroes::<Seal>()),
         Kind::Sealed => ("sealed", zeroes::<Sealed>()),
+        Kind::SetPriority => ("set-priority", zeroes::<SetPriority>()),
         Kind::SpawnEgress => ("spawn-egress", zeroes::<SpawnEgress>()),
         Kind::SpawnFailed => ("spawn-failed", zeroes::<SpawnFailed>()),
         Kind::SpawnHelper => ("spawn-helper", packet(&helper())),

@@ -46,9 +46,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// beside the code; empty where nothing is. Dropping the future ends the work.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
 
-    /// Packs a function's files to a bundle; nobody but who does that looks at them. Dropping the future ends the
-    /// work.
-    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>>;
+    /// Packs the files of `owner`, a function, to a bundle. The node does not parse them. Dropping
+    /// the future ends the work.
+    fn pack<'a>(&'a self, owner: &'a str, files: Bytes)
+    -> Running<'a, Result<Bytes, CompileError>>;
 
     /// Takes code that is stored: it need not be read before it is needed. Nothing where it is
     /// read now and is not there.
@@ -68,6 +69,13 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// The seeds that it has, parents before children.
     fn tree(&self) -> Vec<SeedInfo> {
         Vec::new()
+    }
+
+    /// How many compilations, or makings of seeds, come before that of this function; nothing where
+    /// none of its own is queued.
+    fn queued_behind(&self, function: &str) -> Option<usize> {
+        let _ = function;
+        None
     }
 
     /// Of how many functions instances can be parked ahead of requests; 0 where none are.
@@ -310,8 +318,16 @@ impl Backend for Pool {
         })
     }
 
-    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>> {
-        Box::pin(async move { Self::pack(self, &files).await })
+    fn pack<'a>(
+        &'a self,
+        owner: &'a str,
+        files: Bytes,
+    ) -> Running<'a, Result<Bytes, CompileError>> {
+        Box::pin(async move { Self::pack(self, owner, &files).await })
+    }
+
+    fn queued_behind(&self, function: &str) -> Option<usize> {
+        Self::queued_behind(self, function)
     }
 
     fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>> {

@@ -13,7 +13,8 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use bytes::Bytes;
 use faasw::{
-    FreezePolicy, FunctionName, FunctionOptions, Limits, STORE_VALUE_BYTES, Store, StoreName,
+    DeployStage, FreezePolicy, FunctionName, FunctionOptions, Limits, STORE_VALUE_BYTES, Store,
+    StoreName,
     admin::{Client, ClientError},
 };
 use http::{Request, StatusCode};
@@ -39,6 +40,36 @@ async fn raw(data_dir: &Path, request: &str) -> String {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();
     answer
+}
+
+#[tokio::test]
+async fn a_deployment_under_way_is_listed_with_what_it_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = common::node_in(folder.path()).await;
+    let client = Client::new(folder.path());
+    assert_eq!(client.deployments().await.unwrap(), []);
+    let deploying = tokio::spawn({
+        let client = client.clone();
+        // The version waits for instances that never come.
+        let module = Bytes::from_static(b"lacks");
+        async move {
+            client
+                .deploy(&name("f"), module, &FunctionOptions::default())
+                .await
+        }
+    });
+    common::eventually("it waits for its instances", || {
+        node.deployments()
+            .iter()
+            .any(|one| one.stage == DeployStage::Storing)
+    })
+    .await;
+    let listed = client.deployments().await.unwrap();
+    assert_eq!(listed, node.deployments());
+    assert_eq!((listed.len(), listed[0].function.as_str()), (1, "f"));
+    node.shutdown().await;
+    deploying.await.unwrap().unwrap_err();
+    assert_eq!(node.deployments(), []);
 }
 
 #[tokio::test]

@@ -16,8 +16,8 @@ use std::{
 
 use common::FakeBackend;
 use faasw::{
-    DeployError, Event, FunctionOptions, Limits, Node, RemoteAddress, RollbackError, StartError,
-    Timing,
+    DeployError, DeployStage, Event, FunctionOptions, Limits, Node, RemoteAddress, RollbackError,
+    StartError, Timing,
 };
 use faasw_abi::store::{Answer, LENGTH_BYTES, OWN_STORE, Operation, Request as StoreRequest};
 use faasw_pool::StoreService;
@@ -231,9 +231,10 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
     assert_eq!(back.unwrap().version, 1);
 }
 
-/// What deployments hold in memory has an end, also where their instances do not come.
+/// The deployments of one function are bounded, because they hold memory until their instances are
+/// there. Deployments of another function do not wait for them.
 #[tokio::test]
-async fn four_deployments_wait_for_instances_and_two_more_for_them() {
+async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
     let backend = FakeBackend::default();
     let compiled = backend.compiled.clone();
     let node = common::start_on(Node::builder(), &backend).await;
@@ -245,12 +246,20 @@ async fn four_deployments_wait_for_instances_and_two_more_for_them() {
         })
         .collect();
     let count = || compiled.load(Ordering::Relaxed) - before;
-    common::eventually("six are compiled", || count() == 6).await;
-    // As many as would be there by then, were there no end.
+    let stages = |stage| {
+        let all = node.deployments().into_iter();
+        let its = all.filter(move |one| one.stage == stage);
+        its.map(|one| one.queued_behind).collect::<Vec<_>>()
+    };
+    common::eventually("four wait for their instances", || {
+        stages(DeployStage::Storing).len() == 4
+    })
+    .await;
+    let behind: Vec<_> = (0..4).map(Some).collect();
+    assert_eq!(stages(DeployStage::Waiting), behind);
     let other = node.deploy("other", "module", FunctionOptions::default());
-    let other = timeout(Duration::from_millis(300), other).await;
-    assert!(other.is_err(), "it waits for its turn");
-    assert_eq!(count(), 6);
+    other.await.unwrap();
+    assert_eq!(count(), 5, "four of the one, and the other");
 
     // Nothing is stored of what waits when the node ends, and whoever waits hears of it.
     node.shutdown().await;

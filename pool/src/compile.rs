@@ -23,6 +23,8 @@ use std::sync::Arc;
 /// An upload, and what its code is for.
 #[derive(Clone, Debug, Default)]
 pub struct Compilation {
+    /// The function or engine that it is for: compilations are shared fairly between these.
+    pub owner: String,
     /// The upload.
     pub upload: Bytes,
     /// By what it is to be initialised, if by anything: the code is for that, then.

@@ -301,6 +301,12 @@ pub enum InvokeError {
     /// No room for another instance right now.
     #[error("the node is at its capacity of {0} instances")]
     OverCapacity(usize),
+    /// The function's seed has to be made first, and others are made before it.
+    #[error("the function has to be initialised first, which is queued behind {behind} others")]
+    SeedQueued {
+        /// How many come before it.
+        behind: usize,
+    },
     /// Others wanted its place, and no exchange had waited longer for its client or for whom its function had asked.
     #[error("the node was full, and no other request had waited longer for others")]
     Evicted,

@@ -36,7 +36,7 @@ impl InvokeError {
     /// | `RequestTooLarge`, `Client(TooLarge)` | caller | too large | no |
     /// | `IdleClient`, `Client(TooSlow)` | caller | timed out | no |
     /// | `Client(Broken)`, `ClientGone` | caller | failed | no |
-    /// | `OverCapacity`, `Evicted` | caller: the node's limits do what their owner wants | no room | yes |
+    /// | `OverCapacity`, `SeedQueued`, `Evicted` | caller: the node's limits do what their owner wants | no room | yes |
     /// | `ResponseTooLarge` | function | too large | no |
     /// | `TimedOut`, `CpuLimit`, `IdleGuest`, `TotalTime` | function | timed out | no |
     /// | `Trap`, `Exit`, `NoResponse`, `FunctionError`, `BadResponse`, `LoadFailed`, `GuestFailed` | function | failed | no |
@@ -55,7 +55,9 @@ impl InvokeError {
             Self::Client(ClientError::Broken(_)) | Self::ClientGone => {
                 (Fault::Caller, Manner::Failed)
             }
-            Self::OverCapacity(_) | Self::Evicted => (Fault::Caller, Manner::NoRoom),
+            Self::OverCapacity(_) | Self::SeedQueued { .. } | Self::Evicted => {
+                (Fault::Caller, Manner::NoRoom)
+            }
             Self::ResponseTooLarge { .. } => (Fault::Function, Manner::TooLarge),
             Self::TimedOut(_) | Self::CpuLimit(_) | Self::IdleGuest(_) | Self::TotalTime(_) => {
                 (Fault::Function, Manner::TimedOut)
@@ -151,6 +153,7 @@ mod tests {
         let long = Duration::from_secs(1);
         for (error, may_be) in [
             (InvokeError::OverCapacity(1), true),
+            (InvokeError::SeedQueued { behind: 1 }, true),
             (InvokeError::Evicted, true),
             (PlatformError::OutOfMemory.into(), true),
             (InvokeError::TimedOut(long), false),

@@ -31,6 +31,7 @@ mod compile;
 mod doctor;
 mod error;
 mod exchange;
+mod fair_slots;
 mod fault;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -82,6 +83,9 @@ pub use faasw_seedtree::image::{
 };
 pub use faasw_words::POLL;
 pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
+pub use fair_slots::{
+    FairSlots, PendingSlot, QueuePosition, Slot, SlotRequest, SlotRules, Urgency,
+};
 pub use fault::{Fault, Manner};
 pub use images::{Arriving, ExportError, ImageId, Images, Origin};
 pub use memory::for_instances as memory_for_instances;

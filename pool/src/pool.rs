@@ -16,7 +16,6 @@ use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::image::ImageError;
 use faasw_text::Line;
 use faasw_words::ImageInfo;
-use tokio::sync::Semaphore;
 
 pub use self::egress::{Connector, Egress, EgressProcess, Worker};
 pub use self::initialise::Initialising;
@@ -29,6 +28,7 @@ use crate::exchange::{
     Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Secrets, Terms,
     wanted,
 };
+use crate::fair_slots::{FairSlots, Slot, SlotRequest, SlotRules, Urgency};
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
@@ -126,7 +126,7 @@ struct Inner {
     isa: Isa,
     /// From the first request on: by then it is known what the system holds microVMs to.
     admission: OnceLock<Admission>,
-    compiling: Semaphore,
+    compiling: Arc<FairSlots<String>>,
     instance_numbers: InstanceNumbers,
     processors: usize,
 }
@@ -156,9 +156,15 @@ pub struct Pool {
 /// Requests that have their turn at once, for each processor.
 const TURNS: usize = 2;
 
-/// Compilations at once. Each uses all CPUs by itself; but one that nobody waits for,
-/// of which a node has one at a time, is not to be in the way of one that somebody does.
-const COMPILATIONS: usize = 2;
+/// Compilations at once, of which each function may have one. Each may use all processors, and
+/// gigabytes of memory; with two, one that renews a function's code in the background delays no
+/// deployment.
+const COMPILATIONS: SlotRules = SlotRules {
+    total: 2,
+    per_owner: 1,
+    background: 1,
+    background_yields: false,
+};
 
 impl Pool {
     /// Starts a pool. Must be called inside a tokio runtime.
@@ -195,6 +201,24 @@ impl Pool {
             ..Compilation::default()
         };
         Ok(self.compile_for(work).await?.0)
+    }
+
+    /// A slot to compile for this function or engine.
+    async fn compile_slot(&self, owner: &str) -> Slot<String> {
+        let request = SlotRequest {
+            owner: owner.to_owned(),
+            urgency: Urgency::Foreground,
+            bytes: 0,
+        };
+        self.inner.compiling.request(request).await
+    }
+
+    /// How many compilations, or makings of seeds, come before that of this function; nothing if
+    /// none of its own is queued.
+    #[must_use]
+    pub fn queued_behind(&self, function: &str) -> Option<usize> {
+        let compiling = self.inner.compiling.queued_behind(&function.to_owned());
+        compiling.max(self.inner.tree.queued_behind(function))
     }
 
     fn compile_limits(&self) -> Limits {

@@ -13,7 +13,10 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
-use crate::seeds::{For, FunctionSpec, Guest, Held, Making, Makings, Origin, Recipe, Seeds, Step};
+use crate::seeds::{
+    For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
+    Seeds, Step,
+};
 use crate::shells::{CodePages, Event, Ready, Stock};
 use crate::snapshots::{Frozen, Template};
 
@@ -62,7 +65,12 @@ impl Steps {
             },
         ]))?;
         let log = LogLines::new(spec.log.clone(), 0);
-        let mut making = Making::fork(&stock, &linked, ram, mailbox, Some(&code), log).await?;
+        let permit = Arc::new(SeedPermit::unbounded());
+        let context = MakingContext {
+            stock: &stock,
+            permit: &permit,
+        };
+        let mut making = Making::fork(context, &linked, ram, mailbox, Some(&code), log).await?;
         making.reach(Doorbell::Loaded).await?;
         Ok(Self {
             making,
@@ -130,8 +138,8 @@ impl StepTree {
             most: u64::MAX,
         })?;
         let (stock, _) = pool.shells().await?;
-        let makings = Arc::new(Makings::new(1));
-        let seeds = Seeds::new(&stock, makings, u64::MAX, None);
+        let slots = SeedSlots::new(1, 1);
+        let seeds = Seeds::new(&stock, slots, u64::MAX, None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,
@@ -204,7 +212,7 @@ impl StepTree {
     }
 
     async fn seed(&self, key: Key) -> Result<Held, SeedError> {
-        self.seeds.obtain(key, For::Now).await
+        self.seeds.obtain(key, For::Clients).await
     }
 
     /// How many wait for a node's seed.

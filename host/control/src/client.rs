@@ -22,8 +22,8 @@ use self::{
     transfer::Upload,
 };
 use crate::{
-    Deployed, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName,
-    FunctionOptions, Imported, LogPage, NodeInfo, Summary,
+    Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
+    FunctionName, FunctionOptions, Imported, LogPage, NodeInfo, Summary,
     query::{self, Invocation},
 };
 
@@ -102,6 +102,15 @@ impl Client {
             });
         }
         self.ask(Method::PUT, path, module).await
+    }
+
+    /// Lists deployments under way.
+    ///
+    /// # Errors
+    /// When no node answers.
+    pub async fn deployments(&self) -> Result<Vec<DeploymentInfo>, ClientError> {
+        self.ask(Method::GET, "deployments".into(), Bytes::new())
+            .await
     }
 
     /// Lists language engines.

@@ -17,6 +17,7 @@
 //! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
 //! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`] |
 //! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
+//! | `GET /v1/deployments` | lists deployments under way, and what each does or waits for: [`DeploymentInfo`]s |
 //! | `GET /v1/engines` | lists language engines: [`EngineInfo`]s |
 //! | `PUT /v1/engines/NAME?extension=…` | adds the body as an engine for scripts of these names: [`EngineInfo`] |
 //! | `POST /v1/engines/NAME/warm` | has its code and its seed made ahead: [`EngineInfo`] |
@@ -41,6 +42,7 @@
 //! its directory's leave that to the node's user.
 
 mod client;
+mod deployment;
 mod digest;
 mod engine;
 mod function;
@@ -63,6 +65,7 @@ mod trace_context;
 mod warm_up;
 
 pub use client::{Client, ClientError, admin_socket};
+pub use deployment::{DeployStage, DeploymentInfo};
 pub use digest::{Digest, DigestError};
 pub use engine::{EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, ExtensionError};
 pub use faasw_abi::wire::FunctionKind;

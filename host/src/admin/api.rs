@@ -73,6 +73,7 @@ impl Api {
             (&Method::GET, ["node"]) => self.node_info(),
             (&Method::GET, ["stats"]) => json(&self.node.stats()),
             (&Method::GET, ["tree"]) => json(&self.node.tree()),
+            (&Method::GET, ["deployments"]) => json(&self.node.deployments()),
             (&Method::GET, ["functions"]) => json(&self.node.list()),
             (&Method::PUT, ["functions", name]) => self.deploy(name, &parts.uri, body).await,
             (&Method::GET, ["functions", name]) => self.inspect(name).await,
@@ -123,8 +124,8 @@ impl Api {
             (
                 _,
                 [
-                    "node" | "functions" | "engines" | "stats" | "tree" | "import" | "kv"
-                    | "secrets",
+                    "node" | "deployments" | "functions" | "engines" | "stats" | "tree" | "import"
+                    | "kv" | "secrets",
                 ]
                 | ["secrets", _]
                 | ["secrets", _, "value"]

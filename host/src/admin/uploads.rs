@@ -9,9 +9,9 @@ use faasw_control::Problem;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Uploads that are under way at once, from their first byte until what they are for is done: as many as
-/// a script may well send, which are compiled two at a time.
-const UPLOADS: usize = 32;
+/// Uploads that are under way at once, from their first byte until what they are for is done: as
+/// many as deployments, most of which may wait for their own initialisations.
+const UPLOADS: usize = 64;
 
 /// How many of the largest there are in what all may come to.
 const LARGEST: usize = 2;
@@ -103,7 +103,7 @@ mod tests {
         let mut all: Vec<_> = (0..UPLOADS).map(|_| uploads.begin(0).unwrap()).collect();
         let refused = uploads.begin(0).unwrap_err();
         assert_eq!(refused.retry_after, Some(RETRY_AFTER));
-        assert!(refused.detail.contains("32 uploads"), "{}", refused.detail);
+        assert!(refused.detail.contains("64 uploads"), "{}", refused.detail);
         all.clear();
         let first = uploads.begin(4096).unwrap();
         let _second = uploads.begin(4000).unwrap();

@@ -20,7 +20,9 @@ use super::{
     files,
     given::Given,
     observed::observed,
-    output::{data_dir, deployed, print, print_json, read_module, with_progress},
+    output::{
+        data_dir, deployed, print, print_json, read_module, stage_of, with_progress, with_stages,
+    },
     printer::Printer,
     running::{access_log, builder, needs, run_until_asked, stop_node},
     script,
@@ -314,7 +316,8 @@ async fn deploy_all(
     let mut all = Vec::new();
     for (name, _, module) in modules {
         let deploying = node.deploy(name.as_str(), module.clone(), options.clone());
-        let done = with_progress(&name, deploying)
+        let stage = async || stage_of(name, node.deployments());
+        let done = with_stages(&name, deploying, stage)
             .await
             .map_err(|error| Exit::failure(format_args!("{name} was not deployed: {error}")))?;
         log.say(deployed(&done));

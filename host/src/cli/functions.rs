@@ -6,7 +6,7 @@ use super::{
     args::{Deploy, Ls, Rm, Rollback},
     exit::Exit,
     files, oci,
-    output::{self, data_dir, print, print_json, say, with_progress},
+    output::{self, data_dir, print, print_json, say, stage_of, with_stages},
     script,
 };
 
@@ -38,7 +38,8 @@ pub async fn deploy(args: Deploy) -> Result<(), Exit> {
     if let Some(most) = args.poll {
         options = options.poll(most);
     }
-    let deployed = with_progress(&name, client.deploy(&name, module, &options))
+    let stage = async || stage_of(&name, client.deployments().await.ok()?);
+    let deployed = with_stages(&name, client.deploy(&name, module, &options), stage)
         .await
         .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
     if args.format.json {

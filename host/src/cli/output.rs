@@ -10,8 +10,8 @@ use std::{
 use bytes::Bytes;
 use faasw::Limits;
 use faasw_control::{
-    Deployed, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind, FunctionName, LogLine,
-    spelling,
+    Deployed, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
+    FunctionName, LogLine, spelling,
 };
 use faasw_text::{Json, Line, Lines, TabbedLine};
 use serde::Serialize;
@@ -52,21 +52,48 @@ pub fn say(line: impl Display) {
 /// How often long work says that it goes on.
 const REMINDER: Duration = Duration::from_secs(5);
 
-/// Waits for work that may take minutes, and says now and then that it goes on.
+/// Waits for work that may take minutes, and reports now and then that it goes on.
 pub async fn with_progress<T>(name: &impl Display, work: impl Future<Output = T>) -> T {
+    with_stages(name, work, async || None).await
+}
+
+/// Waits for a deployment that may take minutes, and reports now and then what it does or waits
+/// for: that is what `stage` finds, if it finds anything.
+pub async fn with_stages<T>(
+    name: &impl Display,
+    work: impl Future<Output = T>,
+    stage: impl AsyncFn() -> Option<DeploymentInfo>,
+) -> T {
     let begun = tokio::time::Instant::now();
     let mut reminders = tokio::time::interval_at(begun + REMINDER, REMINDER);
     let mut work = std::pin::pin!(work);
     loop {
+        let reminder = async {
+            reminders.tick().await;
+            stage().await
+        };
         tokio::select! {
             done = &mut work => return done,
-            _ = reminders.tick() => say(format_args!(
-                "{name}: still at work after {} s; large components take a while to compile, and what \
-                 functions do before their first request is done now",
-                begun.elapsed().as_secs()
+            stage = reminder => say(format_args!(
+                "{name}: {}",
+                still_at_work(stage.as_ref(), begun.elapsed())
             )),
         }
     }
+}
+
+fn still_at_work(stage: Option<&DeploymentInfo>, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs();
+    match stage {
+        Some(stage) => format!("{stage} ({seconds} s so far)"),
+        None => format!("still at work after {seconds} s"),
+    }
+}
+
+/// The stage of a function's deployment, of all that are under way. If there are several, the one
+/// that came last.
+pub fn stage_of(name: &FunctionName, all: Vec<DeploymentInfo>) -> Option<DeploymentInfo> {
+    all.into_iter().rfind(|one| one.function == *name)
 }
 
 /// Three significant digits and a unit, as people read durations.
@@ -206,6 +233,8 @@ pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
 
 #[cfg(test)]
 mod tests {
+    use faasw_control::DeployStage;
+
     use super::*;
 
     #[test]
@@ -230,6 +259,20 @@ mod tests {
             7
         };
         assert_eq!(with_progress(&"f", work).await, 7);
+    }
+
+    #[test]
+    fn a_reminder_tells_what_a_deployment_waits_for() {
+        let of = |function: &str, queued_behind| DeploymentInfo {
+            function: FunctionName::new(function).unwrap(),
+            stage: DeployStage::Initialising,
+            queued_behind,
+        };
+        let all = vec![of("f", None), of("f", Some(3)), of("g", Some(7))];
+        let stage = stage_of(&FunctionName::new("f").unwrap(), all);
+        let told = still_at_work(stage.as_ref(), Duration::from_secs(10));
+        assert_eq!(told, "queued behind 3 other initialisations (10 s so far)");
+        assert_eq!(still_at_work(None, REMINDER), "still at work after 5 s");
     }
 
     #[test]

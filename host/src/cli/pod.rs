@@ -22,7 +22,7 @@ use super::{
     files,
     given::Given,
     observed::observed,
-    output::{deployed, size, with_progress},
+    output::{deployed, size, stage_of, with_stages},
     pod_log::PodLog,
     running::{self, access_log, builder, run_until_asked, stop_node},
     script,
@@ -261,7 +261,8 @@ async fn make(
     log: LogFormat,
 ) -> Result<(), Exit> {
     let deploying = node.deploy(name.as_str(), upload, options);
-    let done = with_progress(name, deploying)
+    let stage = async || stage_of(name, node.deployments());
+    let done = with_stages(name, deploying, stage)
         .await
         .map_err(|error| Exit::failure(format_args!("{name} was not made: {error}")))?;
     log.say(deployed(&done));

@@ -103,6 +103,10 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
             (503, "over-capacity", Fault::Caller),
         ),
         (
+            InvokeError::SeedQueued { behind: 4 }.into(),
+            (503, "initialisation-queued", Fault::Caller),
+        ),
+        (
             Failure::FunctionBusy(3),
             (503, "over-capacity", Fault::Caller),
         ),

@@ -25,6 +25,10 @@ pub(super) const BODY_UNREADABLE: Words = (
 );
 pub(super) const BODY_TIMEOUT: Words =
     ("request-body-timeout", "The request's body came too slowly");
+const SEED_QUEUED: Words = (
+    "initialisation-queued",
+    "The function waits to be initialised",
+);
 const OUT_OF_MEMORY: Words = ("out-of-memory", "Memory for microVMs is short");
 const EVICTED: Words = (
     "evicted",
@@ -40,6 +44,7 @@ pub(super) fn of_invocation(error: &InvokeError) -> Words {
             ..
         } => HEAD_TOO_LARGE,
         InvokeError::OverCapacity(_) => OVER_CAPACITY,
+        InvokeError::SeedQueued { .. } => SEED_QUEUED,
         InvokeError::Platform(error) => of_platform(error),
         InvokeError::TimedOut(_) => ("timed-out", TOO_LONG),
         InvokeError::CpuLimit(_) => ("cpu-limit", TOO_LONG),

@@ -10,13 +10,14 @@ use std::{
 };
 
 use faasw_control::{
-    FunctionBrief, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions, HostName, Lack,
-    Lacking, LogLine, LogPage,
+    DeploymentInfo, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
+    HostName, Lack, Lacking, LogLine, LogPage,
 };
 use faasw_pool::{Backlog, BacklogLimits, ImageId, Images};
 use tokio::sync::{Mutex, Semaphore, watch};
 
 use super::{
+    deployments::Deployments,
     engine_table::Engines,
     function::{Function, UnderWay, VersionCell},
     images::Moves,
@@ -37,13 +38,6 @@ use crate::{
     services::{key_value::KeyValue, outbound::Outgoing, secrets::Vault},
     shared::Entry,
 };
-
-/// Deployments that compile at once. Each may take gigabytes by its limits.
-const DEPLOYMENTS: usize = 2;
-
-/// Deployments that wait at once for instances of theirs, module, files and code in memory. Whoever
-/// finds no place among them keeps the one among those that compile.
-const WAITING: usize = 4;
 
 /// Artifacts that are read at once: more would each take longer, and all be in memory.
 const READINGS: usize = 8;
@@ -116,9 +110,7 @@ pub(crate) struct Core {
     pub(super) outbound: Outgoing,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
-    pub(super) deployments: Arc<Semaphore>,
-    /// Places of those that wait for instances.
-    pub(super) waiting: Arc<Semaphore>,
+    pub(super) deployments: Arc<Deployments>,
     pub(super) moves: Moves,
     /// Turns to read code.
     pub(super) reading: Semaphore,
@@ -159,6 +151,7 @@ impl Core {
             me: me.clone(),
             engines,
             backend,
+            deployments: Deployments::new(limits.module),
             limits,
             backlog,
             tell_request: match telling.requests {
@@ -173,8 +166,6 @@ impl Core {
             timing: telling.timing,
             outbound,
             committing: Mutex::new(()),
-            deployments: Arc::new(Semaphore::new(DEPLOYMENTS)),
-            waiting: Arc::new(Semaphore::new(WAITING)),
             moves: Moves::default(),
             reading: Semaphore::new(READINGS),
             ended: watch::Sender::new(false),
@@ -502,6 +493,13 @@ impl Core {
         if !serving.is_some_and(is_its) {
             self.images_serve(None, vec![image]).await;
         }
+    }
+
+    /// Deployments under way, and what each does or waits for.
+    pub(super) fn deployments_under_way(&self) -> Vec<DeploymentInfo> {
+        let backend = &self.backend;
+        self.deployments
+            .list(|function| backend.queued_behind(function.as_str()))
     }
 
     /// From now on requests and deployments are refused.

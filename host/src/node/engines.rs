@@ -90,6 +90,7 @@ impl Core {
             module_bytes: module.len(),
         });
         let work = Compilation {
+            owner: name.to_string(),
             upload: module,
             ..Compilation::default()
         };
@@ -115,7 +116,7 @@ impl Core {
         if let Some((extension, engine)) = self.engines.taken(&name, &extensions, is_carried) {
             return Err(EngineError::Taken { extension, engine });
         }
-        let _turn = self.deployments.acquire().await;
+        let _slot = self.deployments.begin(&name, module.len()).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
@@ -220,7 +221,7 @@ impl Core {
             let (name, record) = found.ok_or_else(|| EngineError::Unknown(name.into()))?;
             (name.clone(), record.digest)
         };
-        let _turn = self.deployments.acquire().await;
+        let _slot = self.deployments.begin(&name, 0).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }

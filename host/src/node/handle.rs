@@ -4,8 +4,8 @@ use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use faasw_control::{
-    Deployed, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName,
-    FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
+    Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
+    FunctionName, FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
 };
 use faasw_pool::SeedInfo;
 use http::{Request, Response};
@@ -338,6 +338,12 @@ impl Node {
     #[must_use]
     pub fn stats(&self) -> Summary {
         self.core.stats()
+    }
+
+    /// Deployments under way, and what each does or waits for, in the order in which they came.
+    #[must_use]
+    pub fn deployments(&self) -> Vec<DeploymentInfo> {
+        self.core.deployments_under_way()
     }
 
     /// The tree of seeds as it is now, parents before children: what all functions

@@ -3,12 +3,14 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! by `replace` a version takes another one's place; `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know; `spec` what seeds are made by; `sharing` what other nodes of the host are to find; `inside` what functions ask each other;
+//! by `replace` a version takes another one's place; `deployments` bounds how many there are at once and lists them;
+//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know; `spec` what seeds are made by; `sharing` what other nodes of the host are to find; `inside` what functions ask each other;
 //! `tree` of all seeds; `tend` is what nobody asks for.
 
 mod carried;
 mod core;
 mod deploy;
+mod deployments;
 mod engine_table;
 mod engines;
 mod function;

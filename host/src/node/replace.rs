@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::time::timeout;
 
 use super::{core::Core, function::Function};
 use crate::backend::FunctionVersion;
@@ -14,19 +14,9 @@ pub(super) const OF_A_DEPLOYMENT: Duration = Duration::from_secs(10);
 pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// A place among those that wait for instances, for a version that will. To be had before a turn is
-    /// given back, so that there is an end to what waits in memory. A node that ends has none.
-    pub(super) async fn place_to_wait(&self, function: &Function) -> Option<OwnedSemaphorePermit> {
-        self.is_waited_for(function)?;
-        tokio::select! {
-            place = self.waiting.clone().acquire_owned() => place.ok(),
-            () = self.ended() => None,
-        }
-    }
-
     /// Waits a while until a version that is to take another one's place has the instances that
-    /// are parked ahead of requests: that one has its own until then. Nobody's turn is to be held
-    /// meanwhile. A node that ends waits for nothing.
+    /// are parked ahead of requests: that one has its own until then. A node that ends waits for
+    /// nothing.
     pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
         if let Some(made) = self.is_waited_for(function) {
             tokio::select! {

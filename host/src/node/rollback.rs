@@ -24,7 +24,7 @@ impl Core {
         let current = self
             .function(name)
             .ok_or_else(|| RollbackError::Unknown(name.into()))?;
-        let turn = self.deployments.acquire().await;
+        let slot = self.deployments.begin(&current.name, 0).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
@@ -68,7 +68,7 @@ impl Core {
             backlog: current.backlog.clone(),
             made: VersionCell::with(made),
         };
-        drop(turn);
+        drop(slot);
         // Not dropped with this future: table and registry would disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move {

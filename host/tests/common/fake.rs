@@ -90,7 +90,11 @@ impl Backend for FakeBackend {
         format!("fake-{}", self.version)
     }
 
-    fn pack(&self, files: Bytes) -> Running<'_, Result<Bytes, CompileError>> {
+    fn pack<'a>(
+        &'a self,
+        _owner: &'a str,
+        files: Bytes,
+    ) -> Running<'a, Result<Bytes, CompileError>> {
         let packed = upload::pack(&files).map(Bytes::from);
         let packed = packed.map_err(|error| CompileError::Unsupported(error.to_string()));
         Box::pin(async { packed })

@@ -49,7 +49,7 @@ impl Pool {
             Some(Initialiser::Found) => Task::CompileToInitialise,
             None => Task::Compile,
         };
-        let _turn = self.inner.compiling.acquire().await;
+        let _slot = self.compile_slot(&work.owner).await;
         let input = Input::new(&task, &work.upload, work.cache.as_deref())?;
         let spawner = self.inner.stock.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
@@ -77,13 +77,13 @@ impl Pool {
         Ok((compiled, cache))
     }
 
-    /// Packs a function's files, as [`faasw_abi::files::upload`] has them, to a bundle. Nothing but the helper looks at
-    /// their paths.
+    /// Packs the files of `owner`, a function, to a bundle. They come as
+    /// [`faasw_abi::files::upload`] has them; only the helper parses their paths.
     ///
     /// # Errors
     /// What is wrong with the files, or which limit was met.
-    pub async fn pack(&self, files: &[u8]) -> Result<Bytes, CompileError> {
-        let _turn = self.inner.compiling.acquire().await;
+    pub async fn pack(&self, owner: &str, files: &[u8]) -> Result<Bytes, CompileError> {
+        let _slot = self.compile_slot(owner).await;
         let input = Input::new(&Task::Pack, files, None)?;
         let spawner = self.inner.stock.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
@@ -118,7 +118,7 @@ impl Pool {
         let mut input = input.with_state(spec.memory_limit);
         self.take_state(&version, &spec, &mut input).await?;
         drop((version, frozen));
-        let _turn = self.inner.compiling.acquire().await;
+        let _slot = self.compile_slot(&spec.name).await;
         let spawner = self.inner.stock.spawner()?;
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let rewritten = compile::rewrite(&spawner, input, isa, limits, most_bytes).await?;

@@ -229,7 +229,7 @@ impl Pool {
             return Step::Later;
         }
         // Nobody's version or seed is kept for that.
-        self.inner.tree.behind_requests(SEEDS).await;
+        self.inner.tree.behind_clients(SEEDS).await;
         if !self.lets_requests_go_first().await {
             return Step::Later;
         }

@@ -4,17 +4,17 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::isa::Isa;
-use tokio::sync::Semaphore;
 
 use super::provisioning::Provisioning;
 use super::{COMPILATIONS, Inner, Pool};
 use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;
+use crate::fair_slots::FairSlots;
 use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
 use crate::options::PoolOptions;
-use crate::seeds::Tree;
+use crate::seeds::{SeedSlots, Tree};
 use crate::shells::{First, Outside, Stock, StockRules};
 
 /// A pool whose processes are on their way. Dropping it ends them.
@@ -112,7 +112,7 @@ impl Starting {
         let tree = Tree::new(
             &stock,
             keeper.clone(),
-            processors,
+            SeedSlots::new(processors, options.max_instances),
             options.seed_memory,
             options.function_memory,
             images,
@@ -127,7 +127,7 @@ impl Starting {
                 provisioning: Provisioning::default(),
                 isa,
                 admission: OnceLock::new(),
-                compiling: Semaphore::new(COMPILATIONS),
+                compiling: FairSlots::new(COMPILATIONS),
                 instance_numbers: InstanceNumbers::new(),
                 processors,
                 options,

@@ -10,14 +10,13 @@ use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 use tokio::time::timeout;
 
-use super::making::Making;
+use super::making::{Making, MakingContext};
 use super::own_log::own_log;
 use super::spec::ENGINE_MEMORY;
 use super::version::{ram_of, too_late};
 use crate::error::SeedError;
 use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
-use crate::shells::Stock;
 use crate::snapshots::{CodeDigest, Frozen, KeptCode};
 
 /// An engine, and how its seed is made.
@@ -123,13 +122,17 @@ impl EngineVersion {
     ///
     /// # Errors
     /// When it cannot be instantiated in time, or draws; platform errors.
-    pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+    pub async fn make(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Frozen, SeedError> {
         let making = async {
             let mut mailbox = Mailbox::new()?;
             let code = self.code.get().await?;
             mailbox.put_commands(&self.commands(code.bytes()))?;
             let (ram, code) = (self.ram_bytes, Some(&*code));
-            let mut making = Making::fork(stock, parent, ram, mailbox, code, own_log()).await?;
+            let mut making = Making::fork(context, parent, ram, mailbox, code, own_log()).await?;
             making.reach(Doorbell::Ready).await?;
             let did = making.drawn()?;
             if did.drew_entropy {

@@ -22,13 +22,16 @@ use tokio::sync::{Notify, oneshot};
 
 pub use self::held::Held;
 use super::library::Library;
+use super::making::MakingContext;
 use super::recipe::Recipe;
-use super::turns::Makings;
+use super::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
+use crate::fair_slots::Urgency;
 use crate::images::Images;
 use crate::shells::Stock;
 use crate::snapshots::{Frozen, has_failed, whole};
+use crate::stats::MemoryStats;
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Held, SeedError>>;
@@ -67,13 +70,37 @@ impl Drop for Made {
     }
 }
 
-/// For whom a seed is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How many times the memory for sandboxes all initialising guests may come to at worst, if a
+/// control group holds all sandboxes to that memory. Few of them come to their worst at once.
+const OVERCOMMIT: u64 = 2;
+
+/// The part of the memory for sandboxes that all initialising guests may come to at worst, if no
+/// control group holds them: a half leaves requests the other one.
+const MEMORY_PART: u64 = 2;
+
+/// The reason to make a seed.
+#[derive(Clone, Debug)]
 pub enum For {
-    /// Somebody who has a turn, or needs none.
-    Now,
-    /// Requests: these have turns among themselves.
-    Requests,
+    /// A request or a deployment.
+    Clients,
+    /// Later requests. The permit was acquired before the making begins, so that a client that
+    /// wants the seed meanwhile does not wait for a background permit.
+    Later(Arc<SeedPermit>),
+}
+
+/// A seed on its way.
+#[derive(Debug)]
+struct UnderWay {
+    name: String,
+    progress: Arc<SeedProgress>,
+}
+
+/// Bytes that all initialising guests may come to at worst.
+fn memory_of_guests(memory: MemoryStats) -> u64 {
+    match memory.used {
+        Some(_) => memory.max.saturating_mul(OVERCOMMIT),
+        None => memory.max / MEMORY_PART,
+    }
 }
 
 /// What an owner holds, seeds among it, in memory.
@@ -88,8 +115,10 @@ pub struct Seeds {
     graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
     /// The pool's: functions have these seeds for longer than there may be a pool.
     stock: Weak<Stock>,
-    makings: Arc<Makings>,
+    slots: Arc<SeedSlots>,
     budget: u64,
+    /// Seeds on their way.
+    under_way: Mutex<BTreeMap<Key, UnderWay>>,
     /// A handle is gone: what is being made may be for nobody.
     forgotten: Notify,
     /// Of those owners that have limits of their own.
@@ -105,15 +134,16 @@ impl Seeds {
     /// inside a tokio runtime, which makes them, or has them read from `images`.
     pub fn new(
         stock: &Arc<Stock>,
-        makings: Arc<Makings>,
+        slots: Arc<SeedSlots>,
         budget: u64,
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             graph: Mutex::default(),
             stock: Arc::downgrade(stock),
-            makings,
+            slots,
             budget,
+            under_way: Mutex::default(),
             forgotten: Notify::new(),
             accounts: Mutex::default(),
             images: images.map(|images| {
@@ -150,9 +180,48 @@ impl Seeds {
         &self.runtime
     }
 
-    /// Whose turn it is to make a seed.
-    pub fn makings(&self) -> &Arc<Makings> {
-        &self.makings
+    /// The slots for making seeds.
+    pub fn slots(&self) -> &Arc<SeedSlots> {
+        &self.slots
+    }
+
+    /// A permit to make a seed of a function's with so much memory ahead of need, as soon as it
+    /// can be had.
+    pub fn permit_ahead(
+        &self,
+        owner: Owner,
+        memory: u64,
+    ) -> impl Future<Output = Arc<SeedPermit>> + Send + use<> {
+        let request = SeedRequest {
+            owner,
+            urgency: Urgency::Background,
+            memory,
+        };
+        let slots = self.current_slots().clone();
+        // The seeds may end before the permit can be had.
+        async move { Arc::new(slots.permit(request, &SeedProgress::default()).await) }
+    }
+
+    /// The slots, with the bound of memory that holds now.
+    fn current_slots(&self) -> &Arc<SeedSlots> {
+        if let Some(stock) = self.stock.upgrade() {
+            self.slots.limit_memory(memory_of_guests(stock.memory()));
+        }
+        &self.slots
+    }
+
+    /// How far a seed on its way is; nothing if it is not.
+    pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
+        let under_way = lock(&self.under_way);
+        under_way.get(&key).map(|seed| seed.progress.clone())
+    }
+
+    /// How many makings come before that of a function's seed; nothing if none of its seeds waits
+    /// for a slot.
+    pub fn queued_behind(&self, name: &str) -> Option<usize> {
+        let under_way = lock(&self.under_way);
+        let its = under_way.values().filter(|seed| seed.name == name);
+        its.filter_map(|seed| seed.progress.queued_behind()).max()
     }
 
     /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What no function
@@ -200,7 +269,7 @@ impl Seeds {
     pub async fn obtain(self: &Arc<Self>, key: Key, whom: For) -> Result<Held, SeedError> {
         let mut left = MADE_ANEW_MAX;
         loop {
-            match self.ask(key, whom).await {
+            match self.ask(key, whom.clone()).await {
                 Ok(Err(SeedError::Platform(PlatformError::SeedUnreadable))) if left > 0 => {
                     left -= 1
                 }
@@ -248,11 +317,16 @@ impl Seeds {
 
     fn start(self: &Arc<Self>, job: Job<Frozen, Recipe>, whom: For) {
         let key = job.ticket.key();
+        let progress = Arc::<SeedProgress>::default();
+        let under_way = UnderWay {
+            name: job.recipe.name().to_owned(),
+            progress: progress.clone(),
+        };
+        lock(&self.under_way).insert(key, under_way);
         let open = Open {
             seeds: self.clone(),
             ticket: Some(job.ticket),
-            is_for_all: job.recipe.is_pinned(),
-            whom,
+            whom: whom.clone(),
         };
         let runtime = self.runtime.clone();
         runtime.spawn(async move {
@@ -277,13 +351,26 @@ impl Seeds {
                 {
                     return Err(PlatformError::SeedUnreadable.into());
                 }
-                let _turn = match whom {
-                    For::Requests => Some(seeds.makings.for_a_request().await),
-                    For::Now => None,
+                let permit = match whom {
+                    // What all functions share is made for others, too.
+                    For::Later(permit) if permit.is_of(owner) => permit,
+                    For::Later(_) | For::Clients => {
+                        let request = SeedRequest {
+                            owner,
+                            urgency: Urgency::Foreground,
+                            memory: recipe.memory(),
+                        };
+                        Arc::new(seeds.current_slots().permit(request, &progress).await)
+                    }
                 };
                 let stock = seeds.stock.upgrade().ok_or(PlatformError::SpawnerGone)?;
                 let started = Instant::now();
-                let made = recipe.make(&stock, parent.as_ref()).await?;
+                let context = MakingContext {
+                    stock: &stock,
+                    permit: &permit,
+                };
+                let made = recipe.make(context, parent.as_ref()).await?;
+                drop(permit);
                 if let Some(code) = code {
                     recipe.gives_code(&made, code);
                 }
@@ -483,8 +570,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Open {
     seeds: Arc<Seeds>,
     ticket: Option<Ticket>,
-    /// Whether it is what no function can do without.
-    is_for_all: bool,
     whom: For,
 }
 
@@ -497,6 +582,7 @@ impl Open {
         let Some(ticket) = self.ticket.take() else {
             return;
         };
+        lock(&self.seeds.under_way).remove(&ticket.key());
         let done = self.seeds.lock().built(ticket, made);
         self.seeds.let_go(done.gone);
         for (teller, made) in done.told {
@@ -505,10 +591,11 @@ impl Open {
             let _ = teller.send(held);
         }
         for job in done.jobs {
-            // Whoever waited for a function behind what all share has no turn yet.
-            let whom = match (self.is_for_all, job.recipe.is_pinned()) {
-                (true, false) => For::Requests,
-                _ => self.whom,
+            // A job behind one that is shared may be another function's: it needs a permit of its
+            // own then.
+            let whom = match &self.whom {
+                For::Later(permit) if permit.is_of(job.owner) => self.whom.clone(),
+                _ => For::Clients,
             };
             self.seeds.start(job, whom);
         }

@@ -3,17 +3,19 @@
 //! A request that finds no seed has it made at once, whatever else is being made, and
 //! is served from an ancestor meanwhile; where the missing steps take long, it waits
 //! for the seed instead of doing them for itself alone. What no request asked for is
-//! made when nothing else is: few at a time, and none is begun while one is made for
-//! requests.
+//! made when nothing else is: few at a time, and none is begun while a making that clients wait
+//! for needs a processor.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
+use faasw_seedtree::Key;
 use faasw_words::Lack;
+use tokio::time::{Instant, interval_at};
 
 use super::function::{Function, FunctionVersion};
-use super::graph::{For, Held};
+use super::graph::{For, Held, Seeds};
 use super::spec::{FunctionSpec, Known};
 use super::tree::Tree;
 use crate::error::{InvokeError, PlatformError, SeedError};
@@ -29,10 +31,17 @@ const LOADING: Duration = Duration::from_millis(10);
 /// How many times what is known it may take under load, and still fit a request's limits.
 const MARGIN: u32 = 4;
 
+/// How long a request waits while the making of its seed is queued for a slot: as long as most
+/// clients wait. Then it is refused, and the response says why.
+const QUEUED_MAX: Duration = Duration::from_secs(30);
+
+/// How often a request that has waited that long finds out whether its seed is still queued.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
 impl Function {
     /// Has its seed made in the background for requests, unless that is so already.
     pub(crate) fn make_again(&self) {
-        self.seeds().make(self.key(), For::Requests);
+        self.seeds().make(self.key(), For::Clients);
     }
 
     /// Its seed once it is made, for a request whose response must begin within `limit`,
@@ -56,9 +65,15 @@ impl Function {
             false if self.is_in_memory() || is_quick() => return Ok(None),
             false => {}
         }
-        match self.seeds().obtain(self.key(), For::Requests).await {
-            Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
-            made => made.map(Some).map_err(of_a_request),
+        let seeds = self.seeds();
+        tokio::select! {
+            made = seeds.obtain(self.key(), For::Clients) => match made {
+                Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
+                made => made.map(Some).map_err(of_a_request),
+            },
+            behind = queued_too_long(seeds, self.key()) => {
+                Err(InvokeError::SeedQueued { behind })
+            }
         }
     }
 
@@ -110,11 +125,12 @@ impl Function {
         self: &Arc<Self>,
         lacks: fn(&Self) -> Option<Lack>,
     ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
-        let makings = self.seeds().makings().clone();
-        // The function may be removed before its turn comes, and the pool end.
+        let (owner, memory) = (self.holding().owner(), self.memory_limit());
+        let permit = self.seeds().permit_ahead(owner, memory);
+        // The function may be removed before it has its permit, and the pool end.
         let function = Arc::downgrade(self);
         async move {
-            let _turn = makings.ahead_of_requests().await;
+            let permit = permit.await;
             let made = {
                 let Some(function) = function.upgrade() else {
                     return Ok(());
@@ -124,7 +140,7 @@ impl Function {
                 }
                 match lacks(&function) {
                     Some(lack) => return Err(lack),
-                    None => function.seeds().ask(function.key(), For::Now),
+                    None => function.seeds().ask(function.key(), For::Later(permit)),
                 }
             };
             let Ok(Ok(held)) = made.await else {
@@ -149,15 +165,29 @@ impl Function {
     /// none that is good; then it rests, unless somebody has taken it meanwhile.
     pub(crate) async fn have_image(&self) {
         let seeds = self.seeds();
-        let _turn = seeds.makings().ahead_of_requests().await;
+        let (owner, memory) = (self.holding().owner(), self.memory_limit());
+        let permit = seeds.permit_ahead(owner, memory).await;
         let was_there = self.is_in_memory();
         // It is told in the log why it was not made.
-        if let Ok(frozen) = seeds.obtain(self.key(), For::Now).await {
+        if let Ok(frozen) = seeds.obtain(self.key(), For::Later(permit)).await {
             seeds.images_are_written().await;
             drop(frozen);
             if !was_there {
                 seeds.let_rest(self.key());
             }
+        }
+    }
+}
+
+/// Waits until a seed has been in the queue for a slot for too long. Returns how many come before
+/// it then.
+async fn queued_too_long(seeds: &Arc<Seeds>, key: Key) -> usize {
+    let mut looks = interval_at(Instant::now() + QUEUED_MAX, LOOK_AGAIN);
+    loop {
+        looks.tick().await;
+        let progress = seeds.progress(key);
+        if let Some(behind) = progress.and_then(|progress| progress.queued_behind()) {
+            return behind;
         }
     }
 }

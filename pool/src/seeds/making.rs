@@ -17,8 +17,10 @@ use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::limits::{ROOT_MAX, WINDOWS_MAX};
 use faasw_seedtree::{LayerBuilder, PageSets, laid_over};
 use std::sync::Arc;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::boot_image;
+use super::slots::{Priority, SeedPermit};
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::shells::{CodePages, Event, Ready, Shell, Stock};
@@ -26,6 +28,19 @@ use crate::snapshots::{Code, Frozen};
 
 /// Draws that are an instance's own: a seed that was frozen behind one would share it between requests.
 const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
+
+/// How often the node observes the CPU time of an initialising guest: a slot that its guest does
+/// not use comes back soon, and reading a clock 50 times a second costs nothing.
+const OBSERVED_EVERY: Duration = Duration::from_millis(20);
+
+/// The means to make a seed.
+#[derive(Clone, Copy, Debug)]
+pub struct MakingContext<'a> {
+    /// The source of its sandboxes.
+    pub stock: &'a Stock,
+    /// The slots of the making.
+    pub permit: &'a Arc<SeedPermit>,
+}
 
 /// What an instantiation did.
 pub struct Instantiated {
@@ -103,6 +118,9 @@ pub struct Making {
     memory: Memory,
     log: LogLines,
     feed: Option<Feed>,
+    permit: Arc<SeedPermit>,
+    /// The priority that its sandbox runs at.
+    priority: Priority,
 }
 
 fn function(error: InvokeError) -> SeedError {
@@ -123,60 +141,93 @@ fn system(error: rustix::io::Errno) -> PlatformError {
     }
 }
 
-/// Waits until a guest without a request stands still; its log is emptied, and it is given
-/// its script, meanwhile.
-///
-/// # Errors
-/// [`InvokeError::GuestFailed`] when the guest breaks a rule or says that it
-/// failed; platform errors.
-async fn next_stop(
-    shell: &mut Shell,
-    mailbox: &mut Mailbox,
-    log: &mut LogLines,
-    feed: &mut Option<Feed>,
-) -> Result<Doorbell, InvokeError> {
-    let mut rate_limit = RateLimit::new();
-    loop {
-        let event = shell
-            .event_while_resting(rate_limit.limited_until())
-            .await?;
-        let report = match event {
-            Event::Progress => {
-                let guest = mailbox.guest()?;
-                let records = mailbox.take_log(&guest)?;
-                rate_limit.count_look(&records);
-                log.take(&records);
-                let is_fed = match feed {
-                    Some(feed) => feed.go_on(mailbox, &guest)?,
-                    None => false,
-                };
-                if is_fed || Waits::from_word(guest.wait_for).has(Waits::LOG) {
-                    shell.wake()?;
-                }
-                continue;
-            }
-            Event::Rang(report) => report,
-            Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
-        };
-        let guest = mailbox.guest()?;
-        log.take(&mailbox.take_log(&guest)?);
-        return match report.doorbell {
-            Some(Doorbell::Fatal) => Err(fatal(mailbox)),
-            Some(ring) => Ok(ring),
-            None => Err(meaningless()),
-        };
-    }
+/// A timer for observing a guest's CPU time.
+fn observations() -> Interval {
+    let mut ticks = interval_at(Instant::now() + OBSERVED_EVERY, OBSERVED_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 impl Making {
+    /// Waits until the guest, which has no request, stands still. Meanwhile the node
+    /// empties its log, sends it its script, and has its CPU slot follow what it does.
+    ///
+    /// # Errors
+    /// Returns [`InvokeError::GuestFailed`] if the guest breaks a rule or reports that it failed;
+    /// platform errors.
+    async fn next_stop(&mut self) -> Result<Doorbell, InvokeError> {
+        let mut rate_limit = RateLimit::new();
+        let mut ticks = observations();
+        // The sandbox may be another one than at the last observation.
+        self.observe();
+        loop {
+            let is_observed = self.permit.is_to_be_observed();
+            let Self {
+                shell,
+                mailbox,
+                log,
+                feed,
+                ..
+            } = self;
+            let event = tokio::select! {
+                // First: a guest that signals without end is observed, too.
+                biased;
+                _ = ticks.tick(), if is_observed => {
+                    self.observe();
+                    continue;
+                }
+                event = shell.event_while_resting(rate_limit.limited_until()) => event?,
+            };
+            let report = match event {
+                Event::Progress => {
+                    let guest = mailbox.guest()?;
+                    let records = mailbox.take_log(&guest)?;
+                    rate_limit.count_look(&records);
+                    log.take(&records);
+                    let is_fed = match feed {
+                        Some(feed) => feed.go_on(mailbox, &guest)?,
+                        None => false,
+                    };
+                    if is_fed || Waits::from_word(guest.wait_for).has(Waits::LOG) {
+                        shell.wake()?;
+                    }
+                    continue;
+                }
+                Event::Rang(report) => report,
+                Event::Failed(why) => return Err(InvokeError::GuestFailed(why)),
+            };
+            let guest = mailbox.guest()?;
+            log.take(&mailbox.take_log(&guest)?);
+            return match report.doorbell {
+                Some(Doorbell::Fatal) => Err(fatal(mailbox)),
+                Some(ring) => Ok(ring),
+                None => Err(meaningless()),
+            };
+        }
+    }
+
+    /// Has its CPU slot, and the priority of its sandbox, follow what the guest does.
+    fn observe(&mut self) {
+        let cpu = self.shell.cpu_time().ok();
+        let priority = self.permit.observe(Instant::now(), cpu);
+        if priority != self.priority {
+            self.priority = priority;
+            self.shell.set_background(priority == Priority::Background);
+        }
+    }
+
     /// Boots a guest.
     ///
     /// # Errors
     /// Platform errors.
-    pub async fn boot(stock: &Stock, ram_bytes: u64, log: LogLines) -> Result<Self, PlatformError> {
+    pub async fn boot(
+        context: MakingContext<'_>,
+        ram_bytes: u64,
+        log: LogLines,
+    ) -> Result<Self, PlatformError> {
         let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram).map_err(system)?;
-        let Ready { mut shell, mailbox } = stock.take_bare().await?;
+        let Ready { mut shell, mailbox } = context.stock.take_bare().await?;
         shell.boot(&ram, &mailbox, &state).await?;
         shell.activate(0, 0).await?;
         Ok(Self {
@@ -185,6 +236,8 @@ impl Making {
             memory: Memory::Root(ram),
             log,
             feed: None,
+            permit: context.permit.clone(),
+            priority: Priority::Usual,
         })
     }
 
@@ -194,7 +247,7 @@ impl Making {
     /// # Errors
     /// Platform errors.
     pub async fn fork(
-        stock: &Stock,
+        context: MakingContext<'_>,
         parent: &Arc<Frozen>,
         ram_bytes: u64,
         mailbox: Mailbox,
@@ -202,7 +255,7 @@ impl Making {
         log: LogLines,
     ) -> Result<Self, PlatformError> {
         // Whatever was preset would count as the seed's own.
-        let Ready { mut shell, .. } = stock.take_bare().await?;
+        let Ready { mut shell, .. } = context.stock.take_bare().await?;
         parent.count_fork();
         shell
             .fork(
@@ -223,6 +276,8 @@ impl Making {
             },
             log,
             feed: None,
+            permit: context.permit.clone(),
+            priority: Priority::Usual,
         })
     }
 
@@ -265,14 +320,7 @@ impl Making {
 
     /// Follows the guest until it rings one of these.
     async fn stop(&mut self, wanted: &[Doorbell]) -> Result<Doorbell, SeedError> {
-        let stop = next_stop(
-            &mut self.shell,
-            &mut self.mailbox,
-            &mut self.log,
-            &mut self.feed,
-        )
-        .await;
-        let ring = stop.map_err(function)?;
+        let ring = self.next_stop().await.map_err(function)?;
         if wanted.contains(&ring) {
             return Ok(ring);
         }

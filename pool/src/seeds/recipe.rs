@@ -16,14 +16,13 @@ use rustix::io::Errno;
 use tokio::time::timeout;
 
 use super::engine::EngineVersion;
-use super::making::Making;
+use super::making::{Making, MakingContext};
 use super::own_log::own_log;
 use super::spec::{FunctionSpec, Known};
 use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
-use crate::shells::Stock;
 use crate::snapshots::{Code, Frozen, KeptCode};
 
 /// How long a step that runs no tenant's code may take.
@@ -150,6 +149,11 @@ impl Recipe {
         frozen.state().hold(code, counted.cloned());
     }
 
+    /// Bytes of memory of the function that it makes; 0 for what all functions share.
+    pub fn memory(&self) -> u64 {
+        self.version().map_or(0, |version| version.memory_limit())
+    }
+
     /// Whether its seed stays for ever: what no function can do without.
     pub fn is_pinned(&self) -> bool {
         matches!(self, Self::Boot | Self::Link)
@@ -181,16 +185,16 @@ impl Recipe {
     /// When a function fails to load or instantiate in time; platform errors.
     pub async fn make(
         &self,
-        stock: &Stock,
+        context: MakingContext<'_>,
         parent: Option<&Arc<Frozen>>,
     ) -> Result<Frozen, SeedError> {
         match (self, parent) {
-            (Self::Function(version), Some(parent)) => version.make(stock, parent).await,
-            (Self::Engine(engine), Some(parent)) => engine.make(stock, parent).await,
+            (Self::Function(version), Some(parent)) => version.make(context, parent).await,
+            (Self::Engine(engine), Some(parent)) => engine.make(context, parent).await,
             #[cfg(feature = "trial")]
-            (Self::Commands(step), Some(parent)) => step.make(stock, parent).await,
-            (Self::Boot, _) => in_time("booting a guest", boot(stock)).await,
-            (Self::Link, Some(parent)) => in_time("linking", link(stock, parent)).await,
+            (Self::Commands(step), Some(parent)) => step.make(context, parent).await,
+            (Self::Boot, _) => in_time("booting a guest", boot(context)).await,
+            (Self::Link, Some(parent)) => in_time("linking", link(context, parent)).await,
             (_, None) => {
                 let what = "a step without a parent".to_owned();
                 Err(PlatformError::Protocol(what).into())
@@ -214,16 +218,16 @@ async fn in_time(
     }
 }
 
-async fn boot(stock: &Stock) -> Result<Frozen, SeedError> {
-    let mut making = Making::boot(stock, least_ram(), own_log()).await?;
+async fn boot(context: MakingContext<'_>) -> Result<Frozen, SeedError> {
+    let mut making = Making::boot(context, least_ram(), own_log()).await?;
     making.reach(Doorbell::Booted).await?;
     making.freeze().await
 }
 
-async fn link(stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+async fn link(context: MakingContext<'_>, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
     let mut mailbox = Mailbox::new()?;
     Recipe::Link.command(&mut mailbox)?;
-    let mut making = Making::fork(stock, parent, least_ram(), mailbox, None, own_log()).await?;
+    let mut making = Making::fork(context, parent, least_ram(), mailbox, None, own_log()).await?;
     making.reach(Doorbell::Linked).await?;
     making.freeze().await
 }

@@ -6,11 +6,10 @@ use faasw_abi::command::{Command, Commands};
 use faasw_abi::doorbell::Doorbell;
 use faasw_seedtree::StepDigest;
 
-use super::making::Making;
+use super::making::{Making, MakingContext};
 use super::spec::FunctionSpec;
 use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
-use crate::shells::Stock;
 use crate::snapshots::{Frozen, KeptCode};
 
 /// What a guest of a tree of a test does, and what tells it from others.
@@ -47,7 +46,11 @@ impl Step {
         StepDigest::of(&[&self.salt.to_le_bytes(), self.commands().bytes()])
     }
 
-    pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
+    pub async fn make(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Frozen, SeedError> {
         let mut mailbox = Mailbox::new()?;
         mailbox.put_commands(&self.commands())?;
         let Guest {
@@ -58,7 +61,7 @@ impl Step {
         let log = LogLines::new(spec.log.clone(), 0);
         let code = code.get().await?;
         let code = Some(&*code);
-        let mut making = Making::fork(stock, parent, *ram_bytes, mailbox, code, log).await?;
+        let mut making = Making::fork(context, parent, *ram_bytes, mailbox, code, log).await?;
         making.reach(self.to).await?;
         making.freeze().await
     }

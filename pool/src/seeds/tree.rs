@@ -23,8 +23,8 @@ use super::graph::{For, Held, Seeds};
 use super::holding::Holding;
 use super::language_engine::LanguageEngine;
 use super::recipe::Recipe;
+use super::slots::SeedSlots;
 use super::spec::{FreezeReport, FunctionSpec, Known};
-use super::turns::Makings;
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
@@ -72,13 +72,12 @@ impl Tree {
     pub fn new(
         stock: &Arc<Stock>,
         keeper: Arc<Keeper>,
-        processors: usize,
+        slots: Arc<SeedSlots>,
         budget: u64,
         function_budget: u64,
         images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {
-        let makings = Arc::new(Makings::new(processors));
-        let seeds = Seeds::new(stock, makings, budget, images);
+        let seeds = Seeds::new(stock, slots, budget, images);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?;
         let linked = seeds.define(Some(booted.key), Owner::Shared, Recipe::Link)?;
         Ok(Self {
@@ -103,19 +102,25 @@ impl Tree {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }
-        let made = self.seeds.obtain(self.linked.key, For::Now).await;
+        let made = self.seeds.obtain(self.linked.key, For::Clients).await;
         // It is never evicted.
         made.map(|held| held.clone()).map_err(platform)
     }
 
     /// Has that made, or read, unless it is there or under way.
     pub fn begin_linked(&self) {
-        self.seeds.make(self.linked.key, For::Now);
+        self.seeds.make(self.linked.key, For::Clients);
     }
 
-    /// Waits until no seed is made for requests, but no longer than so.
-    pub async fn behind_requests(&self, most: Duration) {
-        self.seeds.makings().behind_requests(most).await;
+    /// Waits until no seed that clients wait for needs a processor, but at most this long.
+    pub async fn behind_clients(&self, most: Duration) {
+        self.seeds.slots().foreground_done(most).await;
+    }
+
+    /// How many makings come before that of a function's seed; nothing if none of its seeds waits
+    /// for a slot.
+    pub fn queued_behind(&self, name: &str) -> Option<usize> {
+        self.seeds.queued_behind(name)
     }
 
     /// Waits until the images are written of all seeds that were made so far.
@@ -182,7 +187,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be instantiated; platform errors.
     pub async fn warm(&self, engine: &LanguageEngine) -> Result<(), SeedError> {
-        self.seeds.obtain(engine.key(), For::Now).await?;
+        self.seeds.obtain(engine.key(), For::Clients).await?;
         Ok(())
     }
 
@@ -200,7 +205,7 @@ impl Tree {
         time_limit: Duration,
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
-        let frozen = self.seeds.obtain(function.key(), For::Now).await?;
+        let frozen = self.seeds.obtain(function.key(), For::Clients).await?;
         function.note_seed(&frozen);
         let report = function.version().report(&frozen);
         self.add(&function);
@@ -224,7 +229,7 @@ impl Tree {
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
         let engine = match function.engine() {
-            Some(engine) => Some(self.seeds.obtain(engine.key(), For::Now).await?),
+            Some(engine) => Some(self.seeds.obtain(engine.key(), For::Clients).await?),
             None => None,
         };
         let parent = match &engine {
@@ -234,7 +239,7 @@ impl Tree {
         if let Err(error) = function.check_image(&parent).await {
             return Ok(Err(error));
         }
-        self.seeds.obtain(function.key(), For::Now).await?;
+        self.seeds.obtain(function.key(), For::Clients).await?;
         if !function.version().is_restored() {
             // It went, or was spoilt, since it was looked at.
             return Ok(Err(ImageError::CutOff));
@@ -248,7 +253,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be made; platform errors.
     pub async fn have(&self, function: &Function) -> Result<bool, SeedError> {
-        self.seeds.obtain(function.key(), For::Now).await?;
+        self.seeds.obtain(function.key(), For::Clients).await?;
         Ok(function.version().is_restored())
     }
 

@@ -16,13 +16,12 @@ use faasw_text::Line;
 use rustix::io::Errno;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::making::{Feed, Instantiated, Making};
+use super::making::{Feed, Instantiated, Making, MakingContext};
 use super::spec::{ENGINE_MEMORY, FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
 use crate::error::{InvokeError, SeedError};
 use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf, Images};
 use crate::mailbox::{LogLines, Mailbox};
-use crate::shells::Stock;
 use crate::snapshots::{Frozen, KeptCode};
 
 /// How long warming up may take where requests wait for a seed that is made again.
@@ -362,8 +361,12 @@ impl Version {
     /// # Errors
     /// When it fails to load, to initialise or to warm up in time, or draws what it may not;
     /// platform errors.
-    pub async fn make(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Frozen, SeedError> {
-        let mut making = self.in_time(self.initialised(stock, parent)).await?;
+    pub async fn make(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Frozen, SeedError> {
+        let mut making = self.in_time(self.initialised(context, parent)).await?;
         let (was_made, is_cold) = {
             let learnt = self.learnt();
             (learnt.was_made, learnt.is_cold)
@@ -380,7 +383,7 @@ impl Version {
                     let (function, error) = (self.name(), Line(&error));
                     tracing::warn!(function, %error, "its seeds are not warmed up any more");
                     self.learnt().is_cold = true;
-                    making = self.in_time(self.initialised(stock, parent)).await?;
+                    making = self.in_time(self.initialised(context, parent)).await?;
                 }
             }
         }
@@ -400,23 +403,27 @@ impl Version {
     }
 
     /// A guest that is ready, or where it is to be frozen before that loaded.
-    async fn initialised(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+    async fn initialised(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Making, SeedError> {
         if self.spec.has_entry && self.spec.freeze != FreezePolicy::BeforeInit {
-            let making = self.enter(stock, parent).await?;
+            let making = self.enter(context, parent).await?;
             if let Some(making) = making {
                 return Ok(making);
             }
         }
         match (&self.spec.script, &self.spec.init) {
-            (Some(script), _) => self.take_script(stock, parent, script).await,
+            (Some(script), _) => self.take_script(context, parent, script).await,
             (None, Some(export)) => {
-                let mut making = self.load(stock, parent).await?;
+                let mut making = self.load(context, parent).await?;
                 self.initialise(&mut making, export).await?;
                 Ok(making)
             }
-            (None, None) if self.warm_ups.is_empty() => self.as_it_is(stock, parent).await,
+            (None, None) if self.warm_ups.is_empty() => self.as_it_is(context, parent).await,
             (None, None) => {
-                let mut making = self.load(stock, parent).await?;
+                let mut making = self.load(context, parent).await?;
                 let did = making.instantiate().await?;
                 self.learn(&did, true);
                 Ok(making)
@@ -429,10 +436,10 @@ impl Version {
     /// all requests; but many read clocks, and mean nothing by it.
     async fn enter(
         &self,
-        stock: &Stock,
+        context: MakingContext<'_>,
         parent: &Arc<Frozen>,
     ) -> Result<Option<Making>, SeedError> {
-        let mut making = self.load(stock, parent).await?;
+        let mut making = self.load(context, parent).await?;
         let (did, mut has_entered) = making.instantiate_or_enter().await?;
         let mut took = did.took;
         if let Some(export) = self.spec.init.clone() {
@@ -466,8 +473,12 @@ impl Version {
     }
 
     /// Instantiates it, unless that draws.
-    async fn as_it_is(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
-        let mut making = self.load(stock, parent).await?;
+    async fn as_it_is(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Making, SeedError> {
+        let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
             let did = match self.spec.has_entry {
                 true => making.instantiate_or_enter().await?.0,
@@ -482,7 +493,7 @@ impl Version {
             if self.after_init() == Some(false) {
                 // That has shown that the function can be instantiated, and what
                 // that draws; a seed without it takes another guest.
-                making = self.load(stock, parent).await?;
+                making = self.load(context, parent).await?;
             }
         }
         Ok(making)
@@ -518,7 +529,7 @@ impl Version {
     /// requests; but clocks are read by many, who mean nothing by it.
     async fn take_script(
         &self,
-        stock: &Stock,
+        context: MakingContext<'_>,
         parent: &Arc<Frozen>,
         script: &Script,
     ) -> Result<Making, SeedError> {
@@ -528,7 +539,7 @@ impl Version {
         mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
         let feed = Feed::open(files, &mut mailbox).map_err(SeedError::Function)?;
         let (ram, code) = (self.ram_bytes, Some(&*code));
-        let making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        let making = Making::fork(context, parent, ram, mailbox, code, log).await?;
         let mut making = making.giving(feed);
         making.reach(Doorbell::Ready).await?;
         let did = making.drawn()?;
@@ -565,7 +576,11 @@ impl Version {
     }
 
     /// A guest at the early freeze point.
-    async fn load(&self, stock: &Stock, parent: &Arc<Frozen>) -> Result<Making, SeedError> {
+    async fn load(
+        &self,
+        context: MakingContext<'_>,
+        parent: &Arc<Frozen>,
+    ) -> Result<Making, SeedError> {
         let log = LogLines::new(self.spec.log.clone(), 0);
         let mut mailbox = Mailbox::new()?;
         let code = self.code.get().await?;
@@ -578,7 +593,7 @@ impl Version {
             None => None,
         };
         let (ram, code) = (self.ram_bytes, Some(&*code));
-        let mut making = Making::fork(stock, parent, ram, mailbox, code, log).await?;
+        let mut making = Making::fork(context, parent, ram, mailbox, code, log).await?;
         if let Some(feed) = feed {
             making = making.giving(feed);
         }

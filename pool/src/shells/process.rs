@@ -75,6 +75,9 @@ pub trait Made: fmt::Debug + Send + Sync {
     /// Sets what it may have of memory, in bytes.
     fn limit_memory(&self, bytes: u64);
 
+    /// Has it run at the background priority, or at the usual one.
+    fn set_background(&self, background: bool);
+
     /// Has all that wants a processor come before it, or not any more.
     fn step_aside(&self, aside: bool);
 
@@ -160,6 +163,11 @@ impl Process {
     /// with everybody else.
     pub fn limit_memory(&self, bytes: u64) {
         self.made.limit_memory(bytes);
+    }
+
+    /// Has it run at the background priority, or at the usual one.
+    pub fn set_background(&self, background: bool) {
+        self.made.set_background(background);
     }
 
     /// Has all that wants a processor come before it, or not any more.

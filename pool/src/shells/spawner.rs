@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use faasw_cell::{Network, Step, egress};
 use faasw_fri::messages::{
-    Ended, GroupVersion, Introduced, Kill, Limit, SpawnEgress, SpawnFailed, SpawnHelper,
-    SpawnShell, Spawned, StepAside, SteppedAside,
+    Ended, GroupVersion, Introduced, Kill, Limit, SetPriority, SpawnEgress, SpawnFailed,
+    SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::io::Errno;
@@ -54,6 +54,7 @@ struct Aside {
 enum Order {
     Kill(Kill),
     Limit(Limit),
+    SetPriority(SetPriority),
     StepAside(StepAside),
 }
 
@@ -88,6 +89,15 @@ impl Made for Asked {
 
     fn limit_memory(&self, bytes: u64) {
         self.spawner.limit(self.token, bytes);
+    }
+
+    fn set_background(&self, background: bool) {
+        let order = Order::SetPriority(SetPriority {
+            token: self.token,
+            background: background.into(),
+        });
+        // Sending fails if the spawner ends, and its processes with it.
+        let _ = self.spawner.orders.send(order);
     }
 
     fn step_aside(&self, aside: bool) {
@@ -476,6 +486,7 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
         let given = match &order {
             Order::Kill(kill) => spawner.tell(kill, &[]).await,
             Order::Limit(limit) => spawner.tell(limit, &[]).await,
+            Order::SetPriority(order) => spawner.tell(order, &[]).await,
             Order::StepAside(order) => spawner.tell(order, &[]).await,
         };
         if given.is_err() {

@@ -130,6 +130,10 @@ impl Made for Thread {
         self.restore_priority();
     }
 
+    fn set_background(&self, background: bool) {
+        Self::set_background(self, background);
+    }
+
     /// It has no group.
     fn step_aside(&self, _aside: bool) {}
 

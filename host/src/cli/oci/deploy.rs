@@ -17,7 +17,7 @@ use crate::cli::{
     args::{Deploy, Registries},
     exit::Exit,
     files::{self, Folder},
-    output::{self, data_dir, print, print_json, say, size, with_progress},
+    output::{self, data_dir, print, print_json, say, size, stage_of, with_progress, with_stages},
 };
 
 /// Parameters of which the command line's are set beside the artifact's, by their keys.
@@ -110,7 +110,9 @@ impl Target {
             "{name}: deploying {}…",
             size(module.len() as u64)
         ));
-        let deployed = with_progress(&name, self.client.deploy(&name, module, &options))
+        let client = &self.client;
+        let stage = async || stage_of(&name, client.deployments().await.ok()?);
+        let deployed = with_stages(&name, client.deploy(&name, module, &options), stage)
             .await
             .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
         self.tell(&deployed)?;

@@ -5,9 +5,8 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_control::Deployed;
+use faasw_control::{DeployStage, Deployed};
 use faasw_pool::Images;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     code::{Ready, Whose},
@@ -18,6 +17,7 @@ use crate::{
     error::DeployError,
     node::{
         core::{Core, blocking},
+        deployments::DeploymentSlot,
         function::Function,
         info::notice,
         replace::OF_A_DEPLOYMENT,
@@ -26,12 +26,12 @@ use crate::{
 };
 
 impl Core {
-    /// Commits a function; it is the one of its name then. It keeps its turn until it has a place among
-    /// those that wait for instances, and that until all of it has left memory.
+    /// Commits a function: its name stands for it then. The deployment keeps its slot until its
+    /// module, files and code have left memory.
     pub(super) async fn commit(
         self: &Arc<Self>,
         seeded: Seeded,
-        turn: Option<OwnedSemaphorePermit>,
+        slot: DeploymentSlot,
     ) -> Result<Deployed, DeployError> {
         let Seeded {
             function,
@@ -46,12 +46,10 @@ impl Core {
         let commit = {
             let core = Arc::clone(self);
             tokio::spawn(async move {
-                let place = core.place_to_wait(&function).await;
-                // Others may compile while it waits for its instances.
-                drop(turn);
+                slot.progress().enter(DeployStage::Storing);
                 core.provide_before(&function, OF_A_DEPLOYMENT).await;
                 let committed = core.commit_version(function, module, files, ready).await;
-                drop(place);
+                drop(slot);
                 committed
             })
         };

@@ -93,6 +93,7 @@ impl Core {
         let only_for = cache.as_ref().filter(|cache| !cache.is_empty());
         let only_for = only_for.map(|_| name.clone());
         let work = Compilation {
+            owner: name.to_string(),
             upload: module,
             initialiser,
             cache,

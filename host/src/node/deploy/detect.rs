@@ -5,7 +5,10 @@ use faasw_control::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
 use faasw_pool::Initialiser;
 
 use super::files::{Packed, check_files};
-use crate::{error::DeployError, node::core::Core};
+use crate::{
+    error::DeployError,
+    node::{core::Core, deployments::DeploymentProgress},
+};
 
 /// A module or a script within the node's limits, with options that make sense. What a
 /// module is by its bytes is for the compile helper to say; of a script the node looks at
@@ -18,6 +21,7 @@ pub(super) struct Detected {
     pub(super) options: FunctionOptions,
     /// Its files, packed, if it has some.
     pub(super) files: Option<Packed>,
+    pub(super) progress: DeploymentProgress,
 }
 
 impl Detected {
@@ -55,6 +59,7 @@ impl Core {
             engine,
             options,
             files: None,
+            progress: DeploymentProgress::default(),
         })
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::files::{bundle::Summary, upload};
-use faasw_control::{Digest, FunctionOptions};
+use faasw_control::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{CompileError, FunctionFiles, ScriptFiles};
 
 use super::code::StoredScript;
@@ -88,12 +88,16 @@ impl Core {
         })
     }
 
-    /// Has files packed.
-    pub(super) async fn pack(&self, files: Option<Bytes>) -> Result<Option<Packed>, DeployError> {
+    /// Has a function's files packed.
+    pub(super) async fn pack(
+        &self,
+        name: &FunctionName,
+        files: Option<Bytes>,
+    ) -> Result<Option<Packed>, DeployError> {
         let Some(files) = files else {
             return Ok(None);
         };
-        let packed = self.backend.pack(files).await;
+        let packed = self.backend.pack(name.as_str(), files).await;
         let bundle = packed.map_err(|error| DeployError::Files(FilesRefused::Bundle(error)))?;
         Packed::of(bundle).await.map(Some)
     }

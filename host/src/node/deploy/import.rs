@@ -3,7 +3,7 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
-use faasw_control::{FunctionName, Imported, Initialised};
+use faasw_control::{DeployStage, FunctionName, Imported, Initialised};
 use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use faasw_text::Line;
 use serde::{Deserialize, Serialize};
@@ -76,10 +76,12 @@ impl Core {
         let options = manifest.record.options.clone();
         let mut detected = self.detect(name, module, options, files.is_some())?;
         detected.files = files;
-        let turn = self.deployments.clone().acquire_owned().await;
+        let slot = self.deployments.begin(name, detected.module.len()).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
+        detected.progress = slot.progress();
+        detected.progress.enter(DeployStage::Compiling);
         let digest = manifest.record.digest;
         let ready = match detected.engine {
             Some(_) => {
@@ -124,7 +126,7 @@ impl Core {
             tracing::info!(function = %name, why = %Line(why), "an image was not used");
         }
         Ok(Imported {
-            deployed: self.commit(seeded, turn.ok()).await?,
+            deployed: self.commit(seeded, slot).await?,
             rebuilt,
         })
     }
@@ -147,6 +149,8 @@ impl Core {
         if let Err(error) = placing.await.map_err(|_| RegistryError::Interrupted)? {
             return Ok(Err(not_written(error)));
         }
+        let progress = &compiled.detected.progress;
+        progress.enter(DeployStage::Initialising);
         self.observer.tell(Event::MakingSeed { function: name });
         let script = record.engine.is_some();
         let script_files = script.then(|| ScriptFiles::Here(compiled.detected.module.clone()));

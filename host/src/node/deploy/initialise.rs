@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
-use faasw_control::{Digest, FunctionName, FunctionOptions, Initialised};
+use faasw_control::{DeployStage, Digest, FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
 use super::{
@@ -81,6 +81,7 @@ impl Core {
         spec: FunctionSpec,
     ) -> Result<Result<(Bytes, FreezeReport), String>, DeployError> {
         let Detected { name, module, .. } = detected;
+        detected.progress.enter(DeployStage::Initialising);
         self.observer.tell(Event::Initialising { function: name });
         let code = &ready.code;
         match code.initialise(&spec, module, self.limits.module).await {
@@ -108,7 +109,9 @@ impl Core {
             engine: None,
             options: detected.options.clone(),
             files: detected.files.clone(),
+            progress: detected.progress.clone(),
         };
+        detected.progress.enter(DeployStage::Compiling);
         let digest = {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
@@ -146,7 +149,7 @@ impl Core {
             let why = "a script is no module: its engine initialises it when it is deployed";
             return Err(DeployError::NotInitialised(why.to_owned()));
         }
-        let _turn = self.deployments.acquire().await;
+        let _slot = self.deployments.begin(&name, detected.module.len()).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }

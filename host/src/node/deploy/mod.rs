@@ -32,7 +32,7 @@ pub(super) use self::{
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_control::{Deployed, FunctionName, FunctionOptions};
+use faasw_control::{DeployStage, Deployed, FunctionName, FunctionOptions};
 use faasw_pool::CompileError;
 use faasw_text::Line;
 
@@ -99,23 +99,26 @@ impl Core {
         options: FunctionOptions,
         log: Arc<FunctionLog>,
     ) -> Result<Deployed, DeployError> {
-        if let Some((seeded, turn)) = self.take_shared(name, &upload, &options, &log).await {
+        if let Some((seeded, slot)) = self.take_shared(name, &upload, &options, &log).await {
             drop(upload);
-            return self.commit(seeded, turn).await;
+            return self.commit(seeded, slot).await;
         }
         let (module, files) = Self::split(&upload)?;
+        let bytes = upload.len();
         drop(upload);
         self.bring_engine_for(&module).await?;
         let mut detected = self.detect(name, module, options, files.is_some())?;
-        let turn = self.deployments.clone().acquire_owned().await;
+        let slot = self.deployments.begin(name, bytes).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown);
         }
-        detected.files = self.pack(files).await?;
+        detected.progress = slot.progress();
+        detected.progress.enter(DeployStage::Compiling);
+        detected.files = self.pack(name, files).await?;
         let prepared = self.prepare(detected).await?;
         let compiled = self.compile(prepared).await?;
         let compiled = self.initialise(compiled, &log).await?;
         let seeded = self.seed(compiled, log).await?;
-        self.commit(seeded, turn.ok()).await
+        self.commit(seeded, slot).await
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_control::FunctionName;
+use faasw_control::{DeployStage, FunctionName};
 use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};
@@ -76,12 +76,14 @@ impl Core {
                     name,
                     module,
                     files,
+                    progress,
                     ..
                 },
             ready,
             drew,
             ..
         } = compiled;
+        progress.enter(DeployStage::Initialising);
         self.observer.tell(Event::MakingSeed { function: &name });
         let script = record.engine.is_some();
         let script = script.then(|| ScriptFiles::Here(module.clone()));

@@ -4,10 +4,9 @@
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_control::{DeployStage, Digest, FunctionName, FunctionOptions};
 use faasw_pool::{Known, ScriptFiles, SeedError};
 use faasw_text::Line;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::{code::Whose, compile::Compiled, files::Packed, import::drew, seed::Seeded};
 use crate::{
@@ -16,6 +15,7 @@ use crate::{
     node::{
         carried::is_carried,
         core::{Core, blocking},
+        deployments::DeploymentSlot,
     },
     registry::RegistryError,
     shared::Entry,
@@ -26,7 +26,7 @@ struct Taken {
     seeded: Seeded,
     /// Whether its seed was read, and not made.
     is_read: bool,
-    turn: Option<OwnedSemaphorePermit>,
+    slot: DeploymentSlot,
 }
 
 /// Why an entry is not used.
@@ -56,7 +56,7 @@ impl From<SeedError> for Unused {
 }
 
 impl Core {
-    /// A function that could serve, of what the host has made of it, if this node was given that; and its turn among
+    /// A function that could serve, of what the host has made of it, if this node was given that; and its slot among
     /// deployments.
     pub(super) async fn take_shared(
         self: &Arc<Self>,
@@ -64,13 +64,13 @@ impl Core {
         upload: &Bytes,
         options: &FunctionOptions,
         log: &Arc<FunctionLog>,
-    ) -> Option<(Seeded, Option<OwnedSemaphorePermit>)> {
+    ) -> Option<(Seeded, DeploymentSlot)> {
         let entry = self.storage.take_shared()?;
         let why = match self.of_entry(&entry, name, upload, options, log).await {
             Ok(Taken {
                 seeded,
                 is_read,
-                turn,
+                slot,
             }) => {
                 match is_read {
                     true => {
@@ -81,7 +81,7 @@ impl Core {
                         "its seed was made here: the image that the host has made of it was not good"
                     ),
                 }
-                return Some((seeded, turn));
+                return Some((seeded, slot));
             }
             Err(Unused::Unfit(why)) => why.to_owned(),
             Err(Unused::Failed(error)) => error.to_string(),
@@ -105,7 +105,7 @@ impl Core {
         if note.generation != self.backend.generation() {
             return Err(Unused::Unfit("it was compiled for another instruction set"));
         }
-        let turn = self.deployments.clone().acquire_owned().await;
+        let slot = self.deployments.begin(name, upload.len()).await;
         if self.has_ended() {
             return Err(DeployError::ShuttingDown.into());
         }
@@ -143,6 +143,7 @@ impl Core {
         let mut record = compiled.record();
         record.imaged = Some(note.record.made());
         record.freeze = note.record.freeze.clone();
+        slot.progress().enter(DeployStage::Initialising);
         self.observer.tell(Event::MakingSeed { function: name });
         let Compiled {
             detected, ready, ..
@@ -169,7 +170,7 @@ impl Core {
         Ok(Taken {
             seeded,
             is_read,
-            turn: turn.ok(),
+            slot,
         })
     }
 

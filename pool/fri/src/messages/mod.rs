@@ -39,6 +39,7 @@ macro_rules! each_message {
             Survey = 21,
             Reset = 22,
             Preset = 23,
+            SetPriority = 24,
             Prepared = 32,
             Rang = 33,
             Sealed = 34,

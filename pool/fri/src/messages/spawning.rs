@@ -101,6 +101,17 @@ message! {
 }
 
 message! {
+    /// Node to spawner: whether a sandbox runs at the background priority, by its group's weight
+    /// and its nice value. Unknown tokens are ignored.
+    SetPriority {
+        /// Token the process was made with.
+        token: u64,
+        /// Whether it does; else it runs at the usual priority.
+        background: Answer,
+    }
+}
+
+message! {
     /// Spawner to node: whether a shell's group comes behind all others now.
     SteppedAside {
         /// Token the process was made with.

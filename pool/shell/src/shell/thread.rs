@@ -146,6 +146,13 @@ impl Thread {
         }
     }
 
+    /// Has it run at the background priority, or at the usual one.
+    pub fn set_background(&self, background: bool) {
+        if let Phase::Runs { number, .. } = *self.phase() {
+            priority::set_background(number, background);
+        }
+    }
+
     /// CPU time that it and its guest have used.
     ///
     /// # Errors

@@ -13,8 +13,8 @@ use faasw_cell::filter::Rule;
 use faasw_cell::group::{self, Group, Groups, Version};
 use faasw_cell::{Born, Network, Site, Step, egress, helper, out_of_the_way};
 use faasw_fri::messages::{
-    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SpawnEgress, SpawnFailed,
-    SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
+    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
+    SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -229,6 +229,11 @@ impl Spawner {
                     self.limit(token, memory_bytes);
                 }
             }
+            Some(Kind::SetPriority) => {
+                if let Ok(SetPriority { token, background }) = packet.message() {
+                    self.set_priority(token, background.is_yes());
+                }
+            }
             Some(Kind::StepAside) => {
                 if let Ok(StepAside { token, aside }) = packet.message() {
                     self.step_aside(token, aside.is_yes());
@@ -429,6 +434,18 @@ impl Spawner {
             // It has ended, or keeps to the limit that it was born with.
             let _ = groups.limit_memory(child.number, memory_bytes);
         }
+    }
+
+    /// Has a sandbox run at the background priority, or at the usual one.
+    fn set_priority(&self, token: u64, background: bool) {
+        let Some(child) = self.children.iter().find(|child| child.token == token) else {
+            return;
+        };
+        // The group's weight counts among sandboxes, the nice value where groups do not.
+        if let Ok(groups) = &self.maker.groups {
+            groups.set_background(child.number, background);
+        }
+        priority::set_background(child.pid, background);
     }
 
     /// Has all others come before a shell, or not any more.

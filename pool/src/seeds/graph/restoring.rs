@@ -211,7 +211,7 @@ impl Seeds {
         }
         let gone = self.lock().discard(key, frozen);
         self.let_go(gone.into_iter().collect());
-        self.make(key, For::Requests);
+        self.make(key, For::Clients);
     }
 
     /// Has a seed's code gathered into large pages, behind whoever asks, once it is known what is

@@ -289,6 +289,11 @@ impl Shell {
         }
     }
 
+    /// Has it run at the background priority, or at the usual one.
+    pub fn set_background(&self, background: bool) {
+        self.process.set_background(background);
+    }
+
     /// Has all that wants a processor come before it, or not any more; [`Shell::is_aside`] says
     /// when that is so, on a host that can have it.
     pub fn step_aside(&self, aside: bool) {

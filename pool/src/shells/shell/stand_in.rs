@@ -39,6 +39,8 @@ impl Made for Words {
 
     fn limit_memory(&self, _: u64) {}
 
+    fn set_background(&self, _background: bool) {}
+
     fn step_aside(&self, aside: bool) {
         self.is_aside.store(aside, Ordering::Relaxed);
     }

@@ -1,0 +1,81 @@
+//! Deployments under way.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::FunctionName;
+
+/// A deployment that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeploymentInfo {
+    /// The function.
+    pub function: FunctionName,
+    /// The stage that it is in.
+    pub stage: DeployStage,
+    /// How many others come before it, if it waits in a queue for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_behind: Option<usize>,
+}
+
+/// The stages of a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DeployStage {
+    /// Nothing yet: too many deployments are under way.
+    Waiting,
+    /// The module is compiled.
+    Compiling,
+    /// The function's code runs up to where its seed is frozen.
+    Initialising,
+    /// The version is stored, and its first instances are made.
+    Storing,
+}
+
+/// In words that follow the function's name and a colon.
+impl fmt::Display for DeploymentInfo {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.stage, self.queued_behind) {
+            (DeployStage::Waiting, Some(behind)) => {
+                write!(text, "queued behind {behind} other deployments")
+            }
+            (DeployStage::Waiting, None) => text.write_str("about to begin"),
+            (DeployStage::Compiling, Some(behind)) => {
+                write!(text, "queued behind {behind} other compilations")
+            }
+            (DeployStage::Compiling, None) => text.write_str("compiling"),
+            (DeployStage::Initialising, Some(behind)) => {
+                write!(text, "queued behind {behind} other initialisations")
+            }
+            (DeployStage::Initialising, None) => {
+                text.write_str("initialising: its own code runs up to where it is frozen")
+            }
+            (DeployStage::Storing, _) => text.write_str("storing it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deployment_says_what_it_waits_for_or_does() {
+        let told = |stage, queued_behind| {
+            let function = FunctionName::new("f").unwrap();
+            let info = DeploymentInfo {
+                function,
+                stage,
+                queued_behind,
+            };
+            let json = serde_json::to_string(&info).unwrap();
+            assert_eq!(serde_json::from_str::<DeploymentInfo>(&json).unwrap(), info);
+            info.to_string()
+        };
+        assert!(told(DeployStage::Waiting, Some(3)).contains("3 other deployments"));
+        assert!(told(DeployStage::Compiling, Some(0)).contains("0 other compilations"));
+        assert!(told(DeployStage::Initialising, Some(2)).contains("2 other initialisations"));
+        assert_eq!(told(DeployStage::Compiling, None), "compiling");
+        assert!(!told(DeployStage::Initialising, None).contains("compil"));
+    }
+}

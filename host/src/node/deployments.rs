@@ -1,0 +1,235 @@
+//! Deployments under way: how many at once, of which functions, and what each does.
+//!
+//! A deployment holds its module, its files and its compiled code in memory until it is stored. Its
+//! slot bounds that, and is shared fairly between functions. What takes processors has slots of
+//! the pool's: a deployment whose code sleeps or runs long while it is initialised delays no other.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use faasw_abi::files::upload::FILES_MAX;
+use faasw_control::{DeployStage, DeploymentInfo, FunctionName};
+use faasw_pool::{FairSlots, QueuePosition, Slot, SlotRequest, SlotRules, Urgency};
+
+/// Deployments at once: as many as uploads are taken at once. Of one function only a few: others
+/// of its deployments wait.
+const DEPLOYMENTS: SlotRules = SlotRules {
+    total: 64,
+    per_owner: 4,
+    background: 64,
+    background_yields: false,
+};
+
+/// How many of the largest modules, with the most files in front of them, there is memory for in
+/// all deployments together.
+const LARGEST: u64 = 2;
+
+/// All deployments.
+#[derive(Debug)]
+pub(super) struct Deployments {
+    slots: Arc<FairSlots<FunctionName>>,
+    under_way: Mutex<UnderWay>,
+}
+
+#[derive(Debug, Default)]
+struct UnderWay {
+    /// The number of the next one.
+    next: u64,
+    /// By number: in the order in which they came.
+    all: BTreeMap<u64, Listed>,
+}
+
+/// A deployment in the list.
+#[derive(Clone, Debug)]
+struct Listed {
+    function: FunctionName,
+    stage: DeployStage,
+    /// The place in the queue for a slot, until the deployment has one.
+    position: Option<QueuePosition<FunctionName>>,
+}
+
+/// The slot of a deployment. Dropping it ends the deployment.
+#[derive(Debug)]
+#[must_use = "dropping it ends the deployment"]
+pub(super) struct DeploymentSlot {
+    progress: DeploymentProgress,
+    _slot: Slot<FunctionName>,
+}
+
+/// Reports what is done for a deployment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DeploymentProgress(Option<Arc<Reported>>);
+
+/// Keeps a deployment in the list. Dropping it removes the deployment.
+#[derive(Debug)]
+struct Reported {
+    deployments: Arc<Deployments>,
+    number: u64,
+}
+
+impl Deployments {
+    /// No deployments yet, of modules of at most so many bytes.
+    pub(super) fn new(largest: usize) -> Arc<Self> {
+        let slots = FairSlots::new(DEPLOYMENTS);
+        let upload = (largest as u64).saturating_add(FILES_MAX);
+        slots.limit_bytes(upload.saturating_mul(LARGEST));
+        Arc::new(Self {
+            slots,
+            under_way: Mutex::default(),
+        })
+    }
+
+    /// A slot for a deployment of `bytes` that are held in memory, as soon as it can be had.
+    pub(super) async fn begin(
+        self: &Arc<Self>,
+        function: &FunctionName,
+        bytes: usize,
+    ) -> DeploymentSlot {
+        let slot = self.slots.request(SlotRequest {
+            owner: function.clone(),
+            urgency: Urgency::Foreground,
+            bytes: bytes as u64,
+        });
+        let number = {
+            let mut under_way = self.lock();
+            let number = under_way.next;
+            under_way.next += 1;
+            let listed = Listed {
+                function: function.clone(),
+                stage: DeployStage::Waiting,
+                position: slot.position(),
+            };
+            under_way.all.insert(number, listed);
+            number
+        };
+        let deployments = self.clone();
+        let reported = Reported {
+            deployments,
+            number,
+        };
+        DeploymentSlot {
+            _slot: slot.await,
+            progress: DeploymentProgress(Some(Arc::new(reported))),
+        }
+    }
+
+    /// Deployments under way, in the order in which they came. `queued_behind` tells how many come
+    /// before a function's compilation or initialisation.
+    pub(super) fn list(
+        &self,
+        queued_behind: impl Fn(&FunctionName) -> Option<usize>,
+    ) -> Vec<DeploymentInfo> {
+        let all: Vec<_> = self.lock().all.values().cloned().collect();
+        let describe = |listed: Listed| DeploymentInfo {
+            queued_behind: match listed.stage {
+                DeployStage::Waiting => listed.position.and_then(|position| position.behind()),
+                DeployStage::Compiling | DeployStage::Initialising => {
+                    queued_behind(&listed.function)
+                }
+                DeployStage::Storing => None,
+            },
+            function: listed.function,
+            stage: listed.stage,
+        };
+        all.into_iter().map(describe).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DeploymentSlot {
+    /// Returns the means to report the deployment's stages.
+    pub(super) fn progress(&self) -> DeploymentProgress {
+        self.progress.clone()
+    }
+}
+
+impl DeploymentProgress {
+    /// This is done from now on.
+    pub(super) fn enter(&self, stage: DeployStage) {
+        if let Some(Reported {
+            deployments,
+            number,
+        }) = self.0.as_deref()
+            && let Some(listed) = deployments.lock().all.get_mut(number)
+        {
+            listed.stage = stage;
+            listed.position = None;
+        }
+    }
+}
+
+impl Drop for Reported {
+    fn drop(&mut self) {
+        self.deployments.lock().all.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        pin::pin,
+        task::{Context, Poll, Waker},
+    };
+
+    use super::*;
+
+    fn now<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        match future.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(value) => Some(value),
+            Poll::Pending => None,
+        }
+    }
+
+    fn name(name: &str) -> FunctionName {
+        FunctionName::new(name).unwrap()
+    }
+
+    #[test]
+    fn one_functions_deployments_wait_for_each_other_and_not_anothers_for_them() {
+        let deployments = Deployments::new(100);
+        let (many, other) = (name("many"), name("other"));
+        let held: Vec<_> = (0..4)
+            .map(|_| now(pin!(deployments.begin(&many, 0))).unwrap())
+            .collect();
+        let mut fifth = pin!(deployments.begin(&many, 0));
+        assert!(now(fifth.as_mut()).is_none());
+        let neighbour = now(pin!(deployments.begin(&other, 0))).unwrap();
+        neighbour.progress().enter(DeployStage::Initialising);
+        held[0].progress().enter(DeployStage::Compiling);
+        let list = deployments.list(|function| (*function == other).then_some(7));
+        let told: Vec<_> = list
+            .iter()
+            .map(|one| (one.stage, one.queued_behind))
+            .collect();
+        assert_eq!(told[0], (DeployStage::Compiling, None));
+        assert_eq!(told[4], (DeployStage::Waiting, Some(0)));
+        assert_eq!(told[5], (DeployStage::Initialising, Some(7)));
+        drop(held);
+        assert!(now(fifth.as_mut()).is_some());
+        drop(neighbour);
+        assert!(deployments.list(|_| None).is_empty());
+    }
+
+    #[test]
+    fn a_deployment_that_is_given_up_while_it_waits_is_not_listed() {
+        let deployments = Deployments::new(0);
+        let most = usize::try_from(LARGEST * FILES_MAX).unwrap();
+        let large = now(pin!(deployments.begin(&name("a"), most))).unwrap();
+        {
+            let mut waiting = pin!(deployments.begin(&name("b"), 1));
+            assert!(now(waiting.as_mut()).is_none());
+            assert_eq!(deployments.list(|_| None).len(), 2);
+        }
+        assert_eq!(deployments.list(|_| None).len(), 1);
+        drop(large);
+        assert!(now(pin!(deployments.begin(&name("b"), 1))).is_some());
+    }
+}

@@ -1,0 +1,387 @@
+//! Slots that owners share fairly.
+//!
+//! A slot is a counted right to proceed. If no slot is free, a request for one waits. A free slot
+//! goes to foreground work before background work, then to the owner that holds the fewest, then
+//! to the owner that was served the longest ago, and within an owner to the first that came. So an
+//! owner that floods the queue waits behind itself.
+//!
+//! An owner is a function today. The type is a parameter, so that a tenant can take its place.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+
+use tokio::sync::{oneshot, watch};
+
+/// Whether a client waits for the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// A request or a deployment waits for it.
+    Foreground,
+    /// The work is done ahead of need.
+    Background,
+}
+
+/// How many slots there are, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotRules {
+    /// Slots in all.
+    pub total: usize,
+    /// Slots of one owner.
+    pub per_owner: usize,
+    /// Slots of background work. Of the memory it may take the same part.
+    pub background: usize,
+    /// Background work gets a slot only while no foreground work holds or awaits one.
+    pub background_yields: bool,
+}
+
+/// A request for a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotRequest<O> {
+    /// The owner that the slot counts for.
+    pub owner: O,
+    /// Whether a client waits.
+    pub urgency: Urgency,
+    /// Bytes of memory that the work may take at worst; 0 where memory is not bounded.
+    pub bytes: u64,
+}
+
+/// Slots, and the queue for them.
+#[derive(Debug)]
+pub struct FairSlots<O: Ord> {
+    rules: SlotRules,
+    /// Bytes that the work in all slots may take at worst.
+    bytes_max: AtomicU64,
+    state: Mutex<State<O>>,
+    /// How many foreground requests hold or await a slot.
+    foreground: watch::Sender<usize>,
+}
+
+#[derive(Debug)]
+struct State<O> {
+    held: usize,
+    held_in_background: usize,
+    held_bytes: u64,
+    /// The part of `held_bytes` that background work has.
+    background_bytes: u64,
+    /// By arrival.
+    waiting: BTreeMap<u64, Waiter<O>>,
+    /// Owners that hold or await a slot.
+    owners: BTreeMap<O, OwnerShare>,
+    /// The number of the next request.
+    next: u64,
+    /// How many slots were granted so far.
+    granted: u64,
+}
+
+#[derive(Debug)]
+struct Waiter<O> {
+    request: SlotRequest<O>,
+    granted: oneshot::Sender<()>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct OwnerShare {
+    held: usize,
+    waiting: usize,
+    /// The count of grants when it was served last; 0 if it was not.
+    served: u64,
+}
+
+/// A slot. Dropping it gives it back.
+#[derive(Debug)]
+#[must_use = "dropping it gives the slot back"]
+pub struct Slot<O: Ord + Clone> {
+    slots: Arc<FairSlots<O>>,
+    number: u64,
+    request: SlotRequest<O>,
+}
+
+/// A slot that was requested. It becomes the slot; dropping it withdraws the request.
+#[derive(Debug)]
+#[must_use = "dropping it withdraws the request"]
+pub struct PendingSlot<O: Ord + Clone> {
+    /// Nothing once the slot was taken out.
+    slot: Option<Slot<O>>,
+    granted: oneshot::Receiver<()>,
+}
+
+/// Where a request is in the queue.
+#[derive(Clone, Debug)]
+pub struct QueuePosition<O: Ord> {
+    slots: Arc<FairSlots<O>>,
+    number: u64,
+}
+
+impl<O: Ord + Clone> FairSlots<O> {
+    /// Slots by these rules.
+    pub fn new(rules: SlotRules) -> Arc<Self> {
+        Arc::new(Self {
+            rules,
+            bytes_max: AtomicU64::new(u64::MAX),
+            state: Mutex::new(State {
+                held: 0,
+                held_in_background: 0,
+                held_bytes: 0,
+                background_bytes: 0,
+                waiting: BTreeMap::new(),
+                owners: BTreeMap::new(),
+                next: 0,
+                granted: 0,
+            }),
+            foreground: watch::Sender::new(0),
+        })
+    }
+
+    /// Bounds the memory that the work in all slots may take at worst.
+    pub fn limit_bytes(&self, bytes: u64) {
+        if self.bytes_max.swap(bytes, Ordering::Relaxed) < bytes {
+            self.grant(&mut self.lock());
+        }
+    }
+
+    /// Requests a slot. The request is in the queue when this returns, or has its slot.
+    pub fn request(self: &Arc<Self>, request: SlotRequest<O>) -> PendingSlot<O> {
+        let (sender, granted) = oneshot::channel();
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state
+            .owners
+            .entry(request.owner.clone())
+            .or_default()
+            .waiting += 1;
+        let waiter = Waiter {
+            request: request.clone(),
+            granted: sender,
+        };
+        state.waiting.insert(number, waiter);
+        if request.urgency == Urgency::Foreground {
+            self.foreground.send_modify(|count| *count += 1);
+        }
+        self.grant(&mut state);
+        drop(state);
+        let slots = self.clone();
+        PendingSlot {
+            slot: Some(Slot {
+                slots,
+                number,
+                request,
+            }),
+            granted,
+        }
+    }
+
+    /// Returns how many requests are served before the last one of an owner, as the queue is now;
+    /// nothing if no request of the owner waits.
+    pub fn queued_behind(&self, owner: &O) -> Option<usize> {
+        let state = self.lock();
+        let its = |(_, waiter): &(&u64, &Waiter<O>)| waiter.request.owner == *owner;
+        let (number, _) = state.waiting.iter().rfind(its)?;
+        state.behind(*number)
+    }
+
+    /// Waits until no foreground work holds or awaits a slot.
+    pub async fn foreground_done(&self) {
+        let mut foreground = self.foreground.subscribe();
+        // Waiting fails only without a sender, which `self` has.
+        let _ = foreground.wait_for(|count| *count == 0).await;
+    }
+
+    /// Grants free slots to those that wait.
+    fn grant(&self, state: &mut State<O>) {
+        while let Some(number) = self.next(state) {
+            let Some(waiter) = state.waiting.remove(&number) else {
+                return;
+            };
+            state.count(&waiter.request);
+            // If the receiver is gone, dropping its slot gives this one back.
+            let _ = waiter.granted.send(());
+        }
+    }
+
+    /// The request that gets the next slot, if one can have it now.
+    fn next(&self, state: &State<O>) -> Option<u64> {
+        let able = state.waiting.iter().filter(|(_, waiter)| {
+            let request = &waiter.request;
+            self.has_slot(state, request) && self.fits(state, request)
+        });
+        let first = able.min_by_key(|(number, waiter)| state.rank(**number, &waiter.request));
+        first.map(|(number, _)| *number)
+    }
+
+    /// Whether the counts allow it one more slot.
+    fn has_slot(&self, state: &State<O>, request: &SlotRequest<O>) -> bool {
+        let rules = &self.rules;
+        let share = state.share(&request.owner);
+        if state.held >= rules.total || share.held >= rules.per_owner {
+            return false;
+        }
+        match request.urgency {
+            Urgency::Foreground => true,
+            Urgency::Background => {
+                let is_quiet = !rules.background_yields || *self.foreground.borrow() == 0;
+                is_quiet && state.held_in_background < rules.background
+            }
+        }
+    }
+
+    /// Whether the memory allows it. A request for more than there is gets a slot alone.
+    fn fits(&self, state: &State<O>, request: &SlotRequest<O>) -> bool {
+        let most = self.bytes_max.load(Ordering::Relaxed);
+        let fits = |held: u64, most| held.saturating_add(request.bytes) <= most;
+        if state.held > 0 && !fits(state.held_bytes, most) {
+            return false;
+        }
+        let (part, total) = (self.rules.background as u64, self.rules.total as u64);
+        match request.urgency {
+            Urgency::Foreground => true,
+            Urgency::Background if state.held_in_background == 0 => true,
+            Urgency::Background => fits(state.background_bytes, most / total.max(1) * part),
+        }
+    }
+
+    /// Takes a request out, whether it holds its slot or waits.
+    fn leave(&self, number: u64, request: &SlotRequest<O>) {
+        let mut state = self.lock();
+        if state.waiting.remove(&number).is_some() {
+            state.change(&request.owner, |share| share.waiting -= 1);
+        } else {
+            state.held -= 1;
+            state.held_bytes = state.held_bytes.saturating_sub(request.bytes);
+            if request.urgency == Urgency::Background {
+                state.held_in_background -= 1;
+                state.background_bytes = state.background_bytes.saturating_sub(request.bytes);
+            }
+            state.change(&request.owner, |share| share.held -= 1);
+        }
+        if request.urgency == Urgency::Foreground {
+            self.foreground.send_modify(|count| *count -= 1);
+        }
+        self.grant(&mut state);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Ord + Clone> State<O> {
+    fn share(&self, owner: &O) -> OwnerShare {
+        self.owners.get(owner).copied().unwrap_or_default()
+    }
+
+    /// Requests of a lower rank are served first.
+    fn rank(&self, number: u64, request: &SlotRequest<O>) -> (Urgency, usize, u64, u64) {
+        let share = self.share(&request.owner);
+        (request.urgency, share.held, share.served, number)
+    }
+
+    /// How many requests are served before this one; nothing if it does not wait.
+    fn behind(&self, number: u64) -> Option<usize> {
+        self.waiting.get(&number)?;
+        // Replays the order in which slots are granted.
+        let mut left: Vec<_> = self.waiting.iter().collect();
+        let mut shares = self.owners.clone();
+        let mut granted = self.granted;
+        for behind in 0..left.len() {
+            let rank = |(number, waiter): &(&u64, &Waiter<O>)| {
+                let share = shares.get(&waiter.request.owner);
+                let share = share.copied().unwrap_or_default();
+                (waiter.request.urgency, share.held, share.served, **number)
+            };
+            let next = (0..left.len()).min_by_key(|place| left.get(*place).map(rank))?;
+            let (first, waiter) = left.swap_remove(next);
+            if *first == number {
+                return Some(behind);
+            }
+            granted += 1;
+            if let Some(share) = shares.get_mut(&waiter.request.owner) {
+                share.held += 1;
+                share.served = granted;
+            }
+        }
+        None
+    }
+
+    /// Counts a slot that was granted to a request that has left the queue.
+    fn count(&mut self, request: &SlotRequest<O>) {
+        self.granted += 1;
+        self.held += 1;
+        self.held_bytes = self.held_bytes.saturating_add(request.bytes);
+        if request.urgency == Urgency::Background {
+            self.held_in_background += 1;
+            self.background_bytes = self.background_bytes.saturating_add(request.bytes);
+        }
+        let granted = self.granted;
+        self.change(&request.owner, |share| {
+            share.waiting -= 1;
+            share.held += 1;
+            share.served = granted;
+        });
+    }
+
+    fn change(&mut self, owner: &O, change: impl FnOnce(&mut OwnerShare)) {
+        if let Some(share) = self.owners.get_mut(owner) {
+            change(share);
+            if share.held + share.waiting == 0 {
+                self.owners.remove(owner);
+            }
+        }
+    }
+}
+
+impl<O: Ord + Clone> Drop for Slot<O> {
+    fn drop(&mut self) {
+        self.slots.leave(self.number, &self.request);
+    }
+}
+
+impl<O: Ord + Clone> PendingSlot<O> {
+    /// The slot, if it was granted by now.
+    ///
+    /// # Errors
+    /// Returns the request itself while it waits.
+    pub fn try_take(mut self) -> Result<Slot<O>, Self> {
+        if self.granted.try_recv().is_err() {
+            return Err(self);
+        }
+        self.slot.take().ok_or(self)
+    }
+
+    /// Returns the means to report the place in the queue.
+    pub fn position(&self) -> Option<QueuePosition<O>> {
+        self.slot.as_ref().map(|slot| QueuePosition {
+            slots: slot.slots.clone(),
+            number: slot.number,
+        })
+    }
+}
+
+impl<O: Ord + Clone + Unpin> Future for PendingSlot<O> {
+    type Output = Slot<O>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Slot<O>> {
+        match Pin::new(&mut self.granted).poll(context) {
+            Poll::Ready(Ok(())) => match self.slot.take() {
+                Some(slot) => Poll::Ready(slot),
+                None => Poll::Pending,
+            },
+            // A sender is dropped only with its slot.
+            Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<O: Ord + Clone> QueuePosition<O> {
+    /// How many requests are served before this one, as the queue is now; nothing once it has its
+    /// slot.
+    pub fn behind(&self) -> Option<usize> {
+        self.slots.lock().behind(self.number)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,148 @@
+//! Initialisations that never end, in real microVMs: they delay no other function's.
+//!
+//! Without `/dev/kvm` every test here says so and counts as ignored.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use faasw_pool::{FreezePolicy, FunctionSpec, FunctionVersion, PoolOptions};
+use tokio::task::JoinHandle;
+
+use support::{Bench, Log, slowness, spec};
+
+const SPINS: &str = "pool/tests/support/late-spins.wat";
+const SLEEPS: &str = "pool/tests/support/late-sleeps.wat";
+const HELLO: &str = "examples/hello/hello.wasm";
+
+/// The guests' clock shows the year 2100.
+static IS_LATE: AtomicBool = AtomicBool::new(false);
+
+/// The year 2100.
+const LATE: Duration = Duration::from_secs(4_102_444_800);
+
+fn clock() -> SystemTime {
+    match IS_LATE.load(Ordering::Relaxed) {
+        true => SystemTime::UNIX_EPOCH + LATE,
+        false => SystemTime::now(),
+    }
+}
+
+/// No seed stays in memory, and an initialisation may take as long as it likes.
+fn always_anew() -> PoolOptions {
+    PoolOptions {
+        function_memory: 1,
+        instantiation_time: Duration::from_secs(3600),
+        max_instances: 1024,
+        wall_clock: clock,
+        ..support::usual()
+    }
+}
+
+/// More than there are CPU slots.
+fn more_than_slots() -> usize {
+    2 * std::thread::available_parallelism().unwrap().get() + 1
+}
+
+/// A function that was initialised once, and will never be again.
+struct Late {
+    version: FunctionVersion,
+    log: Arc<Log>,
+}
+
+impl Late {
+    async fn deploy(bench: &Bench, path: &str, number: usize) -> Self {
+        let log = Arc::new(Log::default());
+        let spec = FunctionSpec {
+            name: format!("{path}-{number}"),
+            log: log.clone(),
+            ..spec(FreezePolicy::Auto)
+        };
+        let version = bench.seed_of(path, &spec).await.unwrap();
+        Self { version, log }
+    }
+
+    /// Has its seed made.
+    fn begin(&self, bench: &Bench) -> JoinHandle<()> {
+        let (pool, version) = (bench.pool.clone(), self.version.clone());
+        tokio::spawn(async move {
+            let made = pool.have(&version).await;
+            panic!("it never ends: {made:?}");
+        })
+    }
+
+    /// Whether its guest runs.
+    fn has_begun(&self) -> bool {
+        self.log
+            .lines
+            .lock()
+            .unwrap()
+            .iter()
+            .any(|line| line == "late")
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let looking = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limit = Duration::from_secs(40) * slowness();
+    tokio::time::timeout(limit, looking).await.expect(what);
+}
+
+/// Many functions' seeds are made again for requests, as after a restart, and none is ever done.
+/// All makings begin, though there are fewer slots. A neighbour's seed is made while they go on.
+async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
+    IS_LATE.store(false, Ordering::Relaxed);
+    let mut all = Vec::new();
+    for number in 0..more_than_slots() {
+        for path in [SLEEPS, SPINS] {
+            all.push(Late::deploy(bench, path, number).await);
+        }
+    }
+    let neighbour = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    IS_LATE.store(true, Ordering::Relaxed);
+    let making: Vec<_> = all.iter().map(|late| late.begin(bench)).collect();
+    until("all begin", || all.iter().all(Late::has_begun)).await;
+
+    assert!(!bench.pool.has_frozen(&neighbour));
+    bench.pool.have(&neighbour).await.unwrap();
+    let fresh = FunctionSpec {
+        name: "fresh".to_owned(),
+        ..spec(FreezePolicy::Auto)
+    };
+    bench.seed_of(HELLO, &fresh).await.unwrap();
+    assert!(making.iter().all(|making| !making.is_finished()));
+    for making in &making {
+        making.abort();
+    }
+    // Without a function that wants them, the guests end.
+    drop(all);
+    bench
+        .settles("no guest is left", |_| {
+            support::processes::shells().len() <= bench.pool.stats().shells
+        })
+        .await;
+}
+
+fn main() {
+    support::main(|skip| {
+        let mut all = Vec::new();
+        for confinement in support::EACH {
+            all.extend(trials![skip, confinement;
+                those_that_never_end_hold_up_no_neighbour in always_anew(),
+            ]);
+        }
+        all
+    });
+}
