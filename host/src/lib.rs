@@ -42,6 +42,8 @@ pub mod stamp;
 /// What this host offers to a node.
 pub mod host {
     pub use faasw_pool::{Finding, State, check_kvm, findings};
+
+    pub use crate::open_files::open_files_finding;
 }
 
 /// Scripts for language engines, as [`Node::deploy`] takes them.
@@ -92,6 +94,7 @@ mod log;
 mod message;
 pub mod metrics;
 mod node;
+mod open_files;
 mod readiness;
 mod redb_file;
 mod registry;
@@ -107,7 +110,7 @@ pub use error::{
     DeployError, EngineError, FilesRefused, FunctionError, ImportError, RollbackError, StartError,
 };
 pub use limits::Limits;
-pub use log::Event;
+pub use log::{Event, EventLimiter};
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
 pub use node::{FunctionService, Node, SecretError};
 pub use readiness::Readiness;
