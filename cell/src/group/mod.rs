@@ -41,15 +41,23 @@ pub struct Share {
     pub memory: u64,
     /// Threads and processes.
     pub processes: u64,
-    /// Weight among groups when processors are short; 100 is usual.
+    /// Weight among groups when processors are short, at most [`WEIGHT_FULL`].
     pub weight: u64,
 }
+
+/// Weight of a sandbox's group whose function is not held back: the most that the kernel takes, so that
+/// it can be divided by the number of a function's sandboxes.
+pub const WEIGHT_FULL: u64 = WEIGHT_MAX;
 
 /// Which of them is about processors.
 const PROCESSORS: usize = 2;
 
 /// Weight of all cells together for each processor; one process weighs 100.
 const WEIGHT: u64 = 400;
+
+/// The same while cells of several functions want more processors than there are: as much as one
+/// process for each processor, so that the node passes on requests and answers without waiting.
+const WEIGHT_CONTENDED: u64 = 100;
 /// Most that the kernel takes.
 const WEIGHT_MAX: u64 = 10_000;
 
@@ -224,7 +232,7 @@ impl Groups {
             }
         }
         self.remove_left();
-        self.weigh();
+        self.weigh_all(false);
         self.open(0).map_err(|errno| errno.to_string())?;
         self.kept.borrow_mut().add(0);
         Ok(())
@@ -233,10 +241,36 @@ impl Groups {
     /// Has all cells together weigh as several processes on each processor: to the
     /// scheduler a group is one among the node's own threads, and a request that has
     /// begun is to be done before others begin.
-    fn weigh(&self) {
+    /// While several functions contend for processors, all cells together weigh less: what
+    /// waits then is the node, on whose work each of these requests depends.
+    pub fn weigh_all(&self, is_contended: bool) {
+        let each = match is_contended {
+            true => WEIGHT_CONTENDED,
+            false => WEIGHT,
+        };
         if let Some(folder) = self.processors() {
-            put_weight(self.version, folder.ours.as_fd(), weight_of_cells());
+            put_weight(self.version, folder.ours.as_fd(), for_processors(each));
         }
+    }
+
+    /// Sets the weight of a group among all cells, at most [`WEIGHT_FULL`].
+    ///
+    /// # Errors
+    /// Returns the system's error, such as `NOENT` if there is no such group; `NOTSUP` if control groups
+    /// have no controller of processors.
+    pub fn weigh(&self, number: u32, weight: u64) -> Result<(), Errno> {
+        let ours = self.processors().ok_or(Errno::NOTSUP)?.ours.as_fd();
+        let (file, value) = weight_as_told(self.version, weight);
+        put(ours, &format!("{number}/{file}"), &value.to_string())
+    }
+
+    /// Whether the weights of groups decide how processors are shared.
+    #[must_use]
+    pub fn share_processors(&self) -> bool {
+        self.processors().is_some_and(|processors| {
+            let (file, _) = weight_as_told(self.version, WEIGHT);
+            get(processors.ours.as_fd(), file).is_ok()
+        })
     }
 
     /// The interface that is used.
@@ -411,19 +445,28 @@ impl Groups {
 
 /// What all cells weigh together.
 fn weight_of_cells() -> u64 {
+    for_processors(WEIGHT)
+}
+
+/// The weight of a group that is to have `each` for each processor.
+fn for_processors(each: u64) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    (WEIGHT * processors).min(WEIGHT_MAX)
+    (each * processors).min(WEIGHT_MAX)
+}
+
+/// The file of a weight, and what is written to it.
+fn weight_as_told(version: Version, weight: u64) -> (&'static str, u64) {
+    match version {
+        // The kernel takes no less than 2.
+        Version::One => ("cpu.shares", (weight.saturating_mul(1024) / 100).max(2)),
+        Version::Two => ("cpu.weight", weight.max(1)),
+    }
 }
 
 /// Without effect where the kernel does not account for processors.
 fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
-    let _ = match version {
-        Version::One => {
-            let shares = weight.saturating_mul(1024) / 100;
-            put(folder, "cpu.shares", &shares.to_string())
-        }
-        Version::Two => put(folder, "cpu.weight", &weight.to_string()),
-    };
+    let (file, value) = weight_as_told(version, weight);
+    let _ = put(folder, file, &value.to_string());
 }
 
 /// Lets groups below have the controllers that are used.
@@ -517,3 +560,6 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::account::Account;
 use crate::error::PlatformError;
+use crate::seeds::FunctionNumber;
 use crate::snapshots::Ending;
 
 /// How a process ended.
@@ -72,8 +73,8 @@ pub trait Made: fmt::Debug + Send + Sync {
     /// Whether whoever made it is gone, and it with them.
     fn is_orphan(&self) -> bool;
 
-    /// Sets what it may have of memory, in bytes.
-    fn limit_memory(&self, bytes: u64);
+    /// Sets what it may have of memory, in bytes, and the function it is for; nothing for a seed.
+    fn assign(&self, bytes: u64, function: Option<FunctionNumber>);
 
     /// Has all that wants a processor come before it, or not any more.
     fn step_aside(&self, aside: bool);
@@ -155,11 +156,11 @@ impl Process {
         self.exit.is_none() && !self.made.is_orphan()
     }
 
-    /// Sets what it may have of memory, now that it is known for whom: by the kernel's
-    /// account, where there is one, and a thread has none. From now on it takes turns
-    /// with everybody else.
-    pub fn limit_memory(&self, bytes: u64) {
-        self.made.limit_memory(bytes);
+    /// Sets what it may have of memory, now that it is known for which function; nothing for a
+    /// seed. The kernel's groups hold it to that and share processors by function, if there
+    /// are any; a thread has none. From now on it runs at the usual priority.
+    pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
+        self.made.assign(bytes, function);
     }
 
     /// Has all that wants a processor come before it, or not any more.
