@@ -30,7 +30,7 @@ use crate::shell::Birth;
 use crate::spawner::death::reaped;
 use crate::spawner::ending::{Ending, Next};
 use crate::spawner::maker::{Maker, Shells};
-use crate::spawner::sharing::{self, Member, Sharing};
+use crate::spawner::sharing::{Member, Sharing};
 use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.

@@ -17,7 +17,7 @@ use std::time::Duration;
 use faasw_cell::group::WEIGHT_FULL;
 
 /// Time between two looks while there is contention: several of the scheduler's slices, which take up to 4 ms.
-const TICK: Duration = Duration::from_millis(100);
+pub(super) const TICK: Duration = Duration::from_millis(100);
 /// Time between two looks while there is none. It is how long the first contention goes unnoticed.
 const TICK_QUIET: Duration = Duration::from_secs(1);
 /// How long contention counts after it has ended, so that a load in bursts does not have all weights

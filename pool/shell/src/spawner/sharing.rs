@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use faasw_cell::group::{Groups, WEIGHT_FULL};
 use rustix::process::Pid;
 
-use super::shares::{Did, Shares};
+use super::shares::{Did, Shares, TICK};
 
 /// What a process did in all, in nanoseconds, by the kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,8 @@ impl Sharing {
         now: Instant,
     ) {
         self.write((number, member), weights);
-        self.next = self.next.min(now + self.shares.tick());
+        // With it there may be more than there are processors.
+        self.next = self.next.min(now + TICK);
     }
 
     /// Looks at what all members did by `total`, if it is time for that, and writes the weights that have changed.
