@@ -237,8 +237,8 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(!is_left(&second));
 }
 
-/// The weights of groups while one function has more instances that want to run than there are processors, and
-/// another one.
+/// The weights of control groups while one function has more busy instances than there are
+/// processors, beside a neighbour with one.
 async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench) {
     let processors = std::thread::available_parallelism().unwrap().get();
     let spec_of = |name: &str| faasw_pool::FunctionSpec {
@@ -250,14 +250,14 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     let full = weight(parked).expect("groups have weights where they are made");
     let probe = "fixtures/http-probe.wasm";
     let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
-    // Four times as many as processors: a weight of a quarter of each processor at most, in powers of two.
+    // More than processors, so that they contend.
     let count = 4 * processors;
     let spinning: Vec<_> = (0..count)
         .map(|_| {
             let (pool, hog) = (bench.pool.clone(), hog.clone());
             tokio::spawn(async move {
                 let mut order = support::call("/loop");
-                // It spins until its client is gone.
+                // The guest spins until its client disconnects.
                 order.limits.cpu = Duration::from_secs(600);
                 order.limits.first_byte = order.limits.cpu;
                 pool.invoke(&hog, order).await
@@ -273,7 +273,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
         }
         let weights: Vec<_> = hogs.iter().map(|pid| weight(*pid)).collect();
         assert!(Instant::now() < deadline, "{weights:?} of {full}");
-        // The neighbour is served meanwhile, and keeps its weight.
+        // The neighbour keeps its weight.
         bench.text(&neighbour, "/").await;
         assert_eq!(weight(parked).unwrap_or(full), full);
     }
@@ -283,7 +283,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     bench
         .settles("no request is left", |stats| stats.busy == 0)
         .await;
-    // What was divided is whole again, whatever has it now.
+    // All weights are full again after the contention.
     while shells().iter().any(divided) {
         assert!(Instant::now() < deadline, "some are still divided");
         bench.text(&hog, "/hello").await;

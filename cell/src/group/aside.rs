@@ -198,7 +198,7 @@ impl Groups {
         moved
     }
 
-    /// Whether all that wants a processor comes before the cell of group `number`.
+    /// Whether the cell of group `number` has the least weight beside all other cells.
     #[must_use]
     pub fn is_aside(&self, number: u32) -> bool {
         let used = &self.aside.borrow().used;

@@ -45,8 +45,8 @@ pub struct Share {
     pub weight: u64,
 }
 
-/// Weight of a sandbox's group whose function is not held back: the most that the kernel takes, so that
-/// it can be divided by the number of a function's sandboxes.
+/// The weight of a sandbox's group before it is divided. It is the kernel's maximum, which leaves
+/// the most room to divide it by the number of a function's sandboxes.
 pub const WEIGHT_FULL: u64 = WEIGHT_MAX;
 
 /// Which of them is about processors.
@@ -55,8 +55,8 @@ const PROCESSORS: usize = 2;
 /// Weight of all cells together for each processor; one process weighs 100.
 const WEIGHT: u64 = 400;
 
-/// The same while cells of several functions want more processors than there are: as much as one
-/// process for each processor, so that the node passes on requests and answers without waiting.
+/// [`WEIGHT`] while several functions contend for processors: as much as one process for each
+/// processor, so that the node forwards requests and responses without waiting.
 const WEIGHT_CONTENDED: u64 = 100;
 /// Most that the kernel takes.
 const WEIGHT_MAX: u64 = 10_000;
@@ -241,8 +241,8 @@ impl Groups {
     /// Has all cells together weigh as several processes on each processor: to the
     /// scheduler a group is one among the node's own threads, and a request that has
     /// begun is to be done before others begin.
-    /// While several functions contend for processors, all cells together weigh less: what
-    /// waits then is the node, on whose work each of these requests depends.
+    /// While several functions contend for processors, all cells together weigh less, because
+    /// each request needs the node, too.
     pub fn weigh_all(&self, is_contended: bool) {
         let each = match is_contended {
             true => WEIGHT_CONTENDED,
@@ -256,19 +256,19 @@ impl Groups {
     /// Sets the weight of a group among all cells, at most [`WEIGHT_FULL`].
     ///
     /// # Errors
-    /// Returns the system's error, such as `NOENT` if there is no such group; `NOTSUP` if control groups
-    /// have no controller of processors.
+    /// Returns `NOTSUP` if control groups have no controller of processors, and `NOENT` if
+    /// there is no such group.
     pub fn weigh(&self, number: u32, weight: u64) -> Result<(), Errno> {
         let ours = self.processors().ok_or(Errno::NOTSUP)?.ours.as_fd();
-        let (file, value) = weight_as_told(self.version, weight);
+        let (file, value) = weight_file(self.version, weight);
         put(ours, &format!("{number}/{file}"), &value.to_string())
     }
 
-    /// Whether the weights of groups decide how processors are shared.
+    /// Whether the kernel shares processors by the weights of groups.
     #[must_use]
     pub fn share_processors(&self) -> bool {
         self.processors().is_some_and(|processors| {
-            let (file, _) = weight_as_told(self.version, WEIGHT);
+            let (file, _) = weight_file(self.version, WEIGHT);
             get(processors.ours.as_fd(), file).is_ok()
         })
     }
@@ -448,14 +448,14 @@ fn weight_of_cells() -> u64 {
     for_processors(WEIGHT)
 }
 
-/// The weight of a group that is to have `each` for each processor.
+/// Returns a weight of `each` per processor, at most the kernel's maximum.
 fn for_processors(each: u64) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     (each * processors).min(WEIGHT_MAX)
 }
 
-/// The file of a weight, and what is written to it.
-fn weight_as_told(version: Version, weight: u64) -> (&'static str, u64) {
+/// Returns the name of the file for a weight, and the value to write to it.
+fn weight_file(version: Version, weight: u64) -> (&'static str, u64) {
     match version {
         // The kernel takes no less than 2.
         Version::One => ("cpu.shares", (weight.saturating_mul(1024) / 100).max(2)),
@@ -465,7 +465,7 @@ fn weight_as_told(version: Version, weight: u64) -> (&'static str, u64) {
 
 /// Without effect where the kernel does not account for processors.
 fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
-    let (file, value) = weight_as_told(version, weight);
+    let (file, value) = weight_file(version, weight);
     let _ = put(folder, file, &value.to_string());
 }
 

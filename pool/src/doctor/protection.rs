@@ -78,7 +78,7 @@ fn namespaces() -> Option<Finding> {
     Some(found("namespaces", State::Bad, detail))
 }
 
-/// What control groups there are, and how processors are shared.
+/// Reports the control groups, and how processors are shared.
 fn groups() -> (Finding, Finding) {
     let what = "control groups";
     let share = Share {
@@ -112,7 +112,7 @@ fn groups() -> (Finding, Finding) {
     }
 }
 
-/// By what processors are shared among functions.
+/// Reports whether processors are shared by function.
 fn sharing(has_weights: bool) -> Finding {
     let what = "sharing of processors";
     let is_counted = !read("/proc/self/schedstat").is_empty();
@@ -120,17 +120,17 @@ fn sharing(has_weights: bool) -> Finding {
         (true, true) => found(
             what,
             State::Good,
-            "by function: the weights of microVMs' control groups are divided by how many of a function want to run",
+            "by function: the weight of each microVM's control group is divided by the number of its function's busy microVMs",
         ),
         (true, false) => found(
             what,
             State::Poor,
-            "by microVM: a function with many requests at once has many shares, since this kernel does not tell what processes wait for processors (/proc/PID/schedstat, CONFIG_SCHED_INFO)",
+            "by microVM: a function with many busy requests gets more than others, because /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
         ),
         (false, _) => found(
             what,
             State::Poor,
-            "by process, as this user's others: without control groups that have the controller cpu, a function with many requests at once has many shares (delegate one: Delegate=yes and DelegateSubgroup= of systemd)",
+            "by process: a function with many busy requests gets more than others, because there are no control groups with the controller cpu (run as root, or set Delegate=yes and DelegateSubgroup= in the systemd unit)",
         ),
     }
 }

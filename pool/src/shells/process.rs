@@ -73,7 +73,7 @@ pub trait Made: fmt::Debug + Send + Sync {
     /// Whether whoever made it is gone, and it with them.
     fn is_orphan(&self) -> bool;
 
-    /// Sets what it may have of memory, in bytes, and the function it is for; nothing for a seed.
+    /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
     fn assign(&self, bytes: u64, function: Option<FunctionNumber>);
 
     /// Has all that wants a processor come before it, or not any more.
@@ -156,9 +156,9 @@ impl Process {
         self.exit.is_none() && !self.made.is_orphan()
     }
 
-    /// Sets what it may have of memory, now that it is known for which function; nothing for a
-    /// seed. The kernel's groups hold it to that and share processors by function, if there
-    /// are any; a thread has none. From now on it runs at the usual priority.
+    /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
+    /// The kernel enforces the limit and shares processors by function where there are control
+    /// groups, which a thread never has. From now on the process runs at the usual priority.
     pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
         self.made.assign(bytes, function);
     }

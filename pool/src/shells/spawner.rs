@@ -260,7 +260,7 @@ impl Spawner {
         self.make(token, &SpawnEgress { token, kind }, fds).await
     }
 
-    /// Sets what a process may have of memory, by the kernel's account, and the function it is for.
+    /// Sets the memory limit of a process's group, and the function that the process serves.
     pub fn assign(&self, token: u64, memory_bytes: u64, function: Option<FunctionNumber>) {
         let _ = self.orders.send(Order::Limit(Limit {
             token,

@@ -139,8 +139,8 @@ pub fn groups(pid: u32) -> Vec<String> {
     ours.map(str::to_owned).collect()
 }
 
-/// The weight of a process's group among all cells, as the kernel has it: of whichever version; nothing where the process
-/// has ended.
+/// Reads the weight of a process's control group, of either version; `None` if the process has
+/// ended.
 pub fn weight(pid: u32) -> Option<u64> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;

@@ -85,14 +85,14 @@ message! {
     Limit {
         /// Token the process was made with.
         token: u64,
-        /// The function that the shell is for; [`NO_FUNCTION`] if it is for a seed.
+        /// The function that the shell serves; [`NO_FUNCTION`] if it makes a seed.
         function: u64,
         /// Bytes, those of its VM in the kernel included.
         memory_bytes: u64,
     }
 }
 
-/// The node's own work, which shares processors as one function does.
+/// Stands for the making of seeds, which shares processors as one function does.
 pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {

@@ -39,7 +39,7 @@ struct Child {
     pid: Pid,
     /// Tells the cells of living children apart.
     number: u32,
-    /// How it shares processors, once it is known for which function it is.
+    /// How it shares processors, once its function is known.
     member: Option<Member>,
 }
 
@@ -427,7 +427,7 @@ impl Spawner {
         });
     }
 
-    /// Sets what a shell may have, now that it is known for which function.
+    /// Sets the limits of a shell, now that its function is known.
     fn limit(&mut self, order: &Limit) {
         let mut children = self.children.iter_mut();
         let Some(child) = children.find(|child| child.token == order.token) else {
@@ -437,7 +437,7 @@ impl Spawner {
             priority::restore(child.pid);
         }
         if let Ok(groups) = &self.maker.groups {
-            // If it has ended, there is nothing to limit; else it keeps to the limit that it was born with.
+            // If that fails, the process has ended or keeps the limit that it was born with.
             let _ = groups.limit_memory(child.number, order.memory_bytes);
             let member = child.member.insert(Member::of(order.function));
             let now = Instant::now();
@@ -445,7 +445,7 @@ impl Spawner {
         }
     }
 
-    /// Shares processors among functions. Returns in how long that is to be done again.
+    /// Shares processors among functions. Returns the time until that is due again.
     fn share(&mut self, now: Instant) -> Option<Duration> {
         let groups = self.maker.groups.as_ref().ok()?;
         let members = self.children.iter_mut();

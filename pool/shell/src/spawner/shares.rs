@@ -1,56 +1,60 @@
-//! How processors are shared among functions: the weight of each function's sandboxes.
+//! The share of each function in the processors, as the weight of its sandboxes.
 //!
-//! The kernel shares processors by control group, and each sandbox has a group of its own. So a
-//! function with a hundred sandboxes that want to run would have a hundred shares. Here the weight of each
-//! sandbox is divided by how many of its function want to run, which comes to one share a function.
+//! The kernel shares processors by control group, and each sandbox has a group of its own. Without
+//! this module a function with a hundred busy sandboxes would have a hundred shares. So the weight
+//! of each sandbox is divided by the number of its function's sandboxes that want to run.
 //!
-//! A function that uses more than an even share is held back further, one step at each look, down to a
-//! sixteenth ([`HELD_BACK_MOST`]), and is let go as soon as it uses less. So what a neighbour of it wants, up to
-//! an even share, it gets at once: with equal weights it would wait for the scheduler's slices.
+//! A function that uses more than an even share is also held back: its weight is halved at each
+//! look, down to a sixteenth ([`HELD_BACK_MOST`]), and doubled again once it uses less. Thus a
+//! neighbour gets up to an even share at once. With equal weights the neighbour would wait for the
+//! scheduler's slices.
 //!
-//! All of it is a function of what processes have used and waited for. Weights change by powers of two, so that
-//! few are written.
+//! Weights depend only on the time that processes ran and waited. They change by powers of two, so
+//! that the spawner writes few of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use faasw_cell::group::WEIGHT_FULL;
 
-/// Time between two looks while there is contention: several of the scheduler's slices, which take up to 4 ms.
+/// Time between two looks under contention: many of the scheduler's slices, which take up to
+/// 4 ms.
 pub(super) const TICK: Duration = Duration::from_millis(100);
-/// Time between two looks while there is none. It is how long the first contention goes unnoticed.
+/// Time between two looks without contention: a node that waits wakes once a second, and
+/// contention is noticed after a second at most.
 const TICK_QUIET: Duration = Duration::from_secs(1);
-/// How long contention counts after it has ended, so that a load in bursts does not have all weights
-/// written for each of them.
+/// How long contention counts after its end: a load in bursts must not cause all weights to be
+/// written for each burst.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long a function counts as one that shares after its last request ran.
+/// How long a function counts after its last request ran: it may send the next one soon.
 const PRESENT: Duration = Duration::from_secs(30);
-/// Binary digits by which a function is held back that uses more than its share: to a sixteenth.
+/// Most binary digits that a function's weight is held back by: to a sixteenth, with which a
+/// neighbour preempts at once by measurement (docs/decisions/0036).
 const HELD_BACK_MOST: u32 = 4;
-/// One sandbox, or one processor, in the unit of all averages here.
+/// The unit of all averages in this file: thousandths of a sandbox or a processor.
 const ONE: u64 = 1000;
 
-/// What the processes of one function did since the last look, in nanoseconds.
+/// Run time of one function's processes since the last look, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Did {
     /// Time on a processor.
     pub ran: u64,
-    /// Time in which they wanted one.
+    /// Time of waiting for a processor.
     pub waited: u64,
 }
 
-/// What one function wants and has.
+/// The share of one function.
 #[derive(Debug, Default)]
 struct Share {
-    /// Sandboxes that want to run, a moving average.
+    /// Sandboxes that ran or waited for a processor, as a moving average.
     wanting: u64,
-    /// Processors that it uses, a moving average.
+    /// Processors in use, as a moving average.
     using: u64,
-    /// Time since it last ran.
+    /// Time since one of its sandboxes ran.
     idle: Duration,
-    /// Binary digits that its weight is divided by for its number of sandboxes.
+    /// Binary digits that the weight is divided by, for the number of sandboxes.
     divided: u32,
-    /// The same, for what it uses above its share.
+    /// Binary digits that the weight is divided by besides, for a use above an even share.
     held_back: u32,
 }
 
@@ -59,12 +63,12 @@ struct Share {
 pub(super) struct Shares {
     processors: u64,
     functions: BTreeMap<u64, Share>,
-    /// How long contention still counts; nothing while there is none.
+    /// The time for which contention still counts; zero without contention.
     contended: Duration,
 }
 
 impl Shares {
-    /// All functions weigh the same on so many processors.
+    /// Creates even shares of so many processors.
     pub(super) fn new(processors: u64) -> Self {
         Self {
             processors,
@@ -73,7 +77,7 @@ impl Shares {
         }
     }
 
-    /// The weight of each sandbox of a function.
+    /// Returns the weight of each sandbox of a function.
     pub(super) fn weight(&self, function: u64) -> u64 {
         let share = self.functions.get(&function);
         let digits = share.map_or(0, |share| share.divided + share.held_back);
@@ -91,17 +95,17 @@ impl Shares {
         all.all(|share| share.divided + share.held_back == 0)
     }
 
-    /// When to look again.
+    /// Returns the time until the next look.
     pub(super) fn tick(&self) -> Duration {
         let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
-        // A function that runs on half of the processors may want more at any moment.
+        // Functions that use half of the processors may want more at any moment.
         match self.contended.is_zero() && 2 * wanting < self.processors * ONE {
             true => TICK_QUIET,
             false => TICK,
         }
     }
 
-    /// Takes note of what all functions did in the time since the last look.
+    /// Updates all shares with the run times of the time since the last look.
     pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, Did>) {
         let nanoseconds = elapsed.as_nanos().clamp(1, u64::MAX.into()) as u64;
         let of = |time: u64| time.saturating_mul(ONE) / nanoseconds;
@@ -115,8 +119,8 @@ impl Shares {
             if did.ran == 0 {
                 share.idle += elapsed;
             }
-            // What has waited for long is told when it runs at last: single looks see
-            // too much or too little.
+            // The kernel adds a wait to the account when it ends. So a single look sees too
+            // much or too little, and only an average is right.
             let wanting = of(did.ran.saturating_add(did.waited));
             share.wanting = (3 * share.wanting + wanting) / 4;
             share.using = (3 * share.using + of(did.ran)) / 4;
@@ -144,7 +148,7 @@ impl Shares {
             }
             share.divided = divided(share.divided, share.wanting);
             share.held_back = match share.using {
-                // Between the two nothing changes, or weights would swing.
+                // Between the two bounds nothing changes, or weights would swing.
                 using if count > 1 && 8 * using > 9 * even => share.held_back + 1,
                 using if 8 * using < 7 * even => share.held_back.saturating_sub(1),
                 _ => share.held_back,
@@ -154,8 +158,8 @@ impl Shares {
     }
 }
 
-/// Binary digits to divide by for so many sandboxes, where it was `before`: enough for as many as there are, and less
-/// only when there are clearly fewer.
+/// Returns the binary digits to divide by for so many sandboxes: enough for all of them, and fewer
+/// than `before` only if the sandboxes are clearly fewer.
 fn divided(before: u32, wanting: u64) -> u32 {
     let enough = |wanting: u64| wanting.div_ceil(ONE).max(1).next_power_of_two().ilog2();
     match enough(wanting) {

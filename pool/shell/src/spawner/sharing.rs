@@ -1,7 +1,7 @@
-//! Has the kernel share processors among functions as [`Shares`] says.
+//! Writes the weights of [`Shares`] to the control groups of sandboxes.
 //!
-//! The spawner looks by itself at what its processes did, by the kernel's account, and writes the weights
-//! of their groups: a request costs nothing for it, and no process is moved.
+//! The spawner reads the run times of its processes and writes the weights of their groups in the
+//! background. A request pays nothing for it, and no process is moved.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,25 +12,25 @@ use rustix::process::Pid;
 
 use super::shares::{Did, Shares, TICK};
 
-/// What a process did in all, in nanoseconds, by the kernel's account.
+/// Run time of a process since its start, in nanoseconds, by the kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Total {
     ran: u64,
     waited: u64,
 }
 
-/// A process that shares processors as one of a function's.
+/// A process that shares processors with the others of its function.
 #[derive(Debug)]
 pub(super) struct Member {
     function: u64,
-    /// What it had done at the last look.
+    /// Its run time at the last look.
     total: Option<Total>,
-    /// The weight of its group.
+    /// The weight that its group has.
     weight: u64,
 }
 
 impl Member {
-    /// One of `function`, whose group has the usual weight.
+    /// Creates a member of `function` whose group has the full weight.
     pub(super) fn of(function: u64) -> Self {
         Self {
             function,
@@ -40,7 +40,7 @@ impl Member {
     }
 }
 
-/// Where weights are written to: the groups of cells.
+/// The groups that weights are written to.
 pub(super) trait Weights {
     /// Sets the weight of a cell's group.
     fn weigh(&self, number: u32, weight: u64);
@@ -48,13 +48,13 @@ pub(super) trait Weights {
     /// Sets the weight of all cells together.
     fn weigh_all(&self, is_contended: bool);
 
-    /// Whether everything else comes before the cell: what it does then takes nothing from others.
+    /// Whether a cell has the least weight beside all others: its run time takes nothing from them.
     fn is_aside(&self, number: u32) -> bool;
 }
 
 impl Weights for Groups {
     fn weigh(&self, number: u32, weight: u64) {
-        // A group that cannot be written has the weight that it had.
+        // If writing fails, the process has ended or keeps its weight.
         let _ = Self::weigh(self, number, weight);
     }
 
@@ -67,20 +67,21 @@ impl Weights for Groups {
     }
 }
 
-/// How processors are shared, and when to look again.
+/// The shares, and the time of the next look.
 #[derive(Debug)]
 pub(super) struct Sharing {
     shares: Shares,
     processors: usize,
-    /// The last look, and the next.
+    /// Time of the last look.
     looked: Instant,
+    /// Time of the next look.
     next: Instant,
-    /// The weight of all cells is the one for contention.
+    /// All cells together have the weight for contention.
     is_contended: bool,
 }
 
 impl Sharing {
-    /// All functions weigh the same on so many processors.
+    /// Creates even shares of so many processors.
     pub(super) fn new(processors: usize, now: Instant) -> Self {
         Self {
             shares: Shares::new(processors as u64),
@@ -91,7 +92,7 @@ impl Sharing {
         }
     }
 
-    /// A process has become a function's: its group gets the weight that those of the others have.
+    /// Gives the group of a new member the weight of its function.
     pub(super) fn join(
         &mut self,
         (number, member): (u32, &mut Member),
@@ -99,12 +100,13 @@ impl Sharing {
         now: Instant,
     ) {
         self.write((number, member), weights);
-        // With it there may be more than there are processors.
+        // With it there may be more members than processors.
         self.next = self.next.min(now + TICK);
     }
 
-    /// Looks at what all members did by `total`, if it is time for that, and writes the weights that have changed.
-    /// Returns in how long it is to be done again; nothing while there are too few to contend.
+    /// If a look is due, reads the run times of all members by `total` and writes the weights that
+    /// have changed. Returns the time until the next look; `None` if there are too few members to
+    /// contend.
     pub(super) fn look<'a>(
         &mut self,
         members: impl Iterator<Item = (u32, Pid, &'a mut Member)>,
@@ -113,7 +115,7 @@ impl Sharing {
         now: Instant,
     ) -> Option<Duration> {
         let members: Vec<_> = members.collect();
-        // Each has one thread.
+        // Each member has one thread.
         if members.len() <= self.processors && !self.is_contended && self.shares.are_even() {
             return None;
         }
@@ -158,14 +160,15 @@ impl Sharing {
     }
 }
 
-/// What a process with one thread did; nothing when it has ended, or the kernel does not tell.
+/// Returns the run time of a process with one thread; `None` if it has ended, or the kernel does not
+/// count waits.
 pub(super) fn total(pid: Pid) -> Option<Total> {
     let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
     parse(&fs::read_to_string(path).ok()?)
 }
 
-/// Time on a processor, time of waiting for one, and how often it came to one, in nanoseconds
-/// (`Documentation/scheduler/sched-stats.rst` of the kernel).
+/// Parses a process's time on a processor, its time of waiting for one, both in nanoseconds, and its
+/// number of runs (`Documentation/scheduler/sched-stats.rst` of the kernel).
 fn parse(text: &str) -> Option<Total> {
     let mut fields = text.split_whitespace().map(str::parse);
     let (Some(Ok(ran)), Some(Ok(waited))) = (fields.next(), fields.next()) else {

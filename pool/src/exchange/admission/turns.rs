@@ -1,12 +1,12 @@
-//! Turns: the right of a request to run before others.
+//! Run permits ("turns"): the right of a request to run before others.
 //!
-//! Short requests run one after the other, one for each processor: all are done sooner than if they took each other's
+//! A few short requests run at a time. All are done sooner than if they took each other's
 //! processors. A request has its turn from before it has a sandbox until it has run for a moment.
 //!
-//! A turn that is given back goes to the function that has fewest of those that wait, and among its
-//! requests to the one that came first. One that takes longer than a moment, as when a sandbox has to be made while
-//! all processors are busy, keeps only requests of its own function waiting ([`OVERDUE`]): turns are for
-//! processors, and who waits needs none.
+//! A returned turn goes to the waiting function that has the fewest, and among its requests to the
+//! first. A turn that lasts longer than a moment, such as when a sandbox must be made while all
+//! processors are busy, blocks only requests of its own function ([`OVERDUE`]): turns are for
+//! processors, and a request that waits needs none.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -19,10 +19,11 @@ use tokio::time::{Instant, timeout};
 
 use crate::seeds::FunctionNumber;
 
-/// How long a turn keeps other functions' requests waiting: as long as a request may run in its turn.
+/// How long a turn blocks other functions' requests: 1 ms, the time that a request may run in its
+/// turn while others wait.
 const OVERDUE: Duration = Duration::from_millis(1);
 
-/// Turns, and which functions have and want them.
+/// The turns of a node, and its functions' queues for them.
 #[derive(Debug)]
 pub struct Turns {
     most: usize,
@@ -32,9 +33,9 @@ pub struct Turns {
 #[derive(Debug, Default)]
 struct State {
     given: Vec<Given>,
-    /// Requests that wait, by function: none is empty.
+    /// The queue of each function; no queue is empty.
     waiting: FxHashMap<FunctionNumber, VecDeque<Waiter>>,
-    /// The number of the next turn, or of the next request that waits.
+    /// The last number of a turn or a waiting request.
     next: u64,
 }
 
@@ -69,7 +70,7 @@ pub struct Turn {
 }
 
 impl Turns {
-    /// So many turns at once.
+    /// Creates `most` turns.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -77,7 +78,7 @@ impl Turns {
         })
     }
 
-    /// A turn, if there is one and no request waits that comes first.
+    /// Returns a turn if one is free and no waiting request comes first.
     pub fn try_turn(self: &Arc<Self>, function: FunctionNumber) -> Option<Turn> {
         let mut state = self.lock();
         let now = Instant::now();
@@ -91,7 +92,7 @@ impl Turns {
         (!comes_first).then(|| self.give(&mut state, function, now))
     }
 
-    /// A turn, as soon as it is this request's.
+    /// Waits for a turn.
     pub async fn turn(self: &Arc<Self>, function: FunctionNumber) -> Turn {
         if let Some(turn) = self.try_turn(function) {
             return turn;
@@ -112,7 +113,7 @@ impl Turns {
             if let Ok(turn) = given {
                 return turn;
             }
-            // Its sender is in the queue until it has sent: this does not happen.
+            // The sender stays in the queue until it has sent, so that this is never reached.
             std::future::pending::<()>().await;
         }
     }
@@ -146,8 +147,8 @@ impl Turns {
         state.given.iter().filter(counts).count() < self.most
     }
 
-    /// In how long a turn of another function is overdue; nothing where a turn of its own has to come back
-    /// first.
+    /// Returns the time until a turn of another function is overdue; `None` if the function has a
+    /// turn itself, whose return it waits for.
     fn overdue_in(&self, function: FunctionNumber) -> Option<Duration> {
         let state = self.lock();
         if state.given_to(function) > 0 {
@@ -194,7 +195,7 @@ impl Turns {
             let turn = self.give(&mut state, function, now);
             given.push((waiter.turn, turn));
         }
-        // A turn that no request takes after all is given back, which takes the lock.
+        // A turn whose request is gone is returned at once, which takes the lock.
         drop(state);
         for (waiter, turn) in given {
             let _ = waiter.send(turn);
@@ -258,10 +259,10 @@ impl Drop for Waiting {
         let mut state = self.turns.lock();
         let queue = state.waiting.get(&self.function);
         let found = queue.map(|queue| queue.binary_search_by_key(&self.number, |one| one.number));
-        // One that is not there has been given its turn.
+        // A request that is not in the queue has received its turn.
         if let Some(Ok(index)) = found {
             state.leave(self.function, index);
-            // It may have come before others.
+            // It may have blocked others.
             self.turns.hand_out(state);
         }
     }
@@ -346,7 +347,7 @@ mod tests {
             assert!(!has_turn(&turns, HOG).await);
             assert!(!held.is_wanted());
         }
-        // One whose turn came too late gives it to the next.
+        // A request that is gone passes its turn to the next.
         let (late, next) = (turns.wait(HOG), turns.wait(HOG));
         drop(held);
         drop(late);

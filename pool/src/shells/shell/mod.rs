@@ -96,8 +96,7 @@ impl Shell {
     /// of its function, if it has one. The pages of the working set are filled in
     /// before the guest runs, those that it will write as private ones. A shell that
     /// was preset has its mailbox already, and does what differs. Its code is in the pages that its
-    /// file has, or in small ones. It shares processors with the other instances of `function`, if it
-    /// is one.
+    /// file has, or in small ones. The instance shares processors with the others of `function`.
     ///
     /// # Errors
     /// When the shell is gone, or was preset with what the seed does not descend from.

@@ -1,4 +1,4 @@
-//! Weights by what functions did.
+//! Weights as a function of run times.
 
 use super::*;
 
@@ -7,7 +7,7 @@ const NEIGHBOUR: u64 = 2;
 const OTHER: u64 = 3;
 const PROCESSORS: u64 = 2;
 
-/// What `wanting` thousandths of sandboxes did in a look, which used `using` thousandths of a processor.
+/// Run time of one look, in thousandths: sandboxes that want to run, and processors in use.
 fn did(wanting: u64, using: u64) -> Did {
     let of = |thousandths: u64| thousandths * TICK.as_nanos() as u64 / ONE;
     Did {
@@ -81,7 +81,7 @@ fn no_weight_is_less_than_the_kernel_takes() {
 fn functions_that_both_want_all_come_to_weigh_the_same() {
     let mut shares = Shares::new(PROCESSORS);
     let (many, few) = (200, 4);
-    // The kernel's part: each has of two processors what it weighs.
+    // The kernel gives each function its part of two processors by weight.
     for _ in 0..100 {
         let weights = (of_all(&shares, HOG, many), of_all(&shares, OTHER, few));
         let hog = (2 * ONE * weights.0 / (weights.0 + weights.1)).max(1);
@@ -109,7 +109,7 @@ fn weights_come_back_when_contention_has_ended_and_not_before_it_has_for_a_while
     }
     assert!(TICK * looks >= LINGER, "{looks}");
     assert!(weight < WEIGHT_FULL && shares.weight(HOG) == WEIGHT_FULL);
-    // Who is gone is forgotten.
+    // Functions that have ended are forgotten.
     look(&mut shares, &[], 400);
     assert!(shares.functions.is_empty());
 }

@@ -1,4 +1,4 @@
-//! What is written when, with groups that only take note.
+//! Which weights are written at which time, with groups that record them.
 
 use std::cell::RefCell;
 
@@ -8,7 +8,7 @@ const HOG: u64 = 7;
 const NEIGHBOUR: u64 = 8;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What was written: of which group, or of all together.
+/// A write to one group, or to the group of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     One(u32, u64),
@@ -35,11 +35,11 @@ impl Weights for Noted {
     }
 }
 
-/// A node with one processor and these cells, each numbered by its place.
+/// A node with one processor and some cells, numbered by their position.
 struct Node {
     sharing: Sharing,
     members: Vec<Member>,
-    /// What each did in all, in nanoseconds.
+    /// Run time of each cell in nanoseconds.
     totals: Vec<Total>,
     noted: Noted,
     now: Instant,
@@ -57,8 +57,8 @@ impl Node {
         }
     }
 
-    /// Lets so many seconds pass, in each of which a cell of a function ran and waited for these parts of
-    /// it, in per cent; what was written meanwhile.
+    /// Lets seconds pass. In each of them a cell of a function ran and waited for the percentages
+    /// that `did` returns. Returns the writes of that time.
     fn pass(&mut self, seconds: u32, did: impl Fn(u64) -> (u64, u64)) -> Vec<Written> {
         for _ in 0..seconds {
             self.now += SECOND;
@@ -67,7 +67,7 @@ impl Node {
                 total.ran += ran * 10_000_000;
                 total.waited += waited * 10_000_000;
             }
-            // A process is known by its number, which is not 0.
+            // The number of a process is not 0.
             let pid = |number: u32| Pid::from_raw(number as i32 + 1).unwrap();
             let totals = &self.totals;
             let total = |pid: Pid| {
@@ -140,7 +140,7 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
 }
 
 #[test]
-fn what_a_member_does_aside_does_not_count() {
+fn run_time_of_a_member_that_stepped_aside_does_not_count() {
     let mut node = Node::new(&[HOG, NEIGHBOUR]);
     node.noted.aside = Some(0);
     let polling = |function| match function {
@@ -153,7 +153,7 @@ fn what_a_member_does_aside_does_not_count() {
 }
 
 #[test]
-fn who_has_ended_is_not_told_of_and_changes_nothing() {
+fn members_that_have_ended_change_nothing() {
     let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
     node.totals.clear();
     assert_eq!(node.pass(5, |_| (0, 0)), []);
