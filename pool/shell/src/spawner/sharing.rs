@@ -23,7 +23,7 @@ pub(super) struct Total {
 #[derive(Debug)]
 pub(super) struct Member {
     function: u64,
-    /// Its run time at the last look.
+    /// Run time at the last look.
     total: Option<Total>,
     /// The weight that its group has.
     weight: u64,
@@ -160,15 +160,15 @@ impl Sharing {
     }
 }
 
-/// Returns the run time of a process with one thread; `None` if it has ended, or the kernel does not
-/// count waits.
+/// Returns the run time of a process with one thread; `None` if it has ended, or if the kernel
+/// does not count waits.
 pub(super) fn total(pid: Pid) -> Option<Total> {
     let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
     parse(&fs::read_to_string(path).ok()?)
 }
 
-/// Parses a process's time on a processor, its time of waiting for one, both in nanoseconds, and its
-/// number of runs (`Documentation/scheduler/sched-stats.rst` of the kernel).
+/// Parses `/proc/PID/schedstat`: time on a processor and time of waiting for one, in nanoseconds,
+/// and the number of runs (`Documentation/scheduler/sched-stats.rst` of the kernel).
 fn parse(text: &str) -> Option<Total> {
     let mut fields = text.split_whitespace().map(str::parse);
     let (Some(Ok(ran)), Some(Ok(waited))) = (fields.next(), fields.next()) else {

@@ -32,7 +32,7 @@ pub struct Turns {
 
 #[derive(Debug, Default)]
 struct State {
-    given: Vec<Given>,
+    given: Vec<HeldTurn>,
     /// The queue of each function; no queue is empty.
     waiting: FxHashMap<FunctionNumber, VecDeque<Waiter>>,
     /// The last number of a turn or a waiting request.
@@ -40,7 +40,7 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Given {
+struct HeldTurn {
     number: u64,
     function: FunctionNumber,
     since: Instant,
@@ -143,7 +143,7 @@ impl Turns {
 
     /// Whether a function may have one more turn.
     fn is_free(&self, state: &State, function: FunctionNumber, now: Instant) -> bool {
-        let counts = |given: &&Given| given.function == function || given.is_fresh(now);
+        let counts = |given: &&HeldTurn| given.function == function || given.is_fresh(now);
         state.given.iter().filter(counts).count() < self.most
     }
 
@@ -162,7 +162,7 @@ impl Turns {
 
     fn give(self: &Arc<Self>, state: &mut State, function: FunctionNumber, now: Instant) -> Turn {
         let number = state.number();
-        state.given.push(Given {
+        state.given.push(HeldTurn {
             number,
             function,
             since: now,
@@ -203,7 +203,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // It is consistent between any two statements.
+        // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -231,7 +231,7 @@ impl State {
     }
 }
 
-impl Given {
+impl HeldTurn {
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < OVERDUE
     }
@@ -262,7 +262,7 @@ impl Drop for Waiting {
         // A request that is not in the queue has received its turn.
         if let Some(Ok(index)) = found {
             state.leave(self.function, index);
-            // It may have blocked others.
+            // Its request may have blocked others.
             self.turns.hand_out(state);
         }
     }
