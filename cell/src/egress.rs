@@ -9,7 +9,7 @@ use rustix::process::Pid;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::close::Limits;
-use crate::group::{Group, Share};
+use crate::group::{Group, Share, WEIGHT_FULL};
 use crate::program::{Program, Start, start};
 use crate::site::Site;
 
@@ -73,7 +73,7 @@ impl Kind {
                 Self::Worker => 128 << 20,
             },
             processes: 1,
-            weight: 50,
+            weight: WEIGHT_FULL / 2,
         }
     }
 }

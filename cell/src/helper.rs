@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::process::{Pid, Resource};
 
-use crate::group::{Group, Share};
+use crate::group::{Group, Share, WEIGHT_FULL};
 pub use crate::program::Program;
 use crate::program::{Start, start};
 use crate::site::Site;
@@ -63,7 +63,7 @@ fn share(order: &Order<'_>) -> Share {
     Share {
         memory: order.memory_bytes.saturating_mul(2),
         processes: 64,
-        weight: 25,
+        weight: WEIGHT_FULL / 4,
     }
 }
 

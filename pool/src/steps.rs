@@ -311,6 +311,7 @@ impl StepTree {
                 &working_set,
                 &mailbox,
                 Some((&code, CodePages::AsTheyAre)),
+                None,
             )
             .await?;
         shell.activate(1, frozen.monotonic_nanoseconds()).await?;

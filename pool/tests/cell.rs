@@ -20,7 +20,7 @@ use faasw_pool::{FreezePolicy, PoolOptions};
 
 use support::cells::{
     self, assert_closed, descriptors, filters, groups, is_left, namespace, soft_limit, threads,
-    user,
+    user, weight,
 };
 use support::processes::{kill, name_of, our_processes, shells};
 use support::{Bench, slowness};
@@ -53,6 +53,7 @@ fn main() {
         ];
         all.extend(trials![skip || not_root || !cells::have_groups();
             groups_go_with_their_process,
+            a_function_weighs_the_same_however_many_instances_it_has in none_ahead(),
         ]);
         all
     });
@@ -234,4 +235,57 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(is_left(&second));
     bench.pool.shutdown().await;
     assert!(!is_left(&second));
+}
+
+/// The weights of control groups while one function has more busy instances than there are
+/// processors, beside a neighbour with one.
+async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench) {
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let spec_of = |name: &str| faasw_pool::FunctionSpec {
+        name: name.to_owned(),
+        ..support::spec(FreezePolicy::Auto)
+    };
+    let neighbour = bench.seed_of(HELLO, &spec_of("neighbour")).await.unwrap();
+    let parked = bench.park_one(&neighbour, "/").await;
+    let full = weight(parked).expect("groups have weights where they are made");
+    let probe = "fixtures/http-probe.wasm";
+    let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
+    // More than processors, so that they contend.
+    let count = 4 * processors;
+    let spinning: Vec<_> = (0..count)
+        .map(|_| {
+            let (pool, hog) = (bench.pool.clone(), hog.clone());
+            tokio::spawn(async move {
+                let mut order = support::call("/loop");
+                // The guest spins until its client disconnects.
+                order.limits.cpu = Duration::from_secs(600);
+                order.limits.first_byte = order.limits.cpu;
+                pool.invoke(&hog, order).await
+            })
+        })
+        .collect();
+    let divided = |pid: &u32| weight(*pid).is_some_and(|weight| weight * count as u64 / 2 <= full);
+    let deadline = Instant::now() + Duration::from_secs(60) * slowness();
+    loop {
+        let hogs: Vec<_> = shells().into_iter().filter(|pid| *pid != parked).collect();
+        if hogs.iter().filter(|pid| divided(pid)).count() == count {
+            break;
+        }
+        let weights: Vec<_> = hogs.iter().map(|pid| weight(*pid)).collect();
+        assert!(Instant::now() < deadline, "{weights:?} of {full}");
+        // The neighbour keeps its weight.
+        bench.text(&neighbour, "/").await;
+        assert_eq!(weight(parked).unwrap_or(full), full);
+    }
+    for one in spinning {
+        one.abort();
+    }
+    bench
+        .settles("no request is left", |stats| stats.busy == 0)
+        .await;
+    // All weights are full again after the contention.
+    while shells().iter().any(divided) {
+        assert!(Instant::now() < deadline, "some are still divided");
+        bench.text(&hog, "/hello").await;
+    }
 }

@@ -198,6 +198,14 @@ impl Groups {
         moved
     }
 
+    /// Whether the cell of group `number` has the least weight beside all other cells.
+    #[must_use]
+    pub fn is_aside(&self, number: u32) -> bool {
+        let used = &self.aside.borrow().used;
+        used.get(&number)
+            .is_some_and(|out| out.back_since.is_none())
+    }
+
     /// Moves cells back among all others that have not been aside for a second at `now`. In how long
     /// that is to be done again, if there are more.
     pub fn bring_home(&self, now: Instant) -> Option<Duration> {
@@ -272,4 +280,4 @@ impl Groups {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -41,15 +41,23 @@ pub struct Share {
     pub memory: u64,
     /// Threads and processes.
     pub processes: u64,
-    /// Weight among groups when processors are short; 100 is usual.
+    /// Weight among groups when processors are short, at most [`WEIGHT_FULL`].
     pub weight: u64,
 }
+
+/// The weight of a sandbox's group before it is divided. It is the kernel's maximum, which leaves
+/// the most room to divide it by the number of a function's sandboxes.
+pub const WEIGHT_FULL: u64 = WEIGHT_MAX;
 
 /// Which of them is about processors.
 const PROCESSORS: usize = 2;
 
 /// Weight of all cells together for each processor; one process weighs 100.
 const WEIGHT: u64 = 400;
+
+/// [`WEIGHT`] while several functions contend for processors: as much as one process for each
+/// processor, so that the node forwards requests and responses without waiting.
+const WEIGHT_CONTENDED: u64 = 100;
 /// Most that the kernel takes.
 const WEIGHT_MAX: u64 = 10_000;
 
@@ -228,7 +236,7 @@ impl Groups {
             }
         }
         self.remove_left();
-        self.weigh();
+        self.weigh_all(false);
         self.open(0).map_err(|errno| errno.to_string())?;
         self.kept.borrow_mut().add(0);
         Ok(())
@@ -237,10 +245,36 @@ impl Groups {
     /// Has all cells together weigh as several processes on each processor: to the
     /// scheduler a group is one among the node's own threads, and a request that has
     /// begun is to be done before others begin.
-    fn weigh(&self) {
+    /// While several functions contend for processors, all cells together weigh less, because
+    /// each request needs the node, too.
+    pub fn weigh_all(&self, is_contended: bool) {
+        let each = match is_contended {
+            true => WEIGHT_CONTENDED,
+            false => WEIGHT,
+        };
         if let Some(folder) = self.processors() {
-            put_weight(self.version, folder.ours.as_fd(), weight_of_cells());
+            put_weight(self.version, folder.ours.as_fd(), for_processors(each));
         }
+    }
+
+    /// Sets the weight of a group among all cells, at most [`WEIGHT_FULL`].
+    ///
+    /// # Errors
+    /// Returns `NOTSUP` if control groups have no controller of processors, and `NOENT` if
+    /// there is no such group.
+    pub fn weigh(&self, number: u32, weight: u64) -> Result<(), Errno> {
+        let ours = self.processors().ok_or(Errno::NOTSUP)?.ours.as_fd();
+        let (file, value) = weight_file(self.version, weight);
+        put(ours, &format!("{number}/{file}"), &value.to_string())
+    }
+
+    /// Whether the kernel shares processors by the weights of groups.
+    #[must_use]
+    pub fn share_processors(&self) -> bool {
+        self.processors().is_some_and(|processors| {
+            let (file, _) = weight_file(self.version, WEIGHT);
+            get(processors.ours.as_fd(), file).is_ok()
+        })
     }
 
     /// The interface that is used.
@@ -430,19 +464,28 @@ impl Groups {
 
 /// What all cells weigh together.
 fn weight_of_cells() -> u64 {
+    for_processors(WEIGHT)
+}
+
+/// Returns a weight of `each` per processor, at most the kernel's maximum.
+fn for_processors(each: u64) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from) as u64;
-    (WEIGHT * processors).min(WEIGHT_MAX)
+    (each * processors).min(WEIGHT_MAX)
+}
+
+/// Returns the name of the file for a weight, and the value to write to it.
+fn weight_file(version: Version, weight: u64) -> (&'static str, u64) {
+    match version {
+        // The kernel takes no less than 2.
+        Version::One => ("cpu.shares", (weight.saturating_mul(1024) / 100).max(2)),
+        Version::Two => ("cpu.weight", weight.max(1)),
+    }
 }
 
 /// Without effect where the kernel does not account for processors.
 fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
-    let _ = match version {
-        Version::One => {
-            let shares = weight.saturating_mul(1024) / 100;
-            put(folder, "cpu.shares", &shares.to_string())
-        }
-        Version::Two => put(folder, "cpu.weight", &weight.to_string()),
-    };
+    let (file, value) = weight_file(version, weight);
+    let _ = put(folder, file, &value.to_string());
 }
 
 /// Lets groups below have the controllers that are used.
@@ -536,3 +579,6 @@ impl Group {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,16 @@ use super::finding::{Finding, State};
 
 /// Looks at everything that cells and memory rest on.
 pub fn findings() -> Vec<Finding> {
-    let mut findings = vec![users(), groups(), memory(), threads(), merging(), swap()];
+    let (groups, sharing) = groups();
+    let mut findings = vec![
+        users(),
+        groups,
+        sharing,
+        memory(),
+        threads(),
+        merging(),
+        swap(),
+    ];
     findings.extend(speculation());
     findings.extend(namespaces());
     findings
@@ -69,7 +78,8 @@ fn namespaces() -> Option<Finding> {
     Some(found("namespaces", State::Bad, detail))
 }
 
-fn groups() -> Finding {
+/// Reports the control groups, and how processors are shared.
+fn groups() -> (Finding, Finding) {
     let what = "control groups";
     let share = Share {
         memory: VM_OVERHEAD,
@@ -78,6 +88,7 @@ fn groups() -> Finding {
     };
     match Place::find().and_then(|place| Groups::prepare(&place, share)) {
         Ok(groups) => {
+            let sharing = sharing(groups.share_processors());
             groups.remove();
             let version = match groups.version() {
                 Version::One => 1,
@@ -90,14 +101,37 @@ fn groups() -> Finding {
             let detail = format!(
                 "version {version}: the kernel holds each microVM's process to its memory; {hot}"
             );
-            found(what, State::Good, detail)
+            (found(what, State::Good, detail), sharing)
         }
         Err(why) => {
             let detail = format!(
-                "{why}: memory of microVMs is bounded by their size and this node's limits only, it may be swapped out, and processors are not shared out by microVM"
+                "{why}: memory of microVMs is bounded by their size and this node's limits only, and it may be swapped out"
             );
-            found(what, State::Poor, detail)
+            (found(what, State::Poor, detail), sharing(false))
         }
+    }
+}
+
+/// Reports whether processors are shared by function.
+fn sharing(has_weights: bool) -> Finding {
+    let what = "sharing of processors";
+    let is_counted = !read("/proc/self/schedstat").is_empty();
+    match (has_weights, is_counted) {
+        (true, true) => found(
+            what,
+            State::Good,
+            "by function: the weight of each microVM's control group is divided by the number of its function's busy microVMs",
+        ),
+        (true, false) => found(
+            what,
+            State::Poor,
+            "by microVM: a function with many busy requests gets more than others, because /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
+        ),
+        (false, _) => found(
+            what,
+            State::Poor,
+            "by process: a function with many busy requests gets more than others, because there are no control groups with the controller cpu (run as root, or set Delegate=yes and DelegateSubgroup= in the systemd unit)",
+        ),
     }
 }
 

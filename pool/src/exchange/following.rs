@@ -102,7 +102,7 @@ pub struct Exchange {
     pub(super) timeline: Timeline,
     pub(super) place: Place,
     /// The right to run before others.
-    pub(super) turn: Option<admission::Place>,
+    pub(super) turn: Option<admission::Turn>,
     pub(super) client: Client,
     pub(super) waits: Arc<Waits>,
     /// Among those that wait for their clients, once it did.
@@ -164,7 +164,7 @@ impl Exchange {
     }
 
     /// Gives it its turn to run, until it is done or has had it for long enough.
-    pub fn give_turn(&mut self, turn: admission::Place) {
+    pub fn give_turn(&mut self, turn: admission::Turn) {
         self.turn = Some(turn);
     }
 

@@ -34,8 +34,7 @@ impl Exchange {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
         if !self.has_rested() {
-            let ram_bytes = self.version.ram_bytes();
-            Box::pin(self.instance.fork(ram_bytes)).await?;
+            Box::pin(self.instance.fork(&self.version)).await?;
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
+use crate::seeds::FunctionVersion;
 use crate::shells::{CodePages, Ready, Shell};
 use crate::sink::LogSink;
 use crate::snapshots::{Code, Frozen};
@@ -52,11 +53,11 @@ impl Instance {
         }
     }
 
-    /// Makes its shell an instance of a function that has `ram_bytes` of RAM and its code.
+    /// Makes its shell an instance of `version`, with its RAM and code.
     ///
     /// # Errors
     /// When the shell is gone.
-    pub async fn fork(&mut self, ram_bytes: u64) -> Result<(), PlatformError> {
+    pub async fn fork(&mut self, version: &FunctionVersion) -> Result<(), PlatformError> {
         // The shell has it mapped then.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
@@ -72,10 +73,11 @@ impl Instance {
         self.shell
             .fork(
                 &self.from,
-                ram_bytes,
+                version.ram_bytes(),
                 &working_set,
                 &self.mailbox,
                 code.as_deref().map(|code| (code, self.code_pages)),
+                Some(version.holding().number()),
             )
             .await
     }

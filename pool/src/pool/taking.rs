@@ -156,7 +156,7 @@ impl Pool {
         origin: Origin,
     ) -> Result<Instance, PlatformError> {
         let mut instance = Self::instance(ready, origin)?;
-        instance.fork(version.ram_bytes()).await?;
+        instance.fork(version).await?;
         Ok(instance)
     }
 

@@ -264,6 +264,7 @@ impl Making {
                 &PageSets::default(),
                 &mailbox,
                 code.map(|code| (code, CodePages::AsTheyAre)),
+                None,
             )
             .await?;
         shell.activate(0, parent.monotonic_nanoseconds()).await?;

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 
 use super::account::Account;
 use crate::error::PlatformError;
+use crate::seeds::FunctionNumber;
 use crate::snapshots::Ending;
 
 /// How a process ended.
@@ -72,8 +73,8 @@ pub trait Made: fmt::Debug + Send + Sync {
     /// Whether whoever made it is gone, and it with them.
     fn is_orphan(&self) -> bool;
 
-    /// Sets what it may have of memory, in bytes.
-    fn limit_memory(&self, bytes: u64);
+    /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
+    fn assign(&self, bytes: u64, function: Option<FunctionNumber>);
 
     /// Has it run at the background priority, or at the usual one.
     fn set_background(&self, background: bool);
@@ -158,11 +159,11 @@ impl Process {
         self.exit.is_none() && !self.made.is_orphan()
     }
 
-    /// Sets what it may have of memory, now that it is known for whom: by the kernel's
-    /// account, where there is one, and a thread has none. From now on it takes turns
-    /// with everybody else.
-    pub fn limit_memory(&self, bytes: u64) {
-        self.made.limit_memory(bytes);
+    /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
+    /// The kernel enforces the limit and shares processors by function where there are control
+    /// groups, which a thread never has. From now on the process runs at the usual priority.
+    pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
+        self.made.assign(bytes, function);
     }
 
     /// Has it run at the background priority, or at the usual one.

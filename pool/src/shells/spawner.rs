@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use faasw_cell::{Network, Step, egress};
 use faasw_fri::messages::{
-    Ended, GroupVersion, Introduced, Kill, Limit, SetPriority, SpawnEgress, SpawnFailed,
-    SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
+    Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION, SetPriority, SpawnEgress,
+    SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use rustix::io::Errno;
@@ -31,6 +31,7 @@ use super::launcher::{Launcher, Running};
 use super::process::{Birth, Exit, FORBIDDEN_CALL, Made, Process};
 use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::{PlatformError, errno_told};
+use crate::seeds::FunctionNumber;
 
 /// What is known of a process that was asked for.
 struct Expected {
@@ -87,8 +88,8 @@ impl Made for Asked {
         self.spawner.is_gone()
     }
 
-    fn limit_memory(&self, bytes: u64) {
-        self.spawner.limit(self.token, bytes);
+    fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
+        self.spawner.assign(self.token, bytes, function);
     }
 
     fn set_background(&self, background: bool) {
@@ -269,10 +270,11 @@ impl Spawner {
         self.make(token, &SpawnEgress { token, kind }, fds).await
     }
 
-    /// Sets what a process may have of memory, by the kernel's account.
-    pub fn limit(&self, token: u64, memory_bytes: u64) {
+    /// Sets the memory limit of a process's group, and the function that the process serves.
+    pub fn assign(&self, token: u64, memory_bytes: u64, function: Option<FunctionNumber>) {
         let _ = self.orders.send(Order::Limit(Limit {
             token,
+            function: function.unwrap_or(NO_FUNCTION),
             memory_bytes,
         }));
     }
@@ -383,7 +385,7 @@ impl Spawner {
                 }
                 match groups {
                     GroupVersion::None => tracing::warn!(
-                        "no control groups: the kernel does not hold cells to limits of memory and processors"
+                        "no control groups: the kernel does not hold cells to limits of memory, and does not share processors by function"
                     ),
                     GroupVersion::One | GroupVersion::Two => {
                         tracing::debug!(version = groups as u64, "cells have control groups");

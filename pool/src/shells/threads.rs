@@ -17,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use super::account::Account;
 use super::process::{Birth, Exit, Made, Process};
 use crate::error::PlatformError;
+use crate::seeds::FunctionNumber;
 
 /// The threads of a pool.
 #[derive(Debug)]
@@ -126,7 +127,7 @@ impl Made for Thread {
     }
 
     /// A thread has none of its own. From now on it takes turns with everybody else.
-    fn limit_memory(&self, _bytes: u64) {
+    fn assign(&self, _bytes: u64, _function: Option<FunctionNumber>) {
         self.restore_priority();
     }
 

@@ -139,6 +139,37 @@ pub fn groups(pid: u32) -> Vec<String> {
     ours.map(str::to_owned).collect()
 }
 
+/// Reads the weight of a process's control group, of either version; `None` if the process has
+/// ended.
+pub fn weight(pid: u32) -> Option<u64> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines()
+        .find_map(|line| {
+            let mut fields = line.splitn(3, ':').skip(1);
+            let (controllers, path) = (fields.next()?, fields.next()?);
+            let (file, is_it): (_, fn(&str) -> bool) = match controllers {
+                "" => ("cpu.weight", |kind| kind.starts_with("cgroup2 ")),
+                _ if controllers.split(',').any(|name| name == "cpu") => ("cpu.shares", |kind| {
+                    let options = kind.rsplit(' ').next().unwrap_or_default();
+                    kind.starts_with("cgroup ") && options.split(',').any(|name| name == "cpu")
+                }),
+                _ => return None,
+            };
+            mounts.lines().find_map(|mount| {
+                let (before, kind) = mount.split_once(" - ")?;
+                let mut before = before.split(' ').skip(3);
+                let (root, point) = (before.next()?, before.next()?);
+                let below = Path::new(path).strip_prefix(root).ok()?;
+                let file = Path::new(point).join(below).join(file);
+                is_it(kind).then(|| fs::read_to_string(file).ok())?
+            })
+        })?
+        .trim()
+        .parse()
+        .ok()
+}
+
 pub fn threads(pid: u32) -> Vec<String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let name = |path: PathBuf| {

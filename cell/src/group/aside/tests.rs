@@ -78,7 +78,9 @@ fn step(born: &Born<'_>, aside: bool) {
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Groups whose cells can be aside, of this version if one is asked for; and the turn.
-fn groups(wanted: Option<Version>) -> Option<(MutexGuard<'static, ()>, Groups)> {
+pub(in crate::group) fn groups(
+    wanted: Option<Version>,
+) -> Option<(MutexGuard<'static, ()>, Groups)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let share = Share {
         memory: VM_OVERHEAD,

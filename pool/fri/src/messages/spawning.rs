@@ -80,14 +80,20 @@ message! {
 
 message! {
     /// Node to spawner: a shell may have so much memory from now on, by the kernel's
-    /// account of its group. Unknown tokens are ignored, as are hosts without groups.
+    /// account of its group, and shares processors with the other shells of its function.
+    /// Unknown tokens are ignored, as are hosts without groups.
     Limit {
         /// Token the process was made with.
         token: u64,
+        /// The function that the shell serves; [`NO_FUNCTION`] if it makes a seed.
+        function: u64,
         /// Bytes, those of its VM in the kernel included.
         memory_bytes: u64,
     }
 }
+
+/// Stands for the making of seeds, which shares processors as one function does.
+pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {
     /// Node to spawner: whether all that wants a processor comes before a shell, by its group. Answered

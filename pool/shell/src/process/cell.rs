@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
 use faasw_cell::Limits;
 use faasw_cell::filter::{Must, Rule, rule};
-use faasw_cell::group::{Share, VM_OVERHEAD};
+use faasw_cell::group::{Share, VM_OVERHEAD, WEIGHT_FULL};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
 
@@ -67,7 +67,7 @@ pub const LIMITS: Limits = Limits {
 pub const SHARE: Share = Share {
     memory: RAM_MAX + VM_OVERHEAD,
     processes: LIMITS.processes,
-    weight: 100,
+    weight: WEIGHT_FULL,
 };
 
 /// Has the three standard descriptors and those that this system has no use for lead

@@ -3,6 +3,8 @@
 mod death;
 mod ending;
 pub mod maker;
+mod shares;
+mod sharing;
 
 use std::ffi::CStr;
 use std::io;
@@ -28,6 +30,7 @@ use crate::shell::Birth;
 use crate::spawner::death::reaped;
 use crate::spawner::ending::{Ending, Next};
 use crate::spawner::maker::{Maker, Shells};
+use crate::spawner::sharing::{Member, Sharing};
 use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.
@@ -36,6 +39,8 @@ struct Child {
     pid: Pid,
     /// Tells the cells of living children apart.
     number: u32,
+    /// How it shares processors, once its function is known.
+    member: Option<Member>,
 }
 
 /// Times that making a child took, in nanoseconds.
@@ -52,6 +57,7 @@ struct Spawner {
     maker: Maker,
     children: Vec<Child>,
     ending: Ending,
+    sharing: Sharing,
     /// What is made ahead can run at a low priority until it is wanted.
     can_restore: bool,
 }
@@ -87,12 +93,14 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     let ended = out_of_the_way(child_signal()?)?;
     begin_moving();
     let can_restore = priority::can_restore();
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let mut spawner = Spawner {
         node,
         programs,
         maker: prepare()?,
         children: Vec::new(),
         ending: Ending::default(),
+        sharing: Sharing::new(processors, Instant::now()),
         can_restore,
     };
     spawner.introduce();
@@ -105,7 +113,8 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
         }
         let groups = spawner.maker.groups.as_ref().ok();
         let moves_in = groups.and_then(|groups| groups.bring_home(Instant::now()));
-        let rest = [ends_in, moves_in].into_iter().flatten().min();
+        let looks_in = spawner.share(Instant::now());
+        let rest = [ends_in, moves_in, looks_in].into_iter().flatten().min();
         let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
         let mut events = vec![PollFd::new(&ended, PollFlags::IN)];
         if !is_node_gone {
@@ -221,12 +230,8 @@ impl Spawner {
                 }
             }
             Some(Kind::Limit) => {
-                if let Ok(Limit {
-                    token,
-                    memory_bytes,
-                }) = packet.message()
-                {
-                    self.limit(token, memory_bytes);
+                if let Ok(order) = packet.message() {
+                    self.limit(&order);
                 }
             }
             Some(Kind::SetPriority) => {
@@ -388,7 +393,12 @@ impl Spawner {
     fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
         match child {
             Ok((pid, took)) => {
-                self.children.push(Child { token, pid, number });
+                self.children.push(Child {
+                    token,
+                    pid,
+                    number,
+                    member: None,
+                });
                 self.tell(&Spawned {
                     token,
                     pid: pid.as_raw_nonzero().get() as u64,
@@ -422,17 +432,21 @@ impl Spawner {
         });
     }
 
-    /// Sets what a shell may have, now that it is known for whom.
-    fn limit(&self, token: u64, memory_bytes: u64) {
-        let child = self.children.iter().find(|child| child.token == token);
-        if let Some(child) = child
-            && self.can_restore
-        {
+    /// Sets the limits of a shell, now that its function is known.
+    fn limit(&mut self, order: &Limit) {
+        let mut children = self.children.iter_mut();
+        let Some(child) = children.find(|child| child.token == order.token) else {
+            return;
+        };
+        if self.can_restore {
             priority::restore(child.pid);
         }
-        if let (Some(child), Ok(groups)) = (child, &self.maker.groups) {
-            // It has ended, or keeps to the limit that it was born with.
-            let _ = groups.limit_memory(child.number, memory_bytes);
+        if let Ok(groups) = &self.maker.groups {
+            // If that fails, the process has ended or keeps the limit that it was born with.
+            let _ = groups.limit_memory(child.number, order.memory_bytes);
+            let member = child.member.insert(Member::of(order.function));
+            let now = Instant::now();
+            self.sharing.join((child.number, member), groups, now);
         }
     }
 
@@ -446,6 +460,17 @@ impl Spawner {
             groups.set_background(child.number, background);
         }
         priority::set_background(child.pid, background);
+    }
+
+    /// Shares processors among functions. Returns the time until that is due again.
+    fn share(&mut self, now: Instant) -> Option<Duration> {
+        let groups = self.maker.groups.as_ref().ok()?;
+        let members = self.children.iter_mut();
+        let members = members.filter_map(|child| {
+            let member = child.member.as_mut()?;
+            Some((child.number, child.pid, member))
+        });
+        self.sharing.look(members, groups, sharing::total, now)
     }
 
     /// Has all others come before a shell, or not any more.

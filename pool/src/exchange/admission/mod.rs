@@ -1,6 +1,7 @@
 //! Whom the pool lets in, and who has to go for them.
 
 mod places;
+mod turns;
 mod waits;
 
 use std::pin::pin;
@@ -11,6 +12,8 @@ use tokio::time::{Instant, timeout_at};
 
 use self::places::Places;
 pub use self::places::{Place, Wanted};
+pub use self::turns::Turn;
+use self::turns::Turns;
 pub use self::waits::{Wait, Waits, Who};
 use super::call::Share;
 use crate::error::InvokeError;
@@ -42,7 +45,7 @@ const OVERCOMMIT: u64 = 4;
 #[derive(Debug)]
 pub struct Admission {
     places: Arc<Places>,
-    turns: Arc<Places>,
+    turns: Arc<Turns>,
     waits: Arc<Waits>,
 }
 
@@ -58,7 +61,7 @@ impl Admission {
         };
         Self {
             places: Places::new(most, memory, true),
-            turns: Places::new(turns, u64::MAX, false),
+            turns: Turns::new(turns),
             waits: Arc::default(),
         }
     }
@@ -169,23 +172,13 @@ impl Admission {
     }
 
     /// The right to run before others, if nobody else has it.
-    pub fn try_turn(&self, wanted: Wanted) -> Option<Place> {
-        self.turns.try_place(Wanted {
-            memory: 0,
-            ..wanted
-        })
+    pub fn try_turn(&self, wanted: Wanted) -> Option<Turn> {
+        self.turns.try_turn(wanted.function)
     }
 
     /// The right to run before others, in turn.
-    pub async fn turn(&self, wanted: Wanted) -> Place {
-        let wanted = Wanted {
-            memory: 0,
-            ..wanted
-        };
-        match self.turns.try_place(wanted) {
-            Some(turn) => turn,
-            None => self.turns.place(wanted).await,
-        }
+    pub async fn turn(&self, wanted: Wanted) -> Turn {
+        self.turns.turn(wanted.function).await
     }
 }
 

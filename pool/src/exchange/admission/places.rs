@@ -324,13 +324,6 @@ impl Drop for Waiting {
     }
 }
 
-impl Place {
-    /// Whether anybody waits for one of these.
-    pub fn is_wanted(&self) -> bool {
-        self.places.waiting() > 0
-    }
-}
-
 impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.places.lock();

@@ -42,6 +42,7 @@ use super::wall_clock::{self, WallClock};
 use super::watch::{into_io, send_when_there_is_room};
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
+use crate::seeds::FunctionNumber;
 use crate::sink::Effort;
 use crate::snapshots::{Bases, Code, Frozen, Paged, Pager, Parent, has_failed, is_whole, whole};
 
@@ -87,7 +88,7 @@ impl Shell {
         let order = fork_order(Origin::Shared, Image::empty(ram.bytes(), state));
         // It is wanted now, whenever it was made.
         self.process
-            .limit_memory(ram.bytes().saturating_add(VM_OVERHEAD));
+            .assign(ram.bytes().saturating_add(VM_OVERHEAD), None);
         self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
@@ -95,7 +96,7 @@ impl Shell {
     /// of its function, if it has one. The pages of the working set are filled in
     /// before the guest runs, those that it will write as private ones. A shell that
     /// was preset has its mailbox already, and does what differs. Its code is in the pages that its
-    /// file has, or in small ones.
+    /// file has, or in small ones. The instance shares processors with the others of `function`.
     ///
     /// # Errors
     /// When the shell is gone, or was preset with what the seed does not descend from.
@@ -106,6 +107,7 @@ impl Shell {
         working_set: &PageSets,
         mailbox: &Mailbox,
         code: Option<(&Code, CodePages)>,
+        function: Option<FunctionNumber>,
     ) -> Result<(), PlatformError> {
         let pager = match is_whole(frozen) {
             true => None,
@@ -136,7 +138,8 @@ impl Shell {
         };
         // What it touches of its seed's holes becomes the seed's, and is charged to it.
         let most = ram_bytes.saturating_add(frozen.hole_bytes());
-        self.process.limit_memory(most.saturating_add(VM_OVERHEAD));
+        self.process
+            .assign(most.saturating_add(VM_OVERHEAD), function);
         let fds = attached
             .into_iter()
             .chain(code.map(|(code, _)| code.as_fd()));

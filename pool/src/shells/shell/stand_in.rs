@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use tokio::sync::oneshot;
 
 use super::{Parts, Shell};
+use crate::seeds::FunctionNumber;
 use crate::shells::account::Account;
 use crate::shells::process::{Birth, Exit, Made, Process};
 use crate::shells::progress::Progress;
@@ -37,7 +38,7 @@ impl Made for Words {
         false
     }
 
-    fn limit_memory(&self, _: u64) {}
+    fn assign(&self, _: u64, _: Option<FunctionNumber>) {}
 
     fn set_background(&self, _background: bool) {}
 

@@ -1,0 +1,172 @@
+//! The share of each function in the processors, as the weight of its sandboxes.
+//!
+//! The kernel shares processors by control group, and each sandbox has a group of its own. Without
+//! this module a function with a hundred busy sandboxes would have a hundred shares. So the weight
+//! of each sandbox is divided by the number of its function's sandboxes that want to run.
+//!
+//! A function that uses more than an even share is also held back: its weight is halved at each
+//! look, down to a sixteenth ([`HELD_BACK_MOST`]), and doubled again once it uses less. Thus a
+//! neighbour gets up to an even share at once. With equal weights the neighbour would wait for the
+//! scheduler's slices.
+//!
+//! Weights depend only on the time that processes ran and waited. They change by powers of two, so
+//! that the spawner writes few of them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use faasw_cell::group::WEIGHT_FULL;
+
+/// Time between two looks under contention: many of the scheduler's slices, which take up to
+/// 4 ms.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+/// Time between two looks without contention: a node that waits wakes once a second, and
+/// contention is noticed after a second at most.
+const TICK_QUIET: Duration = Duration::from_secs(1);
+/// How long contention counts after its end: a load in bursts must not cause all weights to be
+/// written for each burst.
+const LINGER: Duration = Duration::from_secs(2);
+/// How long a function counts after its last request ran: it may send the next one soon.
+const PRESENT: Duration = Duration::from_secs(30);
+/// Most binary digits that a function's weight is held back by: to a sixteenth, with which a
+/// neighbour preempts at once by measurement (docs/decisions/0040).
+const HELD_BACK_MOST: u32 = 4;
+/// The unit of all averages in this file: thousandths of a sandbox or a processor.
+const ONE: u64 = 1000;
+
+/// Run time of one function's processes since the last look, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Did {
+    /// Time on a processor.
+    pub ran: u64,
+    /// Time of waiting for a processor.
+    pub waited: u64,
+}
+
+/// The share of one function.
+#[derive(Debug, Default)]
+struct Share {
+    /// Sandboxes that ran or waited for a processor, as a moving average.
+    wanting: u64,
+    /// Processors in use, as a moving average.
+    using: u64,
+    /// Time since one of its sandboxes ran.
+    idle: Duration,
+    /// Binary digits that the weight is divided by, for the number of sandboxes.
+    divided: u32,
+    /// Binary digits that the weight is divided by besides, for a use above an even share.
+    held_back: u32,
+}
+
+/// The weights of all functions.
+#[derive(Debug)]
+pub(super) struct Shares {
+    processors: u64,
+    functions: BTreeMap<u64, Share>,
+    /// The time for which contention still counts; zero without contention.
+    contended: Duration,
+}
+
+impl Shares {
+    /// Creates even shares of so many processors.
+    pub(super) fn new(processors: u64) -> Self {
+        Self {
+            processors,
+            functions: BTreeMap::new(),
+            contended: Duration::ZERO,
+        }
+    }
+
+    /// Returns the weight of each sandbox of a function.
+    pub(super) fn weight(&self, function: u64) -> u64 {
+        let share = self.functions.get(&function);
+        let digits = share.map_or(0, |share| share.divided + share.held_back);
+        (WEIGHT_FULL >> digits.min(u64::BITS - 1)).max(1)
+    }
+
+    /// Whether several functions contend for processors.
+    pub(super) fn are_contended(&self) -> bool {
+        !self.contended.is_zero() && self.functions.len() > 1
+    }
+
+    /// Whether all functions have the full weight.
+    pub(super) fn are_even(&self) -> bool {
+        let mut all = self.functions.values();
+        all.all(|share| share.divided + share.held_back == 0)
+    }
+
+    /// Returns the time until the next look.
+    pub(super) fn tick(&self) -> Duration {
+        let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
+        // Functions that use half of the processors may want more at any moment.
+        match self.contended.is_zero() && 2 * wanting < self.processors * ONE {
+            true => TICK_QUIET,
+            false => TICK,
+        }
+    }
+
+    /// Updates all shares with the run times of the time since the last look.
+    pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, Did>) {
+        let nanoseconds = elapsed.as_nanos().clamp(1, u64::MAX.into()) as u64;
+        let of = |time: u64| time.saturating_mul(ONE) / nanoseconds;
+        for (function, did) in did {
+            if did.ran > 0 {
+                self.functions.entry(*function).or_default().idle = Duration::ZERO;
+            }
+        }
+        for (function, share) in &mut self.functions {
+            let did = did.get(function).copied().unwrap_or_default();
+            if did.ran == 0 {
+                share.idle += elapsed;
+            }
+            // The kernel adds a wait to the account when it ends. So a single look sees too
+            // much or too little, and only an average is right.
+            let wanting = of(did.ran.saturating_add(did.waited));
+            share.wanting = (3 * share.wanting + wanting) / 4;
+            share.using = (3 * share.using + of(did.ran)) / 4;
+        }
+        self.functions.retain(|_, share| share.idle < PRESENT);
+        let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
+        self.contended = match wanting > self.processors * ONE + ONE / 2 {
+            true => LINGER,
+            false => self.contended.saturating_sub(elapsed),
+        };
+        self.weigh();
+    }
+
+    fn weigh(&mut self) {
+        let is_contended = !self.contended.is_zero();
+        let active = self.functions.values().filter(|share| share.using > 0);
+        let (count, using) = active.fold((0, 0), |(count, using), share| {
+            (count + 1, using + share.using)
+        });
+        let even = using / u64::max(count, 1);
+        for share in self.functions.values_mut() {
+            if !is_contended {
+                (share.divided, share.held_back) = (0, 0);
+                continue;
+            }
+            share.divided = divided(share.divided, share.wanting);
+            share.held_back = match share.using {
+                // Between the two bounds nothing changes, or weights would swing.
+                using if count > 1 && 8 * using > 9 * even => share.held_back + 1,
+                using if 8 * using < 7 * even => share.held_back.saturating_sub(1),
+                _ => share.held_back,
+            }
+            .min(HELD_BACK_MOST);
+        }
+    }
+}
+
+/// Returns the binary digits to divide by for so many sandboxes: enough for all of them, and fewer
+/// than `before` only if the sandboxes are clearly fewer.
+fn divided(before: u32, wanting: u64) -> u32 {
+    let enough = |wanting: u64| wanting.div_ceil(ONE).max(1).next_power_of_two().ilog2();
+    match enough(wanting) {
+        digits if digits < before => enough(wanting.saturating_mul(3) / 2).min(before),
+        digits => digits,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,181 @@
+//! Writes the weights of [`Shares`] to the control groups of sandboxes.
+//!
+//! The spawner reads the run times of its processes and writes the weights of their groups in the
+//! background. A request pays nothing for it, and no process is moved.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::{Duration, Instant};
+
+use faasw_cell::group::{Groups, WEIGHT_FULL};
+use rustix::process::Pid;
+
+use super::shares::{Did, Shares, TICK};
+
+/// Run time of a process since its start, in nanoseconds, by the kernel's account.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Total {
+    ran: u64,
+    waited: u64,
+}
+
+/// A process that shares processors with the others of its function.
+#[derive(Debug)]
+pub(super) struct Member {
+    function: u64,
+    /// Run time at the last look.
+    total: Option<Total>,
+    /// The weight that its group has.
+    weight: u64,
+}
+
+impl Member {
+    /// Creates a member of `function` whose group has the full weight.
+    pub(super) fn of(function: u64) -> Self {
+        Self {
+            function,
+            total: None,
+            weight: WEIGHT_FULL,
+        }
+    }
+}
+
+/// The groups that weights are written to.
+pub(super) trait Weights {
+    /// Sets the weight of a cell's group.
+    fn weigh(&self, number: u32, weight: u64);
+
+    /// Sets the weight of all cells together.
+    fn weigh_all(&self, is_contended: bool);
+
+    /// Whether a cell has the least weight beside all others: its run time takes nothing from them.
+    fn is_aside(&self, number: u32) -> bool;
+}
+
+impl Weights for Groups {
+    fn weigh(&self, number: u32, weight: u64) {
+        // If writing fails, the process has ended or keeps its weight.
+        let _ = Self::weigh(self, number, weight);
+    }
+
+    fn weigh_all(&self, is_contended: bool) {
+        Self::weigh_all(self, is_contended);
+    }
+
+    fn is_aside(&self, number: u32) -> bool {
+        Self::is_aside(self, number)
+    }
+}
+
+/// The shares, and the time of the next look.
+#[derive(Debug)]
+pub(super) struct Sharing {
+    shares: Shares,
+    processors: usize,
+    /// Time of the last look.
+    looked: Instant,
+    /// Time of the next look.
+    next: Instant,
+    /// All cells together have the weight for contention.
+    is_contended: bool,
+}
+
+impl Sharing {
+    /// Creates even shares of so many processors.
+    pub(super) fn new(processors: usize, now: Instant) -> Self {
+        Self {
+            shares: Shares::new(processors as u64),
+            processors,
+            looked: now,
+            next: now,
+            is_contended: false,
+        }
+    }
+
+    /// Gives the group of a new member the weight of its function.
+    pub(super) fn join(
+        &mut self,
+        (number, member): (u32, &mut Member),
+        weights: &impl Weights,
+        now: Instant,
+    ) {
+        self.write((number, member), weights);
+        // With it there may be more members than processors.
+        self.next = self.next.min(now + TICK);
+    }
+
+    /// If a look is due, reads the run times of all members by `total` and writes the weights that
+    /// have changed. Returns the time until the next look; `None` if there are too few members to
+    /// contend.
+    pub(super) fn look<'a>(
+        &mut self,
+        members: impl Iterator<Item = (u32, Pid, &'a mut Member)>,
+        weights: &impl Weights,
+        total: impl Fn(Pid) -> Option<Total>,
+        now: Instant,
+    ) -> Option<Duration> {
+        let members: Vec<_> = members.collect();
+        // Each member has one thread.
+        if members.len() <= self.processors && !self.is_contended && self.shares.are_even() {
+            return None;
+        }
+        if now < self.next {
+            return Some(self.next - now);
+        }
+        let mut did: BTreeMap<u64, Did> = BTreeMap::new();
+        let mut numbered = Vec::with_capacity(members.len());
+        for (number, pid, member) in members {
+            let total = total(pid);
+            if let (Some(before), Some(total)) = (member.total, total)
+                && !weights.is_aside(number)
+            {
+                let did = did.entry(member.function).or_default();
+                did.ran += total.ran.saturating_sub(before.ran);
+                did.waited += total.waited.saturating_sub(before.waited);
+            }
+            member.total = total;
+            numbered.push((number, member));
+        }
+        self.shares.look(now - self.looked, &did);
+        self.looked = now;
+        for member in numbered {
+            self.write(member, weights);
+        }
+        let is_contended = self.shares.are_contended();
+        if is_contended != self.is_contended {
+            weights.weigh_all(is_contended);
+            self.is_contended = is_contended;
+        }
+        let tick = self.shares.tick();
+        self.next = now + tick;
+        Some(tick)
+    }
+
+    fn write(&self, (number, member): (u32, &mut Member), weights: &impl Weights) {
+        let weight = self.shares.weight(member.function);
+        if weight != member.weight {
+            weights.weigh(number, weight);
+            member.weight = weight;
+        }
+    }
+}
+
+/// Returns the run time of a process with one thread; `None` if it has ended, or if the kernel
+/// does not count waits.
+pub(super) fn total(pid: Pid) -> Option<Total> {
+    let path = format!("/proc/{}/schedstat", pid.as_raw_nonzero());
+    parse(&fs::read_to_string(path).ok()?)
+}
+
+/// Parses `/proc/PID/schedstat`: time on a processor and time of waiting for one, in nanoseconds,
+/// and the number of runs (`Documentation/scheduler/sched-stats.rst` of the kernel).
+fn parse(text: &str) -> Option<Total> {
+    let mut fields = text.split_whitespace().map(str::parse);
+    let (Some(Ok(ran)), Some(Ok(waited))) = (fields.next(), fields.next()) else {
+        return None;
+    };
+    Some(Total { ran, waited })
+}
+
+#[cfg(test)]
+mod tests;

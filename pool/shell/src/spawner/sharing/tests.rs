@@ -1,0 +1,160 @@
+//! Which weights are written at which time, with groups that record them.
+
+use std::cell::RefCell;
+
+use super::*;
+
+const HOG: u64 = 7;
+const NEIGHBOUR: u64 = 8;
+const SECOND: Duration = Duration::from_secs(1);
+
+/// A write to one group, or to the group of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Written {
+    One(u32, u64),
+    All(bool),
+}
+
+#[derive(Default)]
+struct Noted {
+    written: RefCell<Vec<Written>>,
+    aside: Option<u32>,
+}
+
+impl Weights for Noted {
+    fn weigh(&self, number: u32, weight: u64) {
+        self.written.borrow_mut().push(Written::One(number, weight));
+    }
+
+    fn weigh_all(&self, is_contended: bool) {
+        self.written.borrow_mut().push(Written::All(is_contended));
+    }
+
+    fn is_aside(&self, number: u32) -> bool {
+        self.aside == Some(number)
+    }
+}
+
+/// A node with one processor and some cells, numbered by their position.
+struct Node {
+    sharing: Sharing,
+    members: Vec<Member>,
+    /// Run time of each cell in nanoseconds.
+    totals: Vec<Total>,
+    noted: Noted,
+    now: Instant,
+}
+
+impl Node {
+    fn new(functions: &[u64]) -> Self {
+        let now = Instant::now();
+        Self {
+            sharing: Sharing::new(1, now),
+            members: functions.iter().copied().map(Member::of).collect(),
+            totals: vec![Total { ran: 1, waited: 1 }; functions.len()],
+            noted: Noted::default(),
+            now,
+        }
+    }
+
+    /// Lets seconds pass. In each of them a cell of a function ran and waited for the percentages
+    /// that `did` returns. Returns the writes of that time.
+    fn pass(&mut self, seconds: u32, did: impl Fn(u64) -> (u64, u64)) -> Vec<Written> {
+        for _ in 0..seconds {
+            self.now += SECOND;
+            for (member, total) in self.members.iter().zip(&mut self.totals) {
+                let (ran, waited) = did(member.function);
+                total.ran += ran * 10_000_000;
+                total.waited += waited * 10_000_000;
+            }
+            // The number of a process is not 0.
+            let pid = |number: u32| Pid::from_raw(number as i32 + 1).unwrap();
+            let totals = &self.totals;
+            let total = |pid: Pid| {
+                let index = pid.as_raw_nonzero().get() as usize - 1;
+                totals.get(index).copied()
+            };
+            let members = (0..).zip(&mut self.members);
+            let members = members.map(|(number, member)| (number, pid(number), member));
+            self.sharing.look(members, &self.noted, total, self.now);
+        }
+        self.noted.written.take()
+    }
+}
+
+#[test]
+fn the_kernels_account_is_read() {
+    let told = parse("12 345 6\n");
+    let expected = Total {
+        ran: 12,
+        waited: 345,
+    };
+    assert_eq!(told, Some(expected));
+    for nonsense in ["", "12", "12 x", "-1 2 3"] {
+        assert_eq!(parse(nonsense), None, "{nonsense}");
+    }
+    assert!(total(rustix::process::getpid()).is_some_and(|total| total.ran > 0));
+    assert_eq!(total(Pid::from_raw(i32::MAX).unwrap()), None);
+}
+
+#[test]
+fn too_few_to_contend_are_not_looked_at() {
+    let mut node = Node::new(&[HOG]);
+    assert_eq!(node.pass(20, |_| (100, 900)), []);
+    assert!(node.members.iter().all(|member| member.total.is_none()));
+}
+
+#[test]
+fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functions() {
+    let busy = |function| match function {
+        HOG => (30, 70),
+        _ => (1, 0),
+    };
+    let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
+    let written = node.pass(20, busy);
+    let least = WEIGHT_FULL >> (2 + 4);
+    for hog in 0..3 {
+        let of_hog = written.iter().filter_map(|written| match written {
+            Written::One(one, weight) if *one == hog => Some(*weight),
+            _ => None,
+        });
+        let of_hog: Vec<_> = of_hog.collect();
+        assert_eq!(of_hog.last(), Some(&least), "{written:?}");
+        assert!(of_hog.is_sorted_by(|one, next| one > next), "{written:?}");
+    }
+    assert!(!written.iter().any(|one| matches!(one, Written::One(3, _))));
+    assert!(written.contains(&Written::All(true)));
+    assert_eq!(node.pass(20, busy), [], "nothing has changed");
+    let mut joining = [HOG, NEIGHBOUR].map(Member::of);
+    for (number, member) in (4..).zip(&mut joining) {
+        node.sharing.join((number, member), &node.noted, node.now);
+    }
+    assert_eq!(node.noted.written.take(), [Written::One(4, least)]);
+    let written = node.pass(20, |_| (1, 0));
+    assert!(
+        node.members
+            .iter()
+            .all(|member| member.weight == WEIGHT_FULL)
+    );
+    assert_eq!(written.last(), Some(&Written::All(false)), "{written:?}");
+}
+
+#[test]
+fn run_time_of_a_member_that_stepped_aside_does_not_count() {
+    let mut node = Node::new(&[HOG, NEIGHBOUR]);
+    node.noted.aside = Some(0);
+    let polling = |function| match function {
+        HOG => (50, 50),
+        _ => (90, 10),
+    };
+    assert_eq!(node.pass(20, polling), []);
+    node.noted.aside = None;
+    assert_ne!(node.pass(20, polling), []);
+}
+
+#[test]
+fn members_that_have_ended_change_nothing() {
+    let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
+    node.totals.clear();
+    assert_eq!(node.pass(5, |_| (0, 0)), []);
+}
