@@ -109,7 +109,7 @@ impl AllowPrivate {
             return Ok(());
         };
         let is_lifted = match special {
-            Special::Unspecified | Special::Multicast | Special::Broadcast => false,
+            special if !special.can_be_opened() => false,
             // What gives out an instance's credentials is not opened by a wide network that it
             // happens to be in.
             Special::Metadata => self.networks.contains(&address.into()),

@@ -2,11 +2,15 @@
 //!
 //! IANA's special-purpose registries for IPv4 and IPv6 as they were in 2025, whole: also what they
 //! call globally reachable there (AS112, relays, anycast of protocols), which is no server that a
-//! function calls. Then multicast, what clouds give metadata out on, and of IPv6 all that is not
-//! global unicast.
+//! function calls. Then multicast, metadata services of clouds ([`METADATA_SERVICES`]), and of IPv6
+//! all that is not global unicast.
+//!
+//! [`METADATA_SERVICES`]: crate::METADATA_SERVICES
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::metadata::is_metadata;
 
 /// What an address is that is no server's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,14 +61,6 @@ impl fmt::Display for Special {
 pub const SPECIAL_V4: &[(Ipv4Addr, Ipv4Addr, Special)] = &[
     four([0, 0, 0, 0], 32, Special::Unspecified),
     four([255, 255, 255, 255], 32, Special::Broadcast),
-    // Of AWS, Azure, Google and most others; of Alibaba; of Oracle.
-    four([169, 254, 169, 254], 32, Special::Metadata),
-    four([100, 100, 100, 200], 32, Special::Metadata),
-    four([192, 0, 0, 192], 32, Special::Metadata),
-    // Of Azure's agent; of ECS and EKS on AWS.
-    four([168, 63, 129, 16], 32, Special::Metadata),
-    four([169, 254, 170, 2], 32, Special::Metadata),
-    four([169, 254, 170, 23], 32, Special::Metadata),
     four([0, 0, 0, 0], 8, Special::Reserved),
     four([10, 0, 0, 0], 8, Special::Private),
     four([100, 64, 0, 0], 10, Special::Shared),
@@ -90,14 +86,6 @@ pub const SPECIAL_V4: &[(Ipv4Addr, Ipv4Addr, Special)] = &[
 pub const SPECIAL_V6: &[(Ipv6Addr, Ipv6Addr, Special)] = &[
     six([0, 0, 0, 0, 0, 0, 0, 0], 128, Special::Unspecified),
     six([0, 0, 0, 0, 0, 0, 0, 1], 128, Special::Loopback),
-    six(
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254],
-        128,
-        Special::Metadata,
-    ),
-    // Of EKS; of Google.
-    six([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x23], 128, Special::Metadata),
-    six([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, Special::Metadata),
     six([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, Special::Protocol),
     six([0x100, 0, 0, 0, 0, 0, 0, 0], 64, Special::Reserved),
     six([0x100, 0, 0, 1, 0, 0, 0, 0], 64, Special::Reserved),
@@ -149,9 +137,19 @@ fn find<A: PartialOrd, T: Copy>(table: &[(A, A, T)], address: &A) -> Option<T> {
 }
 
 impl Special {
+    /// Returns whether an operator can open an address of this kind: not one that stands for many
+    /// hosts or for none.
+    #[must_use]
+    pub fn can_be_opened(self) -> bool {
+        !matches!(self, Self::Unspecified | Self::Multicast | Self::Broadcast)
+    }
+
     /// What `address` is; `None` where it can be a server's. What it hides is not looked at.
     #[must_use]
     pub fn of(address: IpAddr) -> Option<Self> {
+        if is_metadata(address) {
+            return Some(Self::Metadata);
+        }
         match address {
             IpAddr::V4(address) => find(SPECIAL_V4, &address),
             IpAddr::V6(address) => match find(SPECIAL_V6, &address) {

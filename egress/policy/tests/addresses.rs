@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use faasw_egress_policy::{AllowPrivate, SPECIAL_V4, SPECIAL_V6, Special};
+use faasw_egress_policy::{AllowPrivate, METADATA_SERVICES, SPECIAL_V4, SPECIAL_V6, Special};
 use proptest::prelude::*;
 
 fn permits(address: impl Into<IpAddr>) -> bool {
@@ -328,31 +328,76 @@ fn no_range_of_the_tables_has_an_edge_that_is_permitted() {
 }
 
 #[test]
-fn metadata_is_refused_by_name_and_not_opened_by_a_wide_network() {
-    for metadata in [
+fn a_metadata_service_is_opened_by_its_own_address_alone() {
+    let wide = opened(&[
+        "0.0.0.0/0",
+        "100.64.0.0/10",
+        "168.63.129.0/24",
+        "169.254.0.0/16",
+        "192.0.0.0/24",
+        "::/0",
+        "fc00::/7",
+        "fd00::/8",
+        "fe80::/10",
+    ]);
+    for service in METADATA_SERVICES {
+        let address = service.address;
+        let refused = AllowPrivate::default().permits(address).unwrap_err();
+        assert_eq!(refused.special, Special::Metadata, "{service:?}");
+        let refused = wide.permits(address).unwrap_err();
+        assert_eq!(refused.special, Special::Metadata, "{service:?}");
+        let alone = opened(&[&address.to_string()]);
+        assert_eq!(alone.permits(address), Ok(()), "{service:?}");
+        // The neighbours are what their network is.
+        let neighbour = match address {
+            IpAddr::V4(four) => Ipv4Addr::from_bits(four.to_bits() ^ 0x80).into(),
+            IpAddr::V6(six) => IpAddr::from(Ipv6Addr::from_bits(six.to_bits() ^ 0x8000)),
+        };
+        assert_eq!(wide.permits(neighbour), Ok(()), "beside {service:?}");
+        if let IpAddr::V4(four) = address {
+            for place in hiding_places(four) {
+                assert!(wide.permits(place).is_err(), "{place} hides {service:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_metadata_service_is_listed_once_with_its_source() {
+    for (at, service) in METADATA_SERVICES.iter().enumerate() {
+        assert!(!service.provider.is_empty(), "{service:?}");
+        assert!(service.source.starts_with("https://"), "{service:?}");
+        let others = METADATA_SERVICES.iter().skip(at + 1);
+        assert!(
+            others.clone().all(|other| other.address != service.address),
+            "{service:?} is listed twice"
+        );
+    }
+    // The addresses that providers document, once more.
+    for address in [
         "169.254.169.254",
         "fd00:ec2::254",
-        "100.100.100.200",
-        "192.0.0.192",
-        "168.63.129.16",
         "169.254.170.2",
         "169.254.170.23",
         "fd00:ec2::23",
+        "168.63.129.16",
         "fd20:ce::254",
+        "169.254.169.252",
+        "fd00:c1::a9fe:a9fe",
+        "192.0.0.192",
+        "100.100.100.200",
+        "fd00:100::100:200",
+        "169.254.42.42",
+        "fd00:42::42",
+        "169.254.0.23",
+        "fd00:a9fe:a9fe::1",
+        "fe80::a9fe:a9fe",
+        "100.96.0.96",
     ] {
-        let refused = AllowPrivate::default().permits(at(metadata)).unwrap_err();
-        assert_eq!(refused.special, Special::Metadata, "{metadata}");
-        let wide = [
-            "0.0.0.0/0",
-            "169.254.0.0/16",
-            "::/0",
-            "fd00::/8",
-            "100.64.0.0/10",
-        ];
-        assert!(opened(&wide).permits(at(metadata)).is_err(), "{metadata}");
-        assert!(
-            opened(&[metadata]).permits(at(metadata)).is_ok(),
-            "{metadata}"
+        assert_eq!(
+            Special::of(at(address)),
+            Some(Special::Metadata),
+            "{address}"
         );
     }
 }
