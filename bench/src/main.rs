@@ -17,7 +17,7 @@
 //! - `parked`: thousands of instances that are parked ahead of requests.
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
 //!   the load.
-//! - `neighbours`: what one function's load takes from another's.
+//! - `neighbours`: the effect of one function's load on another function.
 //! - `overload`: what is served when more is asked than can be, by an `open_loop`.
 //! - `versions`: two versions of the node, each started many times.
 //! - `report`: all but versions in one run, with node and peer started by it.
@@ -95,7 +95,7 @@ enum Command {
     Parked(parked::Arguments),
     /// Load for a long time, and whether anything grows
     Soak(soak::Arguments),
-    /// What one function's load takes from another's
+    /// Throughput and latency of a function beside another one's load, relative to alone
     Neighbours(neighbours::Arguments),
     /// What is served when more is asked than can be
     Overload(overload::Arguments),

@@ -1,4 +1,4 @@
-//! `faasw-bench neighbours`: what one function's load takes from another's.
+//! `faasw-bench neighbours`: the effect of one function's load on another function.
 //!
 //! A node serves a small function to one client, alone and beside each antagonist in alternating
 //! rounds. The ratios say how much of its throughput the neighbour keeps, and how much longer its
@@ -25,8 +25,8 @@ use crate::{
     table::{self, Table},
 };
 
-/// How long an antagonist is at work before the neighbour is measured, in seconds: longer than the
-/// caches of names, images and instances take to fill.
+/// Time that an antagonist is at work before the neighbour is measured: long enough for its
+/// instances to be made.
 const FILLING: Duration = Duration::from_secs(1);
 
 /// The least throughput that a neighbour keeps, as a part of what it has alone. A fair half of two
@@ -37,7 +37,7 @@ const P99_MAX: f64 = 100.0;
 /// The most of a neighbour's requests that may fail.
 const ERRORS_MAX: f64 = 0.01;
 
-/// What to measure.
+/// Options of the command.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The `faasw` program
@@ -63,7 +63,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What a function, or those who deploy it, do to a node.
+/// A kind of load that a function, or its deployments, puts on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Antagonist {
@@ -87,7 +87,7 @@ pub enum Antagonist {
     SlowInitialisation,
 }
 
-/// What the antagonist's clients do until they are stopped.
+/// The work that an antagonist's clients repeat until they are stopped.
 enum Work {
     /// Requests to paths, each of so many clients one after the other.
     Requests(usize, fn(u64) -> String),
@@ -96,7 +96,7 @@ enum Work {
 }
 
 impl Antagonist {
-    /// The fixture that it is, and how it is deployed.
+    /// Returns the fixture to deploy and its options; `None` if only deployments are the load.
     fn function(self) -> Option<(&'static str, &'static [&'static str])> {
         Some(match self {
             Self::Spin | Self::Memory | Self::LogFlood | Self::Downloads => {
@@ -135,7 +135,7 @@ impl Antagonist {
     }
 }
 
-/// What the neighbour had of one round.
+/// The neighbour's results of one round.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     throughput: f64,
@@ -162,7 +162,7 @@ impl Share {
     }
 }
 
-/// What a neighbour keeps beside one antagonist.
+/// The neighbour's results beside one antagonist, relative to those alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     antagonist: Antagonist,
@@ -172,7 +172,7 @@ pub struct Row {
     p99: Ratio,
     /// The part of the neighbour's requests that failed beside the antagonist.
     errors: f64,
-    /// What the antagonist's clients did meanwhile.
+    /// Requests or deployments that the antagonist's clients began meanwhile.
     antagonist_done: u64,
 }
 
@@ -217,7 +217,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// Measures and prints.
+/// Measures and prints the table.
 ///
 /// # Errors
 /// If the node does not start, the neighbour gets no answer, or with `--within-bounds` keeps too
@@ -254,7 +254,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// A name server that takes questions and answers none.
+/// A name server that receives queries and never answers.
 struct SilentNames {
     socket: UdpSocket,
 }
@@ -296,17 +296,17 @@ fn measure(arguments: &Arguments, antagonist: Antagonist) -> Result<Row> {
     for _ in 0..arguments.rounds {
         let alone = Share::of(&client.run(window)?)?;
         let beside = {
-            let crowd = Crowd {
+            let clients = AntagonistClients {
                 node: &node,
                 folder: folder.path(),
                 is_over: AtomicBool::new(false),
                 done: AtomicU64::new(0),
             };
-            let outcome = crowd.beside(&antagonist.work(), || {
+            let outcome = clients.beside(&antagonist.work(), || {
                 thread::sleep(FILLING);
                 client.run(window)
             })?;
-            done += crowd.done.load(Ordering::Relaxed);
+            done += clients.done.load(Ordering::Relaxed);
             Share::of(&outcome)?
         };
         throughputs.push((beside.throughput, alone.throughput));
@@ -324,27 +324,27 @@ fn measure(arguments: &Arguments, antagonist: Antagonist) -> Result<Row> {
 }
 
 /// An antagonist's clients.
-struct Crowd<'a> {
+struct AntagonistClients<'a> {
     node: &'a Node,
     folder: &'a Path,
     is_over: AtomicBool,
     done: AtomicU64,
 }
 
-/// Ends the clients, also when what is measured beside them fails.
-struct EndOfCrowd<'a>(&'a AtomicBool);
+/// Stops the clients when dropped, also if the measurement fails.
+struct StopClients<'a>(&'a AtomicBool);
 
-impl Drop for EndOfCrowd<'_> {
+impl Drop for StopClients<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-impl Crowd<'_> {
-    /// Returns what `measured` does while the clients are at work.
+impl AntagonistClients<'_> {
+    /// Runs `measured` while the clients are at work, and returns its result.
     fn beside<T>(&self, work: &Work, measured: impl FnOnce() -> T) -> T {
         thread::scope(|scope| {
-            let _end = EndOfCrowd(&self.is_over);
+            let _stop = StopClients(&self.is_over);
             match work {
                 Work::Requests(clients, path) => {
                     for _ in 0..*clients {
@@ -365,7 +365,7 @@ impl Crowd<'_> {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// The number of the next thing to do, which counts as done.
+    /// Returns the number of the next request or deployment, and counts it.
     fn next(&self) -> u64 {
         self.done.fetch_add(1, Ordering::Relaxed)
     }
@@ -373,7 +373,7 @@ impl Crowd<'_> {
     fn request(&self, path: fn(u64) -> String) {
         let mut client = Client::new(self.node.url());
         while !self.is_over() {
-            // What becomes of it is the antagonist's own affair.
+            // Only the neighbour's answers are measured.
             let _ = client.get(&format!("/antagonist/{}", path(self.next())));
         }
     }
