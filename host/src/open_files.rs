@@ -3,7 +3,7 @@
 //!
 //! Each connection, instance and seed takes some. If all that the limits allow does not fit, the
 //! limits are lowered at the start, so that no client and no function takes the last one from
-//! another (docs/decisions/0039-open-files.md). What the process opens beyond this account meets
+//! another (docs/decisions/0036-open-files.md). What the process opens beyond this account meets
 //! the watermark of [`faasw_pool::open_files`].
 
 use std::fmt;
@@ -26,8 +26,7 @@ const EGRESS: u64 = 129;
 /// Connections to metrics and probes at most, where they have a listener.
 pub(crate) const SCRAPERS: u64 = 64;
 
-/// An instance at work has one more than one that is parked: the timer or signal that it is watched
-/// by.
+/// A microVM that is not parked has one more than one that is: the userfaultfd of its page faults.
 const AT_WORK: u64 = 1;
 
 /// How many times `shells_ready` there are while they are needed.
@@ -104,7 +103,7 @@ impl OpenFiles {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let each = pool.confinement.descriptors();
         let (instances, parked) = (pool.max_instances as u64, pool.max_parked as u64);
-        let shell = SHELLS_MOST * each;
+        let shell = SHELLS_MOST * (each + AT_WORK);
         let shells = (pool.shells_ready as u64).saturating_mul(shell);
         // A sixteenth of the connections may be on their way out.
         let of_clients = (limits.connections as u64).saturating_mul(listeners);
@@ -235,7 +234,7 @@ mod tests {
             + connections / 16
             + files.instances as u64 * (each + AT_WORK)
             + files.parked as u64 * each
-            + files.shells as u64 * SHELLS_MOST * each
+            + files.shells as u64 * SHELLS_MOST * (each + AT_WORK)
             + files.seeds as u64 * OF_A_SEED
     }
 

@@ -139,7 +139,7 @@ impl StepTree {
         })?;
         let (stock, _) = pool.shells().await?;
         let slots = SeedSlots::new(1, 1);
-        let seeds = Seeds::new(&stock, slots, u64::MAX, None);
+        let seeds = Seeds::new(&stock, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,

@@ -54,8 +54,10 @@ static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 /// Events of the levels `DEBUG` and `TRACE` are never suppressed: an operator asks for them. A
 /// layer of the subscriber calls [`EventLimiter::admits`] from its `event_enabled`;
 /// [`EventLimiter::run`] reports what was suppressed.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct EventLimiter {
+    /// The time, which tests set.
+    now: fn() -> Instant,
     causes: Mutex<HashMap<Cause, Count>>,
     suppressed: Notify,
 }
@@ -127,7 +129,15 @@ impl EventLimiter {
     /// A limiter that has counted nothing.
     #[must_use]
     pub fn new() -> Arc<Self> {
-        Arc::default()
+        Self::with_clock(Instant::now)
+    }
+
+    fn with_clock(now: fn() -> Instant) -> Arc<Self> {
+        Arc::new(Self {
+            now,
+            causes: Mutex::default(),
+            suppressed: Notify::new(),
+        })
     }
 
     /// Whether the log takes an event.
@@ -153,7 +163,7 @@ impl EventLimiter {
             message.truncate(message.floor_char_boundary(QUOTED));
             message
         };
-        let is_admitted = self.take(cause, Instant::now(), message);
+        let is_admitted = self.take(cause, (self.now)(), message);
         if !is_admitted {
             SUPPRESSED.fetch_add(1, Ordering::Relaxed);
             self.suppressed.notify_one();
@@ -209,7 +219,7 @@ impl EventLimiter {
         loop {
             self.suppressed.notified().await;
             tokio::time::sleep(PERIOD).await;
-            report(self.take_summaries(Some(Instant::now())));
+            report(self.take_summaries(Some((self.now)())));
             // Events that were suppressed later have their summary later.
             if self.causes().values().any(|count| count.suppressed > 0) {
                 self.suppressed.notify_one();

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use faasw_seedtree::HALF_LIFE;
-use faasw_seedtree::graph::{OwnerEvictions, Resident as _, Resting};
+use faasw_seedtree::graph::{Budget, OwnerEvictions, Resident as _, Resting};
 use faasw_seedtree::{Key, Owner};
 
 use crate::common::{COST, Frozen, Seeds, ask, build, define, frozen, path, succeed};

@@ -5,6 +5,7 @@ use tracing::{
 };
 
 use super::*;
+use std::sync::LazyLock;
 
 /// Takes what a limiter admits.
 struct Log {
@@ -39,8 +40,17 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
+/// A clock that stands still.
+fn start() -> Instant {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    *START
+}
+
 fn logged(work: impl FnOnce(&EventLimiter)) -> Vec<String> {
-    let (limiter, lines) = (EventLimiter::new(), Arc::<Mutex<Vec<String>>>::default());
+    let (limiter, lines) = (
+        EventLimiter::with_clock(start),
+        Arc::<Mutex<Vec<String>>>::default(),
+    );
     let log = Log {
         limiter: limiter.clone(),
         lines: lines.clone(),
@@ -107,7 +117,7 @@ fn debugging_and_the_functions_own_lines_pass() {
 #[test]
 fn what_a_period_suppressed_is_reported_once_when_it_is_over() {
     struct TestPlace;
-    impl tracing::Callsite for TestPlace {
+    impl tracing::callsite::Callsite for TestPlace {
         fn set_interest(&self, _: tracing::subscriber::Interest) {}
         fn metadata(&self) -> &Metadata<'_> {
             unreachable!("nobody asks")
@@ -119,8 +129,8 @@ fn what_a_period_suppressed_is_reported_once_when_it_is_over() {
         function: Some("f".into()),
         cause: None,
     };
-    let limiter = EventLimiter::new();
-    let start = Instant::now();
+    let limiter = EventLimiter::with_clock(start);
+    let start = start();
     let take = |now| limiter.take(cause(), now, || "m".into());
     assert!((0..EACH).all(|_| take(start)));
     assert!(!take(start) && !take(start));
