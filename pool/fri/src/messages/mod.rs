@@ -7,7 +7,7 @@ use faasw_seedtree::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX, SET_MAX};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of every packet.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x06");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x07");
 
 /// Does something with all messages there are: `$does` is a macro that takes
 /// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels

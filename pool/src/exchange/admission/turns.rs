@@ -127,7 +127,8 @@ impl Turns {
             number,
             turn: sender,
         });
-        drop(state);
+        // A turn may have come back since the request looked for one.
+        self.hand_out(state);
         Waiting {
             turns: self.clone(),
             function,
