@@ -26,8 +26,8 @@ const HELLO: &str = "examples/hello/hello.wasm";
 /// The guests' clock shows the year 2100.
 static IS_LATE: AtomicBool = AtomicBool::new(false);
 
-/// The year 2100.
-const LATE: Duration = Duration::from_secs(4_102_444_800);
+/// A day behind the begin of the year 2100.
+const LATE: Duration = Duration::from_secs(4_102_444_800 + 86_400);
 
 fn clock() -> SystemTime {
     match IS_LATE.load(Ordering::Relaxed) {
