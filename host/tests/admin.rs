@@ -308,7 +308,7 @@ async fn there_is_an_end_to_what_is_uploaded_at_once() {
     // Those that do not say how long they are, and many that are short.
     for (count, bytes) in [
         (2, "Transfer-Encoding: chunked\r\n"),
-        (32, "Content-Length: 9\r\n"),
+        (64, "Content-Length: 9\r\n"),
     ] {
         let mut under_way = Vec::new();
         for _ in 0..count {
@@ -317,7 +317,7 @@ async fn there_is_an_end_to_what_is_uploaded_at_once() {
         let (status, detail) = refused(deploy().await.unwrap_err());
         assert_eq!(status.as_u16(), 503);
         assert!(detail.contains("under way"), "{detail}");
-        if count == 32 {
+        if count == 64 {
             let answer = raw(folder.path(), "PUT /v1/functions/g").await;
             assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
             assert!(answer.contains("too-many-uploads"), "{answer}");
@@ -357,6 +357,8 @@ async fn paths_methods_and_parameters_are_checked() {
         ("GET /v1/functions/f/logs?after=x", 400),
         ("GET /metrics", 200),
         ("POST /metrics", 404),
+        ("GET /v1/deployments", 200),
+        ("POST /v1/deployments", 405),
         ("GET /v1/stats", 200),
         ("POST /v1/stats", 405),
         ("DELETE /v1/functions", 405),

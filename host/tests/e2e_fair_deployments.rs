@@ -32,6 +32,7 @@ const SLEEPS: &str = r#"(module
 
 /// A command that spins while it is initialised.
 const SPINS: &str = r#"(module
+  (memory (export "memory") 1)
   (func $initialise (loop $ever (br $ever)))
   (start $initialise)
   (func (export "_start")))"#;

@@ -5,6 +5,7 @@
 //! is not there.
 
 mod held;
+mod permits;
 mod restoring;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};
 
 pub use self::held::Held;
+use self::permits::UnderWay;
 use super::library::Library;
 use super::making::MakingContext;
 use super::recipe::Recipe;
@@ -31,7 +33,6 @@ use crate::fair_slots::Urgency;
 use crate::images::Images;
 use crate::shells::Stock;
 use crate::snapshots::{Frozen, has_failed, whole};
-use crate::stats::MemoryStats;
 
 /// Somebody who is told what became of a seed.
 type Waiter = oneshot::Sender<Result<Held, SeedError>>;
@@ -70,14 +71,6 @@ impl Drop for Made {
     }
 }
 
-/// How many times the memory for sandboxes all initialising guests may come to at worst, if a
-/// control group holds all sandboxes to that memory. Few of them come to their worst at once.
-const OVERCOMMIT: u64 = 2;
-
-/// The part of the memory for sandboxes that all initialising guests may come to at worst, if no
-/// control group holds them: a half leaves requests the other one.
-const MEMORY_PART: u64 = 2;
-
 /// The reason to make a seed.
 #[derive(Clone, Debug)]
 pub enum For {
@@ -86,21 +79,6 @@ pub enum For {
     /// Later requests. The permit was acquired before the making begins, so that a client that
     /// wants the seed meanwhile does not wait for a background permit.
     Later(Arc<SeedPermit>),
-}
-
-/// A seed on its way.
-#[derive(Debug)]
-struct UnderWay {
-    name: String,
-    progress: Arc<SeedProgress>,
-}
-
-/// Bytes that all initialising guests may come to at worst.
-fn memory_of_guests(memory: MemoryStats) -> u64 {
-    match memory.used {
-        Some(_) => memory.max.saturating_mul(OVERCOMMIT),
-        None => memory.max / MEMORY_PART,
-    }
 }
 
 /// What an owner holds, seeds among it, in memory.
@@ -183,45 +161,6 @@ impl Seeds {
     /// The slots for making seeds.
     pub fn slots(&self) -> &Arc<SeedSlots> {
         &self.slots
-    }
-
-    /// A permit to make a seed of a function's with so much memory ahead of need, as soon as it
-    /// can be had.
-    pub fn permit_ahead(
-        &self,
-        owner: Owner,
-        memory: u64,
-    ) -> impl Future<Output = Arc<SeedPermit>> + Send + use<> {
-        let request = SeedRequest {
-            owner,
-            urgency: Urgency::Background,
-            memory,
-        };
-        let slots = self.current_slots().clone();
-        // The seeds may end before the permit can be had.
-        async move { Arc::new(slots.permit(request, &SeedProgress::default()).await) }
-    }
-
-    /// The slots, with the bound of memory that holds now.
-    fn current_slots(&self) -> &Arc<SeedSlots> {
-        if let Some(stock) = self.stock.upgrade() {
-            self.slots.limit_memory(memory_of_guests(stock.memory()));
-        }
-        &self.slots
-    }
-
-    /// How far a seed on its way is; nothing if it is not.
-    pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
-        let under_way = lock(&self.under_way);
-        under_way.get(&key).map(|seed| seed.progress.clone())
-    }
-
-    /// How many makings come before that of a function's seed; nothing if none of its seeds waits
-    /// for a slot.
-    pub fn queued_behind(&self, name: &str) -> Option<usize> {
-        let under_way = lock(&self.under_way);
-        let its = under_way.values().filter(|seed| seed.name == name);
-        its.filter_map(|seed| seed.progress.queued_behind()).max()
     }
 
     /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What no function
@@ -318,10 +257,7 @@ impl Seeds {
     fn start(self: &Arc<Self>, job: Job<Frozen, Recipe>, whom: For) {
         let key = job.ticket.key();
         let progress = Arc::<SeedProgress>::default();
-        let under_way = UnderWay {
-            name: job.recipe.name().to_owned(),
-            progress: progress.clone(),
-        };
+        let under_way = UnderWay::new(job.recipe.name(), progress.clone());
         lock(&self.under_way).insert(key, under_way);
         let open = Open {
             seeds: self.clone(),

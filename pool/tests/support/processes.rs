@@ -71,6 +71,15 @@ pub fn name_of(pid: u32) -> String {
         .to_owned()
 }
 
+/// The nice value of a process or thread; 0 if it has ended.
+pub fn nice(id: u32) -> i64 {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+    // After the name in brackets: state is field 0, the nice value 16.
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    let nice = fields.split_whitespace().nth(16);
+    nice.and_then(|nice| nice.parse().ok()).unwrap_or(0)
+}
+
 /// CPU time that a process has used, in ticks of the system.
 pub fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
