@@ -112,7 +112,7 @@ fn connector() -> Vec<Rule> {
         free("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
-        // By the family of whichever server the resolver takes.
+        // By the address family of the name server.
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
@@ -131,7 +131,7 @@ fn connector() -> Vec<Rule> {
                 Be(2, word(libc::TCP_NODELAY)),
             ],
         ),
-        // Servers of names, from a port of chance.
+        // Name servers, by datagrams and streams, from a port that the kernel takes at random.
         free("take a port to ask from", libc::SYS_bind),
         free("ask for a name", libc::SYS_sendto),
         free("hear of a name", libc::SYS_recvfrom),
@@ -145,7 +145,7 @@ const DESCRIPTORS: u32 = 1024;
 /// other hosts.
 #[must_use]
 pub fn rare_rules(kind: Kind) -> Vec<Rule> {
-    use Must::{Be, Have};
+    use Must::Be;
     let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
     let mut rules = vec![
         // A waker that was woken as often as it counts.
@@ -178,24 +178,7 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         rules.push(free("draw entropy", libc::SYS_getrandom));
     }
     if kind == Kind::Connector {
-        // The resolver's streams name the protocol that is the usual one anyway.
-        let stream = |name, family: i32| {
-            let is_stream = Have(1, TYPE, libc::SOCK_STREAM as u64);
-            let must = [
-                Be(0, word(family)),
-                is_stream,
-                Be(2, word(libc::IPPROTO_TCP)),
-            ];
-            rule(name, libc::SYS_socket, &must)
-        };
-        rules.extend([
-            stream("ask by a stream of IPv4", libc::AF_INET),
-            stream("ask by a stream of IPv6", libc::AF_INET6),
-            free("grow the heap", libc::SYS_brk),
-            // Where a datagram has no room for the answer.
-            free("ask for a name by a stream", libc::SYS_writev),
-            free("end a stream", libc::SYS_shutdown),
-        ]);
+        rules.push(free("grow the heap", libc::SYS_brk));
     }
     rules
 }

@@ -47,11 +47,42 @@ pub fn node_hears(said: &[u8]) -> bool {
     is_sane && said.is_empty()
 }
 
+/// Reads an answer of a name server to a question for the IPv4 addresses of `www.a.example`, with
+/// the id 7. Returns whether it is one.
+///
+/// # Panics
+/// Panics if more is taken from the answer than its bounds allow.
+#[cfg(feature = "program")]
+#[must_use]
+pub fn reads_name_answer(message: &[u8]) -> bool {
+    use crate::connector::names::message::{Kind, LINKS_MAX, Question, Reply, WireName};
+    let Some(name) = WireName::new("www.a.example") else {
+        return false;
+    };
+    let (id, kind) = (7, Kind::A);
+    match (Question { id, name, kind }).reply(message) {
+        Some(Reply::Addresses(addresses, _)) => {
+            assert!(
+                !addresses.is_empty() && addresses.len() <= 16,
+                "{addresses:?}"
+            );
+            true
+        }
+        Some(Reply::Alias { links, .. }) => {
+            assert!((1..=LINKS_MAX).contains(&links), "{links} aliases");
+            true
+        }
+        Some(Reply::Nothing(_) | Reply::Truncated) => true,
+        Some(Reply::Failed(_)) | None => false,
+    }
+}
+
 fn check(parts: &mut mpsc::UnboundedReceiver<Part>) {
     let (mut has_head, mut is_over, mut bytes) = (false, false, 0);
     while let Ok(part) = parts.try_recv() {
         assert!(!is_over, "{part:?} behind the end");
         match part {
+            Part::Refused(_) => panic!("an address is refused by the node itself"),
             Part::Head(_) => {
                 assert!(!has_head, "two heads");
                 has_head = true;

@@ -22,7 +22,7 @@ use ipnet::IpNet;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 /// First word of each packet; its last byte is the version.
-pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x02");
+pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x03");
 
 /// Most networks that an operator opens.
 pub const NETWORKS_MAX: usize = 64;
@@ -96,10 +96,10 @@ order! {
         /// How long a name's addresses are kept at most, in seconds, whatever their server says; 0
         /// for not at all.
         cache_seconds: u64,
-        /// How many orders may be under way.
-        orders_max: u64,
-        /// How many of them for one worker.
-        orders_per_worker: u64,
+        /// How many orders of each function may be under way, whatever others have.
+        orders_floor: u64,
+        /// How many more there may be, which functions share.
+        orders_shared: u64,
         /// Special networks that functions may reach all the same.
         private: [WireNetwork; NETWORKS_MAX],
     }
@@ -132,6 +132,8 @@ order! {
     AddWorker {
         /// Its number; of no other, ever.
         worker: u64,
+        /// The number of its function, which its workers share: limits count by it.
+        function: u64,
     }
 }
 
@@ -184,6 +186,10 @@ order! {
         /// With [`FailureCode::DnsError`] what the server of names has answered (RFC 1035, 4.1.1),
         /// plus 1; 0 where nothing.
         rcode: u64,
+        /// With [`FailureCode::DestinationIpProhibited`] the address that the policy refuses.
+        refused: WireAddress,
+        /// Zeros.
+        reserved: [u16; 3],
     }
 }
 
@@ -231,7 +237,7 @@ impl WireHost {
     Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
-struct WireAddress {
+pub struct WireAddress {
     /// Big-endian; of IPv4 the first four.
     octets: [u8; 16],
     /// 0, 4 or 6.
@@ -322,10 +328,35 @@ impl WireNetwork {
 impl Unconnected {
     /// Says why.
     #[must_use]
-    pub fn new(call: u64, code: FailureCode, rcode: Option<u16>) -> Self {
-        let code = code as u64;
-        let rcode = rcode.map_or(0, |rcode| u64::from(rcode) + 1);
-        Self { call, code, rcode }
+    pub fn new(call: u64, code: FailureCode) -> Self {
+        Self {
+            call,
+            code: code as u64,
+            rcode: 0,
+            refused: WireAddress::default(),
+            reserved: [0; 3],
+        }
+    }
+
+    /// Adds the response code of a name server.
+    #[must_use]
+    pub fn with_rcode(mut self, rcode: Option<u16>) -> Self {
+        self.rcode = rcode.map_or(0, |rcode| u64::from(rcode) + 1);
+        self
+    }
+
+    /// Adds the address that the policy refuses.
+    #[must_use]
+    pub fn with_refused(mut self, address: Option<IpAddr>) -> Self {
+        self.refused = address.map(WireAddress::new).unwrap_or_default();
+        self
+    }
+
+    /// Returns the address that the policy refuses, if that is why.
+    #[must_use]
+    pub fn refused(&self) -> Option<IpAddr> {
+        let is_refused = self.code == FailureCode::DestinationIpProhibited as u64;
+        self.refused.read().filter(|_| is_refused)
     }
 
     /// Why, as a function hears it; a code that is none is an inner error.
@@ -436,19 +467,22 @@ mod tests {
 
     #[test]
     fn whatever_a_connector_says_is_a_failure_that_a_function_can_be_told() {
-        let nxdomain = Unconnected::new(1, FailureCode::DnsError, Some(3)).failure();
+        let nxdomain = Unconnected::new(1, FailureCode::DnsError).with_rcode(Some(3));
+        let nxdomain = nxdomain.failure();
         assert_eq!(nxdomain.text.as_deref(), Some(&b"NXDOMAIN"[..]));
-        let refused = Unconnected::new(1, FailureCode::ConnectionRefused, None).failure();
+        let refused = Unconnected::new(1, FailureCode::ConnectionRefused).failure();
         assert_eq!(refused, Failure::new(FailureCode::ConnectionRefused));
         for code in [39, 256, u64::MAX] {
-            let rcode = u64::MAX;
-            let failure = Unconnected {
-                call: 1,
-                code,
-                rcode,
-            }
-            .failure();
-            assert_eq!(failure.code, FailureCode::InternalError);
+            let mut unconnected = Unconnected::new(1, FailureCode::DnsError);
+            (unconnected.code, unconnected.rcode) = (code, u64::MAX);
+            assert_eq!(unconnected.failure().code, FailureCode::InternalError);
+        }
+        for address in ["10.0.0.1", "fd00::1"].map(|text| text.parse().unwrap()) {
+            let refused = Unconnected::new(1, FailureCode::DestinationIpProhibited);
+            let refused = refused.with_refused(Some(address));
+            assert_eq!(refused.refused(), Some(address));
+            let other = Unconnected::new(1, FailureCode::DnsError).with_refused(Some(address));
+            assert_eq!(other.refused(), None);
         }
     }
 }

@@ -149,7 +149,7 @@ impl Played {
         let (ours, theirs) = pair(SocketType::STREAM);
         let (passing, passed) = pair(SocketType::SEQPACKET);
         Self {
-            worker: Worker::new(ours, passing, &connector, options, &[]).unwrap(),
+            worker: Worker::new((ours, passing), &connector, 1, options, &[]).unwrap(),
             socket: UnixStream::from(theirs),
             _connector: (process, connector),
             _passed: passed,

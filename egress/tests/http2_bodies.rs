@@ -152,7 +152,7 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
                     }
                 }
                 Part::End(tail) => assert_eq!(tail, Tail::Trailers(vec![]).encode()),
-                Part::Failed(_) => panic!("{part:?}"),
+                Part::Failed(_) | Part::Refused(_) => panic!("{part:?}"),
             }
         }
         sending.await.unwrap();

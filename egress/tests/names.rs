@@ -15,9 +15,9 @@ use std::time::Duration;
 use common::names::{A, AAAA, Names, OK, a, get};
 use common::{Egress, Upstream, head, loopback, runtime};
 use faasw_abi::outgoing::FailureCode as Code;
-use faasw_egress::client::ConnectorOptions;
+use faasw_egress::client::{ConnectorOptions, Worker};
 use faasw_egress::frames::WorkerOptions;
-use faasw_egress_policy::Destination;
+use faasw_egress_policy::{Destination, Special};
 use rustix::net::{AddressFamily, SocketType};
 
 #[test]
@@ -210,12 +210,12 @@ fn what_the_file_of_hosts_has_is_asked_of_nobody() {
 }
 
 #[test]
-fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_worker_has_a_share() {
+fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_function_has_a_share() {
     runtime().block_on(async {
         let names = Names::new(|_, _, _| None);
         let options = ConnectorOptions {
-            orders_max: 3,
-            orders_per_worker: 2,
+            orders_floor: 2,
+            orders_shared: 0,
             ..names.options(&[])
         };
         let egress = Egress::with(&options, WorkerOptions::default(), &[]);
@@ -243,7 +243,7 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_worker_has_a_
             matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
             "{failed:?}"
         );
-        // Another worker has its own share of those there are.
+        // The share of another function is its own.
         let (_process, other) = common::worker(&egress.connector, WorkerOptions::default(), &[]);
         let mut fifth = request("five.example");
         fifth.timeouts.connect = 200_000_000;
@@ -254,6 +254,68 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_worker_has_a_
             matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
             "{failed:?}"
         );
+    });
+}
+
+#[test]
+fn workers_of_one_function_share_its_orders() {
+    runtime().block_on(async {
+        let names = Names::new(|_, _, _| None);
+        let options = ConnectorOptions {
+            orders_floor: 2,
+            orders_shared: 0,
+            ..names.options(&[])
+        };
+        let (_process, connector) = common::connector(&options);
+        let worker =
+            |function| common::worker_of(function, &connector, WorkerOptions::default(), &[]);
+        let begin = |worker: &Worker, name: &str| {
+            let request = head("GET", name, "/", &[]);
+            let destination = Destination::of_request(&request.scheme, &request.authority);
+            worker.begin(&request, destination.unwrap()).unwrap()
+        };
+        let [(_first, old), (_second, new), (_third, other)] = [7, 7, 8].map(worker);
+        let _held = [begin(&old, "one.example"), begin(&new, "two.example")];
+        while names.count(A) < 2 {
+            tokio::task::yield_now().await;
+        }
+        for worker in [&old, &new] {
+            let mut more = begin(worker, "three.example");
+            let failed = common::outcome(&mut more.receiver).await.failure();
+            assert_eq!(failed, Some(Code::ConnectionLimitReached));
+        }
+        let before = names.count(A);
+        let _more = begin(&other, "four.example");
+        while names.count(A) == before {
+            tokio::task::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn an_address_that_the_policy_refuses_is_reported_to_the_node_and_not_to_the_function() {
+    runtime().block_on(async {
+        let names = Names::new(|name, kind, _| match (name, kind) {
+            ("private.example", A) => Some((vec![a("10.0.0.1", 60), a("10.0.0.2", 60)], 0)),
+            _ => Some((vec![], 0)),
+        });
+        let egress = names.egress(&["169.254.0.0/16"]);
+        for (host, address, why) in [
+            ("private.example", "10.0.0.1", Special::Private),
+            ("169.254.169.254", "169.254.169.254", Special::Metadata),
+            ("[::1]", "::1", Special::Loopback),
+        ] {
+            let outcome = egress.call(&head("GET", host, "/", &[]), b"").await;
+            assert_eq!(outcome.failure(), Some(Code::DestinationIpProhibited));
+            let refused = outcome.refused.unwrap();
+            assert_eq!(refused.address, address.parse::<IpAddr>().unwrap());
+            assert_eq!(refused.prohibited.unwrap().special, why);
+        }
+        let outcome = egress
+            .call(&head("GET", "none.example", "/", &[]), b"")
+            .await;
+        assert_eq!(outcome.failure(), Some(Code::DestinationNotFound));
+        assert_eq!(outcome.refused, None);
     });
 }
 

@@ -61,7 +61,13 @@ impl Egress {
         let (connector, connecting) = connector(bench, options).await;
         let made = bench.pool.egress().worker().await.unwrap();
         let options = WorkerOptions::default();
-        let worker = Worker::new(made.socket, made.passing, &connector, options, authorities);
+        let worker = Worker::new(
+            (made.socket, made.passing),
+            &connector,
+            1,
+            options,
+            authorities,
+        );
         Self {
             connector,
             worker: worker.unwrap(),
@@ -99,6 +105,7 @@ impl Egress {
                             Answer::Failed(failure) => Err(failure.code),
                         }
                     }
+                    Part::Refused(_) => {}
                     Part::Data(data) => outcome.body.extend_from_slice(&data),
                     Part::End(bytes) => {
                         assert!(matches!(Tail::decode(&bytes).unwrap(), Tail::Trailers(_)));

@@ -1,11 +1,13 @@
 //! A call, as who makes it has it.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use faasw_abi::channel::TAIL_MAX;
 use faasw_abi::outgoing::{Failure, FailureCode, Tail};
+use faasw_egress_policy::Prohibited;
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::worker::Shared;
@@ -28,9 +30,21 @@ pub struct Call {
     pub receiver: Receiver,
 }
 
+/// An address that the policy refuses, of a destination that the function was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RefusedAddress {
+    /// The address.
+    pub address: IpAddr,
+    /// Why it is refused; `None` if it is one of this host's own addresses.
+    pub prohibited: Option<Prohibited>,
+}
+
 /// A part of what comes back, as the worker spelled it. None of it is to be trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// For the owner of the function alone, from the node itself: the address that was refused.
+    /// [`Failed`](Self::Failed) follows.
+    Refused(RefusedAddress),
     /// The head: an [`Answer`](faasw_abi::outgoing::Answer); 64 KiB at most.
     Head(Bytes),
     /// There is none, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). Nothing follows.
@@ -182,7 +196,7 @@ impl Receiver {
         }
         let part = std::task::ready!(self.parts.poll_recv(context));
         match &part {
-            Some(Part::Head(_)) => {}
+            Some(Part::Head(_) | Part::Refused(_)) => {}
             Some(Part::Data(data)) => {
                 self.widen(data.len());
                 if let Some(bytes) = self.consumed.take(data.len()) {

@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::outgoing::{Failure, FailureCode};
-use faasw_egress_policy::Destination;
+use faasw_egress_policy::{AllowPrivate, Destination};
 use ipnet::IpNet;
 use tokio::sync::{oneshot, watch};
 
+use super::call::RefusedAddress;
 use super::listens::{Listens, lost};
 use super::queue::{Queue, in_time, queue};
 use crate::orders::{
@@ -34,10 +35,11 @@ pub struct ConnectorOptions {
     /// How long a name's addresses are kept at most, whatever their server says; whole seconds, zero
     /// for not at all.
     pub cache: Duration,
-    /// Most connections that are made at once.
-    pub orders_max: u64,
-    /// Most of them for one worker: names that nobody answers for are one function's trouble.
-    pub orders_per_worker: u64,
+    /// Connections that each function may have made at once, whatever others do.
+    pub orders_floor: u64,
+    /// Connections that may be made at once beside those: functions share them, and each may have a
+    /// part of those that are free.
+    pub orders_shared: u64,
 }
 
 impl Default for ConnectorOptions {
@@ -47,11 +49,19 @@ impl Default for ConnectorOptions {
             servers: Vec::new(),
             private: Vec::new(),
             cache: Duration::from_secs(60),
-            orders_max: 256,
-            orders_per_worker: 64,
+            orders_floor: ORDERS_FLOOR,
+            orders_shared: ORDERS_SHARED,
         }
     }
 }
+
+/// An invocation may have 16 calls under way, and each can need an order: no other function can deny
+/// it one.
+const ORDERS_FLOOR: u64 = 16;
+
+/// With the floors of 128 functions there are 3072 orders at most. Each takes about 5 KiB of the
+/// connector's 64 MiB.
+const ORDERS_SHARED: u64 = 1024;
 
 /// A handle of the connector's process.
 #[derive(Clone, Debug)]
@@ -61,6 +71,7 @@ pub struct Connector {
 
 #[derive(Debug)]
 struct Shared {
+    private: AllowPrivate,
     orders: Queue<(Vec<u8>, Option<OwnedFd>)>,
     /// Calls that wait for their connection; `None` when the process is gone.
     waiting: Mutex<Option<Waiters>>,
@@ -69,7 +80,25 @@ struct Shared {
 }
 
 /// Who waits for a connection, by the number of the call.
-type Waiters = HashMap<u64, oneshot::Sender<Result<(), Failure>>>;
+type Waiters = HashMap<u64, oneshot::Sender<Result<(), NotConnected>>>;
+
+/// Why a call has no connection.
+#[derive(Clone, Debug)]
+pub(super) struct NotConnected {
+    /// The failure that the function receives.
+    pub(super) failure: Failure,
+    /// The address that the policy refuses, for the log of the function.
+    pub(super) refused: Option<RefusedAddress>,
+}
+
+impl From<FailureCode> for NotConnected {
+    fn from(code: FailureCode) -> Self {
+        Self {
+            failure: Failure::new(code),
+            refused: None,
+        }
+    }
+}
 
 /// With more orders than this that it has not taken, the process is given up.
 const QUEUE_MAX: usize = 16 << 10;
@@ -89,6 +118,7 @@ impl Connector {
         let socket = Arc::new(PacketSocket::new(socket)?);
         let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
         let shared = Arc::new(Shared {
+            private: AllowPrivate::new(options.private.clone()),
             orders,
             waiting: Mutex::new(Some(HashMap::new())),
             listens: Arc::default(),
@@ -173,9 +203,9 @@ impl Connector {
         WORKERS.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// There is a worker, which gets its connections by the other end of `socket`.
-    pub(super) fn add_worker(&self, worker: u64, socket: OwnedFd) {
-        self.order((spell(&AddWorker { worker }), Some(socket)));
+    /// There is a worker of `function`, which gets its connections by the other end of `socket`.
+    pub(super) fn add_worker(&self, worker: u64, function: u64, socket: OwnedFd) {
+        self.order((spell(&AddWorker { worker, function }), Some(socket)));
     }
 
     /// A worker is gone.
@@ -194,10 +224,10 @@ impl Connector {
         call: u64,
         destination: &Destination,
         timeout: u64,
-    ) -> Result<(), Failure> {
-        let gone = || Failure::new(FailureCode::ConnectionTerminated);
+    ) -> Result<(), NotConnected> {
+        let gone = || FailureCode::ConnectionTerminated.into();
         let host = WireHost::new(&destination.host, destination.port);
-        let host = host.ok_or_else(|| Failure::new(FailureCode::InternalError))?;
+        let host = host.ok_or(FailureCode::InternalError)?;
         let (answer, answered) = oneshot::channel();
         match self.shared.waiting().as_mut() {
             Some(waiting) => waiting.insert(call, answer),
@@ -279,7 +309,12 @@ impl Shared {
             }
             Some(OrderKind::Unconnected) => {
                 let unconnected: Unconnected = read(packet).ok_or_else(malformed)?;
-                (unconnected.call, Err(unconnected.failure()))
+                let refused = unconnected.refused().map(|address| RefusedAddress {
+                    address,
+                    prohibited: self.private.permits(address).err(),
+                });
+                let failure = unconnected.failure();
+                (unconnected.call, Err(NotConnected { failure, refused }))
             }
             Some(OrderKind::Alive) => return read::<Alive>(packet).map(drop).ok_or_else(malformed),
             _ => return Err(malformed()),
@@ -316,8 +351,8 @@ fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
     }
     Ok(Configure {
         cache_seconds: options.cache.as_secs(),
-        orders_max: options.orders_max,
-        orders_per_worker: options.orders_per_worker,
+        orders_floor: options.orders_floor,
+        orders_shared: options.orders_shared,
         private,
     })
 }

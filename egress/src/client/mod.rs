@@ -12,6 +12,6 @@ mod queue;
 pub(crate) mod table;
 mod worker;
 
-pub use call::{Call, Closed, Part, Receiver, Sender};
+pub use call::{Call, Closed, Part, Receiver, RefusedAddress, Sender};
 pub use connector::{Connector, ConnectorOptions};
 pub use worker::Worker;

@@ -19,6 +19,8 @@ use tokio::time::Instant;
 use zerocopy::IntoBytes as _;
 use zeroize::{Zeroize as _, Zeroizing};
 
+use super::call::{Part, RefusedAddress};
+use super::connector::NotConnected;
 use super::listens::{Listens, lost};
 use super::queue::{Outgoing, Queue, in_time, queue};
 use super::table::{Calls, Entry, Heard, hear, is_progress};
@@ -78,6 +80,8 @@ impl fmt::Debug for Secret {
 #[derive(Debug)]
 pub struct Shared {
     number: u64,
+    /// The number of its function, which all workers of the function share.
+    function: u64,
     options: WorkerOptions,
     /// What is to be said. Data is bounded by credit; what calls that are over have left in it, by
     /// [`BUSY`] and [`QUEUE_MAX`].
@@ -94,14 +98,15 @@ pub struct Shared {
 impl Worker {
     /// Tells a new process at the other end of `socket` what to do. `passing` is the sending
     /// end of the socket pair whose other end it was started with. `authorities` are certificates
-    /// in DER that are trusted besides the usual roots. Within a runtime of tokio.
+    /// in DER that are trusted besides the usual roots. `function` is the number of the function
+    /// that it is for: the connector's limits count by it. Within a runtime of tokio.
     ///
     /// # Errors
     /// When a certificate has no room in a frame, or the system's.
     pub fn new(
-        socket: OwnedFd,
-        passing: OwnedFd,
+        (socket, passing): (OwnedFd, OwnedFd),
         connector: &Connector,
+        function: u64,
         options: WorkerOptions,
         authorities: &[Bytes],
     ) -> io::Result<Self> {
@@ -111,6 +116,7 @@ impl Worker {
         let (frames, outgoing) = queue();
         let shared = Arc::new(Shared {
             number: Connector::worker_number(),
+            function,
             options,
             frames,
             calls: Mutex::new(Some(Calls::new())),
@@ -128,7 +134,7 @@ impl Worker {
         }
         shared.say(frame(0, ToWorker::Configure, options.as_bytes()));
         rustix::net::sockopt::set_socket_send_buffer_size(&passing, PASSING)?;
-        connector.add_worker(shared.number, passing.try_clone()?);
+        connector.add_worker(shared.number, function, passing.try_clone()?);
         let weak = Arc::downgrade(&shared);
         let lost = lost(
             shared.listens.clone(),
@@ -243,7 +249,7 @@ impl Worker {
         let passing = self.passing.try_clone()?;
         {
             let mut current = self.shared.connector();
-            connector.add_worker(self.shared.number, passing);
+            connector.add_worker(self.shared.number, self.shared.function, passing);
             *current = connector.clone();
         }
         // Given up meanwhile, it may have been taken from the connector before.
@@ -351,6 +357,15 @@ impl Shared {
         }
     }
 
+    /// Reports an address that the policy refuses to the owner of a call.
+    fn report_refusal(&self, call: u64, refused: RefusedAddress) {
+        let calls = self.calls();
+        if let Some(entry) = calls.as_ref().and_then(|calls| calls.get(&call)) {
+            // A call that was dropped has no use for it.
+            let _ = entry.parts.send(Part::Refused(refused));
+        }
+    }
+
     /// Has a connection made for a call that needs one.
     fn connect(self: &Arc<Self>, call: u64) {
         let mut calls = self.calls();
@@ -363,7 +378,10 @@ impl Shared {
         let timeout = entry.connect_timeout;
         let task = tokio::spawn(async move {
             let connecting = connector.connect(shared.number, call, &destination, timeout);
-            if let Err(failure) = connecting.await {
+            if let Err(NotConnected { failure, refused }) = connecting.await {
+                if let Some(refused) = refused {
+                    shared.report_refusal(call, refused);
+                }
                 let answer = Answer::Failed(failure).encode();
                 shared.say(frame(call, ToWorker::Unconnected, &answer));
             }

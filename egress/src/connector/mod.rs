@@ -1,15 +1,20 @@
 //! The connector: resolves, filters, connects, and passes connections to workers.
 //!
-//! One thread. It holds nothing of any function but names, and parses nothing that an upstream says, but for
-//! servers of names. A name is resolved once for a connection, each address is filtered,
-//! and one of those is connected to: no step asks again.
+//! The connector has one thread. It holds nothing of a function but names, and parses nothing but
+//! answers of name servers. It resolves a name once for a connection, filters each address, and
+//! connects to one of those that remain: no step resolves again.
+//!
+//! All functions share this process. Orders, lookups, sockets and cached names are therefore shared
+//! out by function (`fair`).
 
+mod fair;
+pub(crate) mod names;
 mod reach;
-mod resolve;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,6 +24,8 @@ use faasw_egress_policy::AllowPrivate;
 use tokio::runtime::Runtime;
 use tokio::task::{AbortHandle, LocalSet};
 
+use self::fair::{FairLimits, FairPool};
+use self::reach::Unreached;
 use crate::orders::{
     AddWorker, Alive, Cancel, Configure, Connect, Connected, HOSTS_MAX, Names, Order, OrderKind,
     Passed, Probe, RemoveWorker, Unconnected, WireNetwork, kind, read, spell,
@@ -27,17 +34,35 @@ use crate::packet::{Packet, PacketSocket};
 
 /// Why there is no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Failed {
+pub(crate) struct Failed {
     code: FailureCode,
-    /// What a server of names has answered.
+    /// The response code of a name server.
     rcode: Option<u16>,
+    /// The address that the policy refuses.
+    refused: Option<IpAddr>,
 }
 
 impl From<FailureCode> for Failed {
     fn from(code: FailureCode) -> Self {
-        Self { code, rcode: None }
+        Self {
+            code,
+            rcode: None,
+            refused: None,
+        }
     }
 }
+
+impl From<Unreached> for Failed {
+    fn from(unreached: Unreached) -> Self {
+        Self {
+            refused: unreached.refused,
+            ..unreached.code.into()
+        }
+    }
+}
+
+/// The shared orders are divided by this: one function alone may have 114 of 1024 beside its floor.
+const ORDERS_ALPHA: usize = 8;
 
 /// Serves a node until it closes `node`: orders.
 ///
@@ -51,22 +76,21 @@ pub fn run(runtime: &Runtime, node: OwnedFd) -> io::Result<()> {
 
 struct Connector {
     node: PacketSocket,
-    resolver: resolve::Resolver,
+    resolver: names::Resolver,
     private: Rc<AllowPrivate>,
-    sockets: reach::Sockets,
-    orders_max: usize,
-    orders_per_worker: usize,
+    sockets: Rc<FairPool>,
+    /// A permit for each order under way.
+    orders: Rc<FairPool>,
     workers: RefCell<HashMap<u64, Rc<WorkerEnd>>>,
-    /// Orders under way, by call: for which worker, and who does it.
-    orders: RefCell<HashMap<u64, (u64, AbortHandle)>>,
+    /// Tasks of orders under way, by call.
+    tasks: RefCell<HashMap<u64, AbortHandle>>,
     trouble: Cell<Option<io::Error>>,
 }
 
 /// A worker, as its connections are made and passed.
 struct WorkerEnd {
     socket: PacketSocket,
-    sockets: reach::Sockets,
-    names: resolve::Share,
+    function: Rc<names::Function>,
 }
 
 fn malformed() -> io::Error {
@@ -87,13 +111,16 @@ async fn serve(node: OwnedFd) -> io::Result<()> {
         .collect();
     let connector = Rc::new(Connector {
         node,
-        resolver: resolve::Resolver::new(cache),
+        resolver: names::Resolver::new(cache),
         private: Rc::new(AllowPrivate::new(networks)),
-        sockets: reach::Sockets::new(),
-        orders_max: usize::try_from(configure.orders_max).unwrap_or(usize::MAX),
-        orders_per_worker: usize::try_from(configure.orders_per_worker).unwrap_or(usize::MAX),
+        sockets: FairPool::new(reach::SOCKETS),
+        orders: FairPool::new(FairLimits {
+            floor: usize::try_from(configure.orders_floor).unwrap_or(usize::MAX),
+            shared: usize::try_from(configure.orders_shared).unwrap_or(usize::MAX),
+            alpha: ORDERS_ALPHA,
+        }),
         workers: RefCell::default(),
-        orders: RefCell::default(),
+        tasks: RefCell::default(),
         trouble: Cell::default(),
     });
     while let Some(packet) = connector.node.receive().await? {
@@ -132,7 +159,7 @@ impl Connector {
                 };
                 let servers = order.servers.into_iter();
                 let servers: Vec<_> = servers.filter_map(|server| server.read()).collect();
-                self.resolver.is_told(&hosts, &servers)?;
+                self.resolver.use_sources(hosts, &servers)?;
             }
             Some(OrderKind::Probe) => {
                 let Probe {} = read(&bytes).ok_or_else(malformed)?;
@@ -144,8 +171,7 @@ impl Connector {
                 if let Some(socket) = fd {
                     let end = WorkerEnd {
                         socket: PacketSocket::new(socket)?,
-                        sockets: self.sockets.of_worker(),
-                        names: resolve::Share::new(),
+                        function: self.resolver.function(order.function),
                     };
                     self.workers.borrow_mut().insert(order.worker, Rc::new(end));
                 }
@@ -160,7 +186,7 @@ impl Connector {
             }
             Some(OrderKind::Cancel) => {
                 let order: Cancel = read(&bytes).ok_or_else(malformed)?;
-                if let Some((_, task)) = self.orders.borrow_mut().remove(&order.call) {
+                if let Some(task) = self.tasks.borrow_mut().remove(&order.call) {
                     task.abort();
                 }
             }
@@ -169,36 +195,47 @@ impl Connector {
         Ok(())
     }
 
+    /// Begins an order, if its function may have one more under way.
     async fn begin(self: &Rc<Self>, order: Connect) -> io::Result<()> {
-        if !self.has_room(order.worker) {
-            let code = FailureCode::ConnectionLimitReached;
-            return self.say(&Unconnected::new(order.call, code, None)).await;
-        }
-        let connector = self.clone();
         let Connect { call, worker, .. } = order;
+        let begun = {
+            let workers = self.workers.borrow();
+            let worker = workers
+                .get(&worker)
+                .ok_or(FailureCode::ConnectionTerminated);
+            worker.and_then(|worker| {
+                let permit = self.orders.try_acquire(worker.function.number);
+                let permit = permit.ok_or(FailureCode::ConnectionLimitReached)?;
+                Ok((worker.clone(), permit))
+            })
+        };
+        let (worker, permit) = match begun {
+            Ok(begun) => begun,
+            Err(code) => return self.say(&Unconnected::new(call, code)).await,
+        };
+        let connector = self.clone();
         let task = tokio::task::spawn_local(async move {
-            let outcome = connector.connect(order).await;
-            connector.orders.borrow_mut().remove(&call);
+            let outcome = connector.connect(order, &worker).await;
+            drop(permit);
+            connector.tasks.borrow_mut().remove(&call);
             let said = match outcome {
                 Ok(()) => connector.say(&Connected { call }).await,
-                Err(Failed { code, rcode }) => {
-                    connector.say(&Unconnected::new(call, code, rcode)).await
+                Err(Failed {
+                    code,
+                    rcode,
+                    refused,
+                }) => {
+                    let unconnected = Unconnected::new(call, code);
+                    let unconnected = unconnected.with_rcode(rcode).with_refused(refused);
+                    connector.say(&unconnected).await
                 }
             };
             if let Err(error) = said {
                 connector.trouble.set(Some(error));
             }
         });
-        let order = (worker, task.abort_handle());
-        self.orders.borrow_mut().insert(call, order);
+        self.tasks.borrow_mut().insert(call, task.abort_handle());
         Ok(())
-    }
-
-    /// Whether another order of a worker can be under way.
-    fn has_room(&self, worker: u64) -> bool {
-        let orders = self.orders.borrow();
-        let of_worker = orders.values().filter(|(other, _)| *other == worker);
-        orders.len() < self.orders_max && of_worker.count() < self.orders_per_worker
     }
 
     async fn say<O: Order>(&self, order: &O) -> io::Result<()> {
@@ -206,23 +243,27 @@ impl Connector {
     }
 
     /// Makes a connection, and passes it on.
-    async fn connect(&self, order: Connect) -> Result<(), Failed> {
+    async fn connect(&self, order: Connect, worker: &WorkerEnd) -> Result<(), Failed> {
         let timeout = Duration::from_nanos(order.timeout);
         let (host, port) = order.host.read().ok_or(FailureCode::InternalError)?;
         let stage = Cell::new(FailureCode::DnsTimeout);
-        let worker = self.workers.borrow().get(&order.worker).cloned();
-        let worker = worker.ok_or(FailureCode::ConnectionTerminated)?;
+        let sockets = reach::Sockets {
+            pool: self.sockets.clone(),
+            function: worker.function.number,
+        };
         let connecting = async {
-            let addresses = self.resolver.addresses(&host, &worker.names).await?;
+            let addresses = self.resolver.addresses(&host, &worker.function).await?;
             stage.set(FailureCode::ConnectionTimeout);
-            let permitted = addresses
-                .into_iter()
-                .filter(|it| self.private.permits(*it).is_ok());
-            let permitted: Vec<_> = permitted.collect();
+            let is_permitted = |address: &IpAddr| self.private.permits(*address).is_ok();
+            let (permitted, refused): (Vec<_>, Vec<_>) =
+                addresses.into_iter().partition(is_permitted);
             if permitted.is_empty() {
-                return Err(FailureCode::DestinationIpProhibited.into());
+                return Err(Failed {
+                    refused: refused.first().copied(),
+                    ..FailureCode::DestinationIpProhibited.into()
+                });
             }
-            let stream = reach::any_of(&permitted, port, &worker.sockets, &self.private).await?;
+            let stream = reach::any_of(&permitted, port, &sockets, &self.private).await?;
             let passed = spell(&Passed { call: order.call });
             // One that takes nothing has no more time for it than a server has.
             let sent = worker.socket.send(&passed, Some(stream.as_fd())).await;

@@ -9,8 +9,9 @@ use faasw_abi::outgoing::FailureCode;
 use faasw_egress_policy::AllowPrivate;
 use rustix::io::Errno;
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
+
+use super::fair::{FairLimits, FairPool};
 
 /// How long an address is waited for before the next is tried beside it (RFC 8305, 5).
 const NEXT: Duration = Duration::from_millis(250);
@@ -24,32 +25,34 @@ const ATTEMPTS_MAX: usize = 3;
 /// How long one of so many addresses may take that others wait for their turn.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Most sockets that connect at once, and most of them for one worker: well below how many
-/// descriptors a process has, of which each worker takes one.
-const SOCKETS: usize = 480;
-const SOCKETS_OF_WORKER: usize = 32;
+/// Sockets that connect at once: 576 for 128 functions. The process has 1024 descriptors, of which
+/// workers take 128 and lookups 192. One function alone may have 31.
+pub const SOCKETS: FairLimits = FairLimits {
+    floor: 3,
+    shared: 192,
+    alpha: 6,
+};
 
-/// How many sockets there may be.
+/// A function's share of the sockets.
 #[derive(Clone)]
 pub struct Sockets {
-    all: Rc<Semaphore>,
-    of_worker: Rc<Semaphore>,
+    pub pool: Rc<FairPool>,
+    pub function: u64,
 }
 
-impl Sockets {
-    /// Of a connector.
-    pub fn new() -> Self {
-        Self {
-            all: Rc::new(Semaphore::new(SOCKETS)),
-            of_worker: Rc::new(Semaphore::new(SOCKETS_OF_WORKER)),
-        }
-    }
+/// Why there is no connection to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    pub code: FailureCode,
+    /// The address, if the policy refuses it.
+    pub refused: Option<IpAddr>,
+}
 
-    /// A worker's share of them.
-    pub fn of_worker(&self) -> Self {
+impl From<FailureCode> for Unreached {
+    fn from(code: FailureCode) -> Self {
         Self {
-            all: self.all.clone(),
-            of_worker: Rc::new(Semaphore::new(SOCKETS_OF_WORKER)),
+            code,
+            refused: None,
         }
     }
 }
@@ -63,12 +66,12 @@ pub async fn any_of(
     port: u16,
     sockets: &Sockets,
     private: &Rc<AllowPrivate>,
-) -> Result<TcpStream, FailureCode> {
+) -> Result<TcpStream, Unreached> {
     let mut rest = addresses.iter().take(ADDRESSES_MAX);
     // Where none has to wait for its turn, each has the order's time.
     let patience = (rest.len() > ATTEMPTS_MAX).then_some(PATIENCE);
     let mut attempts = JoinSet::new();
-    let mut why = FailureCode::DestinationUnavailable;
+    let mut why = Unreached::from(FailureCode::DestinationUnavailable);
     loop {
         if attempts.len() < ATTEMPTS_MAX {
             match rest.next() {
@@ -95,7 +98,7 @@ pub async fn any_of(
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
-            Ok(Some(Ok(Err(code)))) => why = code,
+            Ok(Some(Ok(Err(unreached)))) => why = unreached,
             Ok(Some(Err(_)) | None) | Err(_) => {}
         }
     }
@@ -106,11 +109,8 @@ async fn attempt(
     patience: Option<Duration>,
     sockets: Sockets,
     private: Rc<AllowPrivate>,
-) -> Result<TcpStream, FailureCode> {
-    // A worker's share first: who waits for that keeps nobody else waiting.
-    let limit = |_| FailureCode::ConnectionLimitReached;
-    let _of_worker = sockets.of_worker.acquire().await.map_err(limit)?;
-    let _of_all = sockets.all.acquire().await.map_err(limit)?;
+) -> Result<TcpStream, Unreached> {
+    let _socket = sockets.pool.acquire(sockets.function).await;
     let connecting = TcpStream::connect(address);
     let connected = match patience {
         None => connecting.await,
@@ -123,7 +123,10 @@ async fn attempt(
     let (ours, theirs) = ends().map_err(|error: io::Error| code_of(&error))?;
     match is_let(ours, theirs, &private) {
         true => Ok(stream),
-        false => Err(FailureCode::DestinationIpProhibited),
+        false => Err(Unreached {
+            code: FailureCode::DestinationIpProhibited,
+            refused: Some(theirs),
+        }),
     }
 }
 

@@ -11,14 +11,16 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Answer, FailureCode, OutgoingHead, Tail, Timeouts};
 use faasw_abi::wire::{Pair, ResponseHead};
-use faasw_egress::client::{Call, Connector, ConnectorOptions, Part, Receiver, Worker};
+use faasw_egress::client::{
+    Call, Connector, ConnectorOptions, Part, Receiver, RefusedAddress, Worker,
+};
 use faasw_egress::frames::WorkerOptions;
 use faasw_egress_policy::{AllowPrivate, Destination};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -86,8 +88,20 @@ pub fn connector(options: &ConnectorOptions) -> (Process, Connector) {
     (process, Connector::new(ours, options).unwrap())
 }
 
-/// A worker's process.
+/// A worker's process, of a function of its own.
 pub fn worker(
+    connector: &Connector,
+    options: WorkerOptions,
+    authorities: &[Bytes],
+) -> (Process, Worker) {
+    static FUNCTIONS: AtomicU64 = AtomicU64::new(1 << 32);
+    let function = FUNCTIONS.fetch_add(1, Ordering::SeqCst);
+    worker_of(function, connector, options, authorities)
+}
+
+/// A worker's process, of a function with this number.
+pub fn worker_of(
+    function: u64,
     connector: &Connector,
     options: WorkerOptions,
     authorities: &[Bytes],
@@ -96,7 +110,7 @@ pub fn worker(
     let (passing, passed) = pair(SocketType::SEQPACKET);
     let script = "exec \"$0\" worker --unconfined 3<&0 4<&1 </dev/null >&2";
     let process = spawn(script, theirs, Some(passed));
-    let worker = Worker::new(ours, passing, connector, options, authorities);
+    let worker = Worker::new((ours, passing), connector, function, options, authorities);
     (process, worker.unwrap())
 }
 
@@ -186,6 +200,8 @@ pub struct Outcome {
     pub head: Result<ResponseHead, FailureCode>,
     pub body: Vec<u8>,
     pub tail: Result<Vec<Pair>, FailureCode>,
+    /// The address that the policy refuses.
+    pub refused: Option<RefusedAddress>,
 }
 
 impl Outcome {
@@ -220,9 +236,11 @@ pub async fn outcome(receiver: &mut Receiver) -> Outcome {
         head: Err(FailureCode::InternalError),
         body: Vec::new(),
         tail: Ok(Vec::new()),
+        refused: None,
     };
     while let Some(part) = next(receiver).await {
         match part {
+            Part::Refused(refused) => outcome.refused = Some(refused),
             Part::Head(bytes) | Part::Failed(bytes) => {
                 outcome.head = match Answer::decode(&bytes).unwrap() {
                     Answer::Response(head) => Ok(head),

@@ -43,7 +43,8 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
         let connector = Connector::new(orders, &options).unwrap();
         let (config, authority) = secure::config("known.example");
         let options = WorkerOptions::default();
-        let worker = Worker::new(frames, passing, &connector, options, &[authority]).unwrap();
+        let sockets = (frames, passing);
+        let worker = Worker::new(sockets, &connector, 1, options, &[authority]).unwrap();
         let port = echoing();
         let secure = secure::echoing(config).await;
         let calls = async {
@@ -105,7 +106,7 @@ async fn call(
         let mut echoed = Vec::new();
         while let Some(part) = call.receiver.next().await {
             match part {
-                Part::Head(_) | Part::End(_) => {}
+                Part::Head(_) | Part::End(_) | Part::Refused(_) => {}
                 Part::Data(data) => echoed.extend_from_slice(&data),
                 Part::Failed(why) => return Err(format!("{:?}", Answer::decode(&why))),
             }

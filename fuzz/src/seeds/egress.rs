@@ -43,7 +43,7 @@ pub fn all() -> Vec<Seed> {
             host,
         })
     };
-    let unconnected = Unconnected::new(7, FailureCode::DnsError, Some(3));
+    let unconnected = Unconnected::new(7, FailureCode::DnsError).with_rcode(Some(3));
     vec![
         (
             "egress",
@@ -83,7 +83,15 @@ pub fn all() -> Vec<Seed> {
         ("egress", "names", order(&names())),
         ("egress", "probe", order(&Probe {})),
         ("egress", "alive", order(&Alive {})),
-        ("egress", "add-worker", order(&AddWorker { worker: 1 })),
+        (
+            "egress",
+            "add-worker",
+            order(&AddWorker {
+                worker: 1,
+                function: 2,
+            }),
+        ),
+        ("egress", "name-answer", name_answer()),
         (
             "egress",
             "remove-worker",
@@ -110,6 +118,17 @@ fn order<O: Order>(order: &O) -> Vec<u8> {
     [&[2][..], &spell(order)].concat()
 }
 
+/// An answer to the question of `faasw_egress::fuzzing::reads_name_answer`: an alias, its addresses
+/// and the zone that it is in.
+fn name_answer() -> Vec<u8> {
+    let mut bytes = vec![3, 0, 7, 0x81, 0x80, 0, 1, 0, 2, 0, 1, 0, 0];
+    bytes.extend_from_slice(b"\x03www\x01a\x07example\0\0\x01\0\x01");
+    bytes.extend_from_slice(b"\xc0\x0c\0\x05\0\x01\0\0\0\x3c\0\x04\x01b\xc0\x10");
+    bytes.extend_from_slice(b"\x01b\xc0\x10\0\x01\0\x01\0\0\0\x3c\0\x04\xc0\0\x02\x01");
+    bytes.extend_from_slice(b"\xc0\x10\0\x06\0\x01\0\0\0\x3c\0\x02\0\0");
+    bytes
+}
+
 fn configure() -> Configure {
     let mut private = [WireNetwork::default(); NETWORKS_MAX];
     let networks = ["10.0.0.0/8", "fd00::/8"].map(AllowPrivate::network);
@@ -118,8 +137,8 @@ fn configure() -> Configure {
     }
     Configure {
         cache_seconds: 60,
-        orders_max: 256,
-        orders_per_worker: 64,
+        orders_floor: 16,
+        orders_shared: 1024,
         private,
     }
 }

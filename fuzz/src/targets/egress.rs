@@ -1,9 +1,10 @@
-//! What node, connector and worker say to each other. Input: who says it (0: a worker to the
-//! node; 1: the node to a worker; else a packet of orders), then the bytes.
+//! What node, connector and worker send each other, and what name servers answer. Input: the kind
+//! (0: a worker to the node; 1: the node to a worker; 3: a name server's answer; else a packet of
+//! orders), then the bytes.
 
 use bytes::BytesMut;
 use faasw_egress::frames::{Frame, FrameKind, ToWorker, put};
-use faasw_egress::fuzzing::node_hears;
+use faasw_egress::fuzzing::{node_hears, reads_name_answer};
 use faasw_egress::orders::{
     self, AddWorker, Alive, Cancel, Configure, Connect, Connected, Names, Order, OrderHeader,
     Passed, Probe, RemoveWorker, Unconnected, WireHost, WireNetwork, WireServer,
@@ -25,6 +26,7 @@ fn read(bytes: &[u8]) -> bool {
     match bytes.split_first() {
         Some((0, said)) => node_hears(said),
         Some((1, said)) => frames::<ToWorker>(said),
+        Some((3, message)) => reads_name_answer(message),
         Some((_, packet)) => packets(packet),
         None => false,
     }

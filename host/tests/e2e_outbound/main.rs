@@ -16,9 +16,12 @@ mod upstream;
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{SocketAddr, UdpSocket},
     process::Command,
-    sync::{Arc, LazyLock},
+    sync::{
+        Arc, LazyLock,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use common::tls::Files;
@@ -110,16 +113,10 @@ fn what_was_granted_is_answered() {
     expected.sort();
     assert_eq!(said, expected);
     // Connections are used again.
-    let before = upstream
-        .counts
-        .connections
-        .load(std::sync::atomic::Ordering::SeqCst);
+    let before = upstream.counts.connections.load(Ordering::SeqCst);
     let answer = REACHING.text(&format!("/asks/in-turn/{at}/50"));
     assert!(answer.starts_with("50 good"), "{answer}");
-    let after = upstream
-        .counts
-        .connections
-        .load(std::sync::atomic::Ordering::SeqCst);
+    let after = upstream.counts.connections.load(Ordering::SeqCst);
     assert!(after <= before + 1, "{before} to {after}");
 }
 
@@ -166,7 +163,79 @@ fn a_grant_does_not_open_private_addresses() {
     let answer = closed.text(&format!("/asks/get/{}/", upstream.address));
     assert!(answer.contains("DestinationIpProhibited"), "{answer}");
     assert_eq!(upstream.requests(), 0);
+    // The function does not learn which address it was; its owner does, and what to do about it.
+    assert!(!answer.contains("--allow-private"), "{answer}");
+    let log = closed.log("asks").join("\n");
+    let expected = format!(
+        "a request to http://{} was granted and not made: 127.0.0.1 is a loopback address",
+        upstream.address
+    );
+    assert!(log.contains(&expected), "{log}");
+    assert!(
+        log.contains("start the node with --allow-private 127.0.0.1"),
+        "{log}"
+    );
     closed.end();
+}
+
+/// Functions with as many requests to dead names as their clients can have them make.
+fn dead_names_of_some_functions_deny_no_other() {
+    const FUNCTIONS: usize = 5;
+    const CLIENTS: usize = 8;
+    let upstream = upstream();
+    let port = upstream.address.port();
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let name_server = server.local_addr().unwrap();
+    let dead = Arc::new(AtomicUsize::new(0));
+    let counted = dead.clone();
+    std::thread::spawn(move || answer_names(&server, &counted));
+    let options = OutboundOptions::default()
+        .allow_private("127.0.0.0/8".parse().unwrap())
+        .name_servers([name_server]);
+    let node = Bench::start(Node::builder().outbound(options), limits());
+    for number in 0..FUNCTIONS {
+        let options = granted(&["http://*.dead.test"]);
+        node.function(&format!("evil{number}"), PROBE, options);
+    }
+    let options = granted(&[&format!("http://*.good.test:{port}")]);
+    node.function("victim", PROBE, options);
+    let address = node.address;
+    let asking: Vec<_> = (0..FUNCTIONS * CLIENTS)
+        .map(|client| {
+            let function = client % FUNCTIONS;
+            let path = format!("/evil{function}/at-once/n{client}.dead.test/16");
+            node.runtime()
+                .spawn(async move { common::raw::get(address, &path).await })
+        })
+        .collect();
+    until("all of them ask", || {
+        dead.load(Ordering::SeqCst) >= 2 * FUNCTIONS
+    });
+    for number in 0..20 {
+        let answer = node.text(&format!("/victim/get/n{number}.good.test:{port}/"));
+        assert!(answer.starts_with("200 "), "{answer}");
+    }
+    asking.iter().for_each(tokio::task::JoinHandle::abort);
+    node.end();
+}
+
+/// Answers questions for all names but dead ones, which it counts.
+fn answer_names(server: &UdpSocket, dead: &AtomicUsize) {
+    let mut bytes = [0; 4096];
+    while let Ok((length, from)) = server.recv_from(&mut bytes) {
+        let mut message = bytes[..length].to_vec();
+        if message.windows(5).any(|window| window == b"\x04dead") {
+            dead.fetch_add(1, Ordering::SeqCst);
+            continue;
+        }
+        message[2..4].copy_from_slice(&[0x81, 0x80]);
+        // An address, if the query is for IPv4.
+        if message[length - 3] == 1 {
+            message[7] = 1;
+            message.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 0, 0, 4, 127, 0, 0, 1]);
+        }
+        let _ = server.send_to(&message, from);
+    }
 }
 
 fn nobody_hears_what_comes_late() {
@@ -337,6 +406,7 @@ fn main() {
         bodies_pass_both_ways,
         what_was_not_granted_is_denied_and_its_owner_told,
         a_grant_does_not_open_private_addresses,
+        dead_names_of_some_functions_deny_no_other,
         nobody_hears_what_comes_late,
         either_process_may_die,
         either_process_may_stand_still,

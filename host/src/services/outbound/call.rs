@@ -13,7 +13,7 @@ use faasw_egress::client::{Part, Receiver, Sender, Worker};
 use faasw_egress_policy::Destination;
 use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
 
-use super::{granted::Places, slot::Slot};
+use super::{granted::Places, refusals::RefusalLog, slot::Slot};
 use crate::services::secrets::Filled;
 
 /// Waits for the function's worker.
@@ -22,6 +22,7 @@ type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send
 /// A request under way.
 pub(super) struct EgressCall {
     state: State,
+    refusals: RefusalLog,
     _places: Places,
 }
 
@@ -59,6 +60,7 @@ impl EgressCall {
         filled: Option<Filled>,
         destination: Destination,
         places: Places,
+        refusals: RefusalLog,
     ) -> Self {
         let state = match slot.worker() {
             Some(worker) => State::begin(worker, &request, filled, destination, None),
@@ -72,6 +74,7 @@ impl EgressCall {
         };
         Self {
             state,
+            refusals,
             _places: places,
         }
     }
@@ -192,7 +195,13 @@ impl OutgoingCall for EgressCall {
         if begun.has_failed {
             return Poll::Ready(AnswerPart::End(Bytes::new()));
         }
-        Poll::Ready(match ready!(begun.receiver.poll_next(context)) {
+        let part = loop {
+            match ready!(begun.receiver.poll_next(context)) {
+                Some(Part::Refused(refused)) => self.refusals.report(&refused),
+                part => break part,
+            }
+        };
+        Poll::Ready(match part {
             Some(Part::Head(head)) => AnswerPart::Head(head),
             Some(Part::Failed(head)) => {
                 begun.has_failed = true;
@@ -200,7 +209,9 @@ impl OutgoingCall for EgressCall {
             }
             Some(Part::Data(data)) => AnswerPart::Data(data),
             Some(Part::End(tail)) => AnswerPart::End(tail),
-            None => AnswerPart::Failed(Failure::new(FailureCode::ConnectionTerminated)),
+            Some(Part::Refused(_)) | None => {
+                AnswerPart::Failed(Failure::new(FailureCode::ConnectionTerminated))
+            }
         })
     }
 }

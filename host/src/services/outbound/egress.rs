@@ -234,10 +234,11 @@ impl Egress {
         })
     }
 
-    /// Starts a worker.
+    /// Starts a worker of a function, by its number.
     pub(super) async fn start_worker(
         &self,
         connector: &Connector,
+        function: u64,
     ) -> io::Result<(Worker, Process)> {
         let NewWorker {
             process,
@@ -245,7 +246,8 @@ impl Egress {
             passing,
         } = self.processes.worker().await?;
         let options = WorkerOptions::default();
-        let worker = Worker::new(socket, passing, connector, options, &self.authorities)?;
+        let sockets = (socket, passing);
+        let worker = Worker::new(sockets, connector, function, options, &self.authorities)?;
         Ok((worker, process))
     }
 }

@@ -13,7 +13,7 @@ use faasw_egress_policy::{Destination, Grant, Own, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{call::EgressCall, hops::Hops, slot::Slot};
+use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, slot::Slot};
 use crate::services::secrets::{Bound, Filled, Unfilled};
 
 /// Who makes requests that were granted.
@@ -235,7 +235,8 @@ impl Outbound for Granted {
         };
         let call = match maker {
             Some(Maker::Egress(slot)) => {
-                let call = EgressCall::new(slot, request, filled, destination, places);
+                let refusals = RefusalLog::new(destination.clone(), self.hears.clone());
+                let call = EgressCall::new(slot, request, filled, destination, places, refusals);
                 return Box::new(call);
             }
             Some(Maker::Embedder(outbound)) => {

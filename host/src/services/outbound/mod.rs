@@ -10,6 +10,7 @@ mod egress;
 mod granted;
 mod hops;
 mod options;
+mod refusals;
 mod slot;
 mod system;
 

@@ -176,7 +176,9 @@ impl Slot {
             let code = FailureCode::ConnectionLimitReached;
             Failure::with_text(code, "too many functions make requests")
         })?;
-        let (worker, process) = self.egress.start_worker(&connector).await.map_err(told)?;
+        let function = self.function.load(Ordering::Relaxed);
+        let started = self.egress.start_worker(&connector, function).await;
+        let (worker, process) = started.map_err(told)?;
         let worker = Arc::new(worker);
         *self.current() = Some(Current {
             worker: worker.clone(),

@@ -1,0 +1,316 @@
+//! Asking one server for a name's addresses, by datagrams and, for long answers, by a stream.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::time::{Instant, timeout_at};
+
+use super::message::{Kind, LINKS_MAX, NO_ERROR, Question, Reply, WireName};
+
+/// Most bytes of a datagram. A question here allows 512 (RFC 1035, 4.2.1); some servers send more.
+const DATAGRAM_MAX: usize = 4096;
+
+/// Datagrams of one question to a server: the first, and two more in case one is lost.
+const DATAGRAMS: u32 = 3;
+
+/// Most datagrams of a server that are read for one question and answer nothing: beyond that it is
+/// no server of names.
+const STRANGE_MAX: usize = 64;
+
+/// A name's addresses, and for how long they hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The addresses.
+    pub addresses: Vec<IpAddr>,
+    /// For how long they hold.
+    pub time: Duration,
+}
+
+/// Why a server has found nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfound {
+    /// The name does not exist or has no address: the response code. No other server is asked.
+    Known(u16),
+    /// The server cannot say: its response code, if it sent one. Others may.
+    Failed(Option<u16>),
+    /// The server answered nothing about this name in time. It may well be there: the name's own
+    /// servers may be slow.
+    SilentOnName,
+    /// The server answered nothing at all in time, not even about the root.
+    SilentOnAll,
+}
+
+impl Unfound {
+    /// Returns whether the server answered nothing about the name.
+    pub fn is_silent(self) -> bool {
+        matches!(self, Self::SilentOnName | Self::SilentOnAll)
+    }
+
+    /// Returns the reason for two failures together. What is known counts only if both are known,
+    /// and any answer says more than silence.
+    pub fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Known(_), other) => other,
+            (silent, other) if silent.is_silent() => other,
+            (failed, _) => failed,
+        }
+    }
+}
+
+/// The way to name servers; tests have their own.
+pub trait Network {
+    /// Asks a server for addresses of both families, and waits for so long.
+    async fn ask(
+        &self,
+        server: SocketAddr,
+        name: &WireName,
+        wait: Duration,
+    ) -> Result<Found, Unfound>;
+}
+
+/// The sockets of this process.
+#[derive(Debug)]
+pub struct Sockets;
+
+impl Network for Sockets {
+    async fn ask(
+        &self,
+        server: SocketAddr,
+        name: &WireName,
+        wait: Duration,
+    ) -> Result<Found, Unfound> {
+        let begun = Instant::now();
+        let deadline = begun + wait;
+        let mut families = [Kind::A, Kind::Aaaa].map(|kind| Family::new(kind, name));
+        // Each time round a server has left the next alias to this resolver.
+        for _ in 0..=LINKS_MAX {
+            let mut open: Vec<_> = families.iter_mut().filter(|it| it.is_open()).collect();
+            if open.is_empty() {
+                break;
+            }
+            let pace = deadline.saturating_duration_since(Instant::now()) / DATAGRAMS;
+            ask_by_datagrams(server, &mut open, pace).await;
+            ask_by_stream(server, &mut open, deadline).await;
+            open.into_iter().for_each(Family::conclude);
+        }
+        let [four, six] =
+            families.map(|family| family.outcome.unwrap_or(Err(Unfound::Failed(None))));
+        match (four, six) {
+            (Ok(mut four), Ok(six)) => {
+                four.addresses.extend(six.addresses);
+                four.time = four.time.min(six.time);
+                Ok(four)
+            }
+            // One family is enough, whatever became of the other.
+            (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
+            (Err(four), Err(six)) => Err(four.or(six)),
+        }
+    }
+}
+
+/// The search for addresses of one family.
+struct Family {
+    kind: Kind,
+    name: WireName,
+    /// Aliases on the way so far, and for how many seconds they hold.
+    links: usize,
+    ttl: u32,
+    question: Option<Question>,
+    reply: Result<Reply, Unfound>,
+    outcome: Option<Result<Found, Unfound>>,
+}
+
+impl Family {
+    fn new(kind: Kind, name: &WireName) -> Self {
+        Self {
+            kind,
+            name: name.clone(),
+            links: 0,
+            ttl: u32::MAX,
+            question: None,
+            reply: Err(Unfound::Failed(None)),
+            outcome: None,
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.outcome.is_none()
+    }
+
+    /// Takes what was answered: addresses, the next name to ask for, or why there is neither.
+    fn conclude(&mut self) {
+        self.question = None;
+        let failed = Err(Unfound::Failed(None));
+        self.outcome = Some(match std::mem::replace(&mut self.reply, failed) {
+            Err(unfound) => Err(unfound),
+            Ok(Reply::Addresses(addresses, ttl)) => Ok(Found {
+                addresses,
+                time: Duration::from_secs(self.ttl.min(ttl).into()),
+            }),
+            Ok(Reply::Alias { name, links, ttl }) => {
+                self.links += links;
+                if self.links <= LINKS_MAX {
+                    self.ttl = self.ttl.min(ttl);
+                    self.name = name;
+                    return;
+                }
+                Err(Unfound::Failed(None))
+            }
+            Ok(Reply::Nothing(code)) => Err(Unfound::Known(code)),
+            Ok(Reply::Failed(code)) => Err(Unfound::Failed(code)),
+            Ok(Reply::Truncated) => Err(Unfound::Failed(None)),
+        });
+    }
+}
+
+/// Asks for all families by datagrams of one socket, each three times at most, `pace` apart. With
+/// the second datagram goes a question about the root: a server that answers it is there.
+async fn ask_by_datagrams(server: SocketAddr, families: &mut [&mut Family], pace: Duration) {
+    let silent = match exchange_datagrams(server, families, pace).await {
+        Ok(true) => Unfound::SilentOnName,
+        Ok(false) => Unfound::SilentOnAll,
+        // The system says that no server listens there, or that it cannot be reached.
+        Err(error) if is_of_the_server(&error) => Unfound::SilentOnAll,
+        // This process has no more descriptors or memory: that says nothing about the server.
+        Err(_) => Unfound::SilentOnName,
+    };
+    let is_there = families.iter().any(|family| family.reply.is_ok());
+    let silent = if is_there {
+        Unfound::SilentOnName
+    } else {
+        silent
+    };
+    for family in families {
+        if family.question.is_some() && family.reply.is_err() {
+            family.reply = Err(silent);
+        }
+    }
+}
+
+fn is_of_the_server(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
+    let kind = error.kind();
+    matches!(
+        kind,
+        ConnectionRefused | HostUnreachable | NetworkUnreachable
+    )
+}
+
+/// Returns whether the server answered anything at all.
+async fn exchange_datagrams(
+    server: SocketAddr,
+    families: &mut [&mut Family],
+    pace: Duration,
+) -> io::Result<bool> {
+    for family in families.iter_mut() {
+        family.question = Some(question(&family.name, family.kind)?);
+    }
+    let root = question(&WireName::root(), Kind::Ns)?;
+    let own = match server {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
+    };
+    // The system takes a port of chance, and gives this socket nothing but what the server sends.
+    let socket = UdpSocket::bind((own, 0)).await?;
+    socket.connect(server).await?;
+    let (mut is_there, mut strange) = (false, 0);
+    let mut datagram = vec![0; DATAGRAM_MAX];
+    for number in 0..DATAGRAMS {
+        for family in families.iter().filter(|family| family.reply.is_err()) {
+            if let Some(question) = &family.question {
+                socket.send(&question.to_message()).await?;
+            }
+        }
+        if number > 0 && !is_there {
+            socket.send(&root.to_message()).await?;
+        }
+        let next = Instant::now() + pace;
+        // By the clock: a server that always sends something never lets the timeout look.
+        while Instant::now() < next {
+            let Ok(received) = timeout_at(next, socket.recv(&mut datagram)).await else {
+                break;
+            };
+            strange += 1;
+            if strange > STRANGE_MAX {
+                return Ok(is_there);
+            }
+            let message = datagram.get(..received?).unwrap_or_default();
+            is_there |= root.reply(message).is_some();
+            for family in families.iter_mut().filter(|family| family.reply.is_err()) {
+                let question = family.question.as_ref();
+                if let Some(reply) = question.and_then(|question| question.reply(message)) {
+                    family.reply = Ok(reply);
+                    is_there = true;
+                }
+            }
+            if families.iter().all(|family| family.reply.is_ok()) {
+                return Ok(true);
+            }
+        }
+    }
+    Ok(is_there)
+}
+
+/// Asks again, by a stream, for what had no room in a datagram.
+async fn ask_by_stream(server: SocketAddr, families: &mut [&mut Family], deadline: Instant) {
+    let mut truncated = families
+        .iter_mut()
+        .filter(|family| family.reply == Ok(Reply::Truncated))
+        .peekable();
+    if truncated.peek().is_none() {
+        return;
+    }
+    let mut stream = timeout_at(deadline, TcpStream::connect(server)).await;
+    for family in truncated {
+        family.reply = match &mut stream {
+            Ok(Ok(stream)) => {
+                match timeout_at(deadline, exchange_by_stream(stream, family)).await {
+                    Ok(reply) => Ok(reply.unwrap_or(Reply::Failed(None))),
+                    Err(_) => Err(Unfound::SilentOnName),
+                }
+            }
+            Ok(Err(_)) => Err(Unfound::Failed(None)),
+            Err(_) => Err(Unfound::SilentOnName),
+        };
+    }
+}
+
+async fn exchange_by_stream(stream: &mut TcpStream, family: &Family) -> io::Result<Reply> {
+    let question = question(&family.name, family.kind)?;
+    let message = question.to_message();
+    let length = u16::try_from(message.len()).map_err(io::Error::other)?;
+    let framed = [&length.to_be_bytes()[..], &message].concat();
+    stream.write_all(&framed).await?;
+    // 64 KiB at most, for one answer at a time.
+    let length = stream.read_u16().await?;
+    let mut message = vec![0; length.into()];
+    stream.read_exact(&mut message).await?;
+    question
+        .reply(&message)
+        .filter(|reply| *reply != Reply::Truncated)
+        .ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Asks with an id of chance.
+fn question(name: &WireName, kind: Kind) -> io::Result<Question> {
+    let mut id = [0; 2];
+    let flags = rustix::rand::GetRandomFlags::empty();
+    rustix::rand::getrandom(&mut id, flags)?;
+    Ok(Question {
+        id: u16::from_ne_bytes(id),
+        name: name.clone(),
+        kind,
+    })
+}
+
+/// Returns whether a response code says that the name is there, without an address.
+pub fn is_without_address(code: u16) -> bool {
+    code == NO_ERROR
+}
+
+#[cfg(test)]
+#[path = "exchange_tests.rs"]
+mod tests;

@@ -1,0 +1,218 @@
+//! Addresses of names: from `/etc/hosts`, from what servers said before, or from servers.
+//!
+//! What one function asks for changes nothing for another: each has its own lookups at once, its
+//! own cache, and its own record of which server is silent about which name. The one judgement
+//! that all functions share is that a server answers nothing at all, and no name decides it.
+
+mod cache;
+mod exchange;
+mod function;
+mod hosts;
+pub(crate) mod message;
+mod servers;
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use faasw_abi::outgoing::FailureCode;
+use faasw_egress_policy::Host;
+
+use self::cache::CacheLimits;
+use self::exchange::{Network, Sockets, Unfound, is_without_address};
+pub use self::function::Function;
+use self::hosts::Hosts;
+use self::message::{NO_NAME, WireName};
+use self::servers::Servers;
+use super::Failed;
+use super::fair::{FairLimits, FairPool};
+use super::reach::ADDRESSES_MAX;
+
+/// Lookups at once. Each holds one socket and at most 64 KiB of an answer, so that 128 functions
+/// that all wait for long answers take 192 descriptors and 12 MiB. One function alone may have 14.
+const LOOKUPS: FairLimits = FairLimits {
+    floor: 1,
+    shared: 64,
+    alpha: 4,
+};
+
+/// Names in the caches: each takes about 700 bytes at most, all those of 128 functions 4 MiB. One
+/// function alone may have 836.
+const CACHED: FairLimits = FairLimits {
+    floor: 16,
+    shared: 4096,
+    alpha: 4,
+};
+
+/// How long finding a name may take altogether. Of many servers that say nothing, those behind are
+/// asked the next time, when these are asked behind them.
+const TURN: Duration = Duration::from_secs(7);
+
+/// How often in a row a function's turn is halved when no server answers it. At the least it is
+/// 1.75 s, which is enough for an answer from any server that a function waits for with patience.
+const HALVINGS_MAX: u32 = 2;
+
+/// Finds addresses.
+pub struct Resolver<N = Sockets> {
+    network: N,
+    /// How names are resolved now. Lookups under way go on with what held when they began.
+    sources: RefCell<Rc<Sources>>,
+    lookups: Rc<FairPool>,
+    cache: CacheLimits,
+    functions: RefCell<Vec<Weak<Function>>>,
+}
+
+/// Where addresses come from.
+struct Sources {
+    hosts: Hosts,
+    servers: Servers,
+}
+
+impl Resolver {
+    /// Returns a resolver that knows no name and no server yet. It keeps addresses for as long as
+    /// their server says, and for `longest` at most.
+    pub fn new(longest: Duration) -> Self {
+        Self::with(longest, Sockets)
+    }
+}
+
+impl<N: Network> Resolver<N> {
+    fn with(longest: Duration, network: N) -> Self {
+        Self {
+            network,
+            sources: RefCell::new(Rc::new(Sources {
+                hosts: Hosts::default(),
+                servers: Servers::default(),
+            })),
+            lookups: FairPool::new(LOOKUPS),
+            cache: CacheLimits {
+                longest,
+                names: FairPool::new(CACHED),
+            },
+            functions: RefCell::default(),
+        }
+    }
+
+    /// Returns what the resolver keeps for a function; the same for each of its workers.
+    pub fn function(&self, number: u64) -> Rc<Function> {
+        let mut functions = self.functions.borrow_mut();
+        functions.retain(|function| function.strong_count() > 0);
+        let mut known = functions.iter().filter_map(Weak::upgrade);
+        known
+            .find(|known| known.number == number)
+            .unwrap_or_else(|| {
+                let function = Rc::new(Function::new(number, self.cache.clone()));
+                functions.push(Rc::downgrade(&function));
+                function
+            })
+    }
+
+    /// Resolves by the contents of `/etc/hosts`, and then by these servers in their order, from now
+    /// on. Forgets what servers have said: they may have been another network's.
+    ///
+    /// # Errors
+    /// Returns `InvalidInput` if the file is larger than 4 GiB.
+    pub fn use_sources(&self, hosts: Vec<u8>, servers: &[SocketAddr]) -> io::Result<()> {
+        *self.sources.borrow_mut() = Rc::new(Sources {
+            hosts: Hosts::read(hosts)?,
+            servers: Servers::new(servers),
+        });
+        for function in self.functions.borrow().iter().filter_map(Weak::upgrade) {
+            function.forget();
+        }
+        Ok(())
+    }
+
+    /// Returns the addresses of a host in the order to try them: IPv6 and IPv4 in turns, and no
+    /// more than are tried.
+    ///
+    /// # Errors
+    /// Returns why there are none.
+    pub async fn addresses(&self, host: &Host, function: &Function) -> Result<Vec<IpAddr>, Failed> {
+        let name = match host {
+            Host::Address(address) => return Ok(vec![*address]),
+            Host::Name(name) => name.as_str(),
+        };
+        let known: Vec<_> = self.sources.borrow().hosts.addresses(name).collect();
+        if !known.is_empty() {
+            return in_turns(&known);
+        }
+        if let Some(reserved) = reserved(name) {
+            return reserved;
+        }
+        if let Some(cached) = function.cache.get(name) {
+            return Ok(cached);
+        }
+        let wire = WireName::new(name).ok_or(FailureCode::DnsError)?;
+        let _lookup = self.lookups.acquire(function.number).await;
+        // Another lookup of the function may have found it meanwhile.
+        if let Some(cached) = function.cache.get(name) {
+            return Ok(cached);
+        }
+        let sources = self.sources.borrow().clone();
+        let turn = TURN / (1 << function.silences_in_a_row().min(HALVINGS_MAX));
+        let servers = &sources.servers;
+        let found = servers
+            .find(&self.network, name, &wire, function, turn)
+            .await;
+        let is_current = Rc::ptr_eq(&sources, &self.sources.borrow());
+        if is_current {
+            let is_silent = found.as_ref().is_err_and(|unfound| unfound.is_silent());
+            function.note_lookup(is_silent);
+        }
+        let found = found?;
+        let addresses = in_turns(&found.addresses)?;
+        if is_current {
+            function
+                .cache
+                .put(name, &addresses, found.time, function.number);
+        }
+        Ok(addresses)
+    }
+}
+
+/// Returns what names come to that are no server's to answer (RFC 6761, 6.3 and 6.4; RFC 7686).
+fn reserved(name: &str) -> Option<Result<Vec<IpAddr>, Failed>> {
+    match name.rsplit('.').next() {
+        Some("localhost") => Some(Ok(vec![
+            Ipv6Addr::LOCALHOST.into(),
+            Ipv4Addr::LOCALHOST.into(),
+        ])),
+        Some("invalid" | "onion") => Some(Err(Unfound::Known(NO_NAME).into())),
+        _ => None,
+    }
+}
+
+impl From<Unfound> for Failed {
+    fn from(unfound: Unfound) -> Self {
+        let rcode = match unfound {
+            Unfound::Known(code) if is_without_address(code) => {
+                return FailureCode::DestinationNotFound.into();
+            }
+            Unfound::SilentOnName | Unfound::SilentOnAll => return FailureCode::DnsTimeout.into(),
+            Unfound::Known(code) => Some(code),
+            Unfound::Failed(code) => code,
+        };
+        Self {
+            rcode,
+            ..FailureCode::DnsError.into()
+        }
+    }
+}
+
+/// Orders addresses: IPv6 and IPv4 in turns, and no more than are tried.
+fn in_turns(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failed> {
+    let (six, four): (Vec<IpAddr>, Vec<_>) = found.iter().partition(|address| address.is_ipv6());
+    let longest = six.len().max(four.len());
+    let in_turns = (0..longest).flat_map(|at| [six.get(at), four.get(at)].into_iter().flatten());
+    let addresses: Vec<_> = in_turns.copied().take(ADDRESSES_MAX).collect();
+    match addresses.is_empty() {
+        true => Err(FailureCode::DestinationNotFound.into()),
+        false => Ok(addresses),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Which server is asked for a name, and when the next one is.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::TURN;
+use super::exchange::{Found, Network, Unfound};
+use super::function::{Function, SILENCE};
+use super::message::WireName;
+
+/// How often all servers that said nothing are asked.
+const ROUNDS: usize = 2;
+
+/// A server may take 3 of the 7 s of a turn for its answer: two servers are asked in each turn.
+const PARTS_OF_TURN: (u32, u32) = (3, 7);
+
+/// Servers of names, in order of preference.
+#[derive(Debug, Default)]
+pub struct Servers(Vec<Server>);
+
+#[derive(Debug)]
+struct Server {
+    address: SocketAddr,
+    /// Until when the server is asked behind the others, for all functions: it answered nothing at
+    /// all. A name that gets no answer never sets this: its own servers may be slow, and a function
+    /// could choose the name for that.
+    silent_until: Cell<Option<Instant>>,
+}
+
+impl Server {
+    fn is_silent(&self) -> bool {
+        self.silent_until
+            .get()
+            .is_some_and(|until| until > Instant::now())
+    }
+}
+
+impl Servers {
+    /// Returns servers at these addresses.
+    pub fn new(addresses: &[SocketAddr]) -> Self {
+        let servers = addresses.iter().map(|address| Server {
+            address: *address,
+            silent_until: Cell::default(),
+        });
+        Self(servers.collect())
+    }
+
+    /// Asks servers until one knows, in their order. Those that were silent a moment ago, about
+    /// this name to this function or about everything, are asked last.
+    pub async fn find<N: Network>(
+        &self,
+        network: &N,
+        name: &str,
+        wire: &WireName,
+        function: &Function,
+        turn: Duration,
+    ) -> Result<Found, Unfound> {
+        let deadline = Instant::now() + turn;
+        let (parts, of) = PARTS_OF_TURN;
+        let most = turn * parts / of;
+        let is_late =
+            |(at, server): &(usize, &Server)| server.is_silent() || function.is_silent(name, *at);
+        let servers = self.0.iter().enumerate();
+        let (late, first): (Vec<_>, Vec<_>) = servers.partition(is_late);
+        let mut next = [first, late].concat();
+        let mut why = None;
+        for _ in 0..ROUNDS {
+            let mut silent = Vec::new();
+            for (at, server) in next {
+                let wait = most.min(deadline.saturating_duration_since(Instant::now()));
+                if wait.is_zero() {
+                    return Err(why.unwrap_or(Unfound::SilentOnName));
+                }
+                let outcome = network.ask(server.address, wire, wait).await;
+                if wait == most {
+                    server.note(&outcome, turn);
+                    let is_silent = outcome.as_ref().is_err_and(|unfound| unfound.is_silent());
+                    function.note_server(name, at, is_silent);
+                }
+                let unfound = match outcome {
+                    Ok(found) => return Ok(found),
+                    Err(known @ Unfound::Known(_)) => return Err(known),
+                    Err(unfound) => unfound,
+                };
+                if unfound.is_silent() {
+                    silent.push((at, server));
+                }
+                why = Some(why.map_or(unfound, |why: Unfound| why.or(unfound)));
+            }
+            next = silent;
+        }
+        Err(why.unwrap_or(Unfound::Failed(None)))
+    }
+}
+
+impl Server {
+    /// Notes whether the server answered anything. Silence counts only after a full turn's wait: a
+    /// function whose turns are short cannot have a slow server judged for all.
+    fn note(&self, outcome: &Result<Found, Unfound>, turn: Duration) {
+        match outcome {
+            Err(Unfound::SilentOnAll) if turn < TURN => {}
+            Err(Unfound::SilentOnAll) => self.silent_until.set(Some(Instant::now() + SILENCE)),
+            _ => self.silent_until.set(None),
+        }
+    }
+}
