@@ -41,6 +41,7 @@ mod secret;
 mod serving;
 mod share;
 mod signals;
+mod source_folder;
 mod stats;
 mod table_file;
 mod tree;
