@@ -9,7 +9,7 @@ use wasmparser::{
 };
 
 use crate::{
-    advice,
+    advice::{self, WASI_0_3, Wasi},
     interface::InterfaceName,
     outline::{Outline, Role},
     supported::Supported,
@@ -39,10 +39,16 @@ pub fn inspect(
     {
         return Err(Refusal::new(
             RefusalKind::Unsupported,
-            format!(
-                "this component exports {name}, which is not WASI 0.2; build it to export \
-                 {HTTP_EXPORT}@0.2 (for Rust: wasm32-wasip2)"
-            ),
+            match advice::wasi(name) {
+                Wasi::Later => format!(
+                    "this component exports {name}, where a function exports \
+                     {HTTP_EXPORT}@0.2 or {CLI_EXPORT}@0.2: {WASI_0_3}"
+                ),
+                Wasi::Release0_2 | Wasi::Other => format!(
+                    "this component exports {name}, which is no release of WASI 0.2; rebuild it \
+                     with a current toolchain to export {HTTP_EXPORT}@0.2 or {CLI_EXPORT}@0.2"
+                ),
+            },
         ));
     }
     let imports = imports(types, &outline.component_imports, supported)?;

@@ -134,6 +134,26 @@ fn another_wasi_is_refused_by_name() {
             refusal.message.contains("wasi:http/incoming-handler@0.2"),
             "{refusal}"
         );
+        // The target wasm32-wasip2 makes either: the SDK decides.
+        let names_sdks = refusal.message.contains("spin-sdk 5 (6 and later");
+        assert_eq!(names_sdks, name.ends_with("@0.3.0"), "{refusal}");
+    }
+}
+
+#[test]
+fn an_import_of_another_wasi_has_advice_of_its_own() {
+    for (name, words) in [
+        ("wasi:clocks/monotonic-clock@0.3.0", "spin-sdk 5"),
+        ("wasi:logging/logging@0.1.0-draft", "standard error"),
+        (
+            "wasi:nn/graph@0.2.0-rc-2024-10-28",
+            "no interface of WASI 0.2",
+        ),
+    ] {
+        let imports = format!(r#"(import "{name}" (instance (export "get" (func))))"#);
+        let refusal = refusal(command(&imports).as_bytes());
+        assert_eq!(refusal.kind, RefusalKind::UnknownImports);
+        assert!(refusal.message.contains(words), "{refusal}");
     }
 }
 

@@ -146,6 +146,15 @@ impl NodeBuilder {
         self
     }
 
+    /// Sets whether clients receive the whole reason of a function's failure in problem bodies
+    /// (RFC 9457): the text of its error, its exit code, the backtrace of a trap. Off by default,
+    /// because such text may quote secrets and shows the function's code. Then clients receive the
+    /// kind of failure and the request's id, and the function's log has the reason.
+    pub fn verbose_errors(mut self, on: bool) -> Self {
+        self.telling.verbose_errors = on;
+        self
+    }
+
     /// Serves Prometheus metrics at `http://ADDRESS/metrics`, whether the node is there at `/livez` and
     /// `/healthz`, whether requests should come at `/readyz` ([`Node::readiness`]), and nothing else
     /// there, from the start on. Who can reach the address can read the names of all functions.

@@ -3,12 +3,17 @@
 //! The node makes a [`Failure`], which says whose doing it is and in which manner it
 //! failed; only here it is decided which status that is for the caller, and in [`admin`] for
 //! a client of the admin API. Details of the platform stay in the node's own log: the caller
-//! can do nothing with them, and they may say too much.
+//! can do nothing with them, and they may say too much. Details that come from a guest stay in
+//! the function's log: an error message may quote a secret, and a backtrace shows the
+//! function's code. [`Audience`] selects what a problem body contains.
 
 mod admin;
+mod public;
 #[cfg(test)]
 mod tests;
 mod words;
+
+use std::borrow::Cow;
 
 use faasw_control::Problem;
 use faasw_pool::{Fault, InvokeError, Manner, PlatformError, RequestPart, SeedError};
@@ -43,6 +48,15 @@ pub(crate) enum Failure {
     ShuttingDown,
 }
 
+/// The reader of a problem body, which determines how much of the reason the body contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// A client of a function: it receives nothing that a guest wrote.
+    Client,
+    /// The operator or the developer of the function: they receive what the function's log has.
+    Operator,
+}
+
 impl Failure {
     /// Whose doing it is, which decides how loud the node's log is about it, and in which
     /// manner it failed.
@@ -51,9 +65,9 @@ impl Failure {
             Self::UnknownFunction(_) | Self::Unfit(Unfit::BodyUnreadable(_)) => {
                 (Fault::Caller, Manner::Failed)
             }
-            Self::Unfit(Unfit::HeadTooLarge { .. } | Unfit::BodyTooLarge(_)) => {
-                (Fault::Caller, Manner::TooLarge)
-            }
+            Self::Unfit(
+                Unfit::HeadTooLarge { .. } | Unfit::BodyTooLarge(_) | Unfit::LengthUnknown(_),
+            ) => (Fault::Caller, Manner::TooLarge),
             Self::Unfit(Unfit::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
             // The limit does what its owner wants, possibly very often.
             Self::NoRoom | Self::FunctionBusy(_) => (Fault::Caller, Manner::NoRoom),
@@ -88,15 +102,16 @@ impl Failure {
         }
     }
 
-    /// What the caller sees, but for function and instance.
-    pub(crate) fn problem(&self) -> Problem {
+    /// Returns the problem without its function and instance.
+    pub(crate) fn problem(&self, audience: Audience) -> Problem {
         let fault = self.fault();
         let detail = match fault {
             // What there is no room for is said to whoever may come again.
             (Fault::Platform, Manner::TooLarge | Manner::TimedOut | Manner::Failed) => {
                 "the node failed to run the function; the node's own log has the reason".into()
             }
-            _ => self.to_string(),
+            _ if audience == Audience::Operator => self.to_string().into(),
+            _ => self.public_detail(),
         };
         problem(self.status(), self.words(), detail, fault)
     }
@@ -109,11 +124,16 @@ impl Failure {
         }
     }
 
+    /// Returns the last part of the problem's type.
+    pub(crate) fn slug(&self) -> &'static str {
+        self.words().0
+    }
+
     fn words(&self) -> Words {
         match self {
             Self::UnknownFunction(_) => words::UNKNOWN_FUNCTION,
             Self::Unfit(Unfit::HeadTooLarge { .. }) => words::HEAD_TOO_LARGE,
-            Self::Unfit(Unfit::BodyTooLarge(_)) => words::BODY_TOO_LARGE,
+            Self::Unfit(Unfit::BodyTooLarge(_) | Unfit::LengthUnknown(_)) => words::BODY_TOO_LARGE,
             Self::Unfit(Unfit::BodyUnreadable(_)) => words::BODY_UNREADABLE,
             Self::Unfit(Unfit::BodyTimeout(_)) => words::BODY_TIMEOUT,
             Self::NoRoom => words::OVER_CAPACITY,
@@ -132,7 +152,7 @@ impl Failure {
 fn problem(
     status: StatusCode,
     (slug, title): Words,
-    detail: String,
+    detail: impl Into<Cow<'static, str>>,
     (_, manner): (Fault, Manner),
 ) -> Problem {
     let mut problem = Problem::new(status, slug, title, detail);

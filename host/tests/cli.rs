@@ -8,6 +8,9 @@
     reason = "a test may panic"
 )]
 
+#[path = "cli/terminal.rs"]
+mod terminal;
+
 mod common;
 
 use std::{
@@ -418,7 +421,7 @@ fn without_kvm_nothing_runs_and_the_cure_is_named() {
     }
     assert!(!data_dir.exists());
     let doctor = faasw(&["doctor", "--json"], &data_dir);
-    assert_eq!(code(&doctor), 1);
+    assert_eq!(code(&doctor), 4, "{doctor:?}");
     let report: serde_json::Value = serde_json::from_str(&stdout(&doctor)).unwrap();
     assert!(
         report["failure"].as_str().unwrap().contains("/dev/kvm"),

@@ -107,6 +107,8 @@ fn on_nodes(test: impl Fn(&mut Running, std::net::SocketAddr, &Path)) {
             "127.0.0.1:0",
             "--log-format",
             format,
+            // So that problem bodies have text of the function's, too.
+            "--verbose-errors",
             "--json",
         ];
         let mut node = Running::start(&words);

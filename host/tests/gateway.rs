@@ -11,8 +11,15 @@ mod common;
 
 use std::time::Duration;
 
-use common::raw::{get, request, send};
-use faasw::{FunctionOptions, Limits};
+use common::{
+    h2,
+    raw::{get, parse_all, request, send},
+};
+use faasw::{FunctionOptions, Limits, LogLine, LogStream, RequestId};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_reaches_its_function_without_the_name_in_its_path() {
@@ -49,7 +56,7 @@ async fn the_node_answers_for_itself() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_failure_is_a_problem_and_the_next_request_is_well() {
-    let node = common::node().await;
+    let node = common::start(common::builder().verbose_errors(true)).await;
     let address = node.address().unwrap();
     let options = FunctionOptions::default().first_byte(Duration::from_millis(50));
     node.deploy("quick", "module", options).await.unwrap();
@@ -86,6 +93,31 @@ async fn every_failure_is_a_problem_and_the_next_request_is_well() {
                 .any(|line| line.text == text && line.instance == 42),
             "{log:?}"
         );
+    }
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_receive_the_kind_of_a_failure_and_the_log_has_the_reason() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    for (path, slug, reason) in [
+        ("/f/trap", "trapped", "in trap_here"),
+        ("/f/exit", "exited", "code 7"),
+        ("/f/bad-status", "bad-response", "99"),
+    ] {
+        let answer = get(address, path).await;
+        assert_eq!(answer.status, 502, "{path}");
+        assert_eq!(answer.problem("type"), format!("urn:faasw:problem:{slug}"));
+        assert!(!answer.body.contains(reason), "{path}: {}", answer.body);
+        // The client names the request, and the operator finds the reason by that name.
+        let id = answer.problem("request_id");
+        let log = node.logs("f", 100).unwrap();
+        let has_reason = |line: &LogLine| {
+            let of_request = line.request_id.as_ref().map(RequestId::as_str) == Some(id.as_str());
+            of_request && line.stream == LogStream::Node && line.text.contains(reason)
+        };
+        assert!(log.iter().any(has_reason), "{path}: {id} {log:?}");
     }
     node.shutdown().await;
 }
@@ -128,6 +160,52 @@ async fn chunks_arrive_as_one_body_of_unknown_length() {
     let answer = send(address, text.as_bytes()).await;
     assert!(!answer.body.contains("content-length"), "{}", answer.body);
     assert!(!answer.body.contains("transfer-encoding") && answer.body.ends_with("\n\nabcde"));
+    node.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_304_passes_on_its_length_and_a_204_has_none() {
+    let node = common::node().await;
+    let address = node.address().unwrap();
+    // On one connection a wrong length would break the framing of the next response.
+    let get = |path: &str, more: &str| format!("GET /f{path} HTTP/1.1\r\nHost: h\r\n{more}\r\n");
+    let sent = [
+        get("/not-modified", ""),
+        get("/no-content", ""),
+        get("/teapot", "Connection: close\r\n"),
+    ];
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(sent.concat().as_bytes()).await.unwrap();
+    let mut answers = Vec::new();
+    stream.read_to_end(&mut answers).await.unwrap();
+    let answers = parse_all(&answers, &[]);
+    let seen: Vec<_> = answers
+        .iter()
+        .map(|answer| {
+            let length = answer.header("content-length");
+            (answer.status, length, answer.body.as_str())
+        })
+        .collect();
+    let expected = [
+        (304, Some("1234"), ""),
+        (204, None, ""),
+        (418, Some("15"), "short and stout"),
+    ];
+    assert_eq!(seen, expected);
+    assert_eq!(answers[0].header("etag"), Some("\"v7\""));
+
+    let mut connection = h2::Connection::open(address).await;
+    for (path, status, length) in [
+        ("/f/not-modified", 304, Some("1234")),
+        ("/f/no-content", 204, None),
+    ] {
+        let answer = connection.get(path).await;
+        let announced = answer.headers().get("content-length");
+        let announced = announced.map(|value| value.to_str().unwrap().to_owned());
+        assert_eq!(announced.as_deref(), length);
+        assert_eq!(answer.status(), status);
+        assert!(h2::read(answer).await.0.is_empty());
+    }
     node.shutdown().await;
 }
 

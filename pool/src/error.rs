@@ -248,7 +248,10 @@ pub enum InvokeError {
         code: u32,
     },
     /// The function returned without a response.
-    #[error("the function returned without a response")]
+    #[error(
+        "the function returned without a response: a handler sets one, and a command writes one to \
+         its standard output, with at least one header field or a body"
+    )]
     NoResponse,
     /// The response does not fit.
     #[error("the function's response is too large: {report}")]

@@ -32,6 +32,11 @@ pub struct Lines<T>(pub T);
 #[derive(Clone, Copy, Debug)]
 pub struct Indented<T>(pub T);
 
+/// Bytes that need not be text, for a terminal: text among them as [`Lines`] shows it, each other
+/// byte as `\xNN`.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteLines<'a>(pub &'a [u8]);
+
 /// A whole document of JSON. Its strings stay what they are to who parses it.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
@@ -151,6 +156,18 @@ impl<T: Display> Display for Indented<T> {
             },
         };
         write!(escaping, "{}", self.0)
+    }
+}
+
+impl Display for ByteLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            write!(f, "{}", Lines(chunk.valid()))?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
     }
 }
 

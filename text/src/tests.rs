@@ -145,3 +145,19 @@ fn what_is_hostile_is_spelled() {
         "\"\\udb40\\udc01\\u2028\""
     );
 }
+
+#[test]
+fn bytes_that_are_no_text_are_spelled_and_text_among_them_is_escaped() {
+    for (bytes, shown) in [
+        (&b"plain\ttext\n"[..], "plain\ttext\n"),
+        (b"\x1b[2J\x07", "\\u{1b}[2J\\u{7}"),
+        (b"a\xff\xfeb", "a\\xff\\xfeb"),
+        // The front of a character, and a control character of C1 as a lone byte.
+        (b"\xe2\x80", "\\xe2\\x80"),
+        (b"\x9b31m", "\\x9b31m"),
+        ("\u{202e}\u{9b}".as_bytes(), "\\u{202e}\\u{9b}"),
+        (b"", ""),
+    ] {
+        assert_eq!(ByteLines(bytes).to_string(), shown);
+    }
+}

@@ -16,6 +16,22 @@ const FORBIDDEN: [&[u8]; 10] = [
     b"upgrade",
 ];
 
+/// The one field of a connection that functions may set, and its value. gRPC clients set it on
+/// their requests. The node decides what goes over a connection: it drops the field from responses
+/// and over HTTP/1, and sends it over HTTP/2.
+const TRAILERS_ACCEPTED: (&[u8], &[u8]) = (b"te", b"trailers");
+
+/// Whether functions may set the field to this value. Case of the name does not matter.
+pub(crate) fn may_set(name: &[u8], value: &[u8]) -> bool {
+    let (te, trailers) = TRAILERS_ACCEPTED;
+    !is_forbidden(name) || name.eq_ignore_ascii_case(te) && value == trailers
+}
+
+/// Whether functions may change the field. Case does not matter.
+pub(crate) fn may_change(name: &[u8]) -> bool {
+    !is_forbidden(name) || name.eq_ignore_ascii_case(TRAILERS_ACCEPTED.0)
+}
+
 /// Whether functions are kept from the field. Case does not matter.
 pub(crate) fn is_forbidden(name: &[u8]) -> bool {
     FORBIDDEN
@@ -78,6 +94,28 @@ mod tests {
         assert!(is_forbidden(b"Transfer-Encoding"));
         assert!(is_forbidden(b"host"));
         assert!(!is_forbidden(b"content-length"));
+    }
+
+    #[test]
+    fn te_is_set_to_trailers_and_to_nothing_else() {
+        for (name, value, may) in [
+            ("te", "trailers", true),
+            ("TE", "trailers", true),
+            ("te", "gzip", false),
+            ("te", "trailers, gzip", false),
+            ("te", "", false),
+            ("connection", "trailers", false),
+            ("x", "gzip", true),
+        ] {
+            assert_eq!(
+                may_set(name.as_bytes(), value.as_bytes()),
+                may,
+                "{name}: {value}"
+            );
+        }
+        assert!(may_change(b"Te") && may_change(b"x") && !may_change(b"upgrade"));
+        // The field of a client concerns the connection between client and node.
+        assert!(is_forbidden(b"te"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::{
     uploads::{UnderWay, Uploads},
 };
 use crate::{
-    failure::Failure,
+    failure::{Audience, Failure},
     message::{self, Body, Correlation, Unfit},
     node::Node,
     server::{Handler, Received},
@@ -206,7 +206,7 @@ impl Api {
                 "The module is too large",
                 format!("it is larger than the {limit} bytes that are taken"),
             ),
-            other => Failure::from(other).problem(),
+            other => Failure::from(other).problem(Audience::Operator),
         })?;
         Ok((module, place))
     }

@@ -9,7 +9,7 @@ use http::{HeaderValue, Response, StatusCode, Uri, header};
 
 use super::api::{Answer, Api, bad_query, json, no_content};
 use crate::{
-    failure::Failure,
+    failure::{Audience, Failure},
     message::{self, Body, Unfit},
     server::Received,
     services::key_value::StoreError,
@@ -56,7 +56,9 @@ impl Api {
             && !self.node.has_function(function.as_str())
         {
             // One that is removed may be read and emptied still.
-            return Err(Failure::UnknownFunction(function.as_str().into()).problem());
+            return Err(
+                Failure::UnknownFunction(function.as_str().into()).problem(Audience::Operator)
+            );
         }
         let value = message::collect(body, STORE_VALUE_BYTES, VALUE_TIME, false).await;
         let value: Bytes = value.map_err(|unfit| match unfit {
@@ -66,7 +68,7 @@ impl Api {
                 "The value is too large",
                 format!("it is larger than the {limit} bytes that a value has at most"),
             ),
-            other => Failure::from(other).problem(),
+            other => Failure::from(other).problem(Audience::Operator),
         })?;
         let set = self.node.set_store_value(&store, &key, Some(value));
         set.await.map_err(problem)?;

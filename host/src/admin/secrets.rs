@@ -7,7 +7,7 @@ use http::{StatusCode, Uri};
 
 use super::api::{Answer, Api, bad_query, json, no_content};
 use crate::{
-    failure::Failure,
+    failure::{Audience, Failure},
     message::{self, Unfit},
     node::SecretError,
     registry::RegistryError,
@@ -28,7 +28,7 @@ impl Api {
         let value = message::collect(body, SECRET_BYTES, VALUE_TIME, false).await;
         let value = value.map_err(|unfit| match unfit {
             Unfit::BodyTooLarge(_) => problem(SecretError::TooLong),
-            other => Failure::from(other).problem(),
+            other => Failure::from(other).problem(Audience::Operator),
         })?;
         let set = self.node.set_secret(&function, &name, &value);
         set.await.map_err(problem)?;

@@ -259,6 +259,9 @@ pub struct Invoke {
     /// Print status, header fields and timing to standard error
     #[arg(long, short = 'v', help_heading = "Output")]
     pub verbose: bool,
+    /// Write the exact bytes of the body to a terminal, too, which obeys control characters in them
+    #[arg(long, help_heading = "Output", conflicts_with = "json")]
+    pub raw: bool,
     #[command(flatten)]
     pub node: DataDir,
     #[command(flatten)]

@@ -1,10 +1,12 @@
 //! How commands end: exit codes, and errors that say what to do next.
 
-use std::{fmt::Display, io::Write as _, process::ExitCode};
+use std::{fmt::Display, process::ExitCode};
 
 use faasw::{PoolStartError, StartError};
 use faasw_control::{ClientError, FunctionName};
 use faasw_text::Indented;
+
+use super::output::say;
 
 /// What `--help` says about exit codes.
 pub const HELP: &str = "\
@@ -67,10 +69,10 @@ impl Exit {
         }
     }
 
-    /// A failure that has been reported already.
-    pub fn reported() -> Self {
+    /// Keeps the exit code alone: the command has printed the rest.
+    pub fn silent(self) -> Self {
         Self {
-            code: FAILURE,
+            code: self.code,
             message: None,
             hint: None,
         }
@@ -91,13 +93,11 @@ impl Exit {
 
     /// Says to standard error what there is to say.
     pub fn report(&self) -> ExitCode {
-        let mut stderr = std::io::stderr().lock();
-        // Nobody is left to tell if standard error is closed.
         if let Some(message) = &self.message {
-            let _ = writeln!(stderr, "faasw: {}", Indented(message));
+            say(format_args!("faasw: {}", Indented(message)));
         }
         if let Some(hint) = &self.hint {
-            let _ = writeln!(stderr, "  {}", Indented(hint));
+            say(format_args!("  {}", Indented(hint)));
         }
         ExitCode::from(self.code)
     }
@@ -153,6 +153,35 @@ impl From<ClientError> for Exit {
             ClientError::Refused { status, .. } if status == http::StatusCode::NOT_FOUND => exit
                 .hint("`faasw ls` lists the functions, `faasw inspect NAME` the versions of one"),
             _ => exit,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_cannot_run_microvms_has_a_code_of_its_own_whoever_prints_the_reason() {
+        for (error, code) in [
+            (PoolStartError::KvmMissing, NO_MICROVMS),
+            (PoolStartError::KvmPermission, NO_MICROVMS),
+            (PoolStartError::KvmLacks("x"), NO_MICROVMS),
+            (PoolStartError::IsaMissing("x"), NO_MICROVMS),
+            (
+                PoolStartError::Spawner(std::io::ErrorKind::NotFound.into()),
+                FAILURE,
+            ),
+        ] {
+            let exit = Exit::from(StartError::Pool(error));
+            assert!(exit.message.is_some());
+            assert_eq!(exit.code, code, "{exit}");
+            // As `doctor` ends, whose report has the reason.
+            let silent = exit.silent();
+            assert_eq!(
+                (silent.code, silent.message, silent.hint),
+                (code, None, None)
+            );
         }
     }
 }

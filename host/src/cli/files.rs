@@ -1,9 +1,8 @@
 //! The files of a function: a folder or an archive, as it is sent in front of a module.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io,
-    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
 };
 
@@ -14,8 +13,9 @@ use faasw::{
 };
 
 use faasw_oci::artifact::{FileKind, FilesLimits, read_files};
+use rustix::fs::FileType;
 
-use super::{exit::Exit, script};
+use super::{exit::Exit, script, source_folder::SourceFolder};
 
 /// How much an archive may have.
 pub const LIMITS: FilesLimits = FilesLimits {
@@ -89,7 +89,7 @@ pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stam
     if let Some(archive) = files.filter(|files| files.is_file()) {
         stamps.push((archive.to_owned(), Stamp::of(archive)?));
     } else if let Some(folder) = files {
-        for found in found(folder)? {
+        for found in found(&SourceFolder::open(folder)?)? {
             let path = folder.join(&found.path);
             // Links and folders are told by their names: nothing is read where they lead.
             if found.kind == Kind::File {
@@ -109,35 +109,31 @@ struct Found {
 }
 
 /// Everything below a folder, in order: hidden files, too. No link is gone through.
-fn found(folder: &Path) -> io::Result<Vec<Found>> {
+fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
-    let mut folders = vec![(folder.to_owned(), String::new())];
-    while let Some((folder, within)) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let path = entry.path();
-            let Some(name) = name.to_str() else {
-                return Err(io::Error::other(format!("{path:?} is not UTF-8")));
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in source.entries(&folder)? {
+            let path = match folder.as_str() {
+                "" => entry.name,
+                folder => format!("{folder}/{}", entry.name),
             };
-            let within = format!("{within}{name}");
-            let status = entry.metadata()?;
-            let kind = match status.file_type() {
-                kind if kind.is_symlink() => Kind::Link,
-                kind if kind.is_dir() => {
-                    folders.push((path, format!("{within}/")));
+            let kind = match entry.kind {
+                FileType::Symlink => Kind::Link,
+                FileType::Directory => {
+                    folders.push(path.clone());
                     Kind::Folder
                 }
-                kind if kind.is_file() => Kind::File,
+                FileType::RegularFile => Kind::File,
                 _ => {
-                    let what = format!("{within:?} is neither a file nor a folder nor a link");
+                    let what = format!("{path:?} is neither a file nor a folder nor a link");
                     return Err(io::Error::other(what));
                 }
             };
             all.push(Found {
-                path: within,
+                path,
                 kind,
-                bytes: status.len(),
+                bytes: entry.bytes,
             });
             if all.len() > ENTRIES_MAX {
                 let many = format!("there are more than {ENTRIES_MAX} files, folders and links");
@@ -160,31 +156,43 @@ fn read(folder: &Path) -> io::Result<Files> {
 ///
 /// # Errors
 /// When something of it cannot be read, or it is too much.
-pub fn each(folder: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
-    if folder.is_file() {
-        return each_of_archive(folder, to);
+pub fn each(folder: &Path, to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
+    match folder.is_file() {
+        true => each_of_archive(folder, to),
+        false => each_of_folder(&SourceFolder::open(folder)?, to),
     }
-    let all = found(folder)?;
+}
+
+fn each_of_folder(
+    source: &SourceFolder<'_>,
+    mut to: impl FnMut(Kind, &str, &[u8]),
+) -> io::Result<()> {
+    let too_much = |bytes: u64| {
+        io::Error::other(format!(
+            "they have {} MiB; at most {} MiB are taken",
+            bytes.div_ceil(1 << 20),
+            CONTENTS_MAX >> 20
+        ))
+    };
+    let all = found(source)?;
     // Before anything is read: it may be more than memory holds.
     let files = all.iter().filter(|found| found.kind == Kind::File);
     let bytes: u64 = files.map(|found| found.bytes).sum();
     if bytes > CONTENTS_MAX {
-        return Err(io::Error::other(format!(
-            "they have {} MiB; at most {} MiB are taken",
-            bytes.div_ceil(1 << 20),
-            CONTENTS_MAX >> 20
-        )));
+        return Err(too_much(bytes));
     }
+    // Files may have grown since they were listed.
+    let mut left = CONTENTS_MAX;
     for Found { path, kind, .. } in all {
-        let there = folder.join(&path);
         let failed = |error: io::Error| io::Error::other(format!("{path}: {error}"));
         match kind {
             Kind::Folder => to(kind, &path, b""),
-            Kind::File => to(kind, &path, &fs::read(&there).map_err(failed)?),
-            Kind::Link => {
-                let target = fs::read_link(&there).map_err(failed)?;
-                to(kind, &path, target.as_os_str().as_bytes());
+            Kind::File => {
+                let content = source.read(&path, left).map_err(failed)?;
+                left = left.saturating_sub(content.len() as u64);
+                to(kind, &path, &content);
             }
+            Kind::Link => to(kind, &path, &source.read_link(&path).map_err(failed)?),
         }
     }
     Ok(())
@@ -211,7 +219,11 @@ pub fn kind_of(kind: FileKind) -> Kind {
 mod tests {
     use super::*;
     use faasw_oci::artifact::{FilesEntry, write_files};
-    use std::os::unix::{fs::symlink, net::UnixListener};
+    use std::{
+        cell::Cell,
+        fs,
+        os::unix::{fs::symlink, net::UnixListener},
+    };
 
     #[test]
     fn a_folder_is_said_with_where_it_is_found() {
@@ -237,7 +249,7 @@ mod tests {
         symlink("lib/a.py", at("a")).unwrap();
         let paths =
             |all: &[Found]| -> Vec<String> { all.iter().map(|found| found.path.clone()).collect() };
-        let all = found(folder.path()).unwrap();
+        let all = found(&SourceFolder::open(folder.path()).unwrap()).unwrap();
         assert_eq!(
             paths(&all),
             [".hidden", "a", "lib", "lib/a.py", "lib/empty", "out"]
@@ -250,6 +262,42 @@ mod tests {
         let upload = read_upload(&module, None, Some(&at("lib"))).unwrap();
         assert!(upload.ends_with(b"\0asm") && upload.len() > 4);
         assert_eq!(read_upload(&module, None, None).unwrap(), &b"\0asm"[..]);
+    }
+
+    #[test]
+    fn a_file_that_becomes_a_link_after_the_listing_is_not_packed() {
+        let scene = tempfile::tempdir().unwrap();
+        let at = |path: &str| scene.path().join(path);
+        fs::create_dir(at("packed")).unwrap();
+        fs::write(at("packed/a"), "first").unwrap();
+        fs::write(at("packed/b"), "harmless").unwrap();
+        fs::write(at("secret"), "of root").unwrap();
+        let opened = Cell::new(0);
+        // The folder is listed by then.
+        let replace = |path: &str| {
+            opened.set(opened.get() + 1);
+            if path == "a" {
+                fs::remove_file(at("packed/b")).unwrap();
+                symlink("../secret", at("packed/b")).unwrap();
+            }
+        };
+        let source = SourceFolder::open(&at("packed")).unwrap().watched(&replace);
+        let mut packed = Vec::new();
+        let result = each_of_folder(&source, |_, path, content| {
+            packed.push((path.to_owned(), content.to_owned()));
+        });
+        let error = result.unwrap_err().to_string();
+        assert!(error.starts_with("b: it has become a link"), "{error}");
+        assert_eq!(packed, [("a".to_owned(), b"first".to_vec())]);
+        assert_eq!(opened.get(), 2);
+        // A link that was listed as one is packed as one.
+        let mut packed = Vec::new();
+        each(&at("packed"), |kind, path, content| {
+            packed.push((kind, path.to_owned(), content.to_owned()));
+        })
+        .unwrap();
+        let link = (Kind::Link, "b".to_owned(), b"../secret".to_vec());
+        assert_eq!(packed[1], link);
     }
 
     #[test]

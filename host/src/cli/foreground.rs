@@ -128,7 +128,11 @@ pub async fn up(
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::default(), given, &confinement);
-    let builder = args.addresses.apply(builder)?.timing(true);
+    let builder = args
+        .addresses
+        .apply(builder)?
+        .timing(true)
+        .verbose_errors(true);
     let mut builder = observed(
         builder,
         Some(Box::new(move |event| log.show(event))),
@@ -216,6 +220,7 @@ pub async fn serve(
         .addresses
         .apply(builder)?
         .timing(args.timing)
+        .verbose_errors(args.verbose_errors)
         .data_dir(data_dir(args.node)?)
         .admin(true);
     let builder = observed(builder, None, access_log.as_ref());

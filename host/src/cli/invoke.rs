@@ -1,6 +1,6 @@
 //! `invoke`: a request to a function, without the gateway.
 
-use std::io::{IsTerminal as _, Read as _};
+use std::io::Read as _;
 
 use bytes::Bytes;
 use faasw_control::Client;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::{
     args::Invoke,
     exit::Exit,
-    output::{data_dir, print, print_bytes, print_json, say},
+    output::{ContentForm, data_dir, print_content, print_json, say},
 };
 
 /// Asks the node where the request's time goes.
@@ -29,6 +29,7 @@ struct Printed {
 pub async fn invoke(args: Invoke) -> Result<(), Exit> {
     let verbose = args.verbose;
     let json = args.format.json;
+    let form = ContentForm::of_stdout(args.raw);
     let name = args.name.clone();
     let client = Client::new(&data_dir(args.node.clone())?);
     let response = client.invoke(&name, request(args)?).await?;
@@ -39,7 +40,7 @@ pub async fn invoke(args: Invoke) -> Result<(), Exit> {
     if json {
         print_json(&printed(&response))?;
     } else {
-        show_body(response.body())?;
+        print_content(response.body(), form)?;
     }
     if status.as_u16() < 400 {
         Ok(())
@@ -94,15 +95,6 @@ pub fn read_data(data: &str) -> Result<Bytes, Exit> {
     bytes
         .map(Bytes::from)
         .map_err(|error| Exit::failure(format_args!("{file} cannot be read: {error}")))
-}
-
-/// As it is into a file or another program; a terminal would obey what it says.
-fn show_body(body: &Bytes) -> Result<(), Exit> {
-    if std::io::stdout().is_terminal() {
-        print(String::from_utf8_lossy(body))
-    } else {
-        print_bytes(body)
-    }
 }
 
 fn show_head(response: &Response<Bytes>) {

@@ -7,7 +7,7 @@ use super::{
     args::{Kv, KvGet, KvLs, KvRm, KvSet},
     exit::Exit,
     invoke::read_data,
-    output::{self, data_dir, print, print_bytes, print_json, say},
+    output::{self, ContentForm, data_dir, print, print_content, print_json, say},
 };
 
 /// Does what is asked about stores.
@@ -56,7 +56,7 @@ async fn get(args: KvGet) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.which.node.clone())?);
     let store = args.which.store(&args.store)?;
     match client.store_value(&store, &args.key).await? {
-        Some(value) => print_bytes(value),
+        Some(value) => print_content(&value, ContentForm::of_stdout(args.raw)),
         None => {
             let (key, store) = (Line(&args.key), &args.store);
             Err(Exit::failure(format_args!("{store} has no key {key}")))

@@ -41,6 +41,7 @@ mod secret;
 mod serving;
 mod share;
 mod signals;
+mod source_folder;
 mod stats;
 mod table_file;
 mod tree;
@@ -67,7 +68,10 @@ pub fn run() -> ExitCode {
         .nth(1)
         .filter(is_served_by)
         .map(|_| Stop::begin());
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::report_arguments(&error),
+    };
     // While there is one thread.
     if let Command::DialKv(args) = &cli.command {
         return confine::dial_for_a_node(args);

@@ -1,9 +1,16 @@
-//! Writing results and progress.
+//! Writing results and progress: the one place that decides what a terminal may receive.
+//!
+//! Names, keys, log lines, errors and contents come from functions, clients and files. A terminal
+//! obeys control characters in them. [`print`] and [`say`] escape all text, wherever it goes.
+//! [`print_json`] escapes it as JSON does. [`print_content`] escapes contents only for a terminal:
+//! programs receive the exact bytes. Other modules do not write to standard output or standard
+//! error, except those that write whole lines of logs, which the test below lists.
 
 use std::{
     fmt::Display,
-    io::{self, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
+    process::ExitCode,
     time::Duration,
 };
 
@@ -13,23 +20,56 @@ use faasw_control::{
     Deployed, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
     FunctionName, LogLine, spelling,
 };
-use faasw_text::{Json, Line, Lines, TabbedLine};
+use faasw_text::{ByteLines, Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
 use super::{args::DataDir, exit::Exit};
 
 /// Writes text to standard output, escaped where it could play with a terminal.
 pub fn print(text: impl Display) -> Result<(), Exit> {
-    print_bytes(Lines(text).to_string())
+    write_stdout(Lines(text).to_string().as_bytes())
 }
 
-/// Writes to standard output as it is. A reader that has gone away is no failure.
-pub fn print_bytes(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
+/// The form in which contents reach standard output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentForm {
+    /// The bytes as they are.
+    Exact,
+    /// Text without what a terminal obeys.
+    Escaped,
+}
+
+impl ContentForm {
+    /// Returns the exact form for a pipe or a file, and for a terminal if the operator asks for it
+    /// with `--raw`.
+    pub fn of_stdout(raw: bool) -> Self {
+        match raw || !io::stdout().is_terminal() {
+            true => Self::Exact,
+            false => Self::Escaped,
+        }
+    }
+}
+
+/// Writes to standard output what a function or a client has chosen byte by byte: the body of a
+/// response, or a stored value.
+pub fn print_content(content: &[u8], form: ContentForm) -> Result<(), Exit> {
+    match form {
+        ContentForm::Exact => write_stdout(content),
+        ContentForm::Escaped => {
+            let shown = ByteLines(content).to_string();
+            write_stdout(shown.as_bytes())?;
+            if shown.as_bytes() != content {
+                say("\n(escaped: a terminal would obey some of it; --raw writes the exact bytes)");
+            }
+            Ok(())
+        }
+    }
+}
+
+/// Writes bytes to standard output as they are. A reader that has gone away is no failure.
+fn write_stdout(bytes: &[u8]) -> Result<(), Exit> {
     let mut stdout = io::stdout().lock();
-    match stdout
-        .write_all(bytes.as_ref())
-        .and_then(|()| stdout.flush())
-    {
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Exit::failure(
             format_args!("cannot write the output: {error}"),
         )),
@@ -40,13 +80,28 @@ pub fn print_bytes(bytes: impl AsRef<[u8]>) -> Result<(), Exit> {
 /// Writes a value as a line of JSON to standard output.
 pub fn print_json(value: &impl Serialize) -> Result<(), Exit> {
     let json = serde_json::to_string(value).map_err(Exit::failure)?;
-    print_bytes(format!("{}\n", Json(json)))
+    write_stdout(format!("{}\n", Json(json)).as_bytes())
 }
 
 /// Writes a line to standard error, for people to follow, escaped as all text is.
 pub fn say(line: impl Display) {
     // Progress that nobody can see is no reason to stop.
     let _ = writeln!(io::stderr().lock(), "{}", Lines(line));
+}
+
+/// Writes what clap has to say of the arguments, and returns the exit code. A usage error quotes
+/// arguments, and a shell may have made these of the names of files.
+pub fn report_arguments(error: &clap::Error) -> ExitCode {
+    match error.use_stderr() {
+        // The rendered text ends with a line break, as `say` does.
+        true => {
+            let text = error.render().to_string();
+            say(text.trim_end());
+        }
+        // Help and version. If standard output is closed, there is no reader for an error either.
+        false => drop(error.print()),
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
 /// How often long work says that it goes on.
@@ -250,6 +305,40 @@ mod tests {
         for (bytes, text) in [(1023, "1023 B"), (2048, "2 KiB"), (128 << 20, "128.0 MiB")] {
             assert_eq!(size(bytes), text);
         }
+    }
+
+    #[test]
+    fn only_this_module_and_the_writers_of_whole_lines_reach_the_standard_streams() {
+        // Each module escapes its lines, and has a test of that.
+        let writers = [
+            "access_log/mod.rs",
+            "events.rs",
+            "output.rs",
+            "pod_log.rs",
+            "printer.rs",
+        ];
+        let cli = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cli");
+        let mut folders = vec![cli.clone()];
+        let mut found = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(&path).unwrap_or_default();
+                let streams = ["stdout()", "stderr()", "print!(", "println!(", "dbg!("];
+                if path.extension().is_some_and(|extension| extension == "rs")
+                    && streams.iter().any(|stream| text.contains(stream))
+                {
+                    let name = path.strip_prefix(&cli).unwrap();
+                    found.push(name.to_str().unwrap().to_owned());
+                }
+            }
+        }
+        found.sort();
+        assert_eq!(found, writers);
     }
 
     #[tokio::test(start_paused = true)]

@@ -12,7 +12,9 @@ use faasw::{
     stamp::Stamp,
 };
 
-use super::{exit::Exit, output::read_module};
+use rustix::fs::FileType;
+
+use super::{exit::Exit, output::read_module, source_folder::SourceFolder};
 
 /// How files are called that a script begins with, unless another is named.
 const ENTRIES: [&str; 4] = ["handler", "index", "main", "app"];
@@ -85,25 +87,33 @@ fn bundle(files: &[script::File<'_>]) -> Result<Bytes, Exit> {
 }
 
 fn read_folder(folder: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
+    let source = SourceFolder::open(folder).map_err(|error| {
+        Exit::failure(format_args!("{} cannot be read: {error}", folder.display()))
+    })?;
+    read_source(&source, entry)
+}
+
+fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, Exit> {
+    let folder = source.path();
     let failed = |error: io::Error| {
         Exit::failure(format_args!("{} cannot be read: {error}", folder.display()))
     };
     let mut files = Vec::new();
-    let mut size = 0;
-    for path in files_of(folder).map_err(failed)? {
+    let mut left = SCRIPT_MAX as u64;
+    for Listed { path, real, bytes } in files_of(source).map_err(failed)? {
         let file = folder.join(&path);
         let failed = |error: io::Error| {
             Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
         };
         // Before it is read: it may be larger than memory.
-        size += fs::metadata(&file).map_err(failed)?.len();
-        if size > SCRIPT_MAX as u64 {
+        if bytes > left {
             return Err(Exit::failure(format_args!(
                 "the files of {} have more than {SCRIPT_MAX} bytes together",
                 folder.display()
             )));
         }
-        let content = fs::read(&file).map_err(failed)?;
+        let content = source.read(&real, left).map_err(failed)?;
+        left = left.saturating_sub(content.len() as u64);
         files.push((path, content));
     }
     let names: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
@@ -156,45 +166,44 @@ fn is_data(name: &str) -> bool {
     Extension::of_path(name).is_some_and(|extension| data.contains(&extension.as_str()))
 }
 
-/// Paths of all files below a folder, with `/` between their parts, in order; without those
-/// whose names begin with a dot.
-fn files_of(folder: &Path) -> io::Result<Vec<String>> {
+/// A file of a script's folder.
+struct Listed {
+    /// The path within the folder, with `/` between the parts.
+    path: String,
+    /// The path without links: another one if the file is a link.
+    real: String,
+    /// The size in bytes when the folder was listed.
+    bytes: u64,
+}
+
+/// Lists all files below a folder, in order; without those whose names begin with a dot.
+fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
     let mut found = Vec::new();
-    let root = fs::canonicalize(folder)?;
-    let mut folders = vec![(folder.to_owned(), String::new(), 0)];
-    while let Some((folder, within, depth)) = folders.pop() {
-        for entry in fs::read_dir(&folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else {
-                let path = entry.path();
-                return Err(io::Error::other(format!("{path:?} is not UTF-8")));
-            };
-            if name.starts_with('.') || LEFT_OUT.contains(&name) {
+    let root = fs::canonicalize(source.path())?;
+    let mut folders = vec![(String::new(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in source.entries(&folder)? {
+            let name = &entry.name;
+            if name.starts_with('.') || LEFT_OUT.contains(&name.as_str()) {
                 continue;
             }
-            let path = format!("{within}{name}");
-            let kind = entry.file_type()?;
-            if kind.is_symlink() {
-                // Whoever made the folder is not to be given what is elsewhere.
-                let target = fs::canonicalize(entry.path())
-                    .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
-                if !target.starts_with(&root) {
-                    let leads = format!("the link {path} leads out of it");
-                    return Err(io::Error::other(leads));
-                }
-                // One to a folder may lead back to where it is.
-                if target.is_file() {
-                    found.push(path);
-                }
-            } else if kind.is_dir() {
-                if depth == DEPTH_MAX {
+            let path = match folder.as_str() {
+                "" => name.clone(),
+                folder => format!("{folder}/{name}"),
+            };
+            match entry.kind {
+                FileType::Symlink => found.extend(linked(source, &root, path)?),
+                FileType::Directory if depth == DEPTH_MAX => {
                     let deep = format!("{path} is below more than {DEPTH_MAX} folders");
                     return Err(io::Error::other(deep));
                 }
-                folders.push((entry.path(), format!("{path}/"), depth + 1));
-            } else if kind.is_file() {
-                found.push(path);
+                FileType::Directory => folders.push((path, depth + 1)),
+                FileType::RegularFile => found.push(Listed {
+                    real: path.clone(),
+                    path,
+                    bytes: entry.bytes,
+                }),
+                _ => {}
             }
             if found.len() > FILES_MAX {
                 let many = format!("it has more than {FILES_MAX} files");
@@ -202,8 +211,35 @@ fn files_of(folder: &Path) -> io::Result<Vec<String>> {
             }
         }
     }
-    found.sort_unstable();
+    found.sort_unstable_by(|one, other| one.path.cmp(&other.path));
     Ok(found)
+}
+
+/// Returns the file that a link leads to, which is read later by its own path beneath the folder
+/// without following any link. A link to a folder may lead back to where it is: there is no file.
+///
+/// # Errors
+/// Returns an error if the link leads nowhere, or out of the folder: the folder's author may not
+/// read what is there.
+fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Option<Listed>> {
+    let target = fs::canonicalize(source.path().join(&path))
+        .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
+    let Ok(real) = target.strip_prefix(root) else {
+        let leads = format!("the link {path} leads out of it");
+        return Err(io::Error::other(leads));
+    };
+    let status = fs::symlink_metadata(&target)?;
+    if !status.is_file() {
+        return Ok(None);
+    }
+    let Some(real) = real.to_str() else {
+        return Err(io::Error::other(format!("{target:?} is not UTF-8")));
+    };
+    Ok(Some(Listed {
+        real: real.to_owned(),
+        path,
+        bytes: status.len(),
+    }))
 }
 
 /// What tells that something of a file or a folder has changed.
@@ -212,7 +248,10 @@ fn files_of(folder: &Path) -> io::Result<Vec<String>> {
 /// When it is not there.
 pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, Stamp)>> {
     let files = match path.is_dir() {
-        true => files_of(path)?.iter().map(|file| path.join(file)).collect(),
+        true => {
+            let files = files_of(&SourceFolder::open(path)?)?;
+            files.iter().map(|file| path.join(&file.path)).collect()
+        }
         false => vec![path.to_owned()],
     };
     let stamp = |file: PathBuf| Ok((file.clone(), Stamp::of(&file)?));
@@ -275,8 +314,14 @@ mod tests {
         }
         std::os::unix::fs::symlink("..", at("lib/up")).unwrap();
         std::os::unix::fs::symlink("handler.lua", at("again.lua")).unwrap();
-        let files = files_of(folder.path()).unwrap();
-        assert_eq!(files, ["again.lua", "handler.lua", "lib/ü.lua"]);
+        let files = files_of(&SourceFolder::open(folder.path()).unwrap()).unwrap();
+        let paths = files.iter().map(|file| (&*file.path, &*file.real));
+        let expected = [
+            ("again.lua", "handler.lua"),
+            ("handler.lua", "handler.lua"),
+            ("lib/ü.lua", "lib/ü.lua"),
+        ];
+        assert_eq!(paths.collect::<Vec<_>>(), expected);
         let bundle = read_upload(folder.path(), None).unwrap();
         let files = script::read(&bundle).unwrap();
         assert_eq!(files[0], ("handler.lua", &b"handler.lua"[..]));
@@ -290,5 +335,35 @@ mod tests {
         let before = stamp(folder.path()).unwrap();
         fs::write(at("lib/new.lua"), "").unwrap();
         assert_ne!(stamp(folder.path()).unwrap(), before);
+    }
+
+    #[test]
+    fn a_file_that_becomes_a_link_after_the_listing_is_no_part_of_the_script() {
+        let scene = tempfile::tempdir().unwrap();
+        let at = |path: &str| scene.path().join(path);
+        fs::create_dir_all(at("script/lib")).unwrap();
+        fs::write(at("script/handler.lua"), "handler").unwrap();
+        fs::write(at("script/lib/x.lua"), "harmless").unwrap();
+        fs::write(at("secret"), "of root").unwrap();
+        // A link within the folder is followed, to what it has led to when the folder was listed.
+        std::os::unix::fs::symlink("lib/x.lua", at("script/again.lua")).unwrap();
+        let read = |replaced: &'static str| {
+            let replace = |path: &str| {
+                // All is listed when the first file is opened, which the link leads to.
+                if path == "lib/x.lua" {
+                    let _ = fs::remove_file(at(replaced));
+                    std::os::unix::fs::symlink(at("secret"), at(replaced)).unwrap();
+                }
+            };
+            let source = SourceFolder::open(&at("script")).unwrap();
+            read_source(&source.watched(&replace), None)
+        };
+        // A file that appears after the listing is no part of the script.
+        let bundle = read("script/later.lua").unwrap();
+        assert_eq!(script::read(&bundle).unwrap().len(), 3);
+        fs::remove_file(at("script/later.lua")).unwrap();
+        let refused = read("script/lib/x.lua").unwrap_err().to_string();
+        assert!(refused.contains("again.lua cannot be read"), "{refused}");
+        assert!(refused.contains("has become a link"), "{refused}");
     }
 }

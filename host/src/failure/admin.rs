@@ -10,7 +10,7 @@ use faasw_pool::{Fault, Manner};
 use http::StatusCode;
 
 use super::{
-    Failure, problem,
+    Audience, Failure, problem,
     words::{self, Words},
 };
 use crate::{
@@ -111,7 +111,9 @@ impl RollbackError {
     /// What a client of the admin API sees.
     pub(crate) fn problem(&self) -> Problem {
         match self {
-            Self::Unknown(name) => Failure::UnknownFunction(name.clone()).problem(),
+            Self::Unknown(name) => {
+                Failure::UnknownFunction(name.clone()).problem(Audience::Operator)
+            }
             Self::NotReady(error) => error.problem(),
             Self::NoVersion { .. } | Self::NothingBefore(_) | Self::Overtaken(_) => problem(
                 StatusCode::NOT_FOUND,
@@ -127,7 +129,9 @@ impl FunctionError {
     /// What a client of the admin API sees.
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
-            Self::Unknown(name) => return Failure::UnknownFunction(name.clone()).problem(),
+            Self::Unknown(name) => {
+                return Failure::UnknownFunction(name.clone()).problem(Audience::Operator);
+            }
             Self::NotReady(error) => return error.problem(),
             Self::NoImage { .. } => (
                 Some(StatusCode::CONFLICT),

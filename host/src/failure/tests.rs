@@ -7,7 +7,7 @@ use super::*;
 use crate::registry::RegistryError;
 
 fn status_of(failure: Failure) -> (u16, &'static str, Fault) {
-    let problem = failure.problem();
+    let problem = failure.problem(Audience::Client);
     (problem.status.as_u16(), problem.slug, failure.fault().0)
 }
 
@@ -29,6 +29,10 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
         ),
         (
             Unfit::BodyTooLarge(1).into(),
+            (413, "request-body-too-large", Fault::Caller),
+        ),
+        (
+            Unfit::LengthUnknown(1).into(),
             (413, "request-body-too-large", Fault::Caller),
         ),
         (head.into(), (431, "request-head-too-large", Fault::Caller)),
@@ -123,21 +127,78 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
     }
 }
 
-#[test]
-fn the_detail_names_the_trap_and_hides_the_platform() {
-    let trap = InvokeError::Trap {
+/// Every failure in whose message a guest has a say, and what it says in these.
+fn failures_with_guest_text(text: &str) -> Vec<Failure> {
+    let report = || text.to_owned();
+    let trap = || InvokeError::Trap {
         kind: TrapKind::Unreachable,
-        report: "wasm `unreachable` in spin".into(),
+        report: report(),
     };
-    assert!(Failure::from(trap).problem().detail.contains("spin"));
+    let errors = [
+        trap(),
+        InvokeError::Exit { code: 4711 },
+        InvokeError::ResponseTooLarge { report: report() },
+        InvokeError::FunctionError { report: report() },
+        InvokeError::BadResponse { report: report() },
+        InvokeError::LoadFailed { report: report() },
+        InvokeError::GuestFailed(report()),
+    ];
+    let mut failures: Vec<Failure> = errors.map(Failure::from).into();
+    failures.push(Failure::NotReady(SeedError::Function(trap()).into()));
+    failures.push(Failure::NotReady(
+        SeedError::WarmUp {
+            request: "GET /".into(),
+            error: trap(),
+        }
+        .into(),
+    ));
+    failures
+}
+
+#[test]
+fn a_guests_text_is_for_the_operator_and_not_for_clients() {
+    let text = "postgres://app:4711@db in trap_here";
+    for failure in failures_with_guest_text(text) {
+        let client = failure.problem(Audience::Client);
+        assert!(!client.detail.contains("4711"), "{}", client.detail);
+        assert!(!client.detail.contains("trap_here"), "{}", client.detail);
+        assert!(
+            client.detail.contains("log has the reason"),
+            "{}",
+            client.detail
+        );
+        let operator = failure.problem(Audience::Operator);
+        assert!(operator.detail.contains("4711"), "{}", operator.detail);
+        assert_eq!(operator.detail, failure.to_string());
+        assert_eq!(
+            (client.status, client.slug),
+            (operator.status, operator.slug)
+        );
+    }
+}
+
+#[test]
+fn limits_are_the_nodes_own_and_are_in_every_problem() {
+    let failure = Failure::from(InvokeError::TimedOut(Duration::from_secs(10)));
+    for audience in [Audience::Client, Audience::Operator] {
+        let detail = failure.problem(audience).detail;
+        assert!(detail.contains("10 s"), "{detail}");
+    }
+}
+
+#[test]
+fn no_problem_shows_why_the_platform_failed() {
     let platform = Failure::from(PlatformError::ShellEnded("signal 9".into()));
-    assert!(!platform.problem().detail.contains("signal"));
+    for audience in [Audience::Client, Audience::Operator] {
+        let detail = platform.problem(audience).detail;
+        assert!(!detail.contains("signal"), "{detail}");
+    }
     assert!(platform.to_string().contains("signal 9"));
 }
 
 #[test]
 fn a_busy_node_says_when_to_try_again() {
-    let problem = Failure::from(InvokeError::OverCapacity(4)).problem();
+    let problem = Failure::from(InvokeError::OverCapacity(4)).problem(Audience::Client);
     assert_eq!(problem.retry_after, Some(RETRY_AFTER));
     assert!(problem.detail.contains("4 instances"));
 }

@@ -18,7 +18,7 @@ pub(crate) use route::Sites;
 use std::sync::Arc;
 
 use faasw_control::Problem;
-use http::{Method, Request, Response, StatusCode, uri::Scheme};
+use http::{Method, Request, Response, StatusCode, Version, header, uri::Scheme};
 
 use self::{
     answer::{Afterwards, answer_here, close, may_close, no_content},
@@ -106,7 +106,11 @@ impl Gateway {
             scheme: self.scheme,
             has_host,
         });
+        let is_http1 = request.version() < Version::HTTP_2;
         let mut response = self.node.answer(name, request, known, follow).await;
+        if is_http1 && let Some(length) = announced(&response) {
+            response = response.map(|body| body.announcing(length));
+        }
         if has_host {
             confine::to_host(response.headers_mut());
         } else {
@@ -119,6 +123,16 @@ impl Gateway {
             close(&mut response);
         }
         response
+    }
+}
+
+/// Returns the length that a 304 announces of the content that its client has.
+fn announced(response: &Response<Body>) -> Option<u64> {
+    let length = response.headers().get(header::CONTENT_LENGTH)?;
+    match response.status() {
+        // The node has written the field itself.
+        StatusCode::NOT_MODIFIED => length.to_str().ok()?.parse().ok(),
+        _ => None,
     }
 }
 

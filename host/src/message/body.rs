@@ -50,6 +50,8 @@ enum Content {
     },
     Stream(Streamed),
     Export(Exporting),
+    /// Nothing, where the message announces this length of a content that it does not have.
+    Announced(u64),
 }
 
 /// A response that is still being made.
@@ -116,6 +118,16 @@ impl Body {
         Self::default()
     }
 
+    /// Makes an HTTP/1 server send the `Content-Length` of a 304. hyper drops the field if the body
+    /// is known to be empty, and writes it if the body claims that length; it never writes content
+    /// behind a 304. Over HTTP/2 it keeps the field of an empty body.
+    pub(crate) fn announcing(mut self, length: u64) -> Self {
+        if matches!(self.content, Content::Empty) {
+            self.content = Content::Announced(length);
+        }
+        self
+    }
+
     pub(crate) fn whole(bytes: Bytes, trailers: Option<HeaderMap>) -> Self {
         Content::Whole { bytes, trailers }.into()
     }
@@ -148,7 +160,7 @@ impl Body {
     fn is_given(&self) -> bool {
         let has_nothing_left = matches!(
             &self.content,
-            Content::Stream(Streamed { left: Some(0), .. })
+            Content::Stream(Streamed { left: Some(0), .. }) | Content::Announced(_)
         );
         has_nothing_left || http_body::Body::is_end_stream(self)
     }
@@ -158,7 +170,7 @@ impl Body {
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.content {
-            Content::Empty => Some(&[]),
+            Content::Empty | Content::Announced(_) => Some(&[]),
             Content::Whole { bytes, .. } => Some(bytes),
             Content::Stream(_) | Content::Export(_) => None,
         }
@@ -209,7 +221,7 @@ impl http_body::Body for Body {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let next = match &mut self.content {
-            Content::Empty => None,
+            Content::Empty | Content::Announced(_) => None,
             Content::Whole { bytes, trailers } => {
                 if bytes.is_empty() {
                     trailers
@@ -243,7 +255,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Empty => true,
             Content::Whole { bytes, trailers } => bytes.is_empty() && trailers.is_none(),
-            Content::Stream(_) => false,
+            Content::Stream(_) | Content::Announced(_) => false,
             Content::Export(export) => export.bytes_left() == 0,
         }
     }
@@ -265,6 +277,7 @@ impl http_body::Body for Body {
                 left.map_or_else(SizeHint::new, SizeHint::with_exact)
             }
             Content::Export(export) => SizeHint::with_exact(export.bytes_left()),
+            Content::Announced(length) => SizeHint::with_exact(*length),
         }
     }
 }

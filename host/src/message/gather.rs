@@ -21,8 +21,9 @@ use tokio::time::{Instant, timeout_at};
 
 /// As much of a body as shows that more will come.
 const ENOUGH: usize = 64 << 10;
-/// As much of a body as is waited for to know its length.
-const LENGTH_MAX: usize = 1 << 20;
+/// Most bytes of a body without a length that are held in memory to find its length: half of what
+/// one connection may hold by default ([`crate::Limits::undelivered_connection`]).
+const LENGTH_MAX: u64 = 1 << 20;
 /// A piece of a body that is kept as it came.
 const LARGE: usize = 4 << 10;
 /// Room for smaller ones is taken in such steps: at least what a piece has.
@@ -45,22 +46,47 @@ pub(crate) struct Gathered {
 pub(crate) enum Wanted {
     /// Signs that the client means it.
     Signs,
-    /// The body's end, for its length, which programs in CGI style have to be told
-    /// (RFC 3875, section 4.1.2). It is given up where the body turns out too large.
+    /// The body's end, for its length, which programs in CGI style read in `CONTENT_LENGTH`
+    /// (RFC 3875, section 4.1.2). Without the length they would find the body empty.
     Length,
 }
 
+/// The reason why a body was not gathered.
+pub(crate) enum GatherError {
+    /// The body broke off.
+    Client(ClientError),
+    /// The body is longer than the bytes that are held to find its length.
+    LengthUnknown {
+        /// The most bytes that are held.
+        limit: u64,
+        /// The bytes of the body that the client has not sent yet.
+        rest: RequestBody,
+    },
+    /// Other requests hold the memory that is needed to find the body's length.
+    NoRoom {
+        /// The bytes of the body that the client has not sent yet.
+        rest: RequestBody,
+    },
+}
+
+impl From<ClientError> for GatherError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(error)
+    }
+}
+
 /// Waits until enough of a body is there, or all, or a moment has passed while there is
-/// room for those who come early. What is held meanwhile counts for `account`.
+/// room for those who come early. What is held meanwhile counts for `account`. Where the length
+/// is wanted, only the end of the body is enough.
 ///
 /// # Errors
-/// When the body breaks off.
+/// Returns an error if the body breaks off, and if its length is wanted and cannot be found.
 pub(crate) async fn gather(
     mut body: RequestBody,
     account: &Account,
     wanted: Wanted,
     has_room: impl Fn() -> bool,
-) -> Result<Gathered, ClientError> {
+) -> Result<Gathered, GatherError> {
     if body.is_end_stream() {
         return Ok(Gathered {
             body,
@@ -70,13 +96,22 @@ pub(crate) async fn gather(
     }
     let enough = match wanted {
         Wanted::Signs => ENOUGH,
-        Wanted::Length => LENGTH_MAX,
+        Wanted::Length => usize::MAX,
     };
     let mut taken = Taken::default();
     let mut is_early = false;
     let mut has_ended = false;
     let mut moment_ends = Instant::now() + MOMENT;
     while taken.bytes < enough && !body.is_end_stream() {
+        if wanted == Wanted::Length {
+            let limit = account.connection_limit().min(LENGTH_MAX);
+            if taken.bytes as u64 > limit || taken.is_full && limit < LENGTH_MAX {
+                return Err(GatherError::LengthUnknown { limit, rest: body });
+            }
+            if taken.is_full {
+                return Err(GatherError::NoRoom { rest: body });
+            }
+        }
         let next = async {
             match taken.is_full {
                 // The rest stays with its client.
@@ -85,8 +120,7 @@ pub(crate) async fn gather(
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
-            let may_be_early = wanted == Wanted::Signs || taken.is_full;
-            is_early = may_be_early && has_room();
+            is_early = wanted == Wanted::Signs && has_room();
             if is_early {
                 break;
             }
@@ -271,29 +305,73 @@ mod tests {
         assert_eq!(all.to_bytes().len(), 90_000);
     }
 
+    /// A body of so many parts of 10,000 bytes, each of which is later than a moment, and the task
+    /// that sends it.
+    fn sent_slowly(parts: usize) -> (RequestBody, tokio::task::JoinHandle<()>) {
+        let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
+        let sending = tokio::spawn(async move {
+            for _ in 0..parts {
+                tokio::time::sleep(MOMENT * 2).await;
+                let part = Bytes::from(vec![b'x'; 10_000]);
+                // The receiver of a refused body is gone.
+                let _ = sender.send_data(part).await;
+            }
+        });
+        (RequestBody::new(body), sending)
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn a_length_that_is_wanted_is_waited_for_unless_the_body_is_large() {
-        let sent = |parts: usize| {
-            let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
-            let sending = tokio::spawn(async move {
-                for _ in 0..parts {
-                    tokio::time::sleep(MOMENT * 2).await;
-                    let part = Bytes::from(vec![b'x'; 10_000]);
-                    sender.send_data(part).await.unwrap();
-                }
-            });
-            (RequestBody::new(body), sending)
-        };
+    async fn a_length_that_is_wanted_is_waited_for() {
         let account = Account::default();
-        for (parts, length) in [(0, Some(0)), (9, Some(90_000)), (120, None)] {
-            let (body, sending) = sent(parts);
+        // 1,040,000 bytes are the most parts that fit into a MiB.
+        for (parts, length) in [(0, 0), (9, 90_000), (104, 1_040_000)] {
+            let (body, sending) = sent_slowly(parts);
             let gathering = gather(body, &account, Wanted::Length, || true);
             let gathered = gathering.await.ok().unwrap();
-            assert_eq!((gathered.length, gathered.is_early), (length, false));
+            assert_eq!((gathered.length, gathered.is_early), (Some(length), false));
             let all = gathered.body.collect().await.unwrap().to_bytes();
             assert_eq!(all.len(), parts * 10_000);
             sending.await.unwrap();
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_whose_length_is_wanted_is_refused_beyond_the_limit() {
+        let (body, sending) = sent_slowly(120);
+        let account = Account::default();
+        let gathering = gather(body, &account, Wanted::Length, || true);
+        let Err(GatherError::LengthUnknown { limit, rest }) = gathering.await else {
+            panic!("a body of 1,200,000 bytes is held");
+        };
+        assert_eq!(limit, LENGTH_MAX);
+        // The rest of it can still be read, such as to let the client listen.
+        let rest = rest.collect().await.unwrap().to_bytes();
+        assert_eq!(rest.len(), 1_200_000 - 1_050_000);
+        sending.await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_may_hold_less_has_a_lower_limit() {
+        let (sender, body, account) = without_room().await;
+        let gathering = gather(body, &account, Wanted::Length, || true);
+        let Err(GatherError::LengthUnknown { limit, .. }) = gathering.await else {
+            panic!("more is held than the connection may hold");
+        };
+        assert_eq!(limit, 2 * LARGE as u64);
+        drop(sender);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_whose_length_is_wanted_is_refused_where_others_hold_the_room() {
+        let backlog = Backlog::new(BacklogLimits::default());
+        let account = Account::new(backlog.function(), backlog.connection());
+        // All that the connection may hold is taken by another request on it.
+        let held = account.try_lease(BacklogLimits::default().connection);
+        assert!(held.is_some());
+        let (body, sending) = sent_slowly(9);
+        let gathering = gather(body, &account, Wanted::Length, || true);
+        assert!(matches!(gathering.await, Err(GatherError::NoRoom { .. })));
+        sending.await.unwrap();
     }
 
     /// Nine large pieces, and an account that has room for two.
@@ -314,17 +392,6 @@ mod tests {
         let backlog = Backlog::new(limits);
         let account = Account::new(backlog.function(), backlog.connection());
         (sender, RequestBody::new(body), account)
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_length_is_not_waited_for_where_there_is_no_room_for_the_body() {
-        let (sender, body, account) = without_room().await;
-        let gathering = gather(body, &account, Wanted::Length, || true);
-        let gathered = gathering.await.ok().unwrap();
-        assert_eq!((gathered.length, gathered.is_early), (None, true));
-        drop(sender);
-        let all = gathered.body.collect().await.unwrap().to_bytes();
-        assert_eq!(all.len(), 9 * LARGE);
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,7 +30,7 @@ pub(crate) use collect::{asks_first, collect, discard, refuse};
 pub(crate) use correlation::{Correlation, sent_id};
 pub(crate) use fields::{take_content_length, trailers};
 pub(crate) use forwarded::forwarded_for;
-pub(crate) use gather::{Gathered, Wanted, gather};
+pub(crate) use gather::{GatherError, Gathered, Wanted, gather};
 pub(crate) use incoming::{BodyLimits, limited};
 pub(crate) use named::Named;
 pub(crate) use request::{Arrival, Connection, FromOperator, Within, request_head};

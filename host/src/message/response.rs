@@ -56,6 +56,11 @@ pub(crate) fn response(
     let mut headers = checked_fields(head)?;
     let declared = fields::take_content_length(&mut headers).map_err(bad)?;
     let body = if forbids_body(status) {
+        // A 304 has the length that a 200 would have (RFC 9110, section 8.6). A 204 must not have
+        // the field, and a 205 has no content.
+        if let Some(length) = declared.filter(|_| status == StatusCode::NOT_MODIFIED) {
+            headers.insert(header::CONTENT_LENGTH, length.into());
+        }
         ignore(body);
         Body::empty()
     } else if asked.head_only {
@@ -303,6 +308,21 @@ mod tests {
         let response = answer(Method::HEAD, &head(200, &[])).unwrap();
         assert_eq!(response.body().as_bytes(), Some(&[][..]));
         assert!(!response.headers().contains_key("content-length"));
+    }
+
+    #[test]
+    fn a_304_announces_what_a_200_would_have_and_a_204_and_a_205_announce_nothing() {
+        for method in [Method::GET, Method::HEAD] {
+            for (status, announced) in [(204, None), (205, None), (304, Some("1234"))] {
+                let head = head(status, &[("content-length", "1234"), ("etag", "\"v7\"")]);
+                let response = answer(method.clone(), &head).unwrap();
+                assert_eq!(response.body().as_bytes(), Some(&[][..]));
+                assert_eq!(response.headers()["etag"], "\"v7\"");
+                let length = response.headers().get("content-length");
+                let length = length.map(|length| length.to_str().unwrap());
+                assert_eq!(length, announced, "{method} {status}");
+            }
+        }
     }
 
     #[test]

@@ -15,6 +15,12 @@ pub(crate) enum Unfit {
     },
     #[error("the request's body is larger than the {0} bytes that are taken")]
     BodyTooLarge(usize),
+    /// A command in CGI style reads as many bytes as `CONTENT_LENGTH` says.
+    #[error(
+        "the function is a command, which needs the length of the request's body, and a body \
+         without Content-Length may have {0} bytes at most: send Content-Length"
+    )]
+    LengthUnknown(u64),
     #[error("the request's body could not be read: {0}")]
     BodyUnreadable(String),
     #[error("the request's body did not arrive within {} s", .0.as_secs_f64())]

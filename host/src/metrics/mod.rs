@@ -159,7 +159,7 @@ impl Metrics {
     /// A response that had begun was cut off, or its handler failed behind it.
     /// The request was counted when its answer began.
     pub(crate) fn cut_off(&self, function: &FunctionName, failure: &Failure) {
-        let problem = failure.problem().slug;
+        let problem = failure.slug();
         self.problems().insert(problem);
         let function_label = Function::Named(function.into());
         self.failures

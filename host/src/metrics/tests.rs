@@ -1,6 +1,7 @@
 //! What is counted is told, and goes with its function.
 
 use super::*;
+use crate::failure::Audience;
 use faasw_pool::{
     BacklogLimits, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, ResetEffort,
     ResetStats, StockStats,
@@ -42,7 +43,7 @@ fn recorded() -> Metrics {
         kind: TrapKind::Unreachable,
         report: "wasm trap: wasm `unreachable` instruction executed in function 'x'".into(),
     });
-    metrics.failed(&name("g"), &trap, &trap.problem());
+    metrics.failed(&name("g"), &trap, &trap.problem(Audience::Client));
     metrics.unknown();
     metrics.deployed(true);
     metrics

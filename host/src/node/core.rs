@@ -84,6 +84,8 @@ pub(crate) struct Machinery {
 pub(crate) struct Telling {
     /// Clients may ask where their requests' time goes.
     pub(crate) timing: bool,
+    /// Clients receive the whole reason of a function's failure.
+    pub(crate) verbose_errors: bool,
     /// The observer hears of each request.
     pub(crate) requests: bool,
 }
@@ -104,6 +106,8 @@ pub(crate) struct Core {
     domain: Option<HostName>,
     /// Clients may ask where their requests' time goes.
     pub(super) timing: bool,
+    /// Clients receive the whole reason of a function's failure.
+    pub(super) verbose_errors: bool,
     /// What clients have not taken yet.
     pub(crate) backlog: Arc<Backlog>,
     /// Who makes functions' requests.
@@ -164,6 +168,7 @@ impl Core {
             table: RwLock::default(),
             domain,
             timing: telling.timing,
+            verbose_errors: telling.verbose_errors,
             outbound,
             committing: Mutex::new(()),
             moves: Moves::default(),

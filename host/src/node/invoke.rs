@@ -30,10 +30,10 @@ use super::{
 };
 use crate::{
     backend::FunctionVersion,
-    failure::Failure,
+    failure::{Audience, Failure},
     message::{
-        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, Gathered, Wanted,
-        Within,
+        self, Body, BodyLimits, Connection, Correlation, Follow, FromOperator, GatherError,
+        Gathered, Unfit, Wanted, Within,
     },
     metrics::Metrics,
     services::outbound::Hops,
@@ -64,8 +64,9 @@ impl Core {
         B::Error: std::fmt::Display,
     {
         let head_only = request.method() == Method::HEAD;
+        let audience = self.audience(&request);
         let unknown = || {
-            let problem = Failure::UnknownFunction(name.into()).problem();
+            let problem = Failure::UnknownFunction(name.into()).problem(audience);
             let problem = problem.of_function(name);
             problem.response(known.request_id, head_only)
         };
@@ -98,13 +99,21 @@ impl Core {
             }
             Err(failure) => {
                 report(&function, &failure, instance.unwrap_or(0), known);
-                let mut problem = failure.problem().of_function(name);
+                let mut problem = failure.problem(audience).of_function(name);
                 self.metrics.failed(&function.name, &failure, &problem);
                 problem.instance = instance;
                 problem.response(known.request_id, head_only)
             }
         };
         Follow::response(follow, response)
+    }
+
+    /// Returns who reads the problem body if the request fails.
+    fn audience<B>(&self, request: &Request<B>) -> Audience {
+        match self.verbose_errors || request.extensions().get::<FromOperator>().is_some() {
+            true => Audience::Operator,
+            false => Audience::Client,
+        }
     }
 
     /// Whether a function is not the current one of its name any more, or is just being removed: its
@@ -164,9 +173,10 @@ impl Core {
             },
             // Most requests have no body: the futures for what they need not are boxed,
             // for each that is part of this one is moved with it.
-            false => Box::pin(message::gather(body, &account, wanted, has_room))
-                .await
-                .map_err(InvokeError::from)?,
+            false => match Box::pin(message::gather(body, &account, wanted, has_room)).await {
+                Ok(gathered) => gathered,
+                Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
+            },
         };
         let Gathered {
             body,
@@ -306,6 +316,20 @@ impl Core {
             waited: begun.elapsed(),
         })
     }
+}
+
+/// Returns the failure of a request whose body was not gathered, once its client has sent enough
+/// of the rest to read the answer. A request from within the node has no such client.
+async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
+    let (failure, rest) = match error {
+        GatherError::Client(error) => return InvokeError::from(error).into(),
+        GatherError::LengthUnknown { limit, rest } => (Unfit::LengthUnknown(limit).into(), rest),
+        GatherError::NoRoom { rest } => (Failure::NoRoom, rest),
+    };
+    if !is_within {
+        message::discard(rest).await;
+    }
+    failure
 }
 
 /// What lets a request run.

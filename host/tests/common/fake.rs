@@ -294,6 +294,13 @@ impl FunctionVersion for FakeSeed {
                 "/broken" => return Err(PlatformError::SpawnerGone.into()),
                 "/teapot" => (418, vec![("x-tea", "green")], "short and stout".into()),
                 "/bad-status" => (99, vec![], String::new()),
+                // The fields that a proxy passes on from its origin.
+                "/not-modified" => (
+                    304,
+                    vec![("content-length", "1234"), ("etag", "\"v7\"")],
+                    String::new(),
+                ),
+                "/no-content" => (204, vec![("content-length", "4")], String::new()),
                 "/lies" => (200, vec![("content-length", "99")], "x".into()),
                 "/forged" => (
                     200,

@@ -172,6 +172,8 @@ impl Bench {
         let runtime = Runtime::new().unwrap();
         let builder = builder
             .limits(limits)
+            // Tests read in problem bodies why a function failed.
+            .verbose_errors(true)
             .shells_ready(2)
             .listen("127.0.0.1:0".parse().unwrap());
         let node = runtime.block_on(builder.start()).unwrap();

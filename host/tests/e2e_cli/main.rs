@@ -122,7 +122,9 @@ fn up_shows_the_functions_logs() {
     let address = up.address();
     assert_eq!(get(address, "/probe/stderr").status, 200);
     up.said("probe | stderr first");
-    get(address, "/probe/trap");
+    // A developer sees at once why it failed.
+    let trapped = get(address, "/probe/trap").problem("detail");
+    assert!(trapped.contains("trap_unreachable"), "{trapped}");
     up.said("probe | the function trapped: ");
     let mut rest = String::new();
     up.signal("INT");

@@ -88,11 +88,24 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
     has_line(&few.body, "CONTENT_LENGTH 6");
     assert!(few.body.ends_with("\n\nfrom C"), "{}", few.body);
     has_line(&send("0\r\n\r\n").body, "CONTENT_LENGTH 0");
-    // One that is not to be kept until it has ended comes as before.
+    // A MiB of it is held to find its length; of a longer one the command would read nothing.
     let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
-    let many = send(&format!("{}0\r\n\r\n", piece.repeat(2)));
-    has_line(&many.body, "CONTENT_LENGTH ");
-    assert_eq!(many.body.matches('x').count(), 2 << 20);
+    let most = send(&format!("{piece}0\r\n\r\n"));
+    has_line(&most.body, "CONTENT_LENGTH 1048576");
+    assert_eq!(most.body.matches('x').count(), 1 << 20);
+    let more = send(&format!("{}0\r\n\r\n", piece.repeat(3)));
+    assert_eq!(more.status, 413, "{more:?}");
+    assert_eq!(
+        more.problem("type"),
+        "urn:faasw:problem:request-body-too-large"
+    );
+    let detail = more.problem("detail");
+    assert!(detail.contains("send Content-Length"), "{detail}");
+    // With its length it may be as long as any.
+    let body = "x".repeat(3 << 20);
+    let many = BENCH.request("POST", "/c/echo", "", &body);
+    has_line(&many.body, "CONTENT_LENGTH 3145728");
+    assert_eq!(many.body.matches('x').count(), 3 << 20);
 
     // Who asks before it sends is told to send.
     let answer = BENCH.block_on(async {
@@ -110,6 +123,23 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
         raw::parse(&answer)
     });
     has_line(&answer.body, "CONTENT_LENGTH 2");
+}
+
+/// RFC 3875, section 6.2: a response has at least one header field, so no output is no response.
+pub fn a_command_that_writes_nothing_has_not_answered() {
+    BENCH.function(
+        "nothing",
+        "fixtures/wat/nothing.wasm",
+        FunctionOptions::default(),
+    );
+    let answer = BENCH.get("/nothing/");
+    assert_eq!(answer.status, 502, "{answer:?}");
+    assert_eq!(answer.problem("type"), "urn:faasw:problem:no-response");
+    let log = BENCH.log("nothing");
+    assert!(
+        log.iter().any(|line| line.contains("standard output")),
+        "{log:?}"
+    );
 }
 
 /// The guest's own memory functions: bytes that were not read yet must not be overwritten.

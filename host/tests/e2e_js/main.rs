@@ -13,12 +13,17 @@ mod common;
 #[path = "../e2e/mod.rs"]
 mod e2e;
 
+mod answers;
 mod bodies;
 mod engine;
 mod hostile;
 
 use std::collections::HashSet;
 
+use answers::{
+    a_304_passes_on_the_length_that_the_client_has,
+    a_thrown_errors_text_reaches_the_operator_and_no_client,
+};
 use bodies::{binary_bodies_arrive_as_they_were_sent, bodies_stream_both_ways};
 use common::time_limit;
 use e2e::{BENCH, Bench, bundle};
@@ -376,6 +381,8 @@ fn main() {
         binary_bodies_arrive_as_they_were_sent,
         what_a_script_does_first_it_does_once,
         errors_name_file_line_and_stack,
+        a_thrown_errors_text_reaches_the_operator_and_no_client,
+        a_304_passes_on_the_length_that_the_client_has,
         nothing_random_is_the_same_in_two_forks,
         secrets_are_not_drawn_at_deployment_unasked,
         the_examples_do_what_they_say,

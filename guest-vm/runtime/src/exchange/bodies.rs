@@ -156,6 +156,13 @@ impl Bodies {
         id
     }
 
+    /// Sets the length that the body of a response must have, or none.
+    pub(crate) fn expect(&mut self, id: BodyId, declared: Option<u64>) {
+        if let Some(body) = self.bodies.get_mut(&id) {
+            body.declared = declared;
+        }
+    }
+
     /// How many bytes the body takes now.
     pub(crate) fn room(&self, id: BodyId, platform: &impl Platform) -> u64 {
         match self.bodies.get(&id).map(|body| &body.sink) {

@@ -74,8 +74,7 @@ impl Exchange {
         body: Option<BodyId>,
         platform: &mut impl Platform,
     ) -> Result<(), SendError> {
-        let may_be_absent = self.is_head || head.status == 304;
-        if let Err(report) = possible(head.status, declared, body, may_be_absent) {
+        if let Err(report) = possible(head.status, declared, body, self.is_head) {
             if let Some(body) = body {
                 self.bodies.abandon(body);
             }

@@ -126,9 +126,10 @@ impl Fields {
     fn set(&mut self, name: &str, values: Vec<Vec<u8>>) -> Result<usize, HeaderError> {
         let name = checked_name(name)?;
         let one_at_most = name == b"content-length";
-        if one_at_most && values.len() > 1 || !values.iter().all(|value| checked(&name, value)) {
+        if one_at_most && values.len() > 1 {
             return Err(HeaderError::InvalidSyntax);
         }
+        values.iter().try_for_each(|value| check(&name, value))?;
         let entries = self.change()?;
         entries.retain(|(other, _)| *other != name);
         let mut added = 0;
@@ -145,9 +146,10 @@ impl Fields {
         let name = checked_name(name)?;
         // Two lengths would frame the message twice.
         let second_length = name == b"content-length" && self.has(&name);
-        if second_length || !checked(&name, &value) {
+        if second_length {
             return Err(HeaderError::InvalidSyntax);
         }
+        check(&name, &value)?;
         let pair = (name, value);
         let added = cost(&pair);
         self.change()?.push(pair);
@@ -171,15 +173,21 @@ fn checked_name(name: &str) -> Result<Vec<u8>, HeaderError> {
     if !headers::is_name(name) {
         return Err(HeaderError::InvalidSyntax);
     }
-    if headers::is_forbidden(name) {
+    if !headers::may_change(name) {
         return Err(HeaderError::Forbidden);
     }
     Ok(name.to_ascii_lowercase())
 }
 
-fn checked(name: &[u8], value: &[u8]) -> bool {
-    headers::is_value(value)
-        && (name != b"content-length" || headers::content_length(value).is_some())
+/// Returns an error if a function may not set the field to the value.
+fn check(name: &[u8], value: &[u8]) -> Result<(), HeaderError> {
+    let is_valid = headers::is_value(value)
+        && (name != b"content-length" || headers::content_length(value).is_some());
+    match (is_valid, headers::may_set(name, value)) {
+        (false, _) => Err(HeaderError::InvalidSyntax),
+        (true, false) => Err(HeaderError::Forbidden),
+        (true, true) => Ok(()),
+    }
 }
 
 impl<P: Platform> State<P> {

@@ -21,6 +21,18 @@ pub struct OutgoingResponse {
     body: Option<BodyId>,
 }
 
+impl OutgoingResponse {
+    /// Returns the length that the body must have, if the response announces one. In a response
+    /// without content (RFC 9110, section 6.4.1) the field says nothing of the body: in a 304 it is
+    /// the length of the content that the client has (section 8.6).
+    fn expected_length(&self) -> Option<u64> {
+        match self.status {
+            204 | 205 | 304 => None,
+            _ => self.headers.content_length(),
+        }
+    }
+}
+
 /// The right to answer, once.
 #[derive(Debug)]
 pub struct ResponseOutparam;
@@ -65,6 +77,10 @@ impl<P: Platform> types::HostOutgoingResponse for State<P> {
             return Ok(Err(()));
         }
         response.status = status_code;
+        let expected = response.expected_length();
+        if let Some(body) = response.body {
+            self.exchange.bodies.expect(body, expected);
+        }
         Ok(Ok(()))
     }
 
@@ -81,10 +97,7 @@ impl<P: Platform> types::HostOutgoingResponse for State<P> {
         if response.body.is_some() {
             return Ok(Err(()));
         }
-        let id = self
-            .exchange
-            .bodies
-            .create(response.headers.content_length());
+        let id = self.exchange.bodies.create(response.expected_length());
         response.body = Some(id);
         Ok(Ok(self.table.push(OutgoingBody::new(id))?))
     }
@@ -117,12 +130,13 @@ impl<P: Platform> types::HostResponseOutparam for State<P> {
         match response {
             Err(code) => self.exchange.answer = Some(Answer::Error(spell(&code))),
             Ok(response) => {
+                let response = self.table.delete(response)?;
+                let declared = response.expected_length();
                 let OutgoingResponse {
                     status,
                     headers,
                     body,
-                } = self.table.delete(response)?;
-                let declared = headers.content_length();
+                } = response;
                 let head = ResponseHead {
                     status,
                     headers: headers.into_pairs(),

@@ -12,7 +12,7 @@ use crate::cli::exit::Exit;
 pub enum Kv {
     /// List the stores that have anything, or the keys of one
     Ls(KvLs),
-    /// Print the value of a key, as it is
+    /// Print the value of a key: its exact bytes to a pipe or a file, escaped to a terminal
     Get(KvGet),
     /// Set a key; it is on disk, or on the key-value server, when this comes back
     Set(KvSet),
@@ -61,6 +61,9 @@ pub struct KvGet {
     pub store: String,
     /// The key
     pub key: String,
+    /// Write the exact bytes to a terminal, too, which obeys control characters in them
+    #[arg(long)]
+    pub raw: bool,
     #[command(flatten)]
     pub which: Which,
 }

@@ -69,6 +69,11 @@ pub struct Serve {
     /// which shows how busy others keep the node; `up` does
     #[arg(long, help_heading = "Node")]
     pub timing: bool,
+    /// Send clients the whole reason of a function's failure: its error's text, which may quote
+    /// secrets, its exit code, the backtrace of a trap. Without it only the function's log has
+    /// them. `up` sends them
+    #[arg(long, help_heading = "Node")]
+    pub verbose_errors: bool,
     #[command(flatten)]
     pub node: DataDir,
     #[command(

@@ -317,6 +317,12 @@ impl Account {
         self.try_each(bytes).ok()
     }
 
+    /// The most bytes that the connection may hold at any time.
+    #[must_use]
+    pub fn connection_limit(&self) -> u64 {
+        self.connection.most
+    }
+
     /// Whether it is up to the connection's client that there is no room for so many bytes.
     pub(crate) fn waits_for_client(&self, bytes: u64) -> bool {
         let held = self.connection.held().saturating_add(bytes);

@@ -37,6 +37,24 @@ fn a_message_has_one_content_length() {
 }
 
 #[test]
+fn te_takes_trailers_and_nothing_else() {
+    let mut function = function();
+    let list = fields(&mut function, &[("TE", "trailers")]);
+    let state = &mut function;
+    let values = HostFields::get(state, again(&list), "te".into()).unwrap();
+    assert_eq!(values, [b"trailers"]);
+    let forbidden = |result| matches!(told(result), Some(HeaderError::Forbidden));
+    let other = || b"trailers, gzip".to_vec();
+    assert!(forbidden(state.append(again(&list), "te".into(), other())));
+    let set = HostFields::set(state, again(&list), "te".into(), vec![other()]);
+    assert!(forbidden(set));
+    let unchanged = HostFields::get(state, again(&list), "te".into()).unwrap();
+    assert_eq!(unchanged, [b"trailers"]);
+    assert!(told(HostFields::delete(state, again(&list), "te".into())).is_none());
+    assert!(!HostFields::has(state, list, "te".into()).unwrap());
+}
+
+#[test]
 fn a_messages_headers_are_immutable_and_their_clone_is_not() {
     let mut function = function();
     let response = response(&mut function, &[("a", "1")]);

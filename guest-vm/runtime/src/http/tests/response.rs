@@ -200,7 +200,13 @@ fn a_response_without_a_body_is_whole() {
 
 #[test]
 fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
-    for (is_head, status, passes) in [(true, 200, true), (false, 304, true), (false, 200, false)] {
+    for (is_head, status, passes) in [
+        (true, 200, true),
+        (false, 204, true),
+        (false, 205, true),
+        (false, 304, true),
+        (false, 200, false),
+    ] {
         let mut function = function();
         let state = &mut function;
         if is_head {
@@ -217,6 +223,42 @@ fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
         set(state, Ok(sent));
         assert_eq!(conclude(state).is_ok(), passes, "{is_head} {status}");
         assert_eq!(state.platform.inner.response_head.is_some(), passes);
+    }
+}
+
+#[test]
+fn a_response_without_content_may_announce_a_length_and_finish_an_empty_body() {
+    // The status may be set before the body is made, or after, or again.
+    for (statuses_before, statuses_after, finishes) in [
+        (&[304][..], &[][..], true),
+        (&[204], &[], true),
+        (&[205], &[], true),
+        (&[], &[304], true),
+        (&[304], &[200], false),
+        (&[200], &[304], true),
+        (&[], &[], false),
+    ] {
+        let mut function = function();
+        let state = &mut function;
+        let sent = response(state, &[("content-length", "1234"), ("etag", "\"v7\"")]);
+        for status in statuses_before {
+            let set = state.set_status_code(again(&sent), *status);
+            set.unwrap().unwrap();
+        }
+        let body = HostOutgoingResponse::body(state, again(&sent));
+        let body = body.unwrap().unwrap();
+        for status in statuses_after {
+            let set = state.set_status_code(again(&sent), *status);
+            set.unwrap().unwrap();
+        }
+        set(state, Ok(sent));
+        let finished = HostOutgoingBody::finish(state, body, None).is_ok();
+        let case = (statuses_before, statuses_after);
+        assert_eq!(finished, finishes, "{case:?}");
+        assert_eq!(conclude(state).is_ok(), finishes, "{case:?}");
+        let head = state.platform.inner.response_head.clone().unwrap();
+        // Which fields a client receives is the node's decision.
+        assert_eq!(head.headers.len(), 2, "{case:?}");
     }
 }
 
