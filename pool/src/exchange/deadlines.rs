@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::admission;
+use super::admission::RunPermit;
 use super::following::Exchange;
 use super::timeline::{Limit, Phase};
 use crate::error::InvokeError;
@@ -12,7 +12,7 @@ impl Exchange {
     /// The next deadline, and whose it is.
     pub(super) fn deadline(&mut self, phase: Phase) -> (Instant, Limit) {
         let client_owes = self.client_owes();
-        let turn = self.turn.as_ref().map(admission::Place::is_wanted);
+        let turn = self.turn.as_ref().map(RunPermit::has_waiters);
         let Some(calls) = &self.calls else {
             return self.timeline.deadline(phase, client_owes, turn);
         };

@@ -1,6 +1,6 @@
 //! One request: from its admission to what becomes of its instance.
 //!
-//! A `call` waits for a place (`admission`); `following` is the exchange itself: `start` lets
+//! A `call` waits for a permit (`admission`); `following` is the exchange itself: `start` lets
 //! the guest run, `feed` gives it what the client sends by the `pump` of its
 //! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
@@ -24,7 +24,7 @@ mod start;
 mod store;
 mod timeline;
 
-pub use self::admission::{Admission, INSTANCE_MEMORY, wanted};
+pub use self::admission::{Admission, INSTANCE_MEMORY, ServedFunctions, permit_request};
 pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };

@@ -127,6 +127,7 @@ impl Starting {
                 provisioning: Provisioning::default(),
                 isa,
                 admission: OnceLock::new(),
+                served: Arc::default(),
                 compiling: Semaphore::new(COMPILATIONS),
                 instance_numbers: InstanceNumbers::new(),
                 processors,
