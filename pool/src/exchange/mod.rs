@@ -2,12 +2,13 @@
 //!
 //! A `call` waits for a permit (`admission`); `following` is the exchange itself: `start` lets
 //! the guest run, `feed` gives it what the client sends by the `pump` of its
-//! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
+//! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), a `budget` holds nested invocations together, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;
 mod body;
+mod budget;
 mod call;
 mod calls;
 mod deadlines;
@@ -29,6 +30,7 @@ pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };
 pub use self::body::{Incoming, Part, ReplyBody, RequestBody, ResponseStream};
+pub use self::budget::{BudgetAccount, BudgetError, RequestBudget};
 pub use self::call::{Admitted, Call, Client, Reply, Share};
 pub use self::end::{Ended, Rest};
 pub use self::following::{Begun, Exchange, Terms};
