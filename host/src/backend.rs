@@ -61,6 +61,16 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Box::pin(async { None })
     }
 
+    /// Notes that requests may come for a function with this memory limit.
+    fn note_function_added(&self, memory_limit: u64) {
+        let _ = memory_limit;
+    }
+
+    /// Notes that no more requests come for a function that was added with this memory limit.
+    fn note_function_removed(&self, memory_limit: u64) {
+        let _ = memory_limit;
+    }
+
     /// How many microVMs there are now, by what they do.
     fn stats(&self) -> PoolStats {
         PoolStats::default()
@@ -346,6 +356,14 @@ impl Backend for Pool {
     fn shared(&self) -> Running<'_, Option<String>> {
         // Why there is none is told where it was to be made.
         Box::pin(async { self.shared_content().await.ok().flatten() })
+    }
+
+    fn note_function_added(&self, memory_limit: u64) {
+        Self::note_function_added(self, memory_limit);
+    }
+
+    fn note_function_removed(&self, memory_limit: u64) {
+        Self::note_function_removed(self, memory_limit);
     }
 
     fn stats(&self) -> PoolStats {

@@ -334,7 +334,7 @@ impl NodeBuilder {
     }
 
     /// Sets how many instances run at once; requests beyond that are answered
-    /// with 503.
+    /// with 503. While the node has several functions, each leaves an eighth to the others.
     pub fn max_instances(mut self, count: usize) -> Self {
         self.pool.max_instances = count;
         self

@@ -283,6 +283,13 @@ pub enum InvokeError {
     /// The function used up its CPU time.
     #[error("the function used more than its limit of {} s of CPU time", .0.as_secs_f64())]
     CpuLimit(Duration),
+    /// The client's request and the nested invocations that it caused used up its CPU time.
+    #[error(
+        "the client's request and the invocations that it caused used more than its limit of {} s \
+         of CPU time",
+        .0.as_secs_f64()
+    )]
+    RequestCpuLimit(Duration),
     /// The function sent nothing for too long in the middle of its response.
     #[error("the function sent nothing for {} s in the middle of its response", .0.as_secs_f64())]
     IdleGuest(Duration),

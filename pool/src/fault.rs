@@ -38,7 +38,7 @@ impl InvokeError {
     /// | `Client(Broken)`, `ClientGone` | caller | failed | no |
     /// | `OverCapacity`, `SeedQueued`, `Evicted` | caller: the node's limits do what their owner wants | no room | yes |
     /// | `ResponseTooLarge` | function | too large | no |
-    /// | `TimedOut`, `CpuLimit`, `IdleGuest`, `TotalTime` | function | timed out | no |
+    /// | `TimedOut`, `CpuLimit`, `RequestCpuLimit`, `IdleGuest`, `TotalTime` | function | timed out | no |
     /// | `Trap`, `Exit`, `NoResponse`, `FunctionError`, `BadResponse`, `LoadFailed`, `GuestFailed` | function | failed | no |
     /// | `Platform(OutOfMemory)` | platform | no room | yes |
     /// | `Platform(TimedOut)` | platform | timed out | no |
@@ -59,9 +59,11 @@ impl InvokeError {
                 (Fault::Caller, Manner::NoRoom)
             }
             Self::ResponseTooLarge { .. } => (Fault::Function, Manner::TooLarge),
-            Self::TimedOut(_) | Self::CpuLimit(_) | Self::IdleGuest(_) | Self::TotalTime(_) => {
-                (Fault::Function, Manner::TimedOut)
-            }
+            Self::TimedOut(_)
+            | Self::CpuLimit(_)
+            | Self::RequestCpuLimit(_)
+            | Self::IdleGuest(_)
+            | Self::TotalTime(_) => (Fault::Function, Manner::TimedOut),
             Self::Trap { .. }
             | Self::Exit { .. }
             | Self::NoResponse

@@ -68,10 +68,10 @@ pub use error::{
     StartError,
 };
 pub use exchange::{
-    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, Call, CallLimits, Client,
-    ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound, OutgoingCall,
-    OutgoingRequest, Part, Reply, ReplyBody, RequestBody, ResponseStream, Secrets, Share,
-    StoreService,
+    Account, Admitted, AnswerPart, Answering, Backlog, BacklogLimits, BudgetAccount, BudgetError,
+    Call, CallLimits, Client, ConnectionBacklog, FunctionBacklog, INSTANCE_MEMORY, Lease, Outbound,
+    OutgoingCall, OutgoingRequest, Part, Reply, ReplyBody, RequestBody, RequestBudget,
+    ResponseStream, Secrets, Share, StoreService,
 };
 pub use faasw_abi::isa::Isa;
 pub use faasw_abi::outgoing;

@@ -25,8 +25,8 @@ use crate::ablation::Mechanism;
 use crate::compile::{Compilation, Limits};
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
-    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Secrets, Terms,
-    wanted,
+    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Secrets,
+    ServedFunctions, Terms, permit_request,
 };
 use crate::fair_slots::{FairSlots, Slot, SlotRequest, SlotRules, Urgency};
 use crate::instances::{InstanceNumbers, Keeper};
@@ -127,6 +127,8 @@ struct Inner {
     /// From the first request on: by then it is known what the system holds microVMs to.
     admission: OnceLock<Admission>,
     compiling: Arc<FairSlots<String>>,
+    /// The functions that requests may come for.
+    served: Arc<ServedFunctions>,
     instance_numbers: InstanceNumbers,
     processors: usize,
 }
@@ -142,7 +144,8 @@ impl Inner {
             if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {
                 memory.max = memory.max.min(admitted);
             }
-            Admission::new(self.options.max_instances, memory, turns)
+            let most = self.options.max_instances;
+            Admission::new(most, memory, turns, self.served.clone())
         })
     }
 }
@@ -419,19 +422,19 @@ impl Pool {
         let waited_for = version
             .worth_waiting_for(call.limits.begins_within())
             .await?;
-        let wanted = wanted(version);
-        let room = match call.client.within {
-            None => self.inner.admission().place(wanted).await?,
-            Some(share) => self.inner.admission().place_within(share, wanted)?,
+        let request = permit_request(version);
+        let permit = match call.client.within {
+            None => self.inner.admission().admit(request).await?,
+            Some(share) => self.inner.admission().admit_nested(share, request)?,
         };
         let head = call.head.encode();
         self.provide(version);
         // Short requests one after the other: all are done sooner than if they
         // took each other's processors, and fewer instances are needed.
         let turn = match call.client.within {
-            None => Some(self.inner.admission().turn(wanted).await),
-            // Whoever waits for it may have the last one.
-            Some(_) => self.inner.admission().try_turn(wanted),
+            None => Some(self.inner.admission().run_permit(request).await),
+            // The invocation that waits for this one may have the last permit.
+            Some(_) => self.inner.admission().try_run_permit(request),
         };
         // Steps that few requests have to take are boxed: each future in this one is moved
         // with it, whether it runs or not.
@@ -483,7 +486,7 @@ impl Pool {
                 looks,
             },
             timing,
-            (room, busy, call.admitted),
+            (permit, busy, call.admitted),
         );
         if let Some(turn) = turn {
             exchange.give_turn(turn);
@@ -535,13 +538,24 @@ impl Pool {
         }
     }
 
-    /// Whether a request of the function would have a place now.
+    /// Notes that requests may come for a function with this memory limit, whether it was made here
+    /// or not. While there are several functions, none is admitted to all of the capacity.
+    pub fn note_function_added(&self, memory_limit: u64) {
+        self.inner.served.add(memory_limit);
+    }
+
+    /// Notes that no more requests come for a function that was added with this memory limit.
+    pub fn note_function_removed(&self, memory_limit: u64) {
+        self.inner.served.remove(memory_limit);
+    }
+
+    /// Returns whether a request of the function would be admitted now.
     #[must_use]
     pub fn has_room(&self, version: &FunctionVersion) -> bool {
         self.inner.admission().has_room(version)
     }
 
-    /// Cuts the exchange of this function that has waited longest for its client; says
+    /// Evicts the invocation of this function that has waited longest for its client. Returns
     /// whether there was one.
     #[must_use]
     pub fn evict(&self, version: &FunctionVersion) -> bool {

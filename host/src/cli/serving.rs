@@ -16,7 +16,8 @@ use super::{
 #[group(skip)]
 #[command(next_help_heading = "Node")]
 pub struct Serving {
-    /// Run at most this many requests at once; others are answered with 503 [default: 256]
+    /// Run at most this many requests at once; others are answered with 503. Of several
+    /// functions each leaves an eighth to the others [default: 256]
     #[arg(long, value_name = "REQUESTS", value_parser = at_least_one)]
     pub max_instances: Option<usize>,
     /// Keep this many microVMs made ahead of requests, and up to eight times as many
@@ -58,7 +59,8 @@ pub struct Serving {
     /// of waiting instances; over it instances end, then seeds are evicted [default: 1024]
     #[arg(long, value_name = "MIB")]
     pub function_memory: Option<u64>,
-    /// Let all microVMs and compilations take this many MiB together, seeds included
+    /// Let all microVMs and compilations take this many MiB together, seeds included. Requests
+    /// are admitted as far as their functions' --memory fits
     /// [default: the machine's, or what the node's control groups allow, less an
     /// eighth]
     #[arg(long, value_name = "MIB")]

@@ -54,6 +54,10 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
             (504, "cpu-limit", Fault::Function),
         ),
         (
+            InvokeError::RequestCpuLimit(Duration::from_secs(1)).into(),
+            (504, "cpu-limit", Fault::Function),
+        ),
+        (
             InvokeError::IdleGuest(Duration::from_secs(1)).into(),
             (504, "idle-guest", Fault::Function),
         ),

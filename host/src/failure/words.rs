@@ -47,7 +47,7 @@ pub(super) fn of_invocation(error: &InvokeError) -> Words {
         InvokeError::SeedQueued { .. } => SEED_QUEUED,
         InvokeError::Platform(error) => of_platform(error),
         InvokeError::TimedOut(_) => ("timed-out", TOO_LONG),
-        InvokeError::CpuLimit(_) => ("cpu-limit", TOO_LONG),
+        InvokeError::CpuLimit(_) | InvokeError::RequestCpuLimit(_) => ("cpu-limit", TOO_LONG),
         InvokeError::IdleGuest(_) => ("idle-guest", TOO_LONG),
         InvokeError::TotalTime(_) => ("total-time", TOO_LONG),
         InvokeError::IdleClient(_) => ("idle-client", "The client was too slow"),

@@ -8,7 +8,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use faasw_abi::wire::{Pair, RequestHead};
-use faasw_pool::{ConnectionBacklog, Share};
+use faasw_pool::{ConnectionBacklog, RequestBudget, Share};
 use http::{HeaderMap, HeaderName, HeaderValue, Version, header, request::Parts, uri::Scheme};
 
 use super::{
@@ -27,10 +27,14 @@ pub struct RemoteAddress(pub IpAddr);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromOperator;
 
-/// Another function made this request, which waits for it, as an extension of it: whose places it takes, where that is
-/// known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Within(pub(crate) Option<Share>);
+/// An extension of a request that another function of the node made and waits for.
+#[derive(Clone, Debug)]
+pub(crate) struct Within {
+    /// The function whose share of the node's capacity the request counts in, if it is known.
+    pub(crate) share: Option<Share>,
+    /// The budget of the client's request that caused this one.
+    pub(crate) budget: Arc<RequestBudget>,
+}
 
 /// How a request came to the gateway, as an extension of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

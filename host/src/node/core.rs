@@ -262,9 +262,19 @@ impl Core {
     }
 
     pub(super) fn put(&self, function: Arc<Function>) {
+        let added = self.memory_limit(&function);
         let replaced = self.table_mut().put(function);
+        self.backend.note_function_added(added);
+        if let Some(replaced) = &replaced {
+            let removed = self.memory_limit(replaced);
+            self.backend.note_function_removed(removed);
+        }
         // Its instances and seeds may end with it: not while requests wait for the table.
         drop(replaced);
+    }
+
+    fn memory_limit(&self, function: &Function) -> u64 {
+        function.record.options.memory_or(self.limits.memory)
     }
 
     pub(super) fn count(&self) -> usize {
@@ -433,6 +443,10 @@ impl Core {
         })
         .await?;
         let removed = self.table_mut().remove(&name);
+        if let Some(removed) = &removed {
+            let memory = self.memory_limit(removed);
+            self.backend.note_function_removed(memory);
+        }
         drop(removed);
         self.images_serve(None, images).await;
         self.prune_engines();

@@ -16,8 +16,8 @@ use std::{
 
 use faasw_control::FunctionKind;
 use faasw_pool::{
-    Account, Admitted, Call, CallLimits, Client, ClientError, Effort, Fault, InvokeError, LogSink,
-    LogStream, ReplyBody, Timing,
+    Account, Admitted, BudgetAccount, Call, Client, ClientError, Effort, Fault, InvokeError,
+    LogSink, LogStream, ReplyBody, Timing,
 };
 use faasw_text::{Indented, Line};
 use http::{Method, Request, Response};
@@ -26,6 +26,7 @@ use http_body::Body as _;
 use super::{
     core::Core,
     function::{Function, Place},
+    inside,
     outbound::Outward,
 };
 use crate::{
@@ -136,7 +137,7 @@ impl Core {
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        let within = request.extensions().get::<Within>().copied();
+        let within = request.extensions().get::<Within>().cloned();
         if let Err(failure) = self.check(&request, within.is_some()) {
             Box::pin(message::refuse(request)).await;
             return Err(failure);
@@ -209,35 +210,38 @@ impl Core {
         let mut asked = message::Asked::of(&parts);
         asked.timing &= self.timing || parts.extensions.get::<FromOperator>().is_some();
         let limits = self.limits.of_request(&function.record.options);
+        let makes_calls = function.reaches.is_some();
+        let budget = inside::account(within.as_ref(), makes_calls, &limits);
         let log = Arc::new(Follower {
             function: function.clone(),
             metrics: self.metrics.clone(),
             known: *known,
             instance: AtomicU64::new(0),
             told,
+            budget: budget.clone(),
         });
         *instance = Some(log.clone());
         let call = Call {
             head: message::request_head(function.name.as_str(), &parts, length, Some(known)),
             body,
-            limits: CallLimits {
-                cpu: limits.cpu_time,
-                first_byte: limits.first_byte,
-                idle_client: limits.idle_client,
-                idle_guest: limits.idle_guest,
-                total: limits.total_time,
-                ..CallLimits::default()
-            },
-            outbound: self.outbound(function, &log, || Outward {
-                hops: Hops::of(&parts.headers),
-                share: within.map_or_else(|| made.share(), |Within(share)| share),
-                bound,
+            limits: inside::call_limits(&limits, within.as_ref()),
+            outbound: budget.as_ref().and_then(|account| {
+                self.outbound(function, &log, || Outward {
+                    hops: Hops::of(&parts.headers),
+                    share: match &within {
+                        Some(within) => within.share,
+                        None => made.share(),
+                    },
+                    budget: account.budget().clone(),
+                    bound,
+                })
             }),
             log,
             client: Client {
                 account,
                 is_early,
-                within: within.and_then(|Within(share)| share),
+                within: within.and_then(|within| within.share),
+                budget,
             },
             store: function.store(),
             secrets,
@@ -387,6 +391,8 @@ pub(super) struct Follower {
     pub(super) instance: AtomicU64,
     /// Where somebody else who follows the request wants to have that, too.
     told: Option<Arc<AtomicU64>>,
+    /// The account in the budget of the client's request.
+    budget: Option<Arc<BudgetAccount>>,
 }
 
 impl Follower {
@@ -414,6 +420,9 @@ impl LogSink for Follower {
 
     fn charged(&self, _: u64, cpu: Duration) {
         self.metrics.charged(&self.function.name, cpu);
+        if let Some(account) = &self.budget {
+            account.charge(cpu);
+        }
     }
 
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {

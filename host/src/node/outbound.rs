@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use faasw_egress_policy::Grant;
-use faasw_pool::{LogStream, Outbound, Share};
+use faasw_pool::{LogStream, Outbound, RequestBudget, Share};
 
 use super::{
     core::Core, function::Function, info::makes_requests, inside::Inside, invoke::Follower,
@@ -53,8 +53,10 @@ impl Core {
 pub(super) struct Outward {
     /// Where the request has been that it answers.
     pub(super) hops: Hops,
-    /// Whose places those to functions of the node take.
+    /// The function in whose share calls to functions of the node count.
     pub(super) share: Option<Share>,
+    /// The budget of the client's request.
+    pub(super) budget: Arc<RequestBudget>,
     /// Secrets that are put into them.
     pub(super) bound: Option<Arc<Bound>>,
 }
@@ -73,12 +75,18 @@ impl Core {
             limits,
             maker,
         } = function.reaches.clone()?;
-        let Outward { hops, share, bound } = with();
-        let inside = Arc::new(Inside::new(&self.me, follower.known, share));
+        let Outward {
+            hops,
+            share,
+            budget,
+            bound,
+        } = with();
+        let known = follower.known;
+        let inside = Arc::new(Inside::new(&self.me, known, share, budget.clone()));
         let hears = follower.clone();
         let makers: (_, Arc<dyn Outbound>) = (maker, inside);
         Some(Arc::new(Granted::new(
-            grants, limits, makers, hops, bound, hears,
+            grants, limits, makers, hops, budget, bound, hears,
         )))
     }
 }
@@ -93,8 +101,12 @@ impl Hears for Follower {
     }
 
     fn refused(&self, why: &str) {
-        self.metrics.outbound(&self.function.name, false);
+        self.refused_again();
         self.told(why);
+    }
+
+    fn refused_again(&self) {
+        self.metrics.outbound(&self.function.name, false);
     }
 
     fn told(&self, what: &str) {

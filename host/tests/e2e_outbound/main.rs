@@ -12,6 +12,7 @@ mod common;
 #[path = "../e2e/mod.rs"]
 mod e2e;
 mod inside;
+mod sharing;
 mod upstream;
 
 use std::{
@@ -39,6 +40,13 @@ use inside::{
 use rustls::{
     ServerConfig,
     pki_types::{PrivateKeyDer, pem::PemObject as _},
+};
+use sharing::{
+    a_flood_leaves_a_neighbour_an_eighth_of_the_memory,
+    a_flood_leaves_a_neighbour_an_eighth_of_the_permits,
+    a_request_causes_a_bounded_number_of_invocations,
+    invocations_use_the_cpu_time_of_the_request_that_caused_them,
+    nested_calls_at_any_depth_count_for_the_clients_request,
 };
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
@@ -417,6 +425,11 @@ fn main() {
         a_loop_ends_also_through_others,
         nobody_waits_for_a_place_with_one_in_hand,
         who_is_not_interested_any_more_ends_the_other,
+        a_flood_leaves_a_neighbour_an_eighth_of_the_permits,
+        a_flood_leaves_a_neighbour_an_eighth_of_the_memory,
+        a_request_causes_a_bounded_number_of_invocations,
+        nested_calls_at_any_depth_count_for_the_clients_request,
+        invocations_use_the_cpu_time_of_the_request_that_caused_them,
     ];
     e2e::main(tests);
 }

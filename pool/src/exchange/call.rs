@@ -7,6 +7,7 @@ use faasw_abi::wire::{RequestHead, ResponseHead};
 
 use super::backlog::Account;
 use super::body::{ReplyBody, RequestBody};
+use super::budget::BudgetAccount;
 use super::limits::CallLimits;
 use super::outbound::Outbound;
 use super::secrets::Secrets;
@@ -64,6 +65,9 @@ pub struct Client {
     /// It is another function's request, which waits for it with a place of its own: this one's place counts for that
     /// function, and where none is free it is refused at once. Nobody's unless set.
     pub within: Option<Share>,
+    /// The account in the budget of the client's request, if the function makes outbound calls or
+    /// another one waits for it. The [`log`](Call::log) must charge it in [`LogSink::charged`].
+    pub budget: Option<Arc<BudgetAccount>>,
 }
 
 /// Whose places a request takes: those of a function, whatever its versions.

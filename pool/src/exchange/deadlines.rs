@@ -1,8 +1,10 @@
 //! Which limit of an exchange is next, and what comes of it when it is met.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::admission;
+use super::admission::RunPermit;
 use super::following::Exchange;
 use super::timeline::{Limit, Phase};
 use crate::error::InvokeError;
@@ -12,7 +14,7 @@ impl Exchange {
     /// The next deadline, and whose it is.
     pub(super) fn deadline(&mut self, phase: Phase) -> (Instant, Limit) {
         let client_owes = self.client_owes();
-        let turn = self.turn.as_ref().map(admission::Turn::is_wanted);
+        let turn = self.turn.as_ref().map(RunPermit::has_waiters);
         let Some(calls) = &self.calls else {
             return self.timeline.deadline(phase, client_owes, turn);
         };
@@ -63,13 +65,21 @@ impl Exchange {
             }
             Limit::Cpu => {
                 let used = self.instance.cpu_time()?;
-                let Some(left) = limits.cpu.checked_sub(used).filter(|left| !left.is_zero()) else {
+                let left = limits.cpu.saturating_sub(used);
+                let account = self.client.budget.as_deref();
+                let shared = account.map(|account| account.charge_and_limit(used));
+                if left.is_zero() {
                     return Err(match self.is_over {
                         true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
                         false => InvokeError::CpuLimit(limits.cpu),
                     });
-                };
-                self.timeline.cpu = Instant::now() + left;
+                }
+                // A guest that is done has its own few milliseconds to stop.
+                let shared = shared.filter(|_| !self.is_over).unwrap_or(Duration::MAX);
+                if let Some(account) = account.filter(|_| shared.is_zero()) {
+                    return Err(InvokeError::RequestCpuLimit(account.budget().cpu()));
+                }
+                self.timeline.cpu = Instant::now() + left.min(shared).min(limits.cpu_check);
                 return Ok(());
             }
             Limit::Look => return self.look(),

@@ -34,10 +34,18 @@ impl Exchange {
             store.look(&mut self.instance.mailbox, &self.guest)?;
         }
         if let Some(calls) = &mut self.calls {
+            let mut begun = 0;
             calls.look(&mut self.instance.mailbox, &self.guest, |work| {
+                begun = work.begun;
                 self.rate_limit.count_calls(work);
                 self.rate_limit.limited_until()
             })?;
+            // Nested invocations have only the CPU time that this one has left.
+            if begun > 0
+                && let Some(account) = &self.client.budget
+            {
+                account.charge(self.instance.cpu_time()?);
+            }
         }
         if has_sent {
             self.timeline.guest = Instant::now();

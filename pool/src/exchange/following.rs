@@ -18,7 +18,7 @@ use tokio::sync::mpsc::Permit;
 use tokio::time::{Instant, sleep_until};
 use zerocopy::FromZeros;
 
-use super::admission::{self, Wait, Waits, Who};
+use super::admission::{Holder, RunPermit, Wait, Waits, permit_request};
 use super::backlog::{Account, Lease};
 use super::body::{self, Incoming, PART_BYTES, Part, PartSender, ReplyBody};
 use super::call::{Client, Reply, Share};
@@ -102,7 +102,7 @@ pub struct Exchange {
     pub(super) timeline: Timeline,
     pub(super) place: Place,
     /// The right to run before others.
-    pub(super) turn: Option<admission::Turn>,
+    pub(super) turn: Option<RunPermit>,
     pub(super) client: Client,
     pub(super) waits: Arc<Waits>,
     /// Among those that wait for their clients, once it did.
@@ -164,7 +164,7 @@ impl Exchange {
     }
 
     /// Gives it its turn to run, until it is done or has had it for long enough.
-    pub fn give_turn(&mut self, turn: admission::Turn) {
+    pub fn give_turn(&mut self, turn: RunPermit) {
         self.turn = Some(turn);
     }
 
@@ -448,9 +448,13 @@ impl Exchange {
             false => self.timeline.idle_upstream(),
         };
         if since.is_some() && self.wait.is_none() {
-            let function = self.version.holding().number();
-            let share = self.client.within.map_or(function, Share::number);
-            self.wait = Some(self.waits.add(Who { function, share }));
+            let request = permit_request(&self.version);
+            let share = self.client.within.map_or(request.function, Share::number);
+            self.wait = Some(self.waits.add(Holder {
+                function: request.function,
+                share,
+                memory: request.memory,
+            }));
         }
         if let Some(wait) = &self.wait {
             wait.set(since, waits && self.client.is_early && !self.pump.has_end());
@@ -477,7 +481,7 @@ pub(super) async fn place<'a>(
 /// Waits until an exchange is cut for others.
 pub(super) async fn until_cut(wait: &Option<Wait>) {
     match wait {
-        Some(wait) => wait.cut().await,
+        Some(wait) => wait.evicted().await,
         None => pending().await,
     }
 }

@@ -9,6 +9,9 @@ use faasw_abi::channel::CALLS;
 pub struct CallLimits {
     /// CPU time of the instance.
     pub cpu: Duration,
+    /// The longest time from one look at the CPU time to the next. The first look is when the time
+    /// since the begin allows the limit to be reached.
+    pub cpu_check: Duration,
     /// Wall time until the response's head is there, counted from the last byte
     /// of the request that the function was given.
     pub first_byte: Duration,
@@ -33,6 +36,7 @@ impl Default for CallLimits {
     fn default() -> Self {
         Self {
             cpu: Duration::from_secs(10),
+            cpu_check: Duration::MAX,
             first_byte: Duration::from_secs(10),
             idle_client: Duration::from_secs(30),
             idle_guest: Duration::from_secs(60),

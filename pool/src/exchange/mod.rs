@@ -1,13 +1,14 @@
 //! One request: from its admission to what becomes of its instance.
 //!
-//! A `call` waits for a place (`admission`); `following` is the exchange itself: `start` lets
+//! A `call` waits for a permit (`admission`); `following` is the exchange itself: `start` lets
 //! the guest run, `feed` gives it what the client sends by the `pump` of its
-//! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
+//! channel, what its store answers (`store`), and what others answer to requests of its own (`calls`, made by an `outbound`); one `timeline` holds both to `limits` (`deadlines`), a `budget` holds nested invocations together, `drain` and `end` hand out what is left, within the `backlog` of clients; `retire` has the instance
 //! reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;
 mod body;
+mod budget;
 mod call;
 mod calls;
 mod deadlines;
@@ -24,11 +25,12 @@ mod start;
 mod store;
 mod timeline;
 
-pub use self::admission::{Admission, INSTANCE_MEMORY, wanted};
+pub use self::admission::{Admission, INSTANCE_MEMORY, ServedFunctions, permit_request};
 pub use self::backlog::{
     Account, Backlog, BacklogLimits, ConnectionBacklog, FunctionBacklog, Lease,
 };
 pub use self::body::{Incoming, Part, ReplyBody, RequestBody, ResponseStream};
+pub use self::budget::{BudgetAccount, BudgetError, RequestBudget};
 pub use self::call::{Admitted, Call, Client, Reply, Share};
 pub use self::end::{Ended, Rest};
 pub use self::following::{Begun, Exchange, Terms};

@@ -10,7 +10,7 @@ use faasw_seedtree::{Misses, UsedPages};
 use faasw_text::Line;
 use tokio::time::timeout;
 
-use super::admission;
+use super::admission::AdmissionPermit;
 use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
@@ -54,7 +54,7 @@ enum Fate {
 
 /// The place that an instance has until its process is free or gone, among all of
 /// the pool and among those of its function, with what it was admitted with before.
-pub type Place = (admission::Place, Busy, Admitted);
+pub type Place = (AdmissionPermit, Busy, Admitted);
 
 impl Retiring {
     /// Does it in the background. What becomes of the instance is known when this returns, so

@@ -138,7 +138,7 @@ impl Timeline {
             fed: now,
             client: now,
             guest: now,
-            cpu: now + limits.cpu,
+            cpu: now + limits.cpu.min(limits.cpu_check),
             head: None,
             is_listening: false,
             is_aside: false,

@@ -131,6 +131,7 @@ impl Starting {
                 provisioning: Provisioning::default(),
                 isa,
                 admission: OnceLock::new(),
+                served: Arc::default(),
                 compiling: FairSlots::new(COMPILATIONS),
                 instance_numbers: InstanceNumbers::new(),
                 processors,

@@ -1,20 +1,24 @@
 //! Requests that functions make to functions of the same node: none of them leaves it.
 //!
-//! A request of this kind is one like any other, to another instance in a microVM of its own; what makes it apart is that
-//! somebody waits for it who keeps a place meanwhile. So its place counts for whoever began it, and where none is
-//! free it is refused and not waited for, nor is a turn. How often one comes to another is bounded by
-//! `CDN-Loop`, which the node writes ([`Hops`](crate::services::outbound::Hops)); what waits for whoever asked, as
+//! A request between functions is like any other, to an instance in a microVM of its own, but
+//! another invocation waits for it, which keeps its permit meanwhile. So it counts in the share of
+//! the function that answers the client, and if there is no permit, it is refused at once.
+//! `CDN-Loop`, which the node writes, bounds how deep requests nest
+//! ([`Hops`](crate::services::outbound::Hops)). The budget of the client's request bounds how many
+//! there are, their CPU time and their wall time ([`RequestBudget`]). Bytes that wait count as
 //! [`call`](faasw_pool::Backlog::call) says.
 
+mod budget;
 mod call;
 mod request;
 mod sent;
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use faasw_abi::outgoing::{Failure, FailureCode};
-use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, Share};
+use faasw_pool::{Outbound, OutgoingCall, OutgoingRequest, RequestBudget, Share};
 
+pub(super) use self::budget::{account, call_limits};
 use self::{
     call::InsideCall,
     request::{Asked, asked},
@@ -31,17 +35,25 @@ pub(super) struct Inside {
     core: Weak<Core>,
     /// Theirs, too: one request of a client is known by one id, however many functions it comes to.
     known: Correlation,
-    /// Whose places they take.
+    /// The function whose share of the node's capacity they count in.
     share: Option<Share>,
+    /// The budget of the client's request that caused all of them.
+    budget: Arc<RequestBudget>,
 }
 
 impl Inside {
-    /// Those of an invocation that is known by this, and takes its places out of `share`.
-    pub(super) fn new(core: &Weak<Core>, known: Correlation, share: Option<Share>) -> Self {
+    /// Returns the maker of the requests of one invocation, in `share` and within `budget`.
+    pub(super) fn new(
+        core: &Weak<Core>,
+        known: Correlation,
+        share: Option<Share>,
+        budget: Arc<RequestBudget>,
+    ) -> Self {
         Self {
             core: core.clone(),
             known,
             share,
+            budget,
         }
     }
 
@@ -55,7 +67,10 @@ impl Inside {
             sending,
             timeouts,
         } = asked(&request.head, request.is_whole)?;
-        request.extensions_mut().insert(Within(self.share));
+        request.extensions_mut().insert(Within {
+            share: self.share,
+            budget: self.budget.clone(),
+        });
         let known = Correlation::new(request.headers(), Some(self.known.request_id));
         let follow = core.follow(&request, &known);
         *request.uri_mut() = uri;

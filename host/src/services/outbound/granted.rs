@@ -10,7 +10,7 @@ use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
 use faasw_control::SecretName;
 use faasw_egress_policy::{Destination, Grant, Own, RequestError};
-use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest};
+use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, RequestBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, slot::Slot};
@@ -88,6 +88,9 @@ pub(crate) trait Hears: Send + Sync {
     /// A request was refused, and why.
     fn refused(&self, why: &str);
 
+    /// Counts a refused request whose reason is in the log already.
+    fn refused_again(&self);
+
     /// A request is made, and its owner is to know this of it.
     fn told(&self, what: &str);
 }
@@ -102,6 +105,8 @@ pub(crate) struct Granted {
     inside: Arc<dyn Outbound>,
     /// Where the request has been that the invocation answers.
     hops: Hops,
+    /// The budget of the client's request and the invocations that it causes.
+    budget: Arc<RequestBudget>,
     /// Secrets that are put into requests.
     bound: Option<Arc<Bound>>,
     hears: Arc<dyn Hears>,
@@ -122,6 +127,7 @@ impl Granted {
         limits: Limits,
         (maker, inside): (Option<Maker>, Arc<dyn Outbound>),
         hops: Hops,
+        budget: Arc<RequestBudget>,
         bound: Option<Arc<Bound>>,
         hears: Arc<dyn Hears>,
     ) -> Self {
@@ -131,6 +137,7 @@ impl Granted {
             maker,
             inside,
             hops,
+            budget,
             bound,
             hears,
         }
@@ -175,6 +182,9 @@ impl Granted {
             ));
             return Err(Failure::new(FailureCode::LoopDetected));
         }
+        if destination.own().is_some() {
+            self.charge_nested(&destination)?;
+        }
         let places = self.limits.take().ok_or_else(|| {
             self.hears.refused(&format!(
                 "a request to {destination} was refused: too many are under way"
@@ -182,6 +192,21 @@ impl Granted {
             Failure::new(FailureCode::ConnectionLimitReached)
         })?;
         Ok((destination, places))
+    }
+
+    /// Counts a call to a function of the node in the budget of the client's request.
+    fn charge_nested(&self, destination: &Destination) -> Result<(), Failure> {
+        self.budget.begin_nested().map_err(|error| {
+            let what = error.to_string();
+            // A function that goes on regardless fills no log with this.
+            match self.budget.is_first_report() {
+                true => self.hears.refused(&format!(
+                    "a request to {destination} was refused, as further ones are: {what}"
+                )),
+                false => self.hears.refused_again(),
+            }
+            Failure::with_text(FailureCode::InternalError, &what)
+        })
     }
 
     /// A request's head with the secrets that are bound to where it goes, where there are any in it.

@@ -1,7 +1,10 @@
-//! Whom the pool lets in, and who has to go for them.
+//! Admission: which requests may have an instance now, and which invocation is evicted for them.
 
-mod places;
-mod turns;
+mod capacity;
+mod demand;
+mod permits;
+mod run_permits;
+mod served;
 mod waits;
 
 use std::pin::pin;
@@ -10,181 +13,203 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use self::places::Places;
-pub use self::places::{Place, Wanted};
-pub use self::turns::Turn;
-use self::turns::Turns;
-pub use self::waits::{Wait, Waits, Who};
+use self::capacity::Amount;
+pub use self::permits::PermitRequest;
+use self::permits::{PermitPool, PooledPermit};
+pub use self::run_permits::RunPermit;
+use self::run_permits::RunPermits;
+pub use self::served::ServedFunctions;
+pub use self::waits::{Holder, Wait, Waits};
 use super::call::Share;
 use crate::error::InvokeError;
 use crate::seeds::FunctionVersion;
 use crate::stats::MemoryStats;
 
-/// How long a request waits for a place: longer than ending a process takes on a
-/// machine whose processors have twice as much to do as they can (50 ms were not).
-const PLACE_TIMEOUT: Duration = Duration::from_millis(200);
+/// How long a request waits for a permit: longer than ending a process takes on a machine with
+/// twice as much work as its processors can do (50 ms were not).
+const PERMIT_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// How long the instance of an exchange that was cut may take to end, before another one
-/// is cut for the same request.
-const CUTTING: Duration = Duration::from_millis(50);
+/// How long the instance of an evicted invocation may take to end before another invocation is
+/// evicted for the same request.
+const EVICTING: Duration = Duration::from_millis(50);
 
-/// How often a request that waits for a place looks for an exchange to cut.
+/// How often a waiting request looks for an invocation to evict.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and tables.
 pub const INSTANCE_MEMORY: u64 = 16 << 20;
 
-/// Requests of one function that wait for a place at once; more are refused at once.
+/// Requests of one function that wait for a permit at once; more are rejected at once.
 const WAITING_MAX: usize = 1024;
 
 /// How many times the memory for microVMs those at work may come to at worst, where a
 /// control group ends some of them if they do.
 const OVERCOMMIT: u64 = 4;
 
-/// Places, turns, and who waits for its client.
+/// The right of an invocation to have an instance. Dropping it gives the right back.
+#[derive(Debug)]
+#[must_use = "dropping a permit returns it"]
+pub struct AdmissionPermit(#[expect(dead_code, reason = "it is held, not used")] PooledPermit);
+
+/// Admission permits, run permits, and the invocations that wait for their clients.
 #[derive(Debug)]
 pub struct Admission {
-    places: Arc<Places>,
-    turns: Arc<Turns>,
+    admitted: Arc<PermitPool>,
+    running: Arc<RunPermits>,
     waits: Arc<Waits>,
 }
 
 impl Admission {
-    /// Lets `most` requests in at once, as far as there is memory, of which `turns` run
-    /// before others.
-    pub fn new(most: usize, memory: MemoryStats, turns: usize) -> Self {
-        // Where a group holds all microVMs together to that, few of them come to their
-        // worst at once; else the worst case has to fit.
+    /// Admits at most `most` requests at once, as far as there is memory. Of these `running` may
+    /// run before others. `served` has the functions of the node.
+    pub fn new(
+        most: usize,
+        memory: MemoryStats,
+        running: usize,
+        served: Arc<ServedFunctions>,
+    ) -> Self {
+        // A control group that holds all microVMs together to that limit ends some of them if
+        // several come to their worst at once, which is rare. Without one the worst case must fit.
         let memory = match memory.used {
             Some(_) => memory.max.saturating_mul(OVERCOMMIT),
             None => memory.max,
         };
+        let amount = |permits, memory| Amount { permits, memory };
         Self {
-            places: Places::new(most, memory, true),
-            turns: Turns::new(turns),
+            admitted: PermitPool::with_reserve(amount(most, memory), served),
+            running: RunPermits::new(running),
             waits: Arc::default(),
         }
     }
 
-    /// Requests that have a place.
+    /// Returns the number of admitted requests.
     pub fn taken(&self) -> usize {
-        self.places.taken()
+        self.admitted.used().permits
     }
 
-    /// Bytes that their instances may come to at worst.
+    /// Returns the bytes that the instances of admitted requests may use at worst.
     pub fn memory_taken(&self) -> u64 {
-        self.places.memory_taken()
+        self.admitted.used().memory
     }
 
-    /// Requests that wait for a place.
+    /// Returns the number of requests that wait for admission.
     pub fn waiting(&self) -> usize {
-        self.places.waiting()
+        self.admitted.waiting()
     }
 
-    /// How many were cut.
+    /// Returns the number of evicted invocations.
     pub fn evicted(&self) -> u64 {
-        self.waits.cut()
+        self.waits.evicted()
     }
 
-    /// Where exchanges say that they wait for their clients.
+    /// Returns the invocations that wait for their clients.
     pub fn waits(&self) -> Arc<Waits> {
         self.waits.clone()
     }
 
-    /// Whether a request of the function would have a place now.
+    /// Returns whether a request of the function would be admitted now.
     pub fn has_room(&self, version: &FunctionVersion) -> bool {
-        self.places.has_room(wanted(version))
+        self.admitted.has_room(permit_request(version))
     }
 
-    /// Cuts the exchange of this function that has waited longest for its client; says
+    /// Evicts the invocation of this function that has waited longest for its client. Returns
     /// whether there was one.
     pub fn evict(&self, version: &FunctionVersion) -> bool {
         let function = version.holding().number();
-        // Whoever asks waits for one.
-        self.waits.cut_longest(function, usize::MAX, |other, _, _| {
-            other.function == function
-        })
-    }
-
-    /// A place. Whoever finds none waits a moment, and has an exchange cut that waits for
-    /// its client: a place stays taken while its instance is reset or ended, which
-    /// whoever sends one request after the other does not see.
-    ///
-    /// # Errors
-    /// [`InvokeError::OverCapacity`] when there is none in time.
-    pub async fn place(&self, wanted: Wanted) -> Result<Place, InvokeError> {
-        match self.places.try_place(wanted) {
-            Some(place) => Ok(place),
-            None => Box::pin(self.wait_for_place(wanted)).await,
-        }
-    }
-
-    /// A place for a request that another one waits for, out of `share`. Whoever waits for it keeps a place meanwhile, so
-    /// nobody is waited for: all of them might wait for each other.
-    ///
-    /// # Errors
-    /// [`InvokeError::OverCapacity`] when there is none now.
-    pub fn place_within(&self, share: Share, wanted: Wanted) -> Result<Place, InvokeError> {
-        let wanted = Wanted {
-            function: share.number(),
-            ..wanted
-        };
-        let place = self.places.try_place(wanted);
-        place.ok_or_else(|| InvokeError::OverCapacity(self.places.most()))
-    }
-
-    async fn wait_for_place(&self, wanted: Wanted) -> Result<Place, InvokeError> {
-        let places = &self.places;
-        let refused = InvokeError::OverCapacity(places.most());
-        if places.waiting_of(wanted.function) >= WAITING_MAX {
-            return Err(refused);
-        }
-        let begun = Instant::now();
-        let mut waiting = pin!(places.place(wanted));
-        let mut look_again = begun;
-        while look_again < begun + PLACE_TIMEOUT {
-            look_again += match self.cut_for(wanted) {
-                true => CUTTING,
-                false => LOOK_AGAIN,
-            };
-            if let Ok(place) = timeout_at(look_again.min(begun + PLACE_TIMEOUT), &mut waiting).await
-            {
-                return Ok(place);
-            }
-        }
-        Err(refused)
-    }
-
-    /// Cuts the exchange that has waited longest for its client, of functions that have
-    /// more places than the one that wants one, or of that function itself. What was cut
-    /// before counts as ended.
-    fn cut_for(&self, wanted: Wanted) -> bool {
-        let asking = wanted.function;
-        let waiting = self.places.waiting_of(asking);
-        let taken = self.places.taken_by_each();
-        let taken_by = |function| taken.get(&function).copied().unwrap_or_default();
-        let own = taken_by(asking);
+        // The caller waits for the end of one invocation, however many others do.
         self.waits
-            .cut_longest(asking, waiting, |who, pending, own_pending| {
-                let left = pending.left_of(taken_by(who.share));
-                who.share == asking || left > own_pending.left_of(own)
+            .evict_longest(function, usize::MAX, |holder, _, _| {
+                holder.function == function
             })
     }
 
-    /// The right to run before others, if nobody else has it.
-    pub fn try_turn(&self, wanted: Wanted) -> Option<Turn> {
-        self.turns.try_turn(wanted.function)
+    /// Admits a request. If there is no capacity, the request waits a moment, and an invocation
+    /// that waits for its client is evicted. A permit stays taken while its instance is reset or
+    /// ended, so a client with one request at a time meets no refusal.
+    ///
+    /// # Errors
+    /// Returns [`InvokeError::OverCapacity`] if there is no capacity in time.
+    pub async fn admit(&self, request: PermitRequest) -> Result<AdmissionPermit, InvokeError> {
+        match self.admitted.try_take(request) {
+            Some(permit) => Ok(AdmissionPermit(permit)),
+            None => Box::pin(self.wait_for_permit(request))
+                .await
+                .map(AdmissionPermit),
+        }
     }
 
-    /// The right to run before others, in turn.
-    pub async fn turn(&self, wanted: Wanted) -> Turn {
-        self.turns.turn(wanted.function).await
+    /// Admits a request that another invocation waits for, in the share of that one's function.
+    /// The request does not wait: invocations that hold permits might all wait for each other.
+    ///
+    /// # Errors
+    /// Returns [`InvokeError::OverCapacity`] if there is no capacity now.
+    pub fn admit_nested(
+        &self,
+        share: Share,
+        request: PermitRequest,
+    ) -> Result<AdmissionPermit, InvokeError> {
+        let request = PermitRequest {
+            function: share.number(),
+            ..request
+        };
+        let permit = self.admitted.try_take_nested(request);
+        permit.map(AdmissionPermit).ok_or_else(|| self.full())
+    }
+
+    fn full(&self) -> InvokeError {
+        InvokeError::OverCapacity(self.admitted.total().permits)
+    }
+
+    async fn wait_for_permit(&self, request: PermitRequest) -> Result<PooledPermit, InvokeError> {
+        if self.admitted.waiting_of(request.function) >= WAITING_MAX {
+            return Err(self.full());
+        }
+        let begun = Instant::now();
+        let mut waiting = pin!(self.admitted.take(request));
+        let mut look_again = begun;
+        while look_again < begun + PERMIT_TIMEOUT {
+            look_again += match self.evict_for(request) {
+                true => EVICTING,
+                false => LOOK_AGAIN,
+            };
+            let until = look_again.min(begun + PERMIT_TIMEOUT);
+            if let Ok(permit) = timeout_at(until, &mut waiting).await {
+                return Ok(permit);
+            }
+        }
+        Err(self.full())
+    }
+
+    /// Evicts the invocation that has waited longest for its client, among those of the requesting
+    /// function and of functions with a larger share. Invocations that were evicted before count
+    /// as ended. Returns whether there was one.
+    fn evict_for(&self, request: PermitRequest) -> bool {
+        let function = request.function;
+        let waiting = self.admitted.waiting_of(function);
+        let (held, total) = (self.admitted.held_by_each(), self.admitted.total());
+        let held_by = |function| held.get(&function).copied().unwrap_or_default();
+        self.waits
+            .evict_longest(function, waiting, |holder, pending, own| {
+                let left = pending.left_of(held_by(holder.share));
+                let own = own.left_of(held_by(function));
+                holder.share == function || left.share_of(total) > own.share_of(total)
+            })
+    }
+
+    /// Takes a run permit if one is free.
+    pub fn try_run_permit(&self, request: PermitRequest) -> Option<RunPermit> {
+        self.running.try_take(request.function)
+    }
+
+    /// Waits for a run permit.
+    pub async fn run_permit(&self, request: PermitRequest) -> RunPermit {
+        self.running.take(request.function).await
     }
 }
 
-/// What a request of a function takes.
-pub fn wanted(version: &FunctionVersion) -> Wanted {
-    Wanted {
+/// Returns the request for a permit for one invocation of a function.
+pub fn permit_request(version: &FunctionVersion) -> PermitRequest {
+    PermitRequest {
         function: version.holding().number(),
         memory: version.memory_limit().saturating_add(INSTANCE_MEMORY),
     }
@@ -194,67 +219,117 @@ pub fn wanted(version: &FunctionVersion) -> Wanted {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn who_has_a_place_waits_for_no_other_and_both_count_for_one() {
+    /// Of a node that serves several functions.
+    fn admission(most: usize) -> Admission {
         let memory = MemoryStats {
             max: 1 << 40,
             ..MemoryStats::default()
         };
-        let admission = Admission::new(2, memory, 1);
-        let of = |function| Wanted {
-            function,
-            memory: 1,
-        };
-        let begun = Instant::now();
-        let own = admission.place(of(1)).await.unwrap();
-        let within = admission.place_within(Share::by(1), of(2)).unwrap();
-        assert_eq!(admission.places.taken_by_each().get(&1), Some(&2));
-        let none = admission.place_within(Share::by(1), of(2));
-        assert!(matches!(none, Err(InvokeError::OverCapacity(2))));
-        assert_eq!(begun.elapsed(), Duration::ZERO);
-        drop((own, within));
-        assert_eq!(admission.taken(), 0);
-        // The same of turns.
-        let turn = admission.turn(of(1)).await;
-        assert!(admission.try_turn(of(2)).is_none());
-        drop(turn);
-        assert!(admission.try_turn(of(2)).is_some());
+        let served = Arc::<ServedFunctions>::default();
+        (0..3).for_each(|_| served.add(0));
+        Admission::new(most, memory, 1, served)
     }
 
-    /// A function whose exchanges all wait for their clients, and a burst of another.
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_of_one_function_leaves_another_its_share() {
-        const MOST: usize = 8;
-        let memory = MemoryStats {
-            max: 1 << 40,
-            ..MemoryStats::default()
-        };
-        let admission = Arc::new(Admission::new(MOST, memory, 1));
-        let of = |function| Wanted {
+    fn of(function: u64) -> PermitRequest {
+        PermitRequest {
             function,
             memory: 1,
-        };
-        let mut held = Vec::new();
-        for _ in 0..MOST {
-            let place = admission.place(of(1)).await.unwrap();
-            let wait = admission.waits().add(Who::alone(1));
-            wait.set(Some(Instant::now()), true);
-            held.push((place, wait));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_nested_request_does_not_wait_and_counts_for_the_function_that_waits_for_it() {
+        let admission = admission(2);
+        let begun = Instant::now();
+        let own = admission.admit(of(1)).await.unwrap();
+        let nested = admission.admit_nested(Share::by(1), of(2)).unwrap();
+        let held = admission.admitted.held_by_each();
+        assert_eq!(held.get(&1).map(|held| held.permits), Some(2));
+        let refused = admission.admit_nested(Share::by(1), of(2));
+        assert!(matches!(refused, Err(InvokeError::OverCapacity(2))));
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        drop((own, nested));
+        assert_eq!(admission.taken(), 0);
+        // Run permits behave alike.
+        let permit = admission.run_permit(of(1)).await;
+        assert!(admission.try_run_permit(of(2)).is_none());
+        drop(permit);
+        assert!(admission.try_run_permit(of(2)).is_some());
+    }
+
+    /// A function whose invocations all wait for their clients, and a burst of another.
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_one_function_leaves_another_its_share() {
+        const MOST: usize = 16;
+        let admission = Arc::new(admission(MOST));
+        let mut held = Vec::new();
+        while let Ok(permit) = admission.admit(of(1)).await {
+            let wait = admission.waits().add(Holder::alone(1));
+            wait.set(Some(Instant::now()), true);
+            held.push((permit, wait));
+        }
+        assert_eq!(held.len(), MOST * 7 / 8);
+        // The refused request has evicted one of its own function, which does not end.
+        let before = admission.evicted();
         let burst: Vec<_> = (0..3 * MOST)
             .map(|_| {
                 let admission = admission.clone();
-                tokio::spawn(async move { admission.place(of(2)).await.map(drop) })
+                tokio::spawn(async move { admission.admit(of(2)).await })
             })
             .collect();
         tokio::task::yield_now().await;
-        assert!(admission.evicted() > 0, "the first look is at once");
+        assert!(admission.evicted() > before, "the first look is at once");
+        let mut admitted = Vec::new();
         for one in burst {
-            // None that was cut ends.
-            one.await.unwrap().unwrap_err();
+            admitted.extend(one.await.unwrap());
         }
-        assert_eq!(admission.evicted(), MOST as u64 / 2);
+        assert_eq!(admitted.len(), 1);
+        // With what was evicted for it either has as much as the other.
+        let lost = (admission.evicted() - before) as usize;
+        let left = held.len() - lost;
+        assert!(left.abs_diff(1 + lost) <= 1, "{left} {lost}");
         assert_eq!(admission.waiting(), 0);
         drop(held);
+    }
+
+    /// Few large invocations of a function and many small ones of another wait for their clients.
+    #[tokio::test(start_paused = true)]
+    async fn the_function_with_the_larger_share_loses_whatever_it_consists_of() {
+        let memory = MemoryStats {
+            max: 100,
+            ..MemoryStats::default()
+        };
+        let admission = Admission::new(1000, memory, 1, Arc::default());
+        let mut held = Vec::new();
+        for (function, memory, count) in [(1, 30, 2), (2, 1, 28)] {
+            for _ in 0..count {
+                let request = PermitRequest { function, memory };
+                let permit = admission.admitted.try_take(request);
+                let wait = admission.waits().add(Holder {
+                    function,
+                    share: function,
+                    memory,
+                });
+                wait.set(Some(Instant::now()), true);
+                held.push((function, permit, wait));
+            }
+        }
+        assert!(held.iter().all(|(_, permit, _)| permit.is_some()));
+        let request = PermitRequest {
+            function: 2,
+            memory: 1,
+        };
+        // The function's own invocations are younger than those of the first.
+        let _waiting = admission.admitted.take(request);
+        assert!(admission.evict_for(request));
+        assert_eq!(admission.evicted(), 1);
+        let mut evicted = Vec::new();
+        for (function, _, wait) in &held {
+            let now = Duration::ZERO;
+            if tokio::time::timeout(now, wait.evicted()).await.is_ok() {
+                evicted.push(*function);
+            }
+        }
+        assert_eq!(evicted, [1]);
     }
 }

@@ -1,14 +1,14 @@
-//! Exchanges that wait for their clients, and which of them has to go when others want
-//! their places.
+//! Invocations that wait for their clients, and which of them is evicted when other requests need
+//! their permits.
 //!
-//! A client that neither sends what its function waits for nor takes what waits for it
-//! costs a place for nothing; so does whoever a function asks and that does not answer, once that has taken longer
-//! than a function may. While there are places enough it may (its own limits hold);
-//! when another request finds none, the exchange that has waited longest is cut. First
-//! come those that began before their request's body was there.
+//! A client that neither sends what its function waits for nor takes what waits for it costs a
+//! permit for nothing. So does an outbound call without an answer, once that has taken longer than
+//! a function may. While there are permits enough such an invocation goes on, within its own
+//! limits. When another request finds none, the invocation that has waited longest is evicted,
+//! first of those that began before their request's body was there.
 //!
-//! An exchange that was cut has its place until it has ended. Until then it counts as lost
-//! by its function and gained by the one that it was cut for, so that requests that come
+//! An evicted invocation has its permit until it has ended. Until then the permit counts as lost
+//! by its function and gained by the function that it was evicted for, so that requests that come
 //! together do not each count it again.
 
 use std::collections::{BTreeMap, HashMap};
@@ -19,63 +19,71 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::capacity::Amount;
 use crate::seeds::FunctionNumber;
 
-/// An exchange that waits for less than this is at work.
+/// An invocation that has waited for less than this is at work: a round trip to a client far away.
 const AT_WORK: Duration = Duration::from_millis(100);
 
-/// Exchanges that wait, or did.
+/// Invocations that wait for their clients, or did.
 #[derive(Debug, Default)]
 pub struct Waits {
     exchanges: Mutex<Exchanges>,
     next: AtomicU64,
-    cut: AtomicU64,
+    evicted: AtomicU64,
 }
 
 #[derive(Debug, Default)]
 struct Exchanges {
     by_number: BTreeMap<u64, Arc<Shared>>,
-    /// Of those that were cut and have not ended.
+    /// The amounts of evicted invocations that have not ended, by the functions concerned.
     pending: HashMap<FunctionNumber, Pending>,
 }
 
-/// Exchanges that were cut and have not ended, as they concern one function.
+/// The amounts that evicted invocations hold until they have ended, as they concern one function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pending {
-    /// That it loses.
-    pub lost: usize,
-    /// That were cut for it.
-    pub gained: usize,
+    /// The amount that the function loses.
+    pub lost: Amount,
+    /// The amount of invocations that were evicted for the function.
+    pub gained: Amount,
 }
 
 impl Pending {
-    /// What a function that has `taken` places will have.
-    pub fn left_of(self, taken: usize) -> usize {
-        (taken + self.gained).saturating_sub(self.lost)
+    /// Returns what a function that holds `held` will hold.
+    pub fn left_of(self, held: Amount) -> Amount {
+        held.plus(self.gained).minus(self.lost)
     }
 }
 
-/// Whose an exchange is.
+/// The functions that an invocation belongs to, and the memory of its permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Who {
+pub struct Holder {
     /// The function that answers.
     pub function: FunctionNumber,
-    /// The function that its place counts for.
+    /// The function whose share the permit counts in.
     pub share: FunctionNumber,
+    /// Bytes of memory that the instance may use at worst.
+    pub memory: u64,
 }
 
-impl Who {
-    /// A function for itself.
+impl Holder {
+    fn amount(self) -> Amount {
+        Amount::one(self.memory)
+    }
+
+    /// Returns the holder of a permit in the function's own share.
     #[cfg(test)]
     pub fn alone(function: FunctionNumber) -> Self {
         Self {
             function,
             share: function,
+            memory: 1,
         }
     }
 }
 
-/// One exchange among them, from its side.
+/// The wait of one invocation. Dropping it ends the invocation's part in all of this.
 #[derive(Debug)]
 pub struct Wait {
     waits: Arc<Waits>,
@@ -85,11 +93,11 @@ pub struct Wait {
 
 #[derive(Debug)]
 struct Shared {
-    who: Who,
+    holder: Holder,
     state: Mutex<State>,
-    /// The function that it was cut for, once it was.
-    cut_for: OnceLock<FunctionNumber>,
-    cut: Notify,
+    /// The function that it was evicted for, once it was.
+    evicted_for: OnceLock<FunctionNumber>,
+    evicted: Notify,
 }
 
 #[derive(Debug)]
@@ -106,16 +114,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Waits {
-    /// One more exchange.
-    pub fn add(self: &Arc<Self>, who: Who) -> Wait {
+    /// Adds an invocation.
+    pub fn add(self: &Arc<Self>, holder: Holder) -> Wait {
         let shared = Arc::new(Shared {
-            who,
+            holder,
             state: Mutex::new(State {
                 since: None,
                 is_early: false,
             }),
-            cut_for: OnceLock::new(),
-            cut: Notify::new(),
+            evicted_for: OnceLock::new(),
+            evicted: Notify::new(),
         });
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut exchanges = lock(&self.exchanges);
@@ -128,29 +136,30 @@ impl Waits {
         }
     }
 
-    /// How many were cut.
-    pub fn cut(&self) -> u64 {
-        self.cut.load(Ordering::Relaxed)
+    /// Returns the number of evicted invocations.
+    pub fn evicted(&self) -> u64 {
+        self.evicted.load(Ordering::Relaxed)
     }
 
-    /// Cuts the exchange that has waited longest for a request of the function `asking`,
-    /// `waiting` of whose requests wait, of those that `may_lose` their places, by what
-    /// is pending for whom those count for and for the asking one; says whether there was one.
-    pub fn cut_longest(
+    /// Evicts the invocation that has waited longest among those that `may_lose` their permits.
+    /// Returns whether there was one. A request of the function `asking` gains by that, `waiting`
+    /// of whose requests wait. `may_lose` takes the pending amounts of the function that would
+    /// lose the permit, and those of `asking`.
+    pub fn evict_longest(
         &self,
         asking: FunctionNumber,
         waiting: usize,
-        may_lose: impl Fn(Who, Pending, Pending) -> bool,
+        may_lose: impl Fn(Holder, Pending, Pending) -> bool,
     ) -> bool {
         let now = Instant::now();
         let mut exchanges = lock(&self.exchanges);
         let own = exchanges.pending_of(asking);
-        // Each has one coming.
-        if own.gained >= waiting {
+        // Each of them has a permit coming.
+        if own.gained.permits >= waiting {
             return false;
         }
         let may_go = exchanges.by_number.values().filter_map(|shared| {
-            if shared.is_cut() {
+            if shared.is_evicted() {
                 return None;
             }
             let (since, is_early) = {
@@ -158,19 +167,20 @@ impl Waits {
                 (state.since?, state.is_early)
             };
             let is_long = is_early || now.saturating_duration_since(since) >= AT_WORK;
-            let who = shared.who;
-            let may_go = is_long && may_lose(who, exchanges.pending_of(who.share), own);
+            let holder = shared.holder;
+            let may_go = is_long && may_lose(holder, exchanges.pending_of(holder.share), own);
             may_go.then_some((!is_early, since, shared))
         });
         let longest = may_go.min_by_key(|(is_usual, since, _)| (*is_usual, *since));
         let Some(shared) = longest.map(|(.., shared)| shared.clone()) else {
             return false;
         };
-        let _ = shared.cut_for.set(asking);
-        exchanges.change(shared.who.share, |pending| pending.lost += 1);
-        exchanges.change(asking, |pending| pending.gained += 1);
-        shared.cut.notify_one();
-        self.cut.fetch_add(1, Ordering::Relaxed);
+        let _ = shared.evicted_for.set(asking);
+        let (share, held) = (shared.holder.share, shared.holder.amount());
+        exchanges.change(share, |pending| pending.lost = pending.lost.plus(held));
+        exchanges.change(asking, |pending| pending.gained = pending.gained.plus(held));
+        shared.evicted.notify_one();
+        self.evicted.fetch_add(1, Ordering::Relaxed);
         true
     }
 }
@@ -190,8 +200,8 @@ impl Exchanges {
 }
 
 impl Shared {
-    fn is_cut(&self) -> bool {
-        self.cut_for.get().is_some()
+    fn is_evicted(&self) -> bool {
+        self.evicted_for.get().is_some()
     }
 }
 
@@ -202,10 +212,10 @@ impl Wait {
         *lock(&self.shared.state) = State { since, is_early };
     }
 
-    /// Waits until it is cut.
-    pub async fn cut(&self) {
-        while !self.shared.is_cut() {
-            self.shared.cut.notified().await;
+    /// Waits until it is evicted.
+    pub async fn evicted(&self) {
+        while !self.shared.is_evicted() {
+            self.shared.evicted.notified().await;
         }
     }
 }
@@ -214,9 +224,12 @@ impl Drop for Wait {
     fn drop(&mut self) {
         let mut exchanges = lock(&self.waits.exchanges);
         exchanges.by_number.remove(&self.number);
-        if let Some(asking) = self.shared.cut_for.get() {
-            exchanges.change(self.shared.who.share, |pending| pending.lost -= 1);
-            exchanges.change(*asking, |pending| pending.gained -= 1);
+        if let Some(asking) = self.shared.evicted_for.get() {
+            let (share, held) = (self.shared.holder.share, self.shared.holder.amount());
+            exchanges.change(share, |pending| pending.lost = pending.lost.minus(held));
+            exchanges.change(*asking, |pending| {
+                pending.gained = pending.gained.minus(held)
+            });
         }
     }
 }
@@ -225,15 +238,15 @@ impl Drop for Wait {
 mod tests {
     use super::*;
 
-    fn is_cut(wait: &Wait) -> bool {
-        wait.shared.is_cut()
+    fn is_evicted(wait: &Wait) -> bool {
+        wait.shared.is_evicted()
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_one_that_has_waited_longest_goes_and_early_ones_before() {
         let waits = Arc::new(Waits::default());
         let [long, longer, early, at_work, not_waiting] =
-            [1, 1, 1, 1, 1].map(|of| waits.add(Who::alone(of)));
+            [1, 1, 1, 1, 1].map(|of| waits.add(Holder::alone(of)));
         let start = Instant::now();
         tokio::time::advance(Duration::from_secs(9)).await;
         longer.set(Some(start), false);
@@ -241,59 +254,62 @@ mod tests {
         early.set(Some(Instant::now()), true);
         at_work.set(Some(Instant::now()), false);
         not_waiting.set(None, true);
-        let to_come = waits.add(Who::alone(1));
+        let to_come = waits.add(Holder::alone(1));
         to_come.set(Some(Instant::now() + Duration::from_secs(1)), false);
         for expected in [&early, &longer, &long] {
-            assert!(!is_cut(expected));
-            assert!(waits.cut_longest(9, 9, |_, _, _| true));
-            assert!(is_cut(expected));
-            expected.cut().await;
+            assert!(!is_evicted(expected));
+            assert!(waits.evict_longest(9, 9, |_, _, _| true));
+            assert!(is_evicted(expected));
+            expected.evicted().await;
         }
-        assert!(!waits.cut_longest(9, 9, |_, _, _| true));
-        assert!(!is_cut(&at_work) && !is_cut(&not_waiting) && !is_cut(&to_come));
-        assert_eq!(waits.cut(), 3);
+        assert!(!waits.evict_longest(9, 9, |_, _, _| true));
+        assert!(!is_evicted(&at_work) && !is_evicted(&not_waiting) && !is_evicted(&to_come));
+        assert_eq!(waits.evicted(), 3);
     }
 
     #[tokio::test(start_paused = true)]
     async fn only_functions_that_may_lose_one_do() {
         let waits = Arc::new(Waits::default());
-        let (one, other) = (waits.add(Who::alone(1)), waits.add(Who::alone(2)));
+        let (one, other) = (waits.add(Holder::alone(1)), waits.add(Holder::alone(2)));
         for wait in [&one, &other] {
             wait.set(Some(Instant::now()), true);
         }
-        assert!(waits.cut_longest(9, 9, |who, _, _| who.function == 2));
-        assert!(is_cut(&other) && !is_cut(&one));
+        assert!(waits.evict_longest(9, 9, |holder, _, _| holder.function == 2));
+        assert!(is_evicted(&other) && !is_evicted(&one));
         drop((one, other));
-        assert!(!waits.cut_longest(9, 9, |_, _, _| true));
+        assert!(!waits.evict_longest(9, 9, |_, _, _| true));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_place_is_lost_by_whom_it_counts_for() {
         let waits = Arc::new(Waits::default());
-        let who = Who {
-            function: 2,
+        let holder = Holder {
             share: 1,
+            ..Holder::alone(2)
         };
-        let wait = waits.add(who);
+        let wait = waits.add(holder);
         wait.set(Some(Instant::now()), true);
-        assert!(waits.cut_longest(9, 9, |other, _, _| other == who));
+        assert!(waits.evict_longest(9, 9, |other, _, _| other == holder));
         let pending = |function| lock(&waits.exchanges).pending_of(function);
-        assert_eq!((pending(1).lost, pending(2).lost), (1, 0));
+        assert_eq!(
+            (pending(1).lost, pending(2).lost),
+            (Amount::one(1), Amount::default())
+        );
         drop(wait);
         assert_eq!(pending(1), Pending::default());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn no_more_are_cut_than_requests_wait_for() {
+    async fn no_more_are_evicted_than_requests_wait_for() {
         let waits = Arc::new(Waits::default());
-        let held = [1, 1, 1].map(|of| waits.add(Who::alone(of)));
+        let held = [1, 1, 1].map(|of| waits.add(Holder::alone(of)));
         for wait in &held {
             wait.set(Some(Instant::now()), true);
         }
-        assert!(waits.cut_longest(2, 1, |_, _, _| true));
-        assert!(!waits.cut_longest(2, 1, |_, _, _| true));
-        assert!(waits.cut_longest(2, 2, |_, of_one, own| {
-            assert_eq!((of_one.lost, own.gained), (1, 1));
+        assert!(waits.evict_longest(2, 1, |_, _, _| true));
+        assert!(!waits.evict_longest(2, 1, |_, _, _| true));
+        assert!(waits.evict_longest(2, 2, |_, of_one, own| {
+            assert_eq!((of_one.lost, own.gained), (Amount::one(1), Amount::one(1)));
             true
         }));
         drop(held);

@@ -1,11 +1,11 @@
-//! Run permits ("turns"): the right of a request to run before others.
+//! Run permits: the right of a request to run before others.
 //!
 //! A few short requests run at a time. All are done sooner than if they took each other's
-//! processors. A request has its turn from before it has a sandbox until it has run for a moment.
+//! processors. A request has its permit from before it has a sandbox until it has run for a moment.
 //!
-//! A returned turn goes to the waiting function that has the fewest, and among its requests to the
-//! first. A turn that lasts longer than a moment, such as when a sandbox must be made while all
-//! processors are busy, blocks only requests of its own function ([`OVERDUE`]): turns are for
+//! A returned permit goes to the waiting function that has the fewest, and among its requests to the
+//! first. A permit that lasts longer than a moment, such as when a sandbox must be made while all
+//! processors are busy, blocks only requests of its own function ([`OVERDUE`]): permits are for
 //! processors, and a request that waits needs none.
 
 use std::collections::VecDeque;
@@ -19,28 +19,28 @@ use tokio::time::{Instant, timeout};
 
 use crate::seeds::FunctionNumber;
 
-/// How long a turn blocks other functions' requests: 1 ms, the time that a request may run in its
-/// turn while others wait.
+/// How long a permit blocks other functions' requests: 1 ms, the time that a request may run in its
+/// permit while others wait.
 const OVERDUE: Duration = Duration::from_millis(1);
 
-/// The turns of a node, and its functions' queues for them.
+/// The permits of a node, and its functions' queues for them.
 #[derive(Debug)]
-pub struct Turns {
+pub struct RunPermits {
     most: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    given: Vec<HeldTurn>,
+    given: Vec<HeldPermit>,
     /// The queue of each function; no queue is empty.
     waiting: FxHashMap<FunctionNumber, VecDeque<Waiter>>,
-    /// The last number of a turn or a waiting request.
+    /// The last number of a permit or a waiting request.
     next: u64,
 }
 
 #[derive(Debug)]
-struct HeldTurn {
+struct HeldPermit {
     number: u64,
     function: FunctionNumber,
     since: Instant,
@@ -49,28 +49,28 @@ struct HeldTurn {
 #[derive(Debug)]
 struct Waiter {
     number: u64,
-    turn: oneshot::Sender<Turn>,
+    permit: oneshot::Sender<RunPermit>,
 }
 
 /// A request that waits. Dropping it takes it out of its queue.
 #[derive(Debug)]
 struct Waiting {
-    turns: Arc<Turns>,
+    permits: Arc<RunPermits>,
     function: FunctionNumber,
     number: u64,
-    turn: oneshot::Receiver<Turn>,
+    permit: oneshot::Receiver<RunPermit>,
 }
 
-/// A turn. Dropping it gives it back.
+/// A permit. Dropping it gives it back.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
-pub struct Turn {
-    turns: Arc<Turns>,
+pub struct RunPermit {
+    permits: Arc<RunPermits>,
     number: u64,
 }
 
-impl Turns {
-    /// Creates `most` turns.
+impl RunPermits {
+    /// Creates `most` permits.
     pub fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -78,8 +78,8 @@ impl Turns {
         })
     }
 
-    /// Returns a turn if one is free and no waiting request comes first.
-    pub fn try_turn(self: &Arc<Self>, function: FunctionNumber) -> Option<Turn> {
+    /// Returns a permit if one is free and no waiting request comes first.
+    pub fn try_take(self: &Arc<Self>, function: FunctionNumber) -> Option<RunPermit> {
         let mut state = self.lock();
         let now = Instant::now();
         if !self.is_free(&state, function, now) {
@@ -92,17 +92,17 @@ impl Turns {
         (!comes_first).then(|| self.give(&mut state, function, now))
     }
 
-    /// Waits for a turn.
-    pub async fn turn(self: &Arc<Self>, function: FunctionNumber) -> Turn {
-        if let Some(turn) = self.try_turn(function) {
-            return turn;
+    /// Waits for a permit.
+    pub async fn take(self: &Arc<Self>, function: FunctionNumber) -> RunPermit {
+        if let Some(permit) = self.try_take(function) {
+            return permit;
         }
         let mut waiting = self.wait(function);
-        let mut turn = pin!(&mut waiting.turn);
+        let mut permit = pin!(&mut waiting.permit);
         loop {
             let given = match self.overdue_in(function) {
-                None => turn.as_mut().await,
-                Some(rest) => match timeout(rest, turn.as_mut()).await {
+                None => permit.as_mut().await,
+                Some(rest) => match timeout(rest, permit.as_mut()).await {
                     Ok(given) => given,
                     Err(_) => {
                         self.hand_out(self.lock());
@@ -110,8 +110,8 @@ impl Turns {
                     }
                 },
             };
-            if let Ok(turn) = given {
-                return turn;
+            if let Ok(permit) = given {
+                return permit;
             }
             // The sender stays in the queue until it has sent, so that this is never reached.
             std::future::pending::<()>().await;
@@ -119,37 +119,37 @@ impl Turns {
     }
 
     fn wait(self: &Arc<Self>, function: FunctionNumber) -> Waiting {
-        let (sender, turn) = oneshot::channel();
+        let (sender, permit) = oneshot::channel();
         let mut state = self.lock();
         let number = state.number();
         let queue = state.waiting.entry(function).or_default();
         queue.push_back(Waiter {
             number,
-            turn: sender,
+            permit: sender,
         });
-        // A turn may have come back since the request looked for one.
+        // A permit may have come back since the request looked for one.
         self.hand_out(state);
         Waiting {
-            turns: self.clone(),
+            permits: self.clone(),
             function,
             number,
-            turn,
+            permit,
         }
     }
 
-    /// Whether a request waits for a turn.
-    fn is_wanted(&self) -> bool {
+    /// Whether a request waits for a permit.
+    fn has_waiters(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Whether a function may have one more turn.
+    /// Whether a function may have one more permit.
     fn is_free(&self, state: &State, function: FunctionNumber, now: Instant) -> bool {
-        let counts = |given: &&HeldTurn| given.function == function || given.is_fresh(now);
+        let counts = |given: &&HeldPermit| given.function == function || given.is_fresh(now);
         state.given.iter().filter(counts).count() < self.most
     }
 
-    /// Returns the time until a turn of another function is overdue; `None` if the function has a
-    /// turn itself, whose return it waits for.
+    /// Returns the time until a permit of another function is overdue; `None` if the function has a
+    /// permit itself, whose return it waits for.
     fn overdue_in(&self, function: FunctionNumber) -> Option<Duration> {
         let state = self.lock();
         if state.given_to(function) > 0 {
@@ -161,20 +161,25 @@ impl Turns {
         Some(first.unwrap_or(OVERDUE))
     }
 
-    fn give(self: &Arc<Self>, state: &mut State, function: FunctionNumber, now: Instant) -> Turn {
+    fn give(
+        self: &Arc<Self>,
+        state: &mut State,
+        function: FunctionNumber,
+        now: Instant,
+    ) -> RunPermit {
         let number = state.number();
-        state.given.push(HeldTurn {
+        state.given.push(HeldPermit {
             number,
             function,
             since: now,
         });
-        Turn {
-            turns: self.clone(),
+        RunPermit {
+            permits: self.clone(),
             number,
         }
     }
 
-    /// Gives turns to the requests that come first, as long as there are any.
+    /// Gives permits to the requests that come first, as long as there are any.
     fn hand_out(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let mut given = Vec::new();
         let now = Instant::now();
@@ -193,13 +198,13 @@ impl Turns {
             let Some(waiter) = state.leave(function, 0) else {
                 break;
             };
-            let turn = self.give(&mut state, function, now);
-            given.push((waiter.turn, turn));
+            let permit = self.give(&mut state, function, now);
+            given.push((waiter.permit, permit));
         }
-        // A turn whose request is gone is returned at once, which takes the lock.
+        // A permit whose request is gone is returned at once, which takes the lock.
         drop(state);
-        for (waiter, turn) in given {
-            let _ = waiter.send(turn);
+        for (waiter, permit) in given {
+            let _ = waiter.send(permit);
         }
     }
 
@@ -215,7 +220,7 @@ impl State {
         self.next
     }
 
-    /// How many turns a function has.
+    /// How many permits a function has.
     fn given_to(&self, function: FunctionNumber) -> usize {
         let given = self.given.iter();
         given.filter(|given| given.function == function).count()
@@ -232,39 +237,39 @@ impl State {
     }
 }
 
-impl HeldTurn {
+impl HeldPermit {
     fn is_fresh(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.since) < OVERDUE
     }
 }
 
-impl Turn {
+impl RunPermit {
     /// Whether a request waits for one of these.
-    pub fn is_wanted(&self) -> bool {
-        self.turns.is_wanted()
+    pub fn has_waiters(&self) -> bool {
+        self.permits.has_waiters()
     }
 }
 
-impl Drop for Turn {
+impl Drop for RunPermit {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.permits.lock();
         state.given.retain(|given| given.number != self.number);
         if !state.waiting.is_empty() {
-            self.turns.hand_out(state);
+            self.permits.hand_out(state);
         }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let mut state = self.turns.lock();
+        let mut state = self.permits.lock();
         let queue = state.waiting.get(&self.function);
         let found = queue.map(|queue| queue.binary_search_by_key(&self.number, |one| one.number));
-        // A request that is not in the queue has received its turn.
+        // A request that is not in the queue has received its permit.
         if let Some(Ok(index)) = found {
             state.leave(self.function, index);
             // Its request may have blocked others.
-            self.turns.hand_out(state);
+            self.permits.hand_out(state);
         }
     }
 }
@@ -276,13 +281,13 @@ mod tests {
     const HOG: FunctionNumber = 1;
     const NEIGHBOUR: FunctionNumber = 2;
 
-    /// Whether a request of a function would have a turn at once.
-    async fn has_turn(turns: &Arc<Turns>, function: FunctionNumber) -> bool {
-        let turn = pin!(turns.turn(function));
+    /// Whether a request of a function would have a permit at once.
+    async fn has_permit(permits: &Arc<RunPermits>, function: FunctionNumber) -> bool {
+        let permit = pin!(permits.take(function));
         tokio::select! {
             biased;
-            turn = turn => {
-                drop(turn);
+            permit = permit => {
+                drop(permit);
                 true
             }
             () = tokio::task::yield_now() => false,
@@ -290,21 +295,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn turns_are_given_in_order_to_the_function_that_has_fewest() {
-        let turns = Turns::new(2);
-        let held = [turns.turn(HOG).await, turns.turn(HOG).await];
-        assert!(!held[0].is_wanted());
+    async fn permits_are_given_in_order_to_the_function_that_has_fewest() {
+        let permits = RunPermits::new(2);
+        let held = [permits.take(HOG).await, permits.take(HOG).await];
+        assert!(!held[0].has_waiters());
         let (told, mut order) = tokio::sync::mpsc::unbounded_channel();
         for (index, function) in [HOG, HOG, NEIGHBOUR, NEIGHBOUR].into_iter().enumerate() {
-            let (turns, told) = (turns.clone(), told.clone());
+            let (permits, told) = (permits.clone(), told.clone());
             tokio::spawn(async move {
-                let turn = turns.turn(function).await;
-                told.send((index, turn)).unwrap();
+                let permit = permits.take(function).await;
+                told.send((index, permit)).unwrap();
             });
             tokio::task::yield_now().await;
         }
-        assert!(held[0].is_wanted());
-        assert!(turns.try_turn(NEIGHBOUR).is_none());
+        assert!(held[0].has_waiters());
+        assert!(permits.try_take(NEIGHBOUR).is_none());
         let [first, second] = held;
         drop(first);
         let (index, of_neighbour) = order.recv().await.unwrap();
@@ -318,44 +323,44 @@ mod tests {
         drop(of_hog);
         let (index, _) = order.recv().await.unwrap();
         assert_eq!(index, 1);
-        assert!(!turns.is_wanted() && turns.lock().given.is_empty());
+        assert!(!permits.has_waiters() && permits.lock().given.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_turn_that_takes_long_keeps_only_its_own_function_waiting() {
-        let turns = Turns::new(2);
-        let held = [turns.turn(HOG).await, turns.turn(HOG).await];
-        assert!(!has_turn(&turns, NEIGHBOUR).await);
+    async fn a_permit_that_takes_long_keeps_only_its_own_function_waiting() {
+        let permits = RunPermits::new(2);
+        let held = [permits.take(HOG).await, permits.take(HOG).await];
+        assert!(!has_permit(&permits, NEIGHBOUR).await);
         let began = Instant::now();
-        let of_neighbour = turns.turn(NEIGHBOUR).await;
+        let of_neighbour = permits.take(NEIGHBOUR).await;
         assert!(began.elapsed() >= OVERDUE && began.elapsed() <= 2 * OVERDUE);
         tokio::time::advance(Duration::from_secs(9)).await;
-        assert!(!has_turn(&turns, HOG).await, "it has two");
-        assert!(has_turn(&turns, NEIGHBOUR).await);
+        assert!(!has_permit(&permits, HOG).await, "it has two");
+        assert!(has_permit(&permits, NEIGHBOUR).await);
         // No function has more at once than there are.
-        let another = turns.turn(NEIGHBOUR).await;
-        assert!(!has_turn(&turns, NEIGHBOUR).await);
+        let another = permits.take(NEIGHBOUR).await;
+        assert!(!has_permit(&permits, NEIGHBOUR).await);
         drop((held, of_neighbour, another));
-        assert!(has_turn(&turns, HOG).await);
-        assert!(!turns.is_wanted() && turns.lock().given.is_empty());
+        assert!(has_permit(&permits, HOG).await);
+        assert!(!permits.has_waiters() && permits.lock().given.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_request_that_stops_waiting_leaves_no_trace() {
-        let turns = Turns::new(1);
-        let held = turns.turn(HOG).await;
+        let permits = RunPermits::new(1);
+        let held = permits.take(HOG).await;
         for _ in 0..3 {
-            assert!(!has_turn(&turns, HOG).await);
-            assert!(!held.is_wanted());
+            assert!(!has_permit(&permits, HOG).await);
+            assert!(!held.has_waiters());
         }
-        // A request that is gone passes its turn to the next.
-        let (late, next) = (turns.wait(HOG), turns.wait(HOG));
+        // A request that is gone passes its permit to the next.
+        let (late, next) = (permits.wait(HOG), permits.wait(HOG));
         drop(held);
         drop(late);
-        let turn = {
+        let permit = {
             let mut next = next;
-            (&mut next.turn).await.unwrap()
+            (&mut next.permit).await.unwrap()
         };
-        assert!(!turn.is_wanted());
+        assert!(!permit.has_waiters());
     }
 }
