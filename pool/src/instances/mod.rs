@@ -20,5 +20,4 @@ pub use self::look::look_for;
 pub use self::numbers::InstanceNumbers;
 pub use self::parking::{Coming, Parking, Rest};
 pub use self::polling::{Looking, Polling, UnderWay};
-pub use self::reset_record::ResetRecord;
 pub use self::settle::{AFTER_END, Back, Order, Settling, Unsettled};

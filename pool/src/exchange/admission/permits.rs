@@ -391,13 +391,6 @@ impl Drop for Waiting {
     }
 }
 
-impl PooledPermit {
-    /// Returns whether a request waits for a permit of this pool.
-    pub fn has_waiters(&self) -> bool {
-        self.pool.waiting() > 0
-    }
-}
-
 impl Drop for PooledPermit {
     fn drop(&mut self) {
         self.pool.put_back(self.request);
