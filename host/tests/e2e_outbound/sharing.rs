@@ -122,17 +122,17 @@ pub fn nested_calls_at_any_depth_count_for_the_clients_request() {
 
 pub fn invocations_use_the_cpu_time_of_the_request_that_caused_them() {
     let options = FunctionOptions::default().cpu_time(LONG).first_byte(LONG);
-    REACHING.function("loops", "fixtures/wat/loop.wasm", options);
+    REACHING.function("spins", "fixtures/wat/loop.wasm", options);
     let options = granted(&["http://*.spin.internal"]).cpu_time(Duration::from_secs(1));
     REACHING.function("spends", PROBE, options);
     // The first call uses all of it, the second does not begin. The caller can still answer.
-    let answer = REACHING.text("/spends/in-turn/loops.spin.internal/2");
+    let answer = REACHING.text("/spends/in-turn/spins.spin.internal/2");
     assert!(answer.starts_with("0 good"), "{answer}");
     assert!(answer.contains("have used its 1 s of CPU time"), "{answer}");
-    let answer = REACHING.text("/spends/get/loops.spin.internal/");
+    let answer = REACHING.text("/spends/get/spins.spin.internal/");
     assert!(answer.starts_with("504 "), "{answer}");
     for (name, line) in [
-        ("loops", "used more than its limit of 1 s of CPU time"),
+        ("spins", "used more than its limit of 1 s of CPU time"),
         ("spends", "have used its 1 s of CPU time"),
     ] {
         let log = REACHING.log(name).join("\n");

@@ -69,8 +69,8 @@ impl State {
         self.queues.get(&function).map_or(0, VecDeque::len)
     }
 
-    /// Changes the state of a function, which is remembered from now on. `change` gets an equal share
-    /// of the capacity, too.
+    /// Changes the state of a function, which is remembered from now on. The second argument of
+    /// `change` is an equal share of the capacity.
     pub(super) fn update(
         &mut self,
         number: FunctionNumber,
