@@ -247,7 +247,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     };
     let neighbour = bench.seed_of(HELLO, &spec_of("neighbour")).await.unwrap();
     let parked = bench.park_one(&neighbour, "/").await;
-    let full = weight(parked).expect("groups have weights where they are made");
+    let full = weight(parked).unwrap();
     let probe = "fixtures/http-probe.wasm";
     let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
     // More than processors, so that they contend.

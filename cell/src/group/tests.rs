@@ -4,7 +4,7 @@ use super::aside::tests::groups;
 use super::*;
 
 /// Reads the weight of one group, or of all groups together.
-fn weight(groups: &Groups, number: Option<u32>) -> u64 {
+fn weight_of(groups: &Groups, number: Option<u32>) -> u64 {
     let ours = groups.processors().unwrap().ours.as_fd();
     let (file, _) = weight_file(groups.version, 1);
     match number {
@@ -24,15 +24,15 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
     drop((one, other));
     for weight in [WEIGHT_FULL, WEIGHT_FULL / 64, 1, 0, 100] {
         groups.weigh(3, weight).unwrap();
-        assert_eq!(weight(&groups, Some(3)), of(weight), "{weight}");
-        assert_eq!(weight(&groups, Some(5)), of(groups.share.weight));
+        assert_eq!(weight_of(&groups, Some(3)), of(weight), "{weight}");
+        assert_eq!(weight_of(&groups, Some(5)), of(groups.share.weight));
     }
     assert!(groups.weigh(4, 1).is_err(), "there is none");
     let processors = std::thread::available_parallelism().unwrap().get() as u64;
     for (is_contended, each) in [(true, WEIGHT_CONTENDED), (false, WEIGHT)] {
         groups.weigh_all(is_contended);
         assert_eq!(
-            weight(&groups, None),
+            weight_of(&groups, None),
             of((each * processors).min(WEIGHT_MAX))
         );
     }
@@ -40,7 +40,7 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
     groups.weigh(3, 1).unwrap();
     groups.give_back(3, true);
     groups.group(3).unwrap();
-    assert_eq!(weight(&groups, Some(3)), of(groups.share.weight));
+    assert_eq!(weight_of(&groups, Some(3)), of(groups.share.weight));
     groups.remove();
 }
 
