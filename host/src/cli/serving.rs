@@ -96,8 +96,9 @@ pub struct Serving {
     /// server is rediss://
     #[arg(long, value_name = "FILE", requires = "kv_server")]
     pub kv_ca: Vec<PathBuf>,
-    /// Let functions' requests reach this network of private or special addresses, any number of times, such as
-    /// 10.1.0.0/16; whether a function makes them is for its --allow-outbound to say
+    /// Let outbound calls reach this network of private or special addresses, such as 10.1.0.0/16
+    /// (repeatable). A function also needs a grant (--allow-outbound), and a cloud's metadata service
+    /// opens by its own address only
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub allow_private: Vec<IpNet>,
     /// Trust the certificates of authorities in this file of PEM, beside the usual ones, in functions'
