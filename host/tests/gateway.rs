@@ -104,7 +104,7 @@ async fn clients_receive_the_kind_of_a_failure_and_the_log_has_the_reason() {
     for (path, slug, reason) in [
         ("/f/trap", "trapped", "in trap_here"),
         ("/f/exit", "exited", "code 7"),
-        ("/f/bad-status", "bad-response", "99"),
+        ("/f/bad-status", "bad-response", "its status is 99"),
     ] {
         let answer = get(address, path).await;
         assert_eq!(answer.status, 502, "{path}");
