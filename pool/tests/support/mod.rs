@@ -144,6 +144,7 @@ pub fn limits() -> CallLimits {
     let default = CallLimits::default();
     CallLimits {
         cpu: default.cpu * slowness(),
+        cpu_check: default.cpu_check,
         first_byte: default.first_byte * slowness(),
         idle_client: default.idle_client * slowness(),
         idle_guest: default.idle_guest * slowness(),
