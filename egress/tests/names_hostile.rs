@@ -1,5 +1,5 @@
-//! Hostile names: functions that ask for names nobody answers for, and servers of names that answer
-//! with as much as they can. No other function may notice.
+//! Hostile functions that look up dead names, and hostile name servers that answer with 64 KiB. No
+//! other function may notice.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -55,8 +55,8 @@ impl Default for ConnectorOptions {
     }
 }
 
-/// An invocation may have 16 calls under way, and each can need an order: no other function can deny
-/// it one.
+/// An invocation may have 16 calls under way, and each can need an order. No other function can
+/// take these.
 const ORDERS_FLOOR: u64 = 16;
 
 /// With the floors of 128 functions there are 3072 orders at most. Each takes about 5 KiB of the

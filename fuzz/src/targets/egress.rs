@@ -1,4 +1,4 @@
-//! What node, connector and worker send each other, and what name servers answer. Input: the kind
+//! Messages between node, connector and worker, and answers of name servers. Input: the kind
 //! (0: a worker to the node; 1: the node to a worker; 3: a name server's answer; else a packet of
 //! orders), then the bytes.
 

@@ -97,7 +97,7 @@ pub struct Serving {
     #[arg(long, value_name = "FILE", requires = "kv_server")]
     pub kv_ca: Vec<PathBuf>,
     /// Let outbound calls reach this network of private or special addresses, such as 10.1.0.0/16
-    /// (repeatable). A function also needs a grant (--allow-outbound), and a cloud's metadata service
+    /// (repeatable). A function also needs a grant (--allow-outbound). The metadata service of a cloud
     /// opens by its own address only
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub allow_private: Vec<IpNet>,

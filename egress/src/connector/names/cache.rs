@@ -1,4 +1,4 @@
-//! What servers have said of a function's names, until it no longer holds.
+//! Answers of name servers, kept for each function for as long as they hold.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -10,12 +10,12 @@ use tokio::time::Instant;
 
 use crate::connector::fair::{FairPermit, FairPool};
 
-/// What bounds the caches of all functions.
+/// Bounds on the caches of all functions.
 #[derive(Clone, Debug)]
 pub struct CacheLimits {
     /// How long a name is kept at most, whatever its server says.
     pub longest: Duration,
-    /// One permit for each name.
+    /// A permit for each name.
     pub names: Rc<FairPool>,
 }
 
@@ -63,7 +63,7 @@ impl NameCache {
             if let Some(permit) = self.limits.names.try_acquire(function) {
                 break permit;
             }
-            // Over its share: first what no longer holds, then what holds for the shortest time.
+            // Over the function's share: expired names go first, then the one that expires next.
             let before = names.len();
             names.retain(|_, cached| cached.until > now);
             if names.len() == before {
@@ -131,7 +131,7 @@ mod tests {
             many.put(&name, &ADDRESSES, Duration::from_secs(60 + number), 2);
             assert!(many.get(&name).is_some());
         }
-        // Its floor, and as many as half of those that are left then.
+        // The floor, and 10 of 30 shared permits: half of the 20 that are then free.
         assert_eq!(many.names.borrow().len(), 2 + 10);
         assert!(few.get("few.example").is_some());
         few.put("more.example", &ADDRESSES, Duration::from_secs(60), 1);

@@ -1,4 +1,4 @@
-//! Asking one server for a name's addresses, by datagrams and, for long answers, by a stream.
+//! Queries to one server for a name's addresses: by datagrams and, for long answers, by a stream.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -13,11 +13,11 @@ use super::message::{Kind, LINKS_MAX, NO_ERROR, Question, Reply, WireName};
 /// Most bytes of a datagram. A question here allows 512 (RFC 1035, 4.2.1); some servers send more.
 const DATAGRAM_MAX: usize = 4096;
 
-/// Datagrams of one question to a server: the first, and two more in case one is lost.
+/// Datagrams per question: the first, and two more in case one is lost.
 const DATAGRAMS: u32 = 3;
 
-/// Most datagrams of a server that are read for one question and answer nothing: beyond that it is
-/// no server of names.
+/// Most datagrams that one exchange reads. A server that sends more floods the connector, and the
+/// exchange ends.
 const STRANGE_MAX: usize = 64;
 
 /// A name's addresses, and for how long they hold.
@@ -32,7 +32,7 @@ pub struct Found {
 /// Why a server has found nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unfound {
-    /// The name does not exist or has no address: the response code. No other server is asked.
+    /// The name does not exist or has no address: the response code. This is conclusive.
     Known(u16),
     /// The server cannot say: its response code, if it sent one. Others may.
     Failed(Option<u16>),
@@ -62,7 +62,7 @@ impl Unfound {
 
 /// The way to name servers; tests have their own.
 pub trait Network {
-    /// Asks a server for addresses of both families, and waits for so long.
+    /// Queries a server for addresses of both families, and waits for `wait` at most.
     async fn ask(
         &self,
         server: SocketAddr,
@@ -104,7 +104,7 @@ impl Network for Sockets {
                 four.time = four.time.min(six.time);
                 Ok(four)
             }
-            // One family is enough, whatever became of the other.
+            // Addresses of one family are enough.
             (Ok(found), Err(_)) | (Err(_), Ok(found)) => Ok(found),
             (Err(four), Err(six)) => Err(four.or(six)),
         }
@@ -140,7 +140,7 @@ impl Family {
         self.outcome.is_none()
     }
 
-    /// Takes what was answered: addresses, the next name to ask for, or why there is neither.
+    /// Evaluates the reply: addresses, the next name of a chain of aliases, or a failure.
     fn conclude(&mut self) {
         self.question = None;
         let failed = Err(Unfound::Failed(None));
@@ -166,15 +166,15 @@ impl Family {
     }
 }
 
-/// Asks for all families by datagrams of one socket, each three times at most, `pace` apart. With
-/// the second datagram goes a question about the root: a server that answers it is there.
+/// Queries all families by datagrams of one socket, each three times at most, `pace` apart. A query
+/// for the root goes along from the second time on: a server that answers it is running.
 async fn ask_by_datagrams(server: SocketAddr, families: &mut [&mut Family], pace: Duration) {
     let silent = match exchange_datagrams(server, families, pace).await {
         Ok(true) => Unfound::SilentOnName,
         Ok(false) => Unfound::SilentOnAll,
-        // The system says that no server listens there, or that it cannot be reached.
+        // The kernel reports that no server listens there, or that it is unreachable.
         Err(error) if is_of_the_server(&error) => Unfound::SilentOnAll,
-        // This process has no more descriptors or memory: that says nothing about the server.
+        // This process has no more descriptors or memory, which is no fault of the server.
         Err(_) => Unfound::SilentOnName,
     };
     let is_there = families.iter().any(|family| family.reply.is_ok());
@@ -213,7 +213,7 @@ async fn exchange_datagrams(
         SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
-    // The system takes a port of chance, and gives this socket nothing but what the server sends.
+    // The kernel takes a random port, and delivers only datagrams of this server.
     let socket = UdpSocket::bind((own, 0)).await?;
     socket.connect(server).await?;
     let (mut is_there, mut strange) = (false, 0);
@@ -228,7 +228,7 @@ async fn exchange_datagrams(
             socket.send(&root.to_message()).await?;
         }
         let next = Instant::now() + pace;
-        // By the clock: a server that always sends something never lets the timeout look.
+        // The clock is read here because `timeout_at` does not end while datagrams keep coming.
         while Instant::now() < next {
             let Ok(received) = timeout_at(next, socket.recv(&mut datagram)).await else {
                 break;
@@ -254,7 +254,7 @@ async fn exchange_datagrams(
     Ok(is_there)
 }
 
-/// Asks again, by a stream, for what had no room in a datagram.
+/// Repeats by a stream the queries whose answers did not fit a datagram.
 async fn ask_by_stream(server: SocketAddr, families: &mut [&mut Family], deadline: Instant) {
     let mut truncated = families
         .iter_mut()
@@ -284,7 +284,7 @@ async fn exchange_by_stream(stream: &mut TcpStream, family: &Family) -> io::Resu
     let length = u16::try_from(message.len()).map_err(io::Error::other)?;
     let framed = [&length.to_be_bytes()[..], &message].concat();
     stream.write_all(&framed).await?;
-    // 64 KiB at most, for one answer at a time.
+    // A lookup holds one answer at a time, of 64 KiB at most.
     let length = stream.read_u16().await?;
     let mut message = vec![0; length.into()];
     stream.read_exact(&mut message).await?;
@@ -294,7 +294,7 @@ async fn exchange_by_stream(stream: &mut TcpStream, family: &Family) -> io::Resu
         .ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Asks with an id of chance.
+/// Builds a question with a random id.
 fn question(name: &WireName, kind: Kind) -> io::Result<Question> {
     let mut id = [0; 2];
     let flags = rustix::rand::GetRandomFlags::empty();

@@ -8,7 +8,7 @@ use std::thread;
 use super::*;
 use crate::connector::reach::ADDRESSES_MAX;
 
-/// Longer than any answer takes that comes at all.
+/// Longer than any answer on loopback takes.
 const LONG: Duration = Duration::from_secs(60);
 
 /// A wait that ends in silence; a third of it is enough for an answer on loopback.
@@ -125,7 +125,7 @@ fn one_family_is_enough() {
 
 #[test]
 fn a_truncated_answer_is_asked_for_by_a_stream_and_read_in_part() {
-    // As many addresses as 64 KiB have room for, and as many aliases of the name for the other family.
+    // Nearly 64 KiB of addresses for one family, and of aliases of the name for the other.
     let server = server(|question, is_stream| match (is_stream, kind(question)) {
         (false, _) => vec![answer(question, TRUNCATED, &[])],
         (true, 1) => vec![answer(question, 0, &vec![(1, FOUR.to_vec()); 4000])],

@@ -1,4 +1,4 @@
-//! What the connector keeps for one function, whatever its workers.
+//! State that all workers of a function share.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::cache::{CacheLimits, NameCache};
 
-/// How long a server that said nothing about a name is asked behind the others for it.
+/// How long a server that did not answer comes last.
 pub const SILENCE: Duration = Duration::from_secs(30);
 
 /// Most names of a function about which a server's silence is remembered: 128 functions then take
@@ -20,9 +20,9 @@ const SILENT_NAMES_MAX: usize = 64;
 pub struct Function {
     /// The number that its permits count for.
     pub number: u64,
-    /// Its names.
+    /// The cache of the function.
     pub(super) cache: NameCache,
-    /// Servers that said nothing, by the name they were asked for: a bit for each, and until when.
+    /// Servers that did not answer for a name: a bit for each server, and until when it comes last.
     silent: RefCell<HashMap<String, (u32, Instant)>>,
     silences_in_a_row: Cell<u32>,
 }
@@ -90,7 +90,7 @@ impl Function {
         silent.insert(name.to_owned(), (bit(server), now + SILENCE));
     }
 
-    /// Forgets what servers have said and not said.
+    /// Forgets all answers and silences: they may be another network's.
     pub(super) fn forget(&self) {
         self.cache.clear();
         self.silent.borrow_mut().clear();
@@ -98,7 +98,7 @@ impl Function {
     }
 }
 
-/// There are eight servers at most.
+/// Returns the bit of a server, of which there are eight at most.
 fn bit(server: usize) -> u32 {
     u32::try_from(server)
         .ok()

@@ -1,4 +1,4 @@
-//! What `/etc/hosts` has.
+//! The contents of `/etc/hosts`.
 
 use std::io;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ struct Entry {
 }
 
 impl Hosts {
-    /// Reads the file. Lines that begin with no address are left out, as the system's resolver does.
+    /// Reads the file. Like the resolver of libc, it skips lines that do not begin with an address.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the file is larger than 4 GiB.

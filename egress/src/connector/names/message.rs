@@ -15,7 +15,7 @@ pub const RECORDS_MAX: usize = 256;
 /// Most aliases on the way from a name to its addresses. Resolvers allow 8 to 16.
 pub const LINKS_MAX: usize = 8;
 
-/// Most records of the authority section that are looked at for the end of a chain.
+/// Most records of the authority section that are searched for the end of a chain.
 const AUTHORITY_MAX: usize = 8;
 
 /// Most pointers in one name. Each points further back than the last, so that none can loop; the
@@ -42,7 +42,7 @@ const OPERATION: u16 = 0x7800;
 const TRUNCATED: u16 = 0x0200;
 const RECURSION: u16 = 0x0100;
 
-/// Response codes that say what a name has, and not that the server cannot say.
+/// Response codes of conclusive answers: the name exists; it does not.
 pub const NO_ERROR: u16 = 0;
 pub const NO_NAME: u16 = 3;
 
@@ -83,14 +83,14 @@ impl WireName {
     }
 }
 
-/// What is asked for.
+/// The type of record that a question is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// IPv4 addresses.
     A,
     /// IPv6 addresses.
     Aaaa,
-    /// Name servers: asked for the root, to see whether a server answers at all.
+    /// Name servers. A query for those of the root shows whether a server answers at all.
     Ns,
 }
 
@@ -107,15 +107,15 @@ impl Kind {
 /// A question to a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Says which answer belongs to it; random, so that only its server can answer.
+    /// A random number that the answer repeats, so that only the server can answer.
     pub id: u16,
     /// The name.
     pub name: WireName,
-    /// What of it.
+    /// The type.
     pub kind: Kind,
 }
 
-/// What a server answers to a question.
+/// A server's answer to a question.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Some of the name's addresses, and for how many seconds they hold.
@@ -160,7 +160,7 @@ impl Question {
         let code = flags & 0xf;
         let questions = word(message, 4)?;
         if questions == 0 && !matches!(code, NO_ERROR | NO_NAME) {
-            // A server that could not read the question does not repeat it.
+            // A server that cannot read the question does not repeat it.
             return Some(Reply::Failed(Some(code)));
         }
         let behind = skip_name(message, HEADER)?;
@@ -211,7 +211,7 @@ impl Question {
         if !addresses.is_empty() {
             return Some(Reply::Addresses(addresses, ttl));
         }
-        // A server that follows aliases itself says so by naming who is in charge of the last one.
+        // A server that follows aliases itself adds the zone of the last one to its answer.
         let is_end =
             links == 0 || (count <= RECORDS_MAX && has_authority(message, behind).unwrap_or(false));
         Some(match is_end {

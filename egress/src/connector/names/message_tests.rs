@@ -1,4 +1,4 @@
-//! Answers, sound and hostile.
+//! Sound and hostile answers.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn only_an_answer_to_the_question_is_taken() {
     let asked = question("a.example", Kind::A);
     let good = answer(&asked, 0, 1, &record(A, 60, &[192, 0, 2, 1]));
     assert!(asked.reply(&good).is_some());
-    // Another id, a question in place of an answer, another operation, another name or type.
+    // The bits change the id, the response flag, the operation, the name, the type and the class.
     for (at, bit) in [
         (0, 1),
         (1, 1),
@@ -215,7 +215,7 @@ fn pointers_lead_back_and_a_bounded_number_of_times() {
     let to = u16::try_from(last(&ladder)).unwrap() | 0xc000;
     ladder.extend_from_slice(&to.to_be_bytes());
     assert_eq!(read_name(&ladder, last(&ladder)), None);
-    // Longer than names are, by labels and by pointers; a label of a kind that nobody uses.
+    // Too long for a name; labels of a reserved type.
     let long = message(&[&[63; 64][..], &[63; 64], &[63; 64], &[63; 64], &[0]].concat());
     assert_eq!((read_name(&long, 12), skip_name(&long, 12)), (None, None));
     assert_eq!(skip_name(&message(&[0x40, 0]), 12), None);

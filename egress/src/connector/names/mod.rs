@@ -1,8 +1,8 @@
-//! Addresses of names: from `/etc/hosts`, from what servers said before, or from servers.
+//! Addresses of names: from `/etc/hosts`, from a cache, or from name servers.
 //!
-//! What one function asks for changes nothing for another: each has its own lookups at once, its
-//! own cache, and its own record of which server is silent about which name. The one judgement
-//! that all functions share is that a server answers nothing at all, and no name decides it.
+//! Lookups of one function change nothing for another: each function has its own share of lookups,
+//! its own cache, and its own record of which server is silent about which name. Functions share
+//! one judgement, that a server answers nothing at all, and no name that they choose decides it.
 
 mod cache;
 mod exchange;
@@ -46,25 +46,25 @@ const CACHED: FairLimits = FairLimits {
     alpha: 4,
 };
 
-/// How long finding a name may take altogether. Of many servers that say nothing, those behind are
-/// asked the next time, when these are asked behind them.
+/// How long a lookup may take. If it ends before all of many silent servers were queried, the next
+/// lookup begins with those that were not.
 const TURN: Duration = Duration::from_secs(7);
 
-/// How often in a row a function's turn is halved when no server answers it. At the least it is
-/// 1.75 s, which is enough for an answer from any server that a function waits for with patience.
+/// How often a function's turn is halved while no server answers its lookups. The shortest turn is
+/// 1.75 s: a working server answers in less, and a queue of dead names empties four times as fast.
 const HALVINGS_MAX: u32 = 2;
 
 /// Finds addresses.
 pub struct Resolver<N = Sockets> {
     network: N,
-    /// How names are resolved now. Lookups under way go on with what held when they began.
+    /// The current sources. A lookup keeps those with which it began.
     sources: RefCell<Rc<Sources>>,
     lookups: Rc<FairPool>,
     cache: CacheLimits,
     functions: RefCell<Vec<Weak<Function>>>,
 }
 
-/// Where addresses come from.
+/// The sources of addresses.
 struct Sources {
     hosts: Hosts,
     servers: Servers,
@@ -95,7 +95,7 @@ impl<N: Network> Resolver<N> {
         }
     }
 
-    /// Returns what the resolver keeps for a function; the same for each of its workers.
+    /// Returns the state of a function, which all its workers share.
     pub fn function(&self, number: u64) -> Rc<Function> {
         let mut functions = self.functions.borrow_mut();
         functions.retain(|function| function.strong_count() > 0);
@@ -147,7 +147,7 @@ impl<N: Network> Resolver<N> {
         }
         let wire = WireName::new(name).ok_or(FailureCode::DnsError)?;
         let _lookup = self.lookups.acquire(function.number).await;
-        // Another lookup of the function may have found it meanwhile.
+        // The function may have found the name by a lookup that ended meanwhile.
         if let Some(cached) = function.cache.get(name) {
             return Ok(cached);
         }
@@ -173,7 +173,7 @@ impl<N: Network> Resolver<N> {
     }
 }
 
-/// Returns what names come to that are no server's to answer (RFC 6761, 6.3 and 6.4; RFC 7686).
+/// Answers for reserved names, for which no server is queried (RFC 6761, 6.3 and 6.4; RFC 7686).
 fn reserved(name: &str) -> Option<Result<Vec<IpAddr>, Failed>> {
     match name.rsplit('.').next() {
         Some("localhost") => Some(Ok(vec![

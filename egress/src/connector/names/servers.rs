@@ -1,4 +1,4 @@
-//! Which server is asked for a name, and when the next one is.
+//! The order in which servers are queried for a name.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use super::exchange::{Found, Network, Unfound};
 use super::function::{Function, SILENCE};
 use super::message::WireName;
 
-/// How often all servers that said nothing are asked.
+/// How often a silent server is queried in one lookup.
 const ROUNDS: usize = 2;
 
-/// A server may take 3 of the 7 s of a turn for its answer: two servers are asked in each turn.
+/// A server has 3 of the 7 s of a turn to answer, so that every turn reaches two servers.
 const PARTS_OF_TURN: (u32, u32) = (3, 7);
 
 /// Servers of names, in order of preference.
@@ -24,9 +24,9 @@ pub struct Servers(Vec<Server>);
 #[derive(Debug)]
 struct Server {
     address: SocketAddr,
-    /// Until when the server is asked behind the others, for all functions: it answered nothing at
-    /// all. A name that gets no answer never sets this: its own servers may be slow, and a function
-    /// could choose the name for that.
+    /// Until when the server comes last for all functions, because it answered nothing at all. No
+    /// name without an answer sets this: its own servers may be slow, and a function could choose
+    /// such a name.
     silent_until: Cell<Option<Instant>>,
 }
 
@@ -48,8 +48,8 @@ impl Servers {
         Self(servers.collect())
     }
 
-    /// Asks servers until one knows, in their order. Those that were silent a moment ago, about
-    /// this name to this function or about everything, are asked last.
+    /// Queries servers in their order until one answers conclusively. Servers come last that were
+    /// silent in the last 30 s, about this name to this function or about everything.
     pub async fn find<N: Network>(
         &self,
         network: &N,

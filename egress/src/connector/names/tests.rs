@@ -1,4 +1,4 @@
-//! Who is asked when, and who waits for whom: by a clock that the tests move.
+//! The order of servers and the sharing of lookups, under a clock that the tests move.
 
 use std::cell::Cell;
 
@@ -12,10 +12,10 @@ use super::*;
 const FIRST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
 const SECOND: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2);
 
-/// What a server does about a name.
+/// The behaviour of a server: a delay and an outcome.
 type Behaviour = (Duration, Result<Found, Unfound>);
 
-/// A network of servers that do as they are told, and what they were asked.
+/// A network of scripted servers that records their queries.
 struct Scripted<F> {
     behaviour: F,
     asked: RefCell<Vec<(SocketAddr, String)>>,
@@ -72,7 +72,7 @@ fn host(name: &str) -> Host {
     Host::parse(name).unwrap()
 }
 
-/// An address for no time: the next lookup asks again.
+/// An address that is not cached: the next lookup queries again.
 fn found(last: u8) -> Behaviour {
     let found = Found {
         addresses: vec![IpAddr::from([192, 0, 2, last])],
@@ -81,7 +81,7 @@ fn found(last: u8) -> Behaviour {
     (Duration::from_millis(20), Ok(found))
 }
 
-/// Longer than any wait.
+/// A delay longer than any wait.
 const NEVER: Behaviour = (Duration::from_secs(3600), Err(Unfound::SilentOnName));
 
 fn is_dead(name: &str) -> bool {
@@ -160,7 +160,7 @@ async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_
         let failed = resolver.addresses(&dead, &evil).await.unwrap_err();
         assert_eq!(failed.code, FailureCode::DnsTimeout);
         turns.push(begun.elapsed().as_millis());
-        // What it found of the servers in full turns is forgotten by then.
+        // Judgements of servers in full turns have expired then.
         tokio::time::advance(SILENCE).await;
     }
     assert_eq!(turns, [7000, 3500, 1750, 1750]);
@@ -272,7 +272,7 @@ async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
         }
     }
     assert_eq!(resolver.network.taken().len(), 2);
-    // The same function by another worker.
+    // Another worker of the same function shares its cache.
     let again = resolver.function(1);
     resolver.addresses(&host("a.test"), &again).await.unwrap();
     assert_eq!(resolver.network.taken().len(), 0);
@@ -299,7 +299,7 @@ async fn names_that_are_no_servers_to_answer_are_asked_of_none() {
         assert_eq!(failed.unwrap_err().rcode, Some(NO_NAME));
     }
     assert_eq!(resolver.network.taken(), []);
-    // What the file has comes before.
+    // Entries of the hosts file come first.
     let hosts = b"192.0.2.7 localhost\n".to_vec();
     resolver.use_sources(hosts, &[FIRST]).unwrap();
     let addresses = resolver.addresses(&host("localhost"), &function).await;

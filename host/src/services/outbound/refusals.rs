@@ -45,7 +45,8 @@ fn refusal_text(destination: &Destination, refused: &RefusedAddress) -> String {
         None => "no option allows it".to_owned(),
     };
     format!(
-        "a request to {destination} was granted and not made: {address} is {is}, which functions may not reach ({option})"
+        "a request to {destination} was granted and not made: {address} is {is}, \
+         which functions may not reach ({option})"
     )
 }
 
