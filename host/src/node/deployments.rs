@@ -222,14 +222,15 @@ mod tests {
     fn a_deployment_that_is_given_up_while_it_waits_is_not_listed() {
         let deployments = Deployments::new(0);
         let most = usize::try_from(LARGEST * FILES_MAX).unwrap();
-        let large = now(pin!(deployments.begin(&name("a"), most))).unwrap();
+        let (a, b) = (name("a"), name("b"));
+        let large = now(pin!(deployments.begin(&a, most))).unwrap();
         {
-            let mut waiting = pin!(deployments.begin(&name("b"), 1));
+            let mut waiting = pin!(deployments.begin(&b, 1));
             assert!(now(waiting.as_mut()).is_none());
             assert_eq!(deployments.list(|_| None).len(), 2);
         }
         assert_eq!(deployments.list(|_| None).len(), 1);
         drop(large);
-        assert!(now(pin!(deployments.begin(&name("b"), 1))).is_some());
+        assert!(now(pin!(deployments.begin(&b, 1))).is_some());
     }
 }

@@ -3,9 +3,13 @@
 //! [`Node`] is what embedding programs, the gateway and the admin API hold; all
 //! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
 //! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! by `replace` a version takes another one's place; `deployments` bounds how many there are at once and lists them;
-//! `engines` has what runs scripts, by its `engine_table`; `images` what tells of seeds on disk; `secrets` what requests are to know; `spec` what seeds are made by; `sharing` what other nodes of the host are to find; `inside` what functions ask each other;
-//! `tree` of all seeds; `tend` is what nobody asks for.
+//! by `replace` a version takes another one's place.
+//!
+//! - `deployments` bounds how many deployments there are at once, and lists them.
+//! - `engines` has what runs scripts, in its `engine_table`; `images` describes seeds on disk.
+//! - `secrets` has what requests need to know; `spec` has what seeds are made of.
+//! - `sharing` has what other nodes of the host may find; `inside` carries calls between functions.
+//! - `tree` describes all seeds; `tend` does the node's work in the background.
 
 mod carried;
 mod core;

@@ -288,7 +288,7 @@ impl Seeds {
                     return Err(PlatformError::SeedUnreadable.into());
                 }
                 let permit = match whom {
-                    // What all functions share is made for others, too.
+                    // A shared seed is made for other functions, too.
                     For::Later(permit) if permit.is_of(owner) => permit,
                     For::Later(_) | For::Clients => {
                         let request = SeedRequest {

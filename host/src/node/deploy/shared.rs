@@ -56,8 +56,8 @@ impl From<SeedError> for Unused {
 }
 
 impl Core {
-    /// A function that could serve, of what the host has made of it, if this node was given that; and its slot among
-    /// deployments.
+    /// Returns a function that could serve, made of the host's entry, and its deployment's slot; nothing
+    /// if the node has no entry that is good here.
     pub(super) async fn take_shared(
         self: &Arc<Self>,
         name: &FunctionName,
