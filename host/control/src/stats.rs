@@ -15,6 +15,10 @@ pub struct Summary {
     pub unknown: u64,
     /// Processes that were ended for a system call that their cell does not allow.
     pub forbidden_calls: u64,
+    /// The confinement of each microVM: `full`, `reduced` or `in-process`; empty if the node is of
+    /// a version that does not report it.
+    #[serde(default)]
+    pub confinement: String,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
     /// Instances that are to be parked ahead of requests and are not, by what keeps them from being made.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use faasw::{
-    FunctionOptions, Node, Timing,
+    Confinement, FunctionOptions, Node, Timing,
     host::{Finding, State, findings},
 };
 use http::Request;
@@ -47,9 +47,10 @@ struct Stage {
 /// Prints what was found; fails when functions cannot run here.
 pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     let mut stages = Vec::new();
-    let failure = self_test(&mut stages).await.err();
+    let confinement = Confinement::from(args.confinement);
+    let failure = self_test(confinement, &mut stages).await.err();
     let report = Report {
-        findings: findings()
+        findings: findings(confinement)
             .into_iter()
             .chain([confine::finding()])
             .map(Found::from)
@@ -69,10 +70,11 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
 }
 
 /// Compiles a function, makes its seed and sends it a request.
-async fn self_test(stages: &mut Vec<Stage>) -> Result<(), String> {
+async fn self_test(confinement: Confinement, stages: &mut Vec<Stage>) -> Result<(), String> {
     let mut done = |stage, took| stages.push(Stage { stage, took });
     let begun = Instant::now();
-    let node = Node::builder().shells_ready(1).start().await;
+    let builder = Node::builder().shells_ready(1).confinement(confinement);
+    let node = builder.start().await;
     let node = node.map_err(|error| error.to_string())?;
     done("start the node", begun.elapsed());
     let result = run(&node, &mut done).await;

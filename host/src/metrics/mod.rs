@@ -35,7 +35,7 @@ use faasw_control::{FunctionName, Problem};
 use crate::failure::Failure;
 use crowd::Crowd;
 use labels::{
-    BUDGETS, Function, HELD, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
+    BUDGETS, Function, HELD, Level, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
     STAGES, ServedOf, Stage, State, Status, TrapOf, whole,
 };
 use pools::Pools;
@@ -72,6 +72,7 @@ pub(crate) struct Metrics {
     pools: Pools,
     crowd: Crowd,
     forbidden_calls: Counter,
+    confinement: Family<Level, Gauge>,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
     /// Every problem there ever was: a function's series are removed by name.
@@ -255,6 +256,8 @@ impl Metrics {
         }
         self.pools.set(vms);
         self.crowd.set(vms, backlog);
+        let level = vms.confinement.name();
+        self.confinement.get_or_create(&Level { level }).set(1);
         let counted = self.forbidden_calls.inner();
         counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
         let held = [
@@ -318,6 +321,7 @@ impl Default for Metrics {
             pools: Pools::default(),
             crowd: Crowd::default(),
             forbidden_calls: Counter::default(),
+            confinement: Family::default(),
             memory_held: Family::default(),
             memory_budget: Family::default(),
             problems: Mutex::default(),
@@ -404,6 +408,11 @@ impl Default for Metrics {
             "forbidden_calls",
             "Processes that were ended for a system call that their cell does not allow: somebody broke out of a microVM or of the compiler",
             metrics.forbidden_calls.clone(),
+        );
+        registry.register(
+            "confinement",
+            "The confinement of microVMs, by level: full, reduced or in-process",
+            metrics.confinement.clone(),
         );
         registry.register(
             "deployments",

@@ -37,6 +37,7 @@ impl Metrics {
             under_way: self.under_way.count(),
             unknown: self.by_status(&Function::Unknown).values().sum(),
             forbidden_calls: self.forbidden_calls.get(),
+            confinement: now.vms.confinement.name().to_owned(),
             microvms: states(&self.microvms, &["shell", "parked", "busy"]),
             lacking: pools.lacking(),
             shells: ShellSummary {
@@ -216,6 +217,7 @@ mod tests {
         assert_eq!((groups.count["used"], groups.free_max), (6, 8));
         assert_eq!(groups.takes["miss"], 4);
         assert_eq!(summary.forbidden_calls, 1);
+        assert_eq!(summary.confinement, "full");
         assert_eq!(summary.deployments["failed"], 1);
         assert_eq!(summary.memory["seeds"], 9 << 30);
         assert_eq!(summary.memory_budget["function"], 7);

@@ -2,8 +2,8 @@
 
 use super::*;
 use faasw_pool::{
-    BacklogLimits, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, ResetEffort,
-    StockStats,
+    BacklogLimits, Confinement, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats,
+    ResetEffort, StockStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -93,6 +93,7 @@ fn what_is_recorded_is_in_the_text() {
         evicted: 5,
         memory_taken: 700,
         forbidden_calls: 3,
+        confinement: Confinement::Reduced,
         seed_bytes: 300,
         parked_bytes: 200,
         seed_budget: u64::MAX,
@@ -159,6 +160,7 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_memory_budget_bytes{of="function"} 1000"#,
         r#"faasw_deployments_total{result="done"} 1"#,
         "faasw_forbidden_calls_total 3",
+        r#"faasw_confinement{level="reduced"} 1"#,
         "faasw_functions 2",
         "faasw_requests_under_way 1",
         "# EOF",
