@@ -11,12 +11,15 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{
     Resource, Rlimit, SpeculationFeature, SpeculationFeatureControl, SpeculationFeatureState,
 };
-use rustix::thread::UnshareFlags;
+use rustix::thread::{CapabilitySet, UnshareFlags};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use crate::filter::Filter;
 use crate::group::Group;
+use crate::landlock;
+use crate::level::ConfinementLevel;
 use crate::privileges::{self, Identities};
+use crate::site::Network;
 
 /// Where the empty root is mounted, in mount namespaces that only the maker of cells
 /// and its children see. Any folder would do that every system has.
@@ -48,6 +51,8 @@ pub enum Step {
     Descriptors = 9,
     /// The control group is entered.
     Group = 10,
+    /// Landlock takes files, signals and sockets away.
+    Landlock = 11,
 }
 
 impl Step {
@@ -77,6 +82,7 @@ impl fmt::Display for Step {
             Self::Filter => "installing its system-call filter",
             Self::Descriptors => "putting its descriptors in place",
             Self::Group => "entering its control group",
+            Self::Landlock => "restricting it by Landlock",
         })
     }
 }
@@ -113,10 +119,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    fn set(self) -> Result<(), Errno> {
+    /// Sets them. The kernel counts processes by user: without a user of its own a process is not
+    /// held to a number of them.
+    fn set(self, has_own_user: bool) -> Result<(), Errno> {
+        if has_own_user {
+            lower(Resource::Nproc, self.processes)?;
+        }
         let limits = [
             (Resource::Nofile, self.descriptors),
-            (Resource::Nproc, self.processes),
             (Resource::As, self.address_space),
             (Resource::Fsize, self.file_bytes),
             (Resource::Core, 0),
@@ -130,55 +140,96 @@ impl Limits {
             // over CPU time ends the process at its first look.
             (Resource::Rttime, 1),
         ];
-        for (resource, most) in limits {
-            let held = rustix::process::getrlimit(resource);
-            let most = held.maximum.map_or(most, |held| held.min(most));
-            rustix::process::setrlimit(
-                resource,
-                Rlimit {
-                    current: Some(most),
-                    maximum: Some(most),
-                },
-            )?;
-        }
-        Ok(())
+        limits
+            .into_iter()
+            .try_for_each(|(resource, most)| lower(resource, most))
     }
+}
+
+/// Lowers a resource limit to `most`, or leaves it where it is lower.
+fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
+    let held = rustix::process::getrlimit(resource);
+    let most = held.maximum.map_or(most, |held| held.min(most));
+    let limit = Rlimit {
+        current: Some(most),
+        maximum: Some(most),
+    };
+    rustix::process::setrlimit(resource, limit)
 }
 
 /// A cell that is still open, in the child that is to live in it.
 #[derive(Debug)]
 pub struct Cell {
     maker: OwnedFd,
-    identities: Option<Identities>,
+    plan: Plan,
     number: u32,
+    /// The empty folder that becomes its root, without namespaces; none once it is the working
+    /// directory.
+    root: Option<OwnedFd>,
     /// Whether the control group was entered.
     entered: Result<(), Errno>,
     #[cfg(feature = "ablation")]
     stays_open: bool,
 }
 
+/// The properties that all cells of a site share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// The users of cells, where each has its own.
+    pub(crate) identities: Option<Identities>,
+    /// The level of confinement.
+    pub(crate) level: ConfinementLevel,
+    /// The network that they are for.
+    pub(crate) network: Network,
+}
+
+impl Plan {
+    /// Whether cells have an empty root without having a mount namespace.
+    pub(crate) fn has_empty_folder(self) -> bool {
+        self.level == ConfinementLevel::Reduced && self.identities.is_some()
+    }
+
+    /// Returns the plan as numbers, for [`Plan::from_numbers`].
+    fn numbers(self) -> [u32; 4] {
+        let [first, count] = self.identities.map_or([0, 0], Identities::numbers);
+        [first, count, self.level.number(), self.network.number()]
+    }
+
+    /// Reads what [`Plan::numbers`] returned; `None` for numbers that it never returns.
+    fn from_numbers([first, count, level, network]: [u32; 4]) -> Option<Self> {
+        Some(Self {
+            identities: Identities::from_numbers([first, count]),
+            level: ConfinementLevel::from_u32(level)?,
+            network: Network::from_u32(network)?,
+        })
+    }
+}
+
 impl Cell {
-    /// In the child: where the kernel has not put it into its group, it goes there
-    /// before it does anything else; and it is the first to go when memory is short.
+    /// In the child: enters `group` before it does anything else. That is `None` if the kernel has
+    /// put it into its group, or there is none. When memory is short it is the first to go.
     pub(crate) fn born(
         maker: OwnedFd,
-        identities: Option<Identities>,
+        plan: Plan,
         number: u32,
         group: Option<&Group>,
+        root: Option<OwnedFd>,
     ) -> Self {
         let entered = group.map_or(Ok(()), Group::enter);
         go_first();
         Self {
             entered,
-            ..Self::new(maker, identities, number)
+            root,
+            ..Self::new(maker, plan, number)
         }
     }
 
-    fn new(maker: OwnedFd, identities: Option<Identities>, number: u32) -> Self {
+    fn new(maker: OwnedFd, plan: Plan, number: u32) -> Self {
         Self {
             maker,
-            identities,
+            plan,
             number,
+            root: None,
             entered: Ok(()),
             #[cfg(feature = "ablation")]
             stays_open: false,
@@ -187,10 +238,10 @@ impl Cell {
 
     /// One that is not closed.
     #[cfg(feature = "ablation")]
-    pub(crate) fn open(maker: OwnedFd) -> Self {
+    pub(crate) fn open(maker: OwnedFd, plan: Plan) -> Self {
         Self {
             stays_open: true,
-            ..Self::new(maker, None, 0)
+            ..Self::new(maker, plan, 0)
         }
     }
 
@@ -206,9 +257,14 @@ impl Cell {
         if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
             return Err(Step::Maker.failed()(Errno::BADF));
         }
+        if let Some(root) = &self.root {
+            // The working directory passes through execution, and descriptors do not.
+            rustix::process::fchdir(root).map_err(Step::Root.failed())?;
+        }
         privileges::keep_through_execution().map_err(Step::Privileges.failed())?;
-        let [first, count] = self.identities.map_or([0, 0], Identities::numbers);
-        Ok(format!("{first},{count},{}", self.number))
+        let [first, count, level, network] = self.plan.numbers();
+        let number = self.number;
+        Ok(format!("{first},{count},{level},{network},{number}"))
     }
 
     /// Takes over what [`Cell::hand_over`] handed; `None` when the text is not its.
@@ -219,47 +275,87 @@ impl Cell {
             .map(str::parse)
             .collect::<Result<_, _>>()
             .ok()?;
-        let [first, count, number] = numbers.try_into().ok()?;
-        let identities = Identities::from_numbers([first, count]);
-        Some(Self::new(maker, identities, number))
+        let [first, count, level, network, number] = numbers.try_into().ok()?;
+        let plan = Plan::from_numbers([first, count, level, network])?;
+        Some(Self::new(maker, plan, number))
     }
 
-    /// Closes it: from here on this process has an empty read-only root, no
-    /// privilege, these limits and only the system calls of `filter`. It ends when
-    /// the process that made it does.
+    /// Closes it: from here on this process has no privilege, these limits and only the
+    /// system calls of `filter`. It ends when the process that made it does. At the full level it
+    /// has an empty read-only root, too; at the reduced one if its maker has root's privileges,
+    /// and Landlock where the kernel has it.
     ///
     /// Descriptors from the limit on are closed; below are only those that the caller
     /// wants in the cell.
     ///
     /// # Errors
     /// The step that failed; the process must end then.
-    pub fn close(self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
+    pub fn close(mut self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
         #[cfg(feature = "ablation")]
         if self.stays_open {
             return privileges::end_with_maker().map_err(Step::Maker.failed());
         }
         self.entered.map_err(Step::Group.failed())?;
-        enter_empty_root().map_err(Step::Root.failed())?;
-        rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;
-        if let Some(identities) = self.identities {
-            identities
-                .take(self.number)
-                .and_then(|()| {
-                    // Nothing is mapped into it, so there is no user to become there.
-                    // SAFETY: no memory or descriptor table is unshared.
-                    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
-                })
-                .map_err(Step::Identity.failed())?;
+        match self.plan.level {
+            ConfinementLevel::Full => self.leave_host()?,
+            ConfinementLevel::Reduced => self.leave_files()?,
         }
         restrict_speculation().map_err(Step::Speculation.failed())?;
-        privileges::drop_all().map_err(Step::Privileges.failed())?;
+        match self.plan.level {
+            ConfinementLevel::Full => {
+                privileges::drop_all().map_err(Step::Privileges.failed())?;
+            }
+            ConfinementLevel::Reduced => {
+                privileges::confine_daemon(CapabilitySet::empty())
+                    .map_err(Step::Privileges.failed())?;
+                landlock::forbid_all(self.plan.network).map_err(Step::Landlock.failed())?;
+            }
+        }
         // After the last change of credentials, which would take it back.
         privileges::end_with_maker().map_err(Step::Maker.failed())?;
         check_lives(&self.maker)?;
         drop(self.maker);
         close_from(limits.descriptors).map_err(Step::Descriptors.failed())?;
-        limits.set().map_err(Step::Limits.failed())?;
+        let has_own_user =
+            self.plan.level == ConfinementLevel::Full || self.plan.identities.is_some();
+        limits.set(has_own_user).map_err(Step::Limits.failed())?;
         filter.install().map_err(Step::Filter.failed())
+    }
+
+    /// Leaves files, host name and users behind, in the namespaces that it was born into.
+    fn leave_host(&self) -> Result<(), CellError> {
+        enter_empty_root().map_err(Step::Root.failed())?;
+        rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;
+        let Some(identities) = self.plan.identities else {
+            return Ok(());
+        };
+        identities
+            .take(self.number)
+            .and_then(|()| {
+                // Nothing is mapped into it, so there is no user to become there.
+                // SAFETY: no memory or descriptor table is unshared.
+                unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
+            })
+            .map_err(Step::Identity.failed())
+    }
+
+    /// Leaves files and the maker's user behind, as far as that goes without namespaces: with the
+    /// privileges for it.
+    fn leave_files(&mut self) -> Result<(), CellError> {
+        let Some(identities) = self.plan.identities else {
+            return Ok(());
+        };
+        let entered = match self.root.take() {
+            Some(root) => rustix::process::fchdir(root),
+            // [`Cell::hand_over`] has done that.
+            None => Ok(()),
+        };
+        entered
+            .and_then(|()| rustix::process::chroot(c"."))
+            .map_err(Step::Root.failed())?;
+        identities
+            .take(self.number)
+            .map_err(Step::Identity.failed())
     }
 }
 

@@ -46,7 +46,6 @@ pub const DANGEROUS: &[libc::c_long] = &[
     libc::SYS_mknodat,
     // Other namespaces and mounts than the site's.
     libc::SYS_setns,
-    libc::SYS_chroot,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
     libc::SYS_fsmount,
@@ -66,6 +65,7 @@ pub const MAKERS: &[libc::c_long] = &[
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
+    libc::SYS_chroot,
     libc::SYS_setuid,
     libc::SYS_setgid,
     libc::SYS_setreuid,

@@ -73,7 +73,8 @@ pub fn memory_for_entropy() -> Rule {
 }
 
 /// A panic and an abort: they say why, to the null device, for they are a mistake or an upload's fault that is told, and no
-/// attempt to break out; and `abort` sends itself a signal, the first process of its namespace.
+/// attempt to break out; and `abort` sends itself a signal. The process that is filtered makes
+/// these rules: they have its number.
 #[must_use]
 pub fn ends() -> [Rule; 4] {
     [
@@ -83,7 +84,10 @@ pub fn ends() -> [Rule; 4] {
         rule(
             "abort",
             libc::SYS_tgkill,
-            &[Must::Be(0, 1), Must::Be(2, libc::SIGABRT.cast_unsigned())],
+            &[
+                Must::Be(0, std::process::id()),
+                Must::Be(2, libc::SIGABRT.cast_unsigned()),
+            ],
         ),
     ]
 }

@@ -9,6 +9,7 @@
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
 //! - [`Cell::close`]: what the child does before it touches anything of a tenant.
+//! - [`ConfinementLevel`]: whether a cell has namespaces; [`Obstacle`]: why a host allows none.
 //! - [`helper`], [`egress`]: the compile helper, and what holds connections to elsewhere, which are
 //!   other programs, in cells that they close themselves; [`carried`]: where those are until they
 //!   are started first.
@@ -25,10 +26,14 @@ mod close;
 pub mod dangerous;
 mod descriptors;
 pub mod egress;
+mod empty_folder;
 pub mod filter;
 pub mod group;
 pub mod habits;
 pub mod helper;
+mod landlock;
+mod level;
+pub mod obstacle;
 pub mod ordinary;
 mod privileges;
 mod program;
@@ -41,6 +46,9 @@ pub const WITHOUT_CELL: &str = "--without-cell";
 
 pub use close::{Cell, CellError, Limits, Step};
 pub use descriptors::out_of_the_way;
+pub use landlock::has_landlock;
+pub use level::ConfinementLevel;
+pub use obstacle::Obstacle;
 pub use privileges::{confine_daemon, without_privilege};
 pub use program::{Program, close_handed_over};
 pub use rustix::thread::CapabilitySet;

@@ -4,12 +4,22 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
+use crate::level::ConfinementLevel;
+
 /// What it takes to give each cell an identity of its own, beside what an
 /// unprivileged process gets in a user namespace.
 const PRIVILEGES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);
+
+/// The privileges for that at the reduced level: cells enter the empty root by `chroot`, and their
+/// maker ends processes of other users. Root has all of these in a container of Docker's.
+const PRIVILEGES_REDUCED: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::KILL);
 
 /// Numbers above all that systems give to users, services and containers
 /// (systemd's list of ranges has nothing from here to 2^31).
@@ -26,11 +36,15 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Those for a process of this number, where it has the privilege to hand them
-    /// out.
-    pub fn available(process: u32) -> Option<Self> {
+    /// Returns the numbers for a process of this number, if it has the privileges for that at this
+    /// level.
+    pub fn available(process: u32, level: ConfinementLevel) -> Option<Self> {
         let held = rustix::thread::capabilities(None).ok()?.effective;
-        if !held.contains(PRIVILEGES) {
+        let needed = match level {
+            ConfinementLevel::Full => PRIVILEGES,
+            ConfinementLevel::Reduced => PRIVILEGES_REDUCED,
+        };
+        if !held.contains(needed) {
             return None;
         }
         let users = mapped("/proc/self/uid_map")?;

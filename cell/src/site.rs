@@ -10,9 +10,11 @@ use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-use crate::close::{Cell, CellError, EMPTY, Step};
+use crate::close::{Cell, CellError, EMPTY, Plan, Step};
 use crate::descriptors::out_of_the_way;
+use crate::empty_folder::empty_folder;
 use crate::group::Group;
+use crate::level::ConfinementLevel;
 use crate::privileges::Identities;
 
 /// Prepared by the process that forks all others: it must have one thread.
@@ -22,12 +24,16 @@ use crate::privileges::Identities;
 /// there is no capability to put anything in, and no system call of a filter here
 /// opens a socket or an IPC object. The connector alone is of a site that has the host's network
 /// ([`Network::Host`]), and its filter lets it make sockets of that.
+///
+/// A site of the reduced level has no namespaces: its cells are in the host's, and their filters
+/// alone keep them from its network.
 #[derive(Debug)]
 pub struct Site {
     /// This process, for children to see whether it still lives.
     maker: OwnedFd,
-    identities: Option<Identities>,
-    network: Network,
+    plan: Plan,
+    /// The root of cells that have one without a mount namespace: a folder that has no name.
+    root: Option<OwnedFd>,
 }
 
 /// Which network a site's cells are in.
@@ -40,11 +46,28 @@ pub enum Network {
     Host = 1,
 }
 
-/// Whether this process may give cells users of their own. Without that it takes user
+impl Network {
+    /// The network's number, for [`Network::from_u32`].
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Empty => 0,
+            Self::Host => 1,
+        }
+    }
+
+    /// The network with this number; `None` for other numbers.
+    pub(crate) fn from_u32(number: u32) -> Option<Self> {
+        [Self::Empty, Self::Host]
+            .into_iter()
+            .find(|network| network.number() == number)
+    }
+}
+
+/// Whether this process may give cells users of their own. Without that the full level takes user
 /// namespaces that the host lets everybody make.
 #[must_use]
-pub fn has_privilege() -> bool {
-    Identities::available(0).is_some()
+pub fn has_privilege(level: ConfinementLevel) -> bool {
+    Identities::available(0, level).is_some()
 }
 
 /// Has user and group keep their numbers in the user namespace that was entered: who
@@ -97,19 +120,39 @@ pub enum Born {
 }
 
 impl Site {
-    /// Moves the calling process to namespaces of its own. Without privilege it gets
-    /// a user namespace, and cells share its user.
+    /// At the full level, moves the calling process to namespaces of its own. Without privilege it
+    /// gets a user namespace, and cells share its user. At the reduced level the process stays
+    /// where it is.
     ///
     /// # Errors
     /// The step that this host does not allow.
-    pub fn prepare(network: Network) -> Result<Self, CellError> {
+    pub fn prepare(network: Network, level: ConfinementLevel) -> Result<Self, CellError> {
         let process = rustix::process::getpid();
-        let identities = Identities::available(process.as_raw_nonzero().get().unsigned_abs());
+        let number = process.as_raw_nonzero().get().unsigned_abs();
+        let plan = Plan {
+            identities: Identities::available(number, level),
+            level,
+            network,
+        };
+        if level == ConfinementLevel::Full {
+            Self::leave_namespaces(plan)?;
+        }
+        let root = match plan.has_empty_folder() {
+            true => Some(empty_folder().map_err(Step::Root.failed())?),
+            false => None,
+        };
+        let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
+            .and_then(|maker| out_of_the_way(&maker))
+            .map_err(Step::Maker.failed())?;
+        Ok(Self { maker, plan, root })
+    }
+
+    fn leave_namespaces(plan: Plan) -> Result<(), CellError> {
         let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
-        if network == Network::Empty {
+        if plan.network == Network::Empty {
             spaces |= UnshareFlags::NEWNET;
         }
-        if identities.is_none() {
+        if plan.identities.is_none() {
             spaces |= UnshareFlags::NEWUSER;
         }
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -117,7 +160,7 @@ impl Site {
         as_soon_as_alone(OTHERS_END, || unsafe {
             rustix::thread::unshare_unsafe(spaces)
         })
-        .and_then(|()| match identities {
+        .and_then(|()| match plan.identities {
             Some(_) => Ok(()),
             None => keep_name(user, group),
         })
@@ -133,44 +176,51 @@ impl Site {
                 let options = c"size=4k,nr_inodes=1,mode=555";
                 rustix::mount::mount(c"faasw-cell", EMPTY, c"tmpfs", flags, options)
             })
-            .map_err(Step::Root.failed())?;
-        let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
-            .and_then(|maker| out_of_the_way(&maker))
-            .map_err(Step::Maker.failed())?;
-        Ok(Self {
-            maker,
-            identities,
-            network,
-        })
+            .map_err(Step::Root.failed())
     }
 
     /// Which network its cells are in.
     #[must_use]
     pub fn network(&self) -> Network {
-        self.network
+        self.plan.network
     }
 
     /// Whether each cell has a user of its own, see [`has_privilege`].
     #[must_use]
     pub fn has_identities(&self) -> bool {
-        self.identities.is_some()
+        self.plan.identities.is_some()
     }
 
-    /// Forks a child into process, mount and UTS namespaces of its own, and into
-    /// `group`. It must close its cell before it touches anything that is a tenant's.
+    /// Forks a child into `group`, and at the full level into process, mount and UTS namespaces of
+    /// its own. It must close its cell before it touches anything that is a tenant's.
     /// `number` tells living cells apart.
     ///
     /// # Errors
     /// The system's.
     pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
-        let mut flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
-        if self.identities.is_none() {
-            flags |= libc::CLONE_NEWUSER;
+        let mut flags = 0;
+        if self.plan.level == ConfinementLevel::Full {
+            flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+            if self.plan.identities.is_none() {
+                flags |= libc::CLONE_NEWUSER;
+            }
         }
         let maker = out_of_the_way(&self.maker)?;
-        Ok(match clone(flags, group)? {
+        let root = self.root.as_ref().map(out_of_the_way).transpose()?;
+        let (pid, is_in_group) = match clone(flags, group) {
+            // A container's filter cannot see the flags of that call, and answers so for all.
+            Err(error) if flags == 0 && error.raw_os_error() == Some(libc::ENOSYS) => {
+                (fork()?, false)
+            }
+            made => (
+                made?,
+                group.is_some_and(|group| group.birthplace().is_some()),
+            ),
+        };
+        let group = group.filter(|_| !is_in_group);
+        Ok(match pid {
             Some(pid) => Born::Maker(pid),
-            None => Born::Child(Cell::born(maker, self.identities, number, group)),
+            None => Born::Child(Cell::born(maker, self.plan, number, group, root)),
         })
     }
 
@@ -184,7 +234,7 @@ impl Site {
         let maker = out_of_the_way(&self.maker)?;
         Ok(match clone(0, None)? {
             Some(pid) => Born::Maker(pid),
-            None => Born::Child(Cell::open(maker)),
+            None => Born::Child(Cell::open(maker, self.plan)),
         })
     }
 }
@@ -208,6 +258,17 @@ fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
             size_of::<libc::clone_args>(),
         )
     };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Forks by the older call, into nothing; the child's number, or nothing in the child.
+fn fork() -> io::Result<Option<Pid>> {
+    let flags = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: as in [`clone`].
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     match i32::try_from(pid) {
         Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
         _ => Err(io::Error::last_os_error()),

@@ -200,9 +200,10 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets what is round each microVM: [`Confinement::Jailed`], unless set. What
-    /// [`Confinement::InProcess`] gives up is said there. A node never chooses it by
-    /// itself: where the host allows no cells, [`NodeBuilder::start`] fails.
+    /// Sets what is around each microVM: [`Confinement::Jailed`], unless set. What
+    /// [`Confinement::Reduced`] and [`Confinement::InProcess`] give up is described there. A node
+    /// never chooses them by itself: if the host allows no namespaces, [`NodeBuilder::start`]
+    /// fails and names the cause.
     pub fn confinement(mut self, confinement: Confinement) -> Self {
         self.pool.confinement = confinement;
         self

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use faasw_abi::trap::TrapKind;
-use faasw_cell::CellError;
+use faasw_cell::{CellError, Obstacle};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -21,6 +21,17 @@ pub(crate) fn errno_told(number: u64) -> Errno {
     match i32::try_from(number) {
         Ok(errno @ 1..=ERRNO_MAX) => Errno::from_raw_os_error(errno),
         _ => Errno::IO,
+    }
+}
+
+/// Cause and cure of an obstacle to confinement.
+fn advice(obstacle: &Obstacle) -> String {
+    match obstacle.advice() {
+        Some(advice) => format!(
+            "{advice}. Or ask for less confinement, which needs no namespaces: \
+             --confinement reduced"
+        ),
+        None => "`faasw doctor` says what this host offers".to_owned(),
     }
 }
 
@@ -342,12 +353,18 @@ pub enum PlatformError {
     /// A shell or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),
-    /// This host does not allow the cell round a process that runs tenants' code, and
-    /// without it there is none.
+    /// This host does not allow the confinement around a process that runs tenants' code, and
+    /// no such process runs without it.
     #[error(
-        "the cell round a microVM cannot be closed on this host: {0}. Inside a container it must be allowed to make namespaces (CAP_SYS_ADMIN, or unprivileged user namespaces); `faasw doctor` says more"
+        "the confinement of a microVM cannot be made on this host: {error}. {}",
+        advice(.obstacle)
     )]
-    Cell(CellError),
+    Cell {
+        /// The step that failed, and the system's answer.
+        error: CellError,
+        /// The property of this host that is the cause, if it is known.
+        obstacle: Obstacle,
+    },
     /// Something took longer than it ever does.
     #[error("{what} took longer than {} s", .limit.as_secs())]
     TimedOut {

@@ -575,6 +575,7 @@ impl Pool {
         // Whoever looks on early is not to have it begin: it would not know the system's bounds.
         let admission = self.inner.admission.get();
         PoolStats {
+            confinement: self.inner.options.confinement,
             seed_bytes,
             parked_bytes,
             seed_budget: self.inner.options.seed_memory,

@@ -5,10 +5,13 @@ use std::time::Duration;
 pub use faasw_words::{Lack, Lacking, SeedInfo};
 
 use crate::memory::SHORT;
+use crate::shells::Confinement;
 
 /// How many microVMs there are, by what they do, and what functions hold in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
+    /// The confinement of each microVM.
+    pub confinement: Confinement,
     /// Shells made ahead that hold no function yet.
     pub shells: usize,
     /// How many of those are images of seeds that functions descend from.

@@ -16,11 +16,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use faasw_pool::{FreezePolicy, PoolOptions};
+use faasw_pool::{Confinement, FreezePolicy, PoolOptions};
 
 use support::cells::{
-    self, assert_closed, descriptors, filters, groups, is_left, namespace, soft_limit, threads,
-    user, weight,
+    self, assert_closed, assert_reduced, descriptors, filters, groups, is_left, namespace,
+    soft_limit, threads, user, weight,
 };
 use support::processes::{kill, name_of, our_processes, shells};
 use support::{Bench, slowness};
@@ -51,6 +51,10 @@ fn main() {
             a_parked_instance_has_what_it_was_given in none_ahead(),
             the_helper_has_nothing_either,
         ];
+        all.extend(trials![skip || not_root, Confinement::Reduced;
+            shells_have_no_namespaces_and_nothing_else in two_ahead(),
+            the_helper_is_no_better_off in none_ahead(),
+        ]);
         all.extend(trials![skip || not_root || !cells::have_groups();
             groups_go_with_their_process,
             a_function_weighs_the_same_however_many_instances_it_has in none_ahead(),
@@ -124,6 +128,42 @@ async fn shells_have_nothing(bench: &Bench) {
     for pid in self::shells() {
         assert_layers_are_read_only(pid);
     }
+}
+
+async fn shells_have_no_namespaces_and_nothing_else(bench: &Bench) {
+    bench
+        .settles("two are ready", |stats| stats.shells == 2)
+        .await;
+    let shells = shells();
+    let [one, other] = shells.as_slice() else {
+        panic!("{shells:?}");
+    };
+    for pid in [*one, *other] {
+        assert_reduced(pid);
+        assert_bare(&descriptors(pid));
+        assert_eq!(soft_limit(pid, "Max open files"), "28");
+        // Its user is its own, so that the kernel counts its processes alone.
+        assert_eq!(soft_limit(pid, "Max processes"), "2");
+    }
+    assert_ne!(user(*one), user(*other));
+    assert_eq!(bench.pool.stats().confinement, Confinement::Reduced);
+    // They serve as others do, and so does one that is reset.
+    let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
+    let instance = bench.park_one(&seed, "/").await;
+    assert_reduced(instance);
+    assert_eq!(bench.pool.stats().forbidden_calls, 0);
+}
+
+async fn the_helper_is_no_better_off(bench: &Bench) {
+    let pool = bench.pool.clone();
+    let compiling = tokio::spawn(async move { pool.compile(support::module(LARGE)).await });
+    let helper = helper().await;
+    assert_reduced(helper);
+    let numbers: Vec<u32> = descriptors(helper).into_keys().collect();
+    assert_eq!(numbers, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(soft_limit(helper, "Max processes"), "32");
+    assert!(!compiling.is_finished(), "it was looked at while it worked");
+    assert!(compiling.await.unwrap().is_ok());
 }
 
 async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {

@@ -235,14 +235,14 @@ async fn without_cells(bench: &Bench) {
     assert!(
         matches!(
             &refused,
-            Err(CompileError::Platform(PlatformError::Cell(_)))
+            Err(CompileError::Platform(PlatformError::Cell { .. }))
         ),
         "{refused:?}"
     );
     // And nothing takes the place of cells where they are wanted.
     let jailed = Pool::start(PoolOptions::default()).await;
     assert!(
-        matches!(&jailed, Err(StartError::Shell(PlatformError::Cell(_)))),
+        matches!(&jailed, Err(StartError::Shell(PlatformError::Cell { .. }))),
         "{jailed:?}"
     );
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");

@@ -565,18 +565,14 @@ impl Group {
         }
     }
 
-    /// Moves the calling process in, where it was not born here.
+    /// Moves the calling process in.
     ///
     /// # Errors
     /// The system's.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
-        match self.version {
-            Version::One => self
-                .folders
-                .iter()
-                .try_for_each(|folder| put(folder.as_fd(), "cgroup.procs", "0")),
-            Version::Two => Ok(()),
-        }
+        self.folders
+            .iter()
+            .try_for_each(|folder| put(folder.as_fd(), "cgroup.procs", "0"))
     }
 }
 

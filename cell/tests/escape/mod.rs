@@ -5,8 +5,13 @@
 //! what an attack is ([`attack`]), the attacks that are the same in every cell
 //! ([`common`]), how one ends ([`outcome`]), and the two rounds that each is run in
 //! ([`suite`]): with the cell's filter, and with one that lets everything through.
+//!
+//! Both rounds come again at the reduced level ([`reduced`]): the first of them in processes that
+//! may make no namespaces ([`denied`]).
 
 pub mod attack;
 pub mod common;
+pub mod denied;
 pub mod outcome;
+pub mod reduced;
 pub mod suite;

@@ -13,7 +13,7 @@ use std::{
 
 use faasw_abi::isa::Isa;
 use faasw_cell::{
-    Network, Site,
+    ConfinementLevel, Network, Site,
     carried::Carried,
     group::{Groups, Place, Share},
     helper::{self, Program},
@@ -72,6 +72,10 @@ pub struct Jail {
 
 impl Jail {
     pub fn prepare() -> Self {
+        Self::prepare_at(ConfinementLevel::Full)
+    }
+
+    pub fn prepare_at(level: ConfinementLevel) -> Self {
         // Nothing is to stay when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let program = File::open("/proc/self/exe").unwrap();
@@ -87,7 +91,7 @@ impl Jail {
             groups: Place::find()
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
-            site: Site::prepare(Network::Empty).unwrap(),
+            site: Site::prepare(Network::Empty, level).unwrap(),
             cells: 0,
         }
     }

@@ -4,7 +4,8 @@
 //! As the worker's suite beside this; but where the host's network is what attacks use, the filter
 //! alone holds.
 //!
-//! Where the host allows no namespaces every test here says so and counts as ignored.
+//! Where the host allows no namespaces, every test of the full level says so and counts as
+//! ignored; those of the reduced level need none.
 
 #![allow(
     clippy::unwrap_used,

@@ -12,7 +12,7 @@ use std::process::Command;
 use faasw_cell::egress::{self, Kind, NODE_FD};
 use faasw_cell::filter::{Filter, rule};
 use faasw_cell::group::{Groups, Place, Share};
-use faasw_cell::{Network, Program, Site, out_of_the_way};
+use faasw_cell::{ConfinementLevel, Network, Program, Site, out_of_the_way};
 use faasw_egress::cell;
 use libtest_mimic::Arguments;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
@@ -43,14 +43,15 @@ pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
         unsafe { libc::_exit(code) }
     }
     if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
-        return Jail::prepare(kind).remove();
+        return Jail::prepare(kind, ConfinementLevel::Full).remove();
     }
     if let Some(order) = Order::read() {
         println!("{}", attempt(kind, &order));
         return;
     }
     let arguments = Arguments::from_args();
-    libtest_mimic::run(&arguments, suite::trials(attacks(), !is_possible())).exit();
+    let trials = suite::trials(attacks, false, !is_possible());
+    libtest_mimic::run(&arguments, trials).exit();
 }
 
 /// Whether this host lets cells be made; if not, says so.
@@ -68,13 +69,14 @@ fn is_possible() -> bool {
 
 /// Makes two cells, has the attack run in one of them, and tells how it ended.
 fn attempt(kind: Kind, order: &Order) -> Outcome {
-    let mut jail = Jail::prepare(kind);
+    let mut jail = Jail::prepare(kind, order.level);
     let sibling = jail.start(SIBLING);
     sibling.is_closed();
     let Order {
         attack,
         is_filtered,
         outside,
+        ..
     } = order;
     let number = sibling.pid.as_raw_nonzero();
     let attacker = jail.start(&format!("{attack} {is_filtered} {number} {outside}"));
@@ -111,7 +113,7 @@ fn pair(kind: SocketType) -> [OwnedFd; 2] {
 }
 
 impl Jail {
-    fn prepare(kind: Kind) -> Self {
+    fn prepare(kind: Kind, level: ConfinementLevel) -> Self {
         // Nothing is to stay when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let share = Share {
@@ -130,7 +132,7 @@ impl Jail {
             groups: Place::find()
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
-            site: Site::prepare(network).unwrap(),
+            site: Site::prepare(network, level).unwrap(),
             cells: 0,
         }
     }

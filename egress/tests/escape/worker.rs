@@ -5,7 +5,8 @@
 //! second round has a filter that lets everything through, and shows that what is round it holds by
 //! itself; what only the filter has something against must succeed there, or the attack would be none.
 //!
-//! Where the host allows no namespaces every test here says so and counts as ignored.
+//! Where the host allows no namespaces, every test of the full level says so and counts as
+//! ignored; those of the reduced level need none.
 
 #![allow(
     clippy::unwrap_used,

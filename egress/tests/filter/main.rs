@@ -23,7 +23,7 @@ use std::process::{Child, Command};
 
 use faasw_cell::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_cell::filter::{Filter, Rule};
-use faasw_cell::{Network, Program, Site};
+use faasw_cell::{ConfinementLevel, Network, Program, Site};
 use faasw_egress::{cell, connector, runtime, worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -48,7 +48,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [JAIL, kind, missing] => std::process::exit(jail(kind, missing)),
-        [PROBE] => drop(Site::prepare(Network::Host).unwrap()),
+        [PROBE] => drop(Site::prepare(Network::Host, ConfinementLevel::Full).unwrap()),
         _ => {
             let skip = !is_possible();
             let trials = trials().into_iter();
@@ -154,10 +154,11 @@ fn jail(kind: &str, missing: &str) -> i32 {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let kind = Kind::of_argument(kind).unwrap();
     let program = File::open("/proc/self/exe").unwrap();
-    let site = Site::prepare(match kind {
+    let network = match kind {
         Kind::Connector => Network::Host,
         Kind::Worker => Network::Empty,
-    });
+    };
+    let site = Site::prepare(network, ConfinementLevel::Full);
     let variables = [CString::new(format!("{MISSING}={missing}")).unwrap()];
     let program = Program {
         file: program.as_fd(),

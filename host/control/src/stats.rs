@@ -21,6 +21,10 @@ pub struct Summary {
     /// Seeds that no more shells are preset with, because that failed too often.
     #[serde(default)]
     pub abandoned_parents: u64,
+    /// The confinement of each microVM: `full`, `reduced` or `in-process`; empty if the node is of
+    /// a version that does not report it.
+    #[serde(default)]
+    pub confinement: String,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
     /// Instances that are to be parked ahead of requests and are not, by what keeps them from being made.

@@ -25,7 +25,7 @@ pub use self::{
     serving::{Serve, Up},
     share::{Of, Share, ShareAdd, ShareFind, ShareLs, ShareRm},
 };
-use super::{exit, options::variable};
+use super::{exit, options::variable, serving::Level};
 
 /// A serverless node: every request runs as WebAssembly in a microVM of its own.
 #[derive(Debug, Parser)]
@@ -350,6 +350,9 @@ pub struct Logs {
 
 #[derive(Debug, Args)]
 pub struct Doctor {
+    /// Look at the host and run the self-test for nodes with this confinement
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Full)]
+    pub confinement: Level,
     #[command(flatten)]
     pub format: Format,
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use faasw::{
-    FunctionOptions, Node, Timing,
+    Confinement, FunctionOptions, Node, Timing,
     host::{Finding, State, findings, open_files_finding},
 };
 use http::Request;
@@ -47,9 +47,10 @@ struct Stage {
 /// Prints what was found; fails when functions cannot run here.
 pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     let mut stages = Vec::new();
-    let tested = self_test(&mut stages).await;
+    let confinement = Confinement::from(args.confinement);
+    let tested = self_test(confinement, &mut stages).await;
     let report = Report {
-        findings: findings()
+        findings: findings(confinement)
             .into_iter()
             .chain([open_files_finding(), confine::finding()])
             .map(Found::from)
@@ -67,10 +68,11 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
 }
 
 /// Compiles a function, makes its seed and sends it a request.
-async fn self_test(stages: &mut Vec<Stage>) -> Result<(), Exit> {
+async fn self_test(confinement: Confinement, stages: &mut Vec<Stage>) -> Result<(), Exit> {
     let mut done = |stage, took| stages.push(Stage { stage, took });
     let begun = Instant::now();
-    let node = Node::builder().shells_ready(1).start().await?;
+    let builder = Node::builder().shells_ready(1).confinement(confinement);
+    let node = builder.start().await?;
     done("start the node", begun.elapsed());
     let result = run(&node, &mut done).await;
     node.shutdown().await;

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, process::ExitCode};
 
-use faasw::{PoolStartError, StartError};
+use faasw::{PlatformError, PoolStartError, StartError};
 use faasw_control::{ClientError, FunctionName};
 use faasw_text::Indented;
 
@@ -119,7 +119,8 @@ impl From<StartError> for Exit {
                 | PoolStartError::KvmPermission
                 | PoolStartError::KvmBroken(_)
                 | PoolStartError::KvmLacks(_)
-                | PoolStartError::IsaMissing(_),
+                | PoolStartError::IsaMissing(_)
+                | PoolStartError::Shell(PlatformError::Cell { .. }),
             ) => Self {
                 code: NO_MICROVMS,
                 ..exit

@@ -79,6 +79,7 @@ pub fn builder(
         .max_reuse(serving.max_reuse)
         .image_disk(serving.image_disk.saturating_mul(MIB))
         .outbound(given.outbound)
+        .confinement(serving.confinement.into())
         .launcher(confinement.launcher.clone());
     #[cfg(feature = "ablation")]
     {

@@ -3,6 +3,7 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
+use faasw::Confinement;
 use faasw_control::spelling;
 use ipnet::IpNet;
 
@@ -69,6 +70,10 @@ pub struct Serving {
     /// state of its seed; 1 forks a new one for every request
     #[arg(long, value_name = "REQUESTS", default_value_t = 10_000, value_parser = at_least_one_use)]
     pub max_reuse: u32,
+    /// Confine the processes of microVMs, compiler and egress fully, or, on hosts that allow no
+    /// namespaces, to a reduced extent that protects less
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Level::Full)]
+    pub confinement: Level,
     /// Serve without this mechanism, any number of times: for a benchmark
     #[cfg(feature = "ablation")]
     #[arg(long, value_name = "MECHANISM")]
@@ -115,6 +120,22 @@ pub struct Serving {
     pub log_format: LogFormat,
     #[command(flatten)]
     pub clients: Clients,
+}
+
+/// The confinement of processes that hold a tenant's code or data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Level {
+    Full,
+    Reduced,
+}
+
+impl From<Level> for Confinement {
+    fn from(level: Level) -> Self {
+        match level {
+            Level::Full => Self::Jailed,
+            Level::Reduced => Self::Reduced,
+        }
+    }
 }
 
 /// How the node's own events look.

@@ -32,6 +32,16 @@ fn text(summary: &Summary) -> String {
         summary.under_way,
     );
     // Writing to a string does not fail, here and below.
+    match summary.confinement.as_str() {
+        "" => {}
+        "full" => text.push_str("confinement  full\n"),
+        less => {
+            let _ = writeln!(
+                text,
+                "confinement  {less}: less than full, as was asked for"
+            );
+        }
+    }
     if !summary.lacking.is_empty() {
         let why = counts(&summary.lacking);
         let _ = writeln!(
@@ -207,6 +217,7 @@ mod tests {
             lacking: counts(&[("seed-memory", 3), ("max-parked", 12)]),
             instance_memory: counts(&[("used", 1 << 20), ("max", 4 << 20)]),
             out_of_memory: 2,
+            confinement: "reduced".to_owned(),
             ..Summary::default()
         };
         let text = text(&summary);
@@ -215,6 +226,7 @@ mod tests {
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",
             "processes ended for want of memory 2",
+            "confinement  reduced: less than full, as was asked for",
             "instances of --min-parked that are missing, by what they lack: 12 max-parked, 3 seed-memory",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");

@@ -70,6 +70,8 @@ fn generic(error: &InvokeError) -> Option<&'static str> {
         | InvokeError::RequestTooLarge { .. }
         | InvokeError::TimedOut(_)
         | InvokeError::CpuLimit(_)
+        | InvokeError::RequestCpuLimit(_)
+        | InvokeError::SeedQueued { .. }
         | InvokeError::IdleGuest(_)
         | InvokeError::TotalTime(_)
         | InvokeError::IdleClient(_)

@@ -34,6 +34,12 @@ pub(super) enum Function {
     Unknown,
 }
 
+/// A level of confinement.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Level {
+    pub(super) level: &'static str,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Status {
     pub(super) function: Function,

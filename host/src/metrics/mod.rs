@@ -35,7 +35,7 @@ use faasw_control::{FunctionName, Problem};
 use crate::{failure::Failure, log};
 use crowd::Crowd;
 use labels::{
-    BUDGETS, Function, HELD, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
+    BUDGETS, Function, HELD, Level, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
     STAGES, ServedOf, Stage, State, Status, TrapOf, whole,
 };
 use pools::Pools;
@@ -73,6 +73,7 @@ pub(crate) struct Metrics {
     crowd: Crowd,
     forbidden_calls: Counter,
     log_suppressed: Counter,
+    confinement: Family<Level, Gauge>,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
     /// Every problem there ever was: a function's series are removed by name.
@@ -256,6 +257,8 @@ impl Metrics {
         }
         self.pools.set(vms);
         self.crowd.set(vms, backlog);
+        let level = vms.confinement.name();
+        self.confinement.get_or_create(&Level { level }).set(1);
         for (counter, count) in [
             (&self.forbidden_calls, vms.forbidden_calls),
             (&self.log_suppressed, log::suppressed()),
@@ -324,6 +327,7 @@ impl Default for Metrics {
             crowd: Crowd::default(),
             forbidden_calls: Counter::default(),
             log_suppressed: Counter::default(),
+            confinement: Family::default(),
             memory_held: Family::default(),
             memory_budget: Family::default(),
             problems: Mutex::default(),
@@ -415,6 +419,11 @@ impl Default for Metrics {
             "log_suppressed",
             "Events of this process that its own log does not have, since there were too many of one cause",
             metrics.log_suppressed.clone(),
+        );
+        registry.register(
+            "confinement",
+            "The confinement of microVMs, by level: full, reduced or in-process",
+            metrics.confinement.clone(),
         );
         registry.register(
             "deployments",

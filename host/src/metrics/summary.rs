@@ -39,6 +39,7 @@ impl Metrics {
             forbidden_calls: self.forbidden_calls.get(),
             resets: outcomes(&pools.resets, ["done", "failed"]),
             abandoned_parents: pools.abandoned_parents(),
+            confinement: now.vms.confinement.name().to_owned(),
             microvms: states(&self.microvms, &["shell", "parked", "busy"]),
             lacking: pools.lacking(),
             shells: ShellSummary {
@@ -226,6 +227,7 @@ mod tests {
         assert_eq!(summary.forbidden_calls, 1);
         assert_eq!((summary.resets["done"], summary.resets["failed"]), (21, 2));
         assert_eq!(summary.abandoned_parents, 1);
+        assert_eq!(summary.confinement, "full");
         assert_eq!(summary.deployments["failed"], 1);
         assert_eq!(summary.memory["seeds"], 9 << 30);
         assert_eq!(summary.memory_budget["function"], 7);

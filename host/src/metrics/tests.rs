@@ -3,8 +3,8 @@
 use super::*;
 use crate::failure::Audience;
 use faasw_pool::{
-    BacklogLimits, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats, ResetEffort,
-    ResetStats, StockStats,
+    BacklogLimits, Confinement, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PollingStats,
+    ResetEffort, ResetStats, StockStats,
 };
 
 fn name(name: &str) -> FunctionName {
@@ -100,6 +100,7 @@ fn what_is_recorded_is_in_the_text() {
         evicted: 5,
         memory_taken: 700,
         forbidden_calls: 3,
+        confinement: Confinement::Reduced,
         seed_bytes: 300,
         parked_bytes: 200,
         seed_budget: u64::MAX,
@@ -170,6 +171,7 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_memory_budget_bytes{of="function"} 1000"#,
         r#"faasw_deployments_total{result="done"} 1"#,
         "faasw_forbidden_calls_total 3",
+        r#"faasw_confinement{level="reduced"} 1"#,
         "faasw_functions 2",
         "faasw_requests_under_way 1",
         "# EOF",

@@ -36,6 +36,9 @@ pub const ARGUMENT: &str = "--launcher";
 /// What has the program be a spawner that stays in the host's network.
 pub const OUTSIDE: &str = "--outside";
 
+/// Has a spawner make cells of the reduced level.
+pub const REDUCED: &str = "--reduced";
+
 /// A spawner that lives.
 struct Launched {
     pid: Pid,
@@ -77,10 +80,10 @@ pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
         if ordered {
             match receive(&launcher.node, RecvFlags::empty()) {
                 Ok(mut packet) if packet.kind() == Some(Kind::Launch) => {
-                    if let (Ok(Launch { network }), [Some(socket), Some(life), ..]) =
-                        (packet.message(), packet.take_fds())
+                    if let (Ok(order), [Some(socket), Some(life), ..]) =
+                        (packet.message::<Launch>(), packet.take_fds())
                     {
-                        launcher.launch(network, &socket, life, rules);
+                        launcher.launch(order, &socket, life, rules);
                     }
                 }
                 Ok(mut packet) if packet.kind() == Some(Kind::OpenNames) => {
@@ -163,7 +166,7 @@ impl Launcher {
     /// Forks a spawner. Where that fails the node sees its sockets closed.
     fn launch(
         &mut self,
-        network: Network,
+        order: Launch,
         socket: &OwnedFd,
         life: OwnedFd,
         rules: fn(cell::Host) -> Vec<Rule>,
@@ -171,7 +174,7 @@ impl Launcher {
         // SAFETY: this process has one thread; the child has a copy of everything.
         match unsafe { libc::fork() } {
             0 => {
-                let code = self.become_spawner(network, socket, rules);
+                let code = self.become_spawner(order, socket, rules);
                 // The launcher's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
@@ -189,7 +192,7 @@ impl Launcher {
 
     fn become_spawner(
         &self,
-        network: Network,
+        Launch { network, level }: Launch,
         socket: &OwnedFd,
         rules: fn(cell::Host) -> Vec<Rule>,
     ) -> i32 {
@@ -204,8 +207,8 @@ impl Launcher {
         }
         // It closes all others that it has inherited.
         let ended = match network {
-            Network::Empty => spawner::run(rules),
-            Network::Host => spawner::run_outside(),
+            Network::Empty => spawner::run(level, rules),
+            Network::Host => spawner::run_outside(level),
         };
         match ended {
             Ok(()) => 0,

@@ -9,23 +9,32 @@
 //! behind it are the programs that it executes ([`faasw_shell::process::programs`]). The spawner ends
 //! when the node closes its end, which the kernel does for it however it dies; all that it made ends
 //! with it, as it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread*
-//! ends). One that was told so ([`launcher::OUTSIDE`]) stays in the host's network and makes the
-//! connector only.
+//! ends). With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only;
+//! with [`launcher::REDUCED`] its cells have no namespaces.
 
 mod heap;
 
 use std::process::ExitCode;
 
+use faasw_cell::ConfinementLevel;
 use faasw_shell::{launcher, process::cell, process::outer, spawner};
 
 fn main() -> ExitCode {
     let is = |argument| std::env::args().any(|word| word == argument);
-    let (name, run): (_, fn(_) -> _) = match () {
-        () if is(launcher::ARGUMENT) => ("launcher", launcher::run),
-        () if is(launcher::OUTSIDE) => ("spawner", |_| spawner::run_outside()),
-        () => ("spawner", spawner::run),
+    let level = match is(launcher::REDUCED) {
+        true => ConfinementLevel::Reduced,
+        false => ConfinementLevel::Full,
     };
-    match outer::install().and_then(|()| run(cell::all_rules as fn(_) -> _)) {
+    let name = match is(launcher::ARGUMENT) {
+        true => "launcher",
+        false => "spawner",
+    };
+    let ended = outer::install().and_then(|()| match () {
+        () if is(launcher::ARGUMENT) => launcher::run(cell::all_rules),
+        () if is(launcher::OUTSIDE) => spawner::run_outside(level),
+        () => spawner::run(level, cell::all_rules),
+    });
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("faasw {name}: {error}");

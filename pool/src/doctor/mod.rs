@@ -96,9 +96,10 @@ pub fn choose_isa(wanted: Option<Isa>) -> Result<Isa, StartError> {
     }
 }
 
-/// Looks at everything that matters.
+/// Looks at everything that matters to a pool with this around its microVMs. A filter that ends
+/// processes for making namespaces ends the calling one.
 #[must_use]
-pub fn findings() -> Vec<Finding> {
+pub fn findings(confinement: Confinement) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut note = |what, state, detail: String| {
         findings.push(Finding {
@@ -170,7 +171,7 @@ pub fn findings() -> Vec<Finding> {
     let (state, detail) = paging();
     note("page faults", state, detail);
     findings.extend(kernel::findings());
-    findings.extend(protection::findings());
+    findings.extend(protection::findings(confinement));
     findings
 }
 

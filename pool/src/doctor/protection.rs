@@ -4,14 +4,16 @@
 use std::fs;
 
 use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD, Version};
+use faasw_cell::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, State};
+use crate::shells::Confinement;
 
-/// Looks at everything that cells and memory rest on.
-pub fn findings() -> Vec<Finding> {
+/// Looks at everything that cells of this kind and memory rest on.
+pub fn findings(confinement: Confinement) -> Vec<Finding> {
     let (groups, sharing) = groups();
     let mut findings = vec![
-        users(),
+        users(confinement),
         groups,
         sharing,
         memory(),
@@ -20,7 +22,12 @@ pub fn findings() -> Vec<Finding> {
         swap(),
     ];
     findings.extend(speculation());
-    findings.extend(namespaces());
+    findings.extend(namespaces(confinement));
+    findings.extend(
+        confinement
+            .loss()
+            .map(|loss| found("confinement", State::Poor, loss)),
+    );
     findings
 }
 
@@ -39,9 +46,20 @@ fn read(path: &str) -> String {
         .to_owned()
 }
 
-fn users() -> Finding {
+fn users(confinement: Confinement) -> Finding {
     let what = "users of cells";
-    if faasw_cell::has_privilege() {
+    let level = confinement.level();
+    if level == ConfinementLevel::Reduced && !faasw_cell::has_privilege(level) {
+        return found(
+            what,
+            State::Poor,
+            "without root (or CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_KILL and CAP_SYS_CHROOT) \
+             the processes of microVMs run as this user, with the host's files as their root: \
+             system-call filters, and Landlock where there is any, keep them from those and \
+             from each other",
+        );
+    }
+    if faasw_cell::has_privilege(level) {
         found(
             what,
             State::Good,
@@ -56,26 +74,19 @@ fn users() -> Finding {
     }
 }
 
-/// What stands in the way of making namespaces. The number of them is limited for root,
-/// too.
-fn namespaces() -> Option<Finding> {
-    let forbids = |path: &str, value: &str| read(path) == value;
-    let why = if forbids("/proc/sys/user/max_user_namespaces", "0") {
-        "user.max_user_namespaces is 0"
-    } else if faasw_cell::has_privilege() {
-        return None;
-    } else if forbids("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        "kernel.unprivileged_userns_clone is 0"
-    } else if forbids(
-        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-        "1",
-    ) {
-        "kernel.apparmor_restrict_unprivileged_userns is 1, unless a profile allows it"
-    } else {
-        return None;
+/// Reports the obstacle to namespaces on this host, with its cure. Nothing runs without them, but
+/// at the reduced level.
+fn namespaces(confinement: Confinement) -> Option<Finding> {
+    let advice = Obstacle::ahead().advice()?;
+    let (state, then) = match confinement {
+        Confinement::Reduced => (State::Poor, "not needed for --confinement reduced"),
+        Confinement::Jailed | Confinement::InProcess => (
+            State::Bad,
+            "nothing runs without them but with --confinement reduced",
+        ),
     };
-    let detail = format!("namespaces cannot be made, and without them nothing runs: {why}");
-    Some(found("namespaces", State::Bad, detail))
+    let detail = format!("namespaces cannot be made ({then}): {advice}");
+    Some(found("namespaces", state, detail))
 }
 
 /// Reports the control groups, and how processors are shared.

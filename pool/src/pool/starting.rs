@@ -48,7 +48,7 @@ impl Pool {
             wall_clock: options.wall_clock,
         })?;
         Ok(Starting {
-            outside: Outside::new(options.launcher.clone()),
+            outside: Outside::new(options.launcher.clone(), options.confinement.level()),
             stock,
             first,
             isa,

@@ -3,6 +3,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use faasw_cell::{ConfinementLevel, has_landlock};
+
 use super::process::Process;
 use super::spawner::Spawner;
 use super::threads::Threads;
@@ -16,6 +18,19 @@ pub enum Confinement {
     /// guest that breaks out of its VM finds itself there.
     #[default]
     Jailed,
+    /// **As [`Confinement::Jailed`], but without namespaces**, for hosts that allow none. Each
+    /// microVM is in a process of its own, with a filter of system calls, limits and no privilege;
+    /// with Landlock where the kernel has it; and, where this program has root's privileges, with a
+    /// user of its own and an empty root. What is lost:
+    ///
+    /// - A guest that breaks out of its VM is in the host's network, process and file name spaces.
+    ///   The filter keeps it from sockets, files, signals and other processes; where that has a
+    ///   gap, only Landlock, the user and the empty root hold, as far as there are any.
+    /// - Without root's privileges all processes of microVMs have this program's user: the number
+    ///   of them is not limited by the kernel, and users do not keep them apart.
+    ///
+    /// `docs/threat-model.md` has the whole list. A pool never chooses it by itself.
+    Reduced,
     /// **Each microVM is a thread of this program, and the VM is all that holds its
     /// guest.** For programs that run functions they trust as far as their own code, or
     /// that may make no processes. What is lost:
@@ -46,12 +61,46 @@ pub enum Confinement {
 }
 
 impl Confinement {
+    /// The name, as in options and metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Jailed => "full",
+            Self::Reduced => "reduced",
+            Self::InProcess => "in-process",
+        }
+    }
+
+    /// Describes for people what the reduced level loses; `None` for the other kinds.
+    #[must_use]
+    pub fn loss(self) -> Option<String> {
+        let landlock = match has_landlock() {
+            true => "and Landlock alone",
+            false => "alone, for this kernel has no Landlock",
+        };
+        (self == Self::Reduced).then(|| {
+            format!(
+                "confinement is reduced, as was asked for: the processes of microVMs, compiler \
+                 and egress have no namespaces, and system-call filters {landlock} keep them \
+                 from the host's network, files and processes (docs/threat-model.md)"
+            )
+        })
+    }
+
+    /// The confinement level of microVMs, compile helpers and egress.
+    pub(crate) fn level(self) -> ConfinementLevel {
+        match self {
+            Self::Jailed | Self::InProcess => ConfinementLevel::Full,
+            Self::Reduced => ConfinementLevel::Reduced,
+        }
+    }
+
     /// Descriptors of this program that each parked microVM takes, its mailbox included; one more while it is
     /// not parked.
     #[must_use]
     pub fn descriptors(self) -> u64 {
         match self {
-            Self::Jailed => 3,
+            Self::Jailed | Self::Reduced => 3,
             Self::InProcess => 13,
         }
     }

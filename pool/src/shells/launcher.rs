@@ -7,10 +7,10 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use faasw_cell::Network;
+use faasw_cell::{ConfinementLevel, Network};
 use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
 use faasw_fri::{receive, send};
-use faasw_shell::launcher::{ARGUMENT, OUTSIDE};
+use faasw_shell::launcher::{ARGUMENT, OUTSIDE, REDUCED};
 use faasw_shell::process::programs::{self, Numbers};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -41,7 +41,7 @@ impl Launcher {
         let (ours, theirs) = faasw_fri::pair()?;
         let program = Program {
             name: "faasw-launcher",
-            argument: Some(ARGUMENT),
+            arguments: vec![ARGUMENT],
         };
         let child = execute(program, &theirs)?;
         Ok(Self {
@@ -50,12 +50,18 @@ impl Launcher {
         })
     }
 
-    /// Orders a spawner whose cells are in this network, and that talks over `socket`.
-    fn launch(&self, network: Network, socket: &OwnedFd) -> io::Result<Running> {
+    /// Orders a spawner whose cells are of this network and level, and that talks over `socket`.
+    fn launch(
+        &self,
+        network: Network,
+        level: ConfinementLevel,
+        socket: &OwnedFd,
+    ) -> io::Result<Running> {
         let (ours, theirs) = faasw_fri::pair()?;
         let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds = [socket.as_fd(), theirs.as_fd()];
-        send(launcher, &Launch { network }, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        let order = Launch { network, level };
+        send(launcher, &order, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
         Ok(Running::Launched(ours))
     }
 
@@ -110,25 +116,29 @@ pub(crate) enum Running {
 }
 
 impl Running {
-    /// Starts one whose cells are in this network, and that talks over `socket`: by `launcher` if
-    /// there is one, else as a child of this process.
+    /// Starts one whose cells are of this network and level, and that talks over `socket`: by
+    /// `launcher` if there is one, else as a child of this process.
     pub(crate) fn start(
         launcher: Option<&Launcher>,
         network: Network,
+        level: ConfinementLevel,
         socket: &OwnedFd,
     ) -> io::Result<Self> {
-        let program = match network {
+        let mut program = match network {
             Network::Empty => Program {
                 name: "faasw-spawner",
-                argument: None,
+                arguments: Vec::new(),
             },
             Network::Host => Program {
                 name: "faasw-outside",
-                argument: Some(OUTSIDE),
+                arguments: vec![OUTSIDE],
             },
         };
+        if level == ConfinementLevel::Reduced {
+            program.arguments.push(REDUCED);
+        }
         match launcher {
-            Some(launcher) => launcher.launch(network, socket),
+            Some(launcher) => launcher.launch(network, level, socket),
             None => execute(program, socket).map(Self::Child),
         }
     }
@@ -170,10 +180,10 @@ async fn child_ended(child: &Child) -> io::Result<()> {
 }
 
 /// What the program is started as.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct Program {
     name: &'static str,
-    argument: Option<&'static str>,
+    arguments: Vec<&'static str>,
 }
 
 /// The program's file, and what it is started with beside.
@@ -243,7 +253,7 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     let mut command = Command::new(path);
     command
         .arg0(program.name)
-        .args(program.argument)
+        .args(program.arguments)
         .args(argument)
         .args(carried.iter().filter_map(Carried::argument))
         .env_clear()

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_cell::Network;
+use faasw_cell::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 
@@ -25,6 +25,7 @@ const MEMORY: u64 = 128 << 20;
 #[derive(Debug)]
 pub struct Outside {
     launcher: Option<Arc<Launcher>>,
+    level: ConfinementLevel,
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<Groups>,
     spawner: Mutex<Wanted>,
@@ -39,10 +40,12 @@ struct Wanted {
 }
 
 impl Outside {
-    /// None is started yet. Must be called inside a tokio runtime.
-    pub fn new(launcher: Option<Arc<Launcher>>) -> Self {
+    /// None is started yet; its cells are going to be of this level. Must be called inside a
+    /// tokio runtime.
+    pub fn new(launcher: Option<Arc<Launcher>>, level: ConfinementLevel) -> Self {
         Self {
             launcher,
+            level,
             forbidden_calls: Arc::default(),
             groups: Arc::new(Groups::new(1, MEMORY)),
             spawner: Mutex::default(),
@@ -67,7 +70,7 @@ impl Outside {
         let _on_the_pools_own = self.runtime.enter();
         let started = Spawner::start(
             self.launcher.as_deref(),
-            Network::Host,
+            (Network::Host, self.level),
             self.forbidden_calls.clone(),
             self.groups.clone(),
         );

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use faasw_cell::{Network, Step, egress};
+use faasw_cell::{ConfinementLevel, Network, Obstacle, Step, egress};
 use faasw_fri::messages::{
     Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION, SetPriority, SpawnEgress,
     SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
@@ -165,8 +165,8 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one whose cells are in this network, by `launcher` if there is one, else as a child of
-    /// this process. Must be called inside a tokio runtime. Processes that make a system
+    /// Starts one whose cells are of this network and level, by `launcher` if there is one, else as
+    /// a child of this process. Must be called inside a tokio runtime. Processes that make a system
     /// call that their cell does not allow are counted in `forbidden_calls`; how control
     /// groups are used is told to `groups`, which says how many are to be kept.
     ///
@@ -174,14 +174,14 @@ impl Spawner {
     /// The system's.
     pub fn start(
         launcher: Option<&Launcher>,
-        network: Network,
+        (network, level): (Network, ConfinementLevel),
         forbidden_calls: Arc<AtomicU64>,
         groups: Arc<Groups>,
     ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = faasw_fri::pair()?;
         // It finds this when it begins.
         send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
-        let running = Running::start(launcher, network, &theirs)?;
+        let running = Running::start(launcher, network, level, &theirs)?;
         drop(theirs);
         let (reaped_sender, reaped) = signal::channel(());
         let (orders, to_give) = mpsc::unbounded_channel();
@@ -393,15 +393,23 @@ impl Spawner {
                 }
             }
             Some(Kind::SpawnFailed) => {
-                let SpawnFailed { token, errno, step } = packet.message()?;
+                let SpawnFailed {
+                    token,
+                    errno,
+                    step,
+                    obstacle,
+                } = packet.message()?;
                 if let Some(waiting) = self.spawned_sender(token) {
                     let errno = errno_told(errno);
                     let _ = waiting.send(Err(match step {
-                        Step::Fork => PlatformError::System {
+                        Step::Fork if obstacle == Obstacle::Unknown => PlatformError::System {
                             what: "a process could not be made",
                             error: errno,
                         },
-                        step => PlatformError::Cell(step.failed()(errno)),
+                        step => PlatformError::Cell {
+                            error: step.failed()(errno),
+                            obstacle,
+                        },
                     }));
                 }
                 self.expected().remove(&token);

@@ -18,6 +18,7 @@ mod support;
 
 use std::path::PathBuf;
 
+use faasw_cell::ConfinementLevel;
 use faasw_cell::filter::{Must, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
 use faasw_shell::process::cell::{self, Host};
@@ -50,7 +51,7 @@ fn main() {
             }
             rules
         };
-        faasw_shell::spawner::run(rules).unwrap();
+        faasw_shell::spawner::run(ConfinementLevel::Full, rules).unwrap();
         return;
     }
     let mut arguments = Arguments::from_args();

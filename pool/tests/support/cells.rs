@@ -84,18 +84,8 @@ pub fn assert_closed(pid: u32) {
 
 /// What every cell is like.
 pub fn assert_closed_but_for_its_network(pid: u32) {
-    let status = status(pid);
-    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        assert_eq!(status[set], "0000000000000000", "{set}");
-    }
-    assert_eq!(status["NoNewPrivs"], "1");
-    assert_eq!(status["Seccomp"], "2");
-    assert_eq!(status["Groups"], "");
-    assert_eq!(inner_number(&status), "1");
-    assert!(user(pid) >= 1 << 16, "a number that nobody has");
-    let first_to_go = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
-    assert_eq!(first_to_go.trim(), "1000");
-
+    assert_powerless(pid);
+    assert_eq!(inner_number(&status(pid)), "1");
     let own = pid.to_string();
     for kind in ["user", "pid", "mnt", "uts", "ipc"] {
         assert_ne!(namespace(&own, kind), namespace("self", kind), "{kind}");
@@ -108,6 +98,41 @@ pub fn assert_closed_but_for_its_network(pid: u32) {
     );
     let root = format!("/proc/{pid}/root/");
     assert_eq!(fs::read_dir(root).unwrap().count(), 0);
+}
+
+/// Checks a cell of the reduced level, of a maker that is root: the host's namespaces, a root
+/// without a name, and the rest as in every cell.
+pub fn assert_reduced(pid: u32) {
+    assert_powerless(pid);
+    let own = pid.to_string();
+    for kind in ["user", "pid", "mnt", "uts", "ipc", "net"] {
+        assert_eq!(namespace(&own, kind), namespace("self", kind), "{kind}");
+    }
+    let root = format!("/proc/{pid}/root");
+    let name = fs::read_link(&root).unwrap();
+    let name = name.to_str().unwrap();
+    assert!(
+        name.contains("faasw-root-") && name.ends_with("(deleted)"),
+        "{name}"
+    );
+    // The kernel makes nothing in it, not for root either.
+    let made = fs::File::create(format!("{root}/x")).map(|_| ());
+    assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::ENOENT));
+}
+
+/// Checks what cells of both levels have in common: no privilege, no group, a filter, and a user
+/// that only root looks into.
+fn assert_powerless(pid: u32) {
+    let status = status(pid);
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        assert_eq!(status[set], "0000000000000000", "{set}");
+    }
+    assert_eq!(status["NoNewPrivs"], "1");
+    assert_eq!(status["Seccomp"], "2");
+    assert_eq!(status["Groups"], "");
+    assert!(user(pid) >= 1 << 16, "a number that nobody has");
+    let first_to_go = fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap();
+    assert_eq!(first_to_go.trim(), "1000");
     // Only root may look into a process that cannot be dumped.
     use std::os::unix::fs::MetadataExt;
     assert_eq!(fs::metadata(format!("/proc/{pid}/fd")).unwrap().uid(), 0);

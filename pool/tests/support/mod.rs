@@ -375,6 +375,7 @@ macro_rules! trials {
 pub fn named(name: &str, confinement: Confinement) -> String {
     match confinement {
         Confinement::Jailed => name.to_owned(),
+        Confinement::Reduced => format!("reduced::{name}"),
         Confinement::InProcess => format!("in_process::{name}"),
     }
 }

@@ -30,6 +30,8 @@ const READ: &[&str] = &[
     "/proc/stat",
     "/proc/sys/vm",
     "/proc/sys/kernel",
+    // Which limit of namespaces was reached.
+    "/proc/sys/user",
     "/sys/devices/system/cpu",
     // Whether seeds can be read in parts (`has_small_pages` of the pool).
     "/sys/kernel/mm/transparent_hugepage",

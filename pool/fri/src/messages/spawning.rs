@@ -2,7 +2,7 @@
 
 use faasw_abi::isa::Isa;
 use faasw_cell::egress;
-use faasw_cell::{Network, Step};
+use faasw_cell::{ConfinementLevel, Network, Obstacle, Step};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use super::{Answer, Kind, Message};
@@ -14,6 +14,8 @@ message! {
     Launch {
         /// Which network its cells are in: one in the host's makes the connector only.
         network: Network,
+        /// The confinement level of its cells.
+        level: ConfinementLevel,
     }
 }
 
@@ -206,6 +208,8 @@ message! {
         errno: u64,
         /// What failed of making it.
         step: Step,
+        /// The property of this host that is the cause, if it is known.
+        obstacle: Obstacle,
     }
 }
 

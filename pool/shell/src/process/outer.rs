@@ -68,12 +68,15 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_seccomp,
     libc::SYS_prlimit64,
     libc::SYS_setrlimit,
-    // Namespaces and the empty root.
+    // Namespaces and the empty root, or what takes their place at the reduced level.
     libc::SYS_unshare,
     libc::SYS_sethostname,
     libc::SYS_mount,
     libc::SYS_umount2,
     libc::SYS_pivot_root,
+    libc::SYS_chroot,
+    libc::SYS_landlock_create_ruleset,
+    libc::SYS_landlock_restrict_self,
     libc::SYS_chdir,
     libc::SYS_fchdir,
 ];

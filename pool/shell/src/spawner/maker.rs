@@ -5,7 +5,7 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
 use faasw_cell::filter::{Filter, Rule};
 use faasw_cell::group::{Groups, Place};
-use faasw_cell::{CellError, Network, Site, out_of_the_way};
+use faasw_cell::{CellError, ConfinementLevel, Network, Site, out_of_the_way};
 use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 
@@ -25,6 +25,8 @@ pub struct Shells {
 pub struct Maker {
     /// What shells take; nothing where none are made.
     pub shells: Option<Shells>,
+    /// The confinement level of cells.
+    pub level: ConfinementLevel,
     /// Where cells are made; or what of it this host does not allow, and then there
     /// are none.
     pub site: Result<Site, CellError>,
@@ -34,28 +36,32 @@ pub struct Maker {
 }
 
 impl Maker {
-    /// Finds out about the host and leaves its namespaces. The calling process must
-    /// have one thread.
+    /// Finds out about the host and, at the full level, leaves its namespaces. The calling
+    /// process must have one thread.
     ///
     /// # Errors
     /// When KVM or the page map do not answer, or the rules are none.
-    pub fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
+    pub fn prepare(
+        level: ConfinementLevel,
+        rules: impl FnOnce(cell::Host) -> Vec<Rule>,
+    ) -> io::Result<Self> {
         let shells = Shells::prepare(rules)?;
-        Ok(Self::of(Some(shells), Network::Empty))
+        Ok(Self::of(Some(shells), Network::Empty, level))
     }
 
     /// As [`Maker::prepare`], but for the host's network, and for no shells.
     #[must_use]
-    pub fn prepare_outside() -> Self {
-        Self::of(None, Network::Host)
+    pub fn prepare_outside(level: ConfinementLevel) -> Self {
+        Self::of(None, Network::Host, level)
     }
 
-    fn of(shells: Option<Shells>, network: Network) -> Self {
+    fn of(shells: Option<Shells>, network: Network, level: ConfinementLevel) -> Self {
         Self {
             shells,
+            level,
             // Before the site, which hides where they are.
             groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
-            site: Site::prepare(network),
+            site: Site::prepare(network, level),
         }
     }
 }

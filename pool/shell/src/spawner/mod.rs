@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use faasw_cell::filter::Rule;
 use faasw_cell::group::{self, Group, Groups, Version};
-use faasw_cell::{Born, Network, Site, Step, egress, helper, out_of_the_way};
+use faasw_cell::{
+    Born, ConfinementLevel, Network, Obstacle, Site, Step, egress, helper, out_of_the_way,
+};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
     SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
@@ -62,12 +64,12 @@ struct Spawner {
     can_restore: bool,
 }
 
-/// Runs until the node is gone. Shells may do what `rules` says.
+/// Runs until the node is gone. Its cells are of this level, and shells may do what `rules` says.
 ///
 /// # Errors
 /// When KVM does not answer, or the node says what makes no sense.
-pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
-    run_with(c"faasw-spawner", || Maker::prepare(rules))
+pub fn run(level: ConfinementLevel, rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
+    run_with(c"faasw-spawner", || Maker::prepare(level, rules))
 }
 
 /// As [`run`], but in the host's network: makes no shells, and for the connector there are no other
@@ -75,8 +77,8 @@ pub fn run(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
 ///
 /// # Errors
 /// When the node says what makes no sense.
-pub fn run_outside() -> io::Result<()> {
-    run_with(c"faasw-outside", || Ok(Maker::prepare_outside()))
+pub fn run_outside(level: ConfinementLevel) -> io::Result<()> {
+    run_with(c"faasw-outside", || Ok(Maker::prepare_outside(level)))
 }
 
 fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Result<()> {
@@ -425,10 +427,15 @@ impl Spawner {
     }
 
     fn tell_failed(&self, token: u64, error: io::Error, step: Step) {
+        let errno = Errno::from_io_error(&error);
+        let is_of_namespaces = matches!(step, Step::Fork | Step::Namespaces | Step::Root);
+        let obstacle =
+            errno.filter(|_| is_of_namespaces && self.maker.level == ConfinementLevel::Full);
         self.tell(&SpawnFailed {
             token,
             errno: error.raw_os_error().unwrap_or(0) as u64,
             step,
+            obstacle: obstacle.map_or(Obstacle::Unknown, Obstacle::of_failure),
         });
     }
 

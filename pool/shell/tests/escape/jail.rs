@@ -25,7 +25,7 @@ pub fn run(order: &Order) -> ! {
     let mut attacks = attacks().into_iter();
     let attack = attacks.find(|known| known.name == order.attack).unwrap();
     // As in the spawner, low numbers are for cells.
-    let maker = Maker::prepare(|host| {
+    let maker = Maker::prepare(order.level, |host| {
         if order.is_filtered {
             cell::all_rules(host)
         } else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_cell::Step;
+use faasw_cell::{Obstacle, Step};
 use faasw_fri::Packet;
 use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
 use rustix::io::Errno;
@@ -110,7 +110,18 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
         Ok(failed) if failed.failure == Failure::Cell => match Step::from_u64(failed.instruction) {
-            Some(step) => PlatformError::Cell(step.failed()(errno_told(failed.detail))),
+            Some(step) => {
+                let errno = errno_told(failed.detail);
+                let is_over_limit = matches!(errno, Errno::NOSPC | Errno::USERS);
+                PlatformError::Cell {
+                    error: step.failed()(errno),
+                    // A shell makes its own user namespace as it takes a user.
+                    obstacle: match step == Step::Identity && is_over_limit {
+                        true => Obstacle::of_limits(),
+                        false => Obstacle::Unknown,
+                    },
+                }
+            }
             None => protocol("a step of closing a cell that there is not"),
         },
         _ => not_begun(packet),

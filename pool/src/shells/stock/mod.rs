@@ -15,7 +15,7 @@ mod watermarks;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_cell::Network;
+use faasw_cell::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
@@ -60,6 +60,8 @@ pub struct Stock {
     /// Started when it is first needed.
     spawner: Mutex<Option<Arc<Spawner>>>,
     launcher: Option<Arc<Launcher>>,
+    /// The confinement level of cells.
+    level: ConfinementLevel,
     /// What shells are instead of processes, where that was asked for.
     threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
@@ -103,14 +105,18 @@ impl Stock {
     /// When KVM does not answer, or the spawner cannot be started.
     pub fn begin(rules: StockRules) -> Result<(Arc<Self>, First), StartError> {
         let (low, wall_clock) = (rules.shells_ready, rules.wall_clock);
+        if let Some(loss) = rules.confinement.loss() {
+            tracing::warn!("{loss}");
+        }
         let forbidden_calls = Arc::new(AtomicU64::new(0));
         let groups = Arc::new(Groups::new(rules.groups_kept, rules.memory_bytes));
+        let level = rules.confinement.level();
         let (spawner, threads) = match rules.confinement {
-            Confinement::Jailed => {
+            Confinement::Jailed | Confinement::Reduced => {
                 let launcher = rules.launcher.as_deref();
                 let spawner = Spawner::start(
                     launcher,
-                    Network::Empty,
+                    (Network::Empty, level),
                     forbidden_calls.clone(),
                     groups.clone(),
                 );
@@ -125,6 +131,7 @@ impl Stock {
         let stock = Arc::new(Self {
             spawner: Mutex::new(spawner),
             launcher: rules.launcher,
+            level,
             threads,
             forbidden_calls,
             groups,
@@ -186,7 +193,7 @@ impl Stock {
         let launcher = self.launcher.as_deref();
         let started = Spawner::start(
             launcher,
-            Network::Empty,
+            (Network::Empty, self.level),
             self.forbidden_calls.clone(),
             self.groups.clone(),
         );

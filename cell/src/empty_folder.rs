@@ -1,0 +1,82 @@
+//! An empty folder that has no name, and in which nothing can be made: a root for processes that
+//! have no mount namespace.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::descriptors::out_of_the_way;
+
+/// Where it is made, for a moment: the first of these that can be written to. Containers whose
+/// root is read-only have `/dev/shm` at least.
+const PLACES: [&str; 4] = ["/tmp", "/run", "/dev/shm", "/var/tmp"];
+
+/// Makes it. Its only name is taken away again before it is used.
+///
+/// # Errors
+/// The last place's, if none of them can be written to.
+pub(crate) fn empty_folder() -> Result<OwnedFd, Errno> {
+    let mut last = Errno::NOENT;
+    for place in PLACES {
+        match make_in(place) {
+            Ok(folder) => return out_of_the_way(folder),
+            Err(errno) => last = errno,
+        }
+    }
+    Err(last)
+}
+
+fn make_in(place: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    let at = rustix::fs::openat(CWD, place, flags, Mode::empty())?;
+    let name = format!("faasw-root-{}", rustix::process::getpid().as_raw_nonzero());
+    // The users of cells enter it. A name that exists is an error.
+    rustix::fs::mkdirat(&at, &name, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
+    let folder = rustix::fs::openat(&at, &name, flags | OFlags::PATH, Mode::empty());
+    rustix::fs::unlinkat(&at, &name, AtFlags::REMOVEDIR)?;
+    let folder = folder?;
+    check_is_removed(folder.as_fd())?;
+    Ok(folder)
+}
+
+/// The kernel makes nothing in a folder that was removed.
+fn check_is_removed(folder: BorrowedFd<'_>) -> Result<(), Errno> {
+    match rustix::fs::mkdirat(folder, "x", Mode::empty()) {
+        Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
+        Ok(()) => Err(Errno::EXIST),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_in_it_and_nothing_is_left_of_it() {
+        let folder = empty_folder().unwrap();
+        assert_eq!(check_is_removed(folder.as_fd()), Ok(()));
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let made = rustix::fs::openat(&folder, "x", flags, Mode::RUSR);
+        assert_eq!(made.map(|_| ()), Err(Errno::NOENT));
+        let name = format!("faasw-root-{}", std::process::id());
+        for place in PLACES {
+            assert!(!std::path::Path::new(place).join(&name).exists());
+        }
+        // The name is free again.
+        empty_folder().unwrap();
+    }
+
+    #[test]
+    fn a_folder_with_a_name_is_none() {
+        let name = format!("faasw-named-{}", std::process::id());
+        let named = std::env::temp_dir().join(name);
+        std::fs::create_dir(&named).unwrap();
+        let flags = OFlags::DIRECTORY | OFlags::PATH;
+        let folder = rustix::fs::open(&named, flags, Mode::empty()).unwrap();
+        let checked = check_is_removed(folder.as_fd());
+        std::fs::remove_dir_all(&named).unwrap();
+        assert_eq!(checked, Err(Errno::EXIST));
+    }
+}

@@ -1,0 +1,69 @@
+//! The attacks that end otherwise at the reduced level than at the full one, without the filter.
+//!
+//! The threat model lists the same under "Reduced confinement".
+
+use libc::{ENOENT, EPERM};
+
+use super::attack::{Attack, Filter, Kernel};
+
+const REFUSED: Kernel = Kernel::Refuses(&[EPERM]);
+const LOST: Kernel = Kernel::LeavesItToTheFilter;
+
+/// Attacks that end otherwise, and how. Other processes have numbers there: they are kept apart by
+/// their users.
+const OTHERWISE: [(&str, Kernel); 18] = [
+    // The host's network, and its sockets of the abstract name space.
+    ("connect-by-network", LOST),
+    ("connect-by-name", LOST),
+    // The empty folder is not read-only: nothing can be made in it, for it has been removed.
+    ("make-a-file", Kernel::Refuses(&[ENOENT])),
+    ("trace-a-sibling", REFUSED),
+    ("kill-a-sibling", REFUSED),
+    // The kernel reports success, and no process ends.
+    ("kill-everybody", LOST),
+    ("read-a-siblings-memory", REFUSED),
+    ("write-a-siblings-memory", REFUSED),
+    // The existence of other processes is visible.
+    ("watch-a-sibling", Kernel::Allows),
+    ("read-a-siblings-clock", Kernel::Allows),
+    ("take-a-siblings-descriptor", REFUSED),
+    ("kill-a-siblings-thread", REFUSED),
+    ("abort-a-sibling", REFUSED),
+    ("kill-a-siblings-thread-by-the-old-call", REFUSED),
+    ("tell-a-sibling", REFUSED),
+    ("see-who-is-there", REFUSED),
+    // Children and shared memory outlive the process that made them.
+    ("fork-bomb", LOST),
+    ("share-memory", LOST),
+];
+
+/// Attacks on a limit that the kernel counts by user: it does not hold where cells share one.
+const COUNTED_BY_USER: [&str; 1] = ["thread-bomb"];
+
+/// Adapts an attack to the reduced level. Unless the maker `is_root`, only the filter is tested,
+/// since all else depends on the kernel's Landlock; `None` if the filter does not stop the attack.
+pub fn reduce(attack: Attack, is_root: bool) -> Option<Attack> {
+    if is_root {
+        return Some(reduce_of_root(attack));
+    }
+    let is_counted = COUNTED_BY_USER.contains(&attack.name);
+    (!is_counted).then_some(match attack.filter {
+        Filter::Passes => attack,
+        _ => Attack {
+            kernel: LOST,
+            ..attack
+        },
+    })
+}
+
+fn reduce_of_root(attack: Attack) -> Attack {
+    let mut otherwise = OTHERWISE.iter();
+    match otherwise.find(|(name, _)| *name == attack.name) {
+        // A suite that has the attack's answer from its filter alone keeps it so.
+        Some((_, kernel)) if attack.kernel != Kernel::LeavesItToTheFilter => Attack {
+            kernel: *kernel,
+            ..attack
+        },
+        _ => attack,
+    }
+}
