@@ -20,7 +20,7 @@ use std::{
     io::Write as _,
     os::unix::fs::PermissionsExt as _,
     path::Path,
-    process::{Child, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use bound::a_bound_secret_goes_to_its_hosts_and_to_nobody_else;
@@ -295,6 +295,47 @@ fn they_survive_a_restart_with_the_key_alone() {
     expect_value("again");
 }
 
+/// Made as docs/operating.md says, it has the functions with their stores and secrets.
+fn a_backup_restores_functions_with_their_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+    let node = Bench::start(Node::builder().data_dir(&from), limits());
+    set(&node, "kept", "key", "value");
+    set(&node, "kept", "colour", "red");
+    node.deploy("kept", &e2e::file(PROBE), reading(&["key", "colour"]));
+    assert_eq!(node.text("/kept/get/key"), "some value");
+    node.end();
+    drop(node);
+
+    let guide = fs::read_to_string(e2e::root().join("docs/operating.md")).unwrap();
+    let (_, backup) = guide.split_once("<!-- backup -->").unwrap();
+    let (backup, _) = backup.split_once("<!-- end of backup -->").unwrap();
+    // The fenced blocks, without their language.
+    let blocks = backup.split("```").skip(1).step_by(2);
+    let script: Vec<_> = blocks.map(|block| &block["sh".len()..]).collect();
+    let copied = Command::new("sh")
+        .args(["-euc", &script.join("\n")])
+        .env("DATA_DIR", &from)
+        .env("BACKUP", folder.path().join("backup"))
+        .env("KEYS", folder.path().join("keys"))
+        .env("NEW_DATA_DIR", &to)
+        .status();
+    assert!(copied.unwrap().success());
+    let mode = fs::metadata(to.join("secrets.key"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // The backup alone opens no secret.
+    assert!(!folder.path().join("backup/secrets.key").exists());
+    fs::remove_dir_all(&from).unwrap();
+
+    let node = Bench::start(Node::builder().data_dir(&to), limits());
+    assert_eq!(node.text("/kept/get/key"), "some value");
+    assert_eq!(node.text("/kept/at-start"), "some red");
+    node.end();
+}
+
 /// However many ask at once, and whatever is set meanwhile: each has one that was set.
 fn many_at_once_have_what_is_set() {
     set(&BENCH, "busy", "key", "0");
@@ -398,6 +439,7 @@ fn main() {
         what_cannot_be_one_is_refused,
         who_cannot_read_them_is_told,
         they_survive_a_restart_with_the_key_alone,
+        a_backup_restores_functions_with_their_secrets,
         commands_say_what_is_wrong,
         a_canary_is_found_nowhere,
         a_bound_secret_goes_to_its_hosts_and_to_nobody_else,
