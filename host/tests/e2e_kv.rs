@@ -268,6 +268,34 @@ fn what_was_acknowledged_survives_a_kill() {
     assert_eq!(place.says(&["kv", "ls", "kept"]), "");
 }
 
+/// Listings take turns with others' reads, piece by piece, and are whole all the same.
+fn many_listings_keep_no_neighbour_from_its_value() {
+    BENCH.deploy("lists", &e2e::file(PROBE), plain());
+    BENCH.deploy("reads", &e2e::file(PROBE), plain());
+    for part in ["a", "b", "c"] {
+        let pairs = (0..1000).map(|key| format!("/{part}{key:03}=1"));
+        let path: String = pairs.collect();
+        let path = format!("draft/default/set-many{path}");
+        steps(&BENCH, "lists", &[(&path, "done")]);
+    }
+    steps(&BENCH, "reads", &[("spin/default/set/k/1", "done")]);
+    let listings: Vec<_> = (0..32)
+        .map(|_| {
+            BENCH
+                .runtime()
+                .spawn(async { raw::get(BENCH.address, "/lists/draft/default/keys").await })
+        })
+        .collect();
+    for _ in 0..50 {
+        steps(&BENCH, "reads", &[("draft2/default/exists/k", "true")]);
+    }
+    for listing in listings {
+        let listing = BENCH.block_on(listing).unwrap();
+        let keys = listing.body.split([' ', '|']).filter(|key| !key.is_empty());
+        assert_eq!(keys.count(), 3000, "{listing:?}");
+    }
+}
+
 fn main() {
     let tests = tests![
         every_interface_works_on_the_same_store,
@@ -276,6 +304,7 @@ fn main() {
         a_shared_store_is_for_those_it_was_granted_to,
         counts_of_many_at_once_are_exact,
         a_store_is_not_asked_before_a_request,
+        many_listings_keep_no_neighbour_from_its_value,
         quotas_hold_and_calls_without_end_are_ended,
         what_was_acknowledged_survives_a_kill,
     ];

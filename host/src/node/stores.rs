@@ -11,7 +11,7 @@ use super::{core::Core, function::Function, handle::Node};
 use crate::{
     registry::VersionRecord,
     services::key_value::{
-        Change, FunctionStores, Quota, Start, StoreError, namespace_of, store_of,
+        Change, FunctionStores, OPERATOR, Quota, Start, StoreError, namespace_of, store_of,
     },
 };
 
@@ -89,7 +89,7 @@ impl Node {
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
         let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
         let stores = &self.core.storage.key_value;
-        let page = stores.keys(namespace, start, STORE_PAGE).await?;
+        let page = stores.keys(OPERATOR, namespace, start, STORE_PAGE).await?;
         let text = |key: &Vec<u8>| String::from_utf8_lossy(key).into_owned();
         Ok(StoreKeys {
             keys: page.0.iter().map(text).collect(),
@@ -108,7 +108,7 @@ impl Node {
     ) -> Result<Option<Vec<u8>>, StoreError> {
         let (namespace, keys) = (namespace_of(store), vec![key.as_bytes().to_vec()]);
         let stores = &self.core.storage.key_value;
-        let values = stores.get(namespace, keys, VALUE_MAX).await?;
+        let values = stores.get(OPERATOR, namespace, keys, VALUE_MAX).await?;
         Ok(values.into_iter().next().flatten())
     }
 
@@ -125,7 +125,8 @@ impl Node {
         let pair = (key.as_bytes().to_vec(), value.map(Vec::from));
         let change = Change::Put(BTreeMap::from([pair]));
         let (namespace, quota) = (namespace_of(store), self.core.store_quota());
-        let changed = self.core.storage.key_value.change(namespace, quota, change);
+        let stores = &self.core.storage.key_value;
+        let changed = stores.change(OPERATOR, namespace, quota, change);
         changed.await.map(drop)
     }
 

@@ -105,8 +105,10 @@ impl StoreService for FunctionStores {
             return Box::pin(ready(spell(Ok(Found::Values(values)))));
         }
         let (store, quota) = (Arc::clone(&self.store), self.quota);
+        // The function's, whichever of its stores it asks for.
+        let owner = self.own.clone();
         Box::pin(async move {
-            let found = Box::pin(run(store, namespace, quota, work)).await;
+            let found = Box::pin(run(store, owner, namespace, quota, work)).await;
             spell(found)
         })
     }
@@ -145,22 +147,27 @@ fn work(operation: Operation<'_>) -> Work {
 
 async fn run(
     store: Arc<KeyValue>,
+    owner: String,
     namespace: String,
     quota: Quota,
     work: Work,
 ) -> Result<Found, StoreError> {
+    let owner = owner.as_str();
     match work {
         Work::Nothing => Ok(Found::Done),
         Work::Get(keys) => {
-            let values = store.get(namespace, keys, VALUE_MAX).await;
+            let values = store.get(owner, namespace, keys, VALUE_MAX).await;
             values.map(Found::Values)
         }
-        Work::Exists(key) => store.exists(namespace, key).await.map(Found::Exists),
+        Work::Exists(key) => {
+            let exists = store.exists(owner, namespace, key).await;
+            exists.map(Found::Exists)
+        }
         Work::Keys(start) => {
-            let page = store.keys(namespace, start, ITEMS_MAX).await;
+            let page = store.keys(owner, namespace, start, ITEMS_MAX).await;
             page.map(|(keys, more)| Found::Keys(keys, more))
         }
-        Work::Change(change) => Ok(match store.change(namespace, quota, change).await? {
+        Work::Change(change) => Ok(match store.change(owner, namespace, quota, change).await? {
             Changed::Done => Found::Done,
             Changed::Number(number) => Found::Number(number),
             Changed::Stale(now) => Found::Values(vec![now]),

@@ -4,10 +4,14 @@
 //! may share ([`redis`]). Who asks notices no difference: the same changes have the same results, the same limits
 //! and the same errors, a change is there whole or not at all when it is answered, and one that failed is not
 //! there unless its error says that this is not known. `host/tests/redis` holds both to that.
+//!
+//! Work is queued by its `owner`, the function that asks, and functions are served in turn
+//! ([`fair`]).
 
 mod change;
 mod embedded;
 mod error;
+mod fair;
 mod function;
 mod redis;
 mod told;
@@ -60,6 +64,9 @@ pub(crate) type Page = (Vec<Vec<u8>>, bool);
 /// Values of keys, and nothing for each that is not there.
 pub(crate) type Values = Vec<Option<Vec<u8>>>;
 
+/// The owner of what the node's operator asks for.
+pub(crate) const OPERATOR: &str = "";
+
 /// The stores of a node's functions.
 #[derive(Debug)]
 pub(crate) enum KeyValue {
@@ -97,6 +104,7 @@ impl KeyValue {
     /// The values of these keys, all of one moment, if they take `most` bytes together.
     pub(crate) async fn get(
         &self,
+        owner: &str,
         namespace: String,
         keys: Vec<Vec<u8>>,
         most: usize,
@@ -104,43 +112,46 @@ impl KeyValue {
         match self {
             Self::Embedded(store) => {
                 let read = move |store: &Embedded| store.get(&namespace, &keys, most);
-                store.read(read).await
+                store.read(owner, read).await
             }
-            Self::Redis(store) => store.get(&namespace, &keys, most).await,
+            Self::Redis(store) => store.get(owner, &namespace, &keys, most).await,
         }
     }
 
     /// Whether there is a key.
-    pub(crate) async fn exists(&self, namespace: String, key: Vec<u8>) -> Result<bool, StoreError> {
+    pub(crate) async fn exists(
+        &self,
+        owner: &str,
+        namespace: String,
+        key: Vec<u8>,
+    ) -> Result<bool, StoreError> {
         match self {
             Self::Embedded(store) => {
                 let read = move |store: &Embedded| store.exists(&namespace, &key);
-                store.read(read).await
+                store.read(owner, read).await
             }
-            Self::Redis(store) => store.exists(&namespace, &key).await,
+            Self::Redis(store) => store.exists(owner, &namespace, &key).await,
         }
     }
 
     /// At most `most` keys from `start` on, in their order.
     pub(crate) async fn keys(
         &self,
+        owner: &str,
         namespace: String,
         start: Start,
         most: usize,
     ) -> Result<Page, StoreError> {
         match self {
-            Self::Embedded(store) => {
-                let read = move |store: &Embedded| store.keys(&namespace, &start, most);
-                store.read(read).await
-            }
-            Self::Redis(store) => store.keys(&namespace, &start, most).await,
+            Self::Embedded(store) => store.list(owner, namespace, start, most).await,
+            Self::Redis(store) => store.keys(owner, &namespace, &start, most).await,
         }
     }
 
     /// What each namespace has that has anything, in the order of their names.
     pub(crate) async fn uses(&self) -> Result<Vec<Use>, StoreError> {
         match self {
-            Self::Embedded(store) => store.read(Embedded::uses).await,
+            Self::Embedded(store) => store.read(OPERATOR, Embedded::uses).await,
             Self::Redis(store) => store.uses().await,
         }
     }
@@ -148,13 +159,14 @@ impl KeyValue {
     /// Changes a namespace; comes back when the change is there to stay, as far as the store's place keeps things.
     pub(crate) async fn change(
         &self,
+        owner: &str,
         namespace: String,
         quota: Quota,
         change: Change,
     ) -> Result<Changed, StoreError> {
         match self {
-            Self::Embedded(store) => store.change(namespace, quota, change).await,
-            Self::Redis(store) => store.change(&namespace, quota, &change).await,
+            Self::Embedded(store) => store.change(owner, namespace, quota, change).await,
+            Self::Redis(store) => store.change(owner, &namespace, quota, &change).await,
         }
     }
 }

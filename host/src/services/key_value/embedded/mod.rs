@@ -1,12 +1,14 @@
 //! The store in a file of the node's own, with a namespace for each function and each shared store.
 //!
 //! A write is answered when it is on disk, and one that failed is not there: a commit whose end could not be
-//! written is looked for in the file. What waits to be written takes [`WAITING`] bytes at most, and further
-//! changes wait in whoever makes them, in their order. Reads see the last commit. Everything here
-//! blocks but [`Embedded::change`] and [`Embedded::read`], by which others are called off the runtime's threads.
+//! written is looked for in the file. Reads see the last commit. Reads and writes are queued by
+//! function ([`fair`](super::fair)); a listing gives way after each [`PIECE`] keys. Everything here
+//! blocks but [`Embedded::change`], [`Embedded::read`] and [`Embedded::list`], which call the
+//! others off the runtime's threads.
 
 mod apply;
 mod file;
+mod listing;
 mod recent;
 #[cfg(test)]
 mod tests;
@@ -14,37 +16,33 @@ mod writer;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, mpsc},
+    sync::Arc,
     thread::{self, JoinHandle},
 };
 
 use redb::{Key, ReadOnlyTable, ReadableTable as _, TableDefinition, Value};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 
-use super::{Change, Changed, Page, Quota, Start, StoreError, Use};
+use super::{Change, Changed, Page, Quota, Start, StoreError, Use, fair::Turns};
 use apply::{PAIRS, USES};
 use file::StoreFile;
+use listing::Listing;
 use recent::Recent;
-use writer::Job;
+use writer::{Job, Jobs};
 
-/// Most KiB of changes that wait to be written.
-const WAITING: u32 = 64 << 10;
-
-/// What a change takes beside its keys and values, in KiB.
-const EACH: u32 = 4;
+/// Entries that a listing reads in one turn: under a millisecond, after which others have theirs.
+const PIECE: usize = 1024;
 
 /// The store of a node.
 #[derive(Debug)]
 pub(crate) struct Embedded {
     file: Arc<StoreFile>,
     recent: Arc<Recent>,
-    /// Nothing once it is dropped.
-    jobs: Option<mpsc::Sender<Job>>,
+    /// Changes that wait to be written.
+    jobs: Arc<Jobs>,
     writer: Option<JoinHandle<()>>,
-    /// For what waits to be written.
-    room: Arc<Semaphore>,
     /// Turns to read. No limit of a function counts what its reads take of the processors.
-    reading: Arc<Semaphore>,
+    reading: Arc<Turns>,
 }
 
 /// Reads that are made at once: half of the processors' number, so that the rest is left to all else.
@@ -57,7 +55,7 @@ impl Drop for Embedded {
     /// Waits until what is being written is, and the file is free. Nobody waits for any change then, for
     /// that borrows the store, and what nobody waits for is not begun: this takes one commit at most.
     fn drop(&mut self) {
-        self.jobs = None;
+        self.jobs.close();
         if let Some(writer) = self.writer.take() {
             // Whoever waited for a writer that panicked was told.
             let _ = writer.join();
@@ -68,20 +66,20 @@ impl Drop for Embedded {
 impl Embedded {
     /// The store in this file, which is made when it is first used.
     pub(crate) fn in_file(path: PathBuf) -> Result<Self, StoreError> {
-        Self::of(StoreFile::new(path))
+        Self::of(StoreFile::new(path), readers())
     }
 
     /// A store that ends with the process.
     pub(crate) fn in_memory() -> Result<Self, StoreError> {
-        Self::of(StoreFile::in_memory()?)
+        Self::of(StoreFile::in_memory()?, readers())
     }
 
-    fn of(file: StoreFile) -> Result<Self, StoreError> {
+    fn of(file: StoreFile, readers: usize) -> Result<Self, StoreError> {
         let file = Arc::new(file);
-        let (jobs, waiting) = mpsc::channel();
+        let jobs = Arc::new(Jobs::default());
         let (written, recent) = (Arc::clone(&file), Arc::new(Recent::default()));
-        let changed = Arc::clone(&recent);
-        // It ends with the sender, once all that waits is written.
+        let (changed, waiting) = (Arc::clone(&recent), Arc::clone(&jobs));
+        // The thread ends when the jobs are closed and all of them are written.
         let writer = thread::Builder::new()
             .name("key-value".into())
             .spawn(move || writer::run(&written, &changed, &waiting))
@@ -89,20 +87,21 @@ impl Embedded {
         Ok(Self {
             file,
             recent,
-            jobs: Some(jobs),
+            jobs,
             writer: Some(writer),
-            room: Arc::new(Semaphore::new(WAITING as usize)),
-            reading: Arc::new(Semaphore::new(readers())),
+            reading: Turns::new(readers, readers),
         })
     }
 
-    /// Reads where that may block, when it is its turn. Whoever goes before leaves the queue.
+    /// Reads for `owner` where that may block, when it is its turn. A caller that leaves, leaves
+    /// the queue.
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
+        owner: &str,
         work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let turn = Arc::clone(&self.reading).acquire_owned().await;
-        let turn = turn.map_err(|_| StoreError::Interrupted)?;
+        let turn = self.reading.take(owner).await;
+        let turn = turn.ok_or(StoreError::Interrupted)?;
         let store = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             // Until it is done, whether somebody waits for it still or not.
@@ -112,27 +111,42 @@ impl Embedded {
         done.await.unwrap_or(Err(StoreError::Interrupted))
     }
 
-    /// Changes a namespace; comes back when the change is on disk.
+    /// Reads at most `most` keys from `start` on, in their order. Each piece of the listing is a
+    /// turn of its own and sees the last commit before it.
+    pub(crate) async fn list(
+        self: &Arc<Self>,
+        owner: &str,
+        namespace: String,
+        start: Start,
+        most: usize,
+    ) -> Result<Page, StoreError> {
+        let mut listing = Listing::new(namespace, start, most)?;
+        loop {
+            let piece = move |store: &Self| store.list_piece(listing);
+            listing = self.read(owner, piece).await?;
+            if let Some(page) = listing.page() {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Changes a namespace for `owner`; comes back when the change is on disk.
     pub(crate) async fn change(
         &self,
+        owner: &str,
         namespace: String,
         quota: Quota,
         change: Change,
     ) -> Result<Changed, StoreError> {
-        let size = u32::try_from(change.bytes() >> 10).unwrap_or(WAITING);
-        let size = size.saturating_add(EACH).min(WAITING);
-        let room = Arc::clone(&self.room).acquire_many_owned(size).await;
-        let room = room.map_err(|_| StoreError::Interrupted)?;
         let (answer, answered) = oneshot::channel();
         let job = Job {
             namespace,
             quota,
             change,
             answer,
-            room,
         };
-        let jobs = self.jobs.as_ref().ok_or(StoreError::Interrupted)?;
-        jobs.send(job).map_err(|_| StoreError::Interrupted)?;
+        // Dropping it takes a change back that was not begun.
+        let _waiting = self.jobs.push(owner, job);
         answered.await.map_err(|_| StoreError::Interrupted)?
     }
 
@@ -184,39 +198,11 @@ impl Embedded {
         self.look_into(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
     }
 
-    /// At most `most` keys from `start` on, in their order. Blocks.
-    pub(crate) fn keys(
-        &self,
-        namespace: &str,
-        start: &Start,
-        most: usize,
-    ) -> Result<Page, StoreError> {
-        let (behind, mut passed) = match start {
-            Start::Behind(key) => (key.as_slice(), 0),
-            Start::Number(_) => (Default::default(), start.counted()?),
-        };
-        self.look_into(PAIRS, |pairs| {
-            let mut keys = Vec::new();
-            for entry in pairs.range((namespace, behind)..)? {
-                let (found, _) = entry?;
-                let (whose, key) = found.value();
-                if whose != namespace {
-                    break;
-                }
-                // No key is empty, so the first one is behind an empty one.
-                if key == behind {
-                    continue;
-                }
-                if passed > 0 {
-                    passed -= 1;
-                    continue;
-                }
-                if keys.len() == most {
-                    return Ok((keys, true));
-                }
-                keys.push(key.to_vec());
-            }
-            Ok((keys, false))
+    /// Reads a listing's next [`PIECE`] entries. Blocks.
+    fn list_piece(&self, mut listing: Listing) -> Result<Listing, StoreError> {
+        self.look_into(PAIRS, move |pairs| {
+            listing.read(&pairs, PIECE)?;
+            Ok(listing)
         })
     }
 

@@ -1,12 +1,17 @@
 //! The one writer: what is waiting becomes one transaction and one sync, then all are answered.
+//!
+//! Changes wait in a queue for each function, and a transaction takes from each in turn.
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, ReadableTable, WriteTransaction};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::{
-    super::{Change, Changed, Quota, StoreError},
+    super::{
+        Change, Changed, Quota, StoreError,
+        fair::{FairQueue, Ticket},
+    },
     apply::{COMMITS, LAST, apply},
     file::StoreFile,
     recent::Recent,
@@ -15,29 +20,118 @@ use super::{
 /// Most changes of one transaction, so that nobody waits for all that ever come.
 const TOGETHER: usize = 256;
 
-/// A change that waits, and who waits for it.
+/// Bytes of keys and values beyond which a transaction takes no further change: a commit of so much
+/// takes tens of milliseconds on an ordinary disk, and the next in line waits for one.
+const TOGETHER_BYTES: usize = 4 << 20;
+
+/// A change that waits, and its caller's end.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) namespace: String,
     pub(super) quota: Quota,
     pub(super) change: Change,
     pub(super) answer: oneshot::Sender<Result<Changed, StoreError>>,
-    /// Among all that waits.
-    pub(super) room: OwnedSemaphorePermit,
 }
 
 /// A change that was tried, and what is to be said of it once the rest is known.
 struct Tried {
     answer: oneshot::Sender<Result<Changed, StoreError>>,
     done: Result<Changed, StoreError>,
-    _room: OwnedSemaphorePermit,
+}
+
+/// Changes that wait to be written. Each is in the memory of its caller's invocation, as many as
+/// there are.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    queue: FairQueue<Job>,
+    /// No more will come.
+    is_closed: bool,
+    /// The writer has ended: what comes is dropped, which tells its caller.
+    has_ended: bool,
+}
+
+/// A change in the queue. Dropping it takes the change back, unless it was begun.
+#[must_use = "dropping it takes the change back"]
+pub(super) struct Queued<'a> {
+    jobs: &'a Jobs,
+    owner: &'a str,
+    ticket: Ticket,
+}
+
+impl Jobs {
+    /// Queues a change of `owner`.
+    pub(super) fn push<'a>(&'a self, owner: &'a str, job: Job) -> Queued<'a> {
+        let mut waiting = self.lock();
+        let ticket = waiting.queue.push(owner, job);
+        if waiting.has_ended {
+            drop(waiting.queue.remove(owner, ticket));
+        }
+        drop(waiting);
+        self.changed.notify_one();
+        Queued {
+            jobs: self,
+            owner,
+            ticket,
+        }
+    }
+
+    /// Has the writer end once nothing waits.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits for changes and takes those of one transaction; nothing if no more will come.
+    fn next(&self) -> Option<Vec<Job>> {
+        let has_none = |waiting: &mut Waiting| waiting.queue.is_empty() && !waiting.is_closed;
+        let waiting = self.changed.wait_while(self.lock(), has_none);
+        let mut waiting = waiting.unwrap_or_else(PoisonError::into_inner);
+        let (mut together, mut bytes) = (Vec::new(), 0);
+        while together.len() < TOGETHER && bytes < TOGETHER_BYTES {
+            let Some((_, job)) = waiting.queue.pop(|_| true) else {
+                break;
+            };
+            bytes += job.change.bytes();
+            together.push(job);
+        }
+        (!together.is_empty()).then_some(together)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // The queue is whole between any two statements.
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Queued<'_> {
+    fn drop(&mut self) {
+        let taken_back = self.jobs.lock().queue.remove(self.owner, self.ticket);
+        // Outside the lock: the change may be large.
+        drop(taken_back);
+    }
+}
+
+/// Tells the callers when the writer ends, even by a panic. Dropping it does.
+struct WriterEnd<'a>(&'a Jobs);
+
+impl Drop for WriterEnd<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        waiting.has_ended = true;
+        drop(std::mem::take(&mut waiting.queue));
+    }
 }
 
 /// Writes until nobody is left who could have anything written.
-pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &mpsc::Receiver<Job>) {
-    while let Ok(first) = jobs.recv() {
-        let mut together = vec![first];
-        together.extend(jobs.try_iter().take(TOGETHER - 1));
+pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
+    let _end = WriterEnd(jobs);
+    while let Some(mut together) = jobs.next() {
         // Whoever has gone was told nothing, and so may find nothing.
         together.retain(|job| !job.answer.is_closed());
         if !together.is_empty() {
@@ -75,7 +169,7 @@ fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
         let failed = written.clone().and(Err(StoreError::Interrupted));
         let _ = job.answer.send(failed);
     }
-    for Tried { answer, done, .. } in tried {
+    for Tried { answer, done } in tried {
         // Who has gone meanwhile hears nothing; the change is there all the same.
         let _ = answer.send(written.clone().and(done));
     }
@@ -105,7 +199,6 @@ fn commit(
         tried.push(Tried {
             answer: job.answer,
             done,
-            _room: job.room,
         });
         if let Some(failure) = failure {
             return Err(failure);
@@ -131,4 +224,66 @@ fn next_commit(transaction: &WriteTransaction) -> Result<u64, redb::Error> {
 /// The number of the last commit.
 fn last(commits: &impl ReadableTable<&'static str, u64>) -> Result<u64, redb::Error> {
     Ok(commits.get(LAST)?.map_or(0, |last| last.value()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    fn job(bytes: usize) -> (Job, oneshot::Receiver<Result<Changed, StoreError>>) {
+        let (answer, answered) = oneshot::channel();
+        let pairs = BTreeMap::from([(b"k".to_vec(), Some(vec![0; bytes]))]);
+        let job = Job {
+            namespace: "n".into(),
+            quota: Quota { keys: 1, bytes: 1 },
+            change: Change::Put(pairs),
+            answer,
+        };
+        (job, answered)
+    }
+
+    #[test]
+    fn a_neighbours_change_is_in_the_next_transaction_whatever_another_function_writes() {
+        let jobs = Jobs::default();
+        let large: Vec<_> = (0..64).map(|_| job(1 << 20)).collect();
+        let (large, _answered): (Vec<_>, Vec<_>) = large.into_iter().unzip();
+        let _queued: Vec<_> = large
+            .into_iter()
+            .map(|job| jobs.push("busy", job))
+            .collect();
+        let (small, _answered) = job(3);
+        let _small = jobs.push("quiet", small);
+        let sizes: Vec<_> = jobs.next().unwrap();
+        let sizes: Vec<_> = sizes.iter().map(|job| job.change.bytes()).collect();
+        let [large, small] = [(1 << 20) + 1, 4];
+        assert_eq!(sizes, [large, small, large, large, large]);
+    }
+
+    #[test]
+    fn a_change_that_is_taken_back_or_comes_too_late_is_dropped() {
+        let jobs = Jobs::default();
+        let (first, mut answered) = job(1);
+        drop(jobs.push("a", first));
+        assert!(matches!(
+            answered.try_recv(),
+            Err(oneshot::error::TryRecvError::Closed)
+        ));
+        jobs.close();
+        assert!(jobs.next().is_none());
+        let (waits, mut answered) = job(1);
+        let _waits = jobs.push("a", waits);
+        drop(WriterEnd(&jobs));
+        assert!(matches!(
+            answered.try_recv(),
+            Err(oneshot::error::TryRecvError::Closed)
+        ));
+        let (late, mut answered) = job(1);
+        let _late = jobs.push("a", late);
+        assert!(matches!(
+            answered.try_recv(),
+            Err(oneshot::error::TryRecvError::Closed)
+        ));
+    }
 }

@@ -3,7 +3,13 @@
 
 use ::redis::{Value, cmd};
 
-use super::{super::StoreError, Redis, answers, link::Command, links::Links, scripts::SCRIPTS};
+use super::{
+    super::{OPERATOR, StoreError},
+    Redis, answers,
+    link::Command,
+    links::Links,
+    scripts::SCRIPTS,
+};
 
 /// The first version whose scripts say in their first line what they do.
 const NEEDED: u64 = 7;
@@ -39,7 +45,10 @@ impl Links {
         let names = Redis::names("");
         let mut probe = SCRIPTS.get.key(&names.values);
         probe.arg(0).arg("probe");
-        self.turn("").await?.ask(&Command::ReadBy(probe)).await?;
+        self.turn(OPERATOR)
+            .await?
+            .ask(&Command::ReadBy(probe))
+            .await?;
         tracing::info!(server = %self.server, version, "key-value stores are on a server");
         self.say_what_is_kept().await;
         Ok(())
@@ -62,7 +71,7 @@ impl Links {
     }
 
     async fn text(&self, words: &[&str]) -> Result<String, StoreError> {
-        let answer = self.turn("").await?.ask(&command(words)).await?;
+        let answer = self.turn(OPERATOR).await?.ask(&command(words)).await?;
         let text = answers::bytes(answer).ok().map(String::from_utf8);
         match text {
             Some(Ok(text)) => Ok(text),
@@ -71,7 +80,7 @@ impl Links {
     }
 
     async fn setting(&self, name: &str) -> Option<String> {
-        let turn = self.turn("").await.ok()?;
+        let turn = self.turn(OPERATOR).await.ok()?;
         // Many operators, and those who have Redis for rent, let nobody see that.
         let answer = turn.ask_quietly(&command(&["CONFIG", "GET", name])).await?;
         let mut items = answers::items(answer).ok()?.into_iter();

@@ -1,27 +1,25 @@
 //! The connections to the server, and the turns of those who ask.
 //!
-//! [`LINKS`] commands are under way at once, each on a connection of its own; others wait for their turn in their
-//! order, with nothing made of what they ask yet. So a function that asks for much holds up itself, and takes no
-//! memory; of the turns a namespace has a quarter at most, so that others wait behind few of its commands. From when it wants a turn to its
-//! answer a command has so much time altogether, whatever it waits for; a third of it is kept for the command itself. What was asked on a connection that breaks is asked once more if it only reads, within the same time; a
+//! [`LINKS`] commands are under way at once, each on a connection of its own; others wait for their
+//! turn, functions in turn, with nothing made of what they ask yet. So a function that asks for
+//! much holds up itself, and takes no memory; of the turns it has a quarter at most, so that others
+//! wait behind few of its commands. From when it wants a turn to its answer a command has so much
+//! time altogether, whatever it waits for; a third of it is kept for the command itself. What was
+//! asked on a connection that breaks is asked once more if it only reads, within the same time; a
 //! change never is: it may be there.
 
 use std::{
     fmt,
-    hash::{BuildHasher as _, RandomState},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use ::redis::{Value, cmd};
-use tokio::{
-    sync::{AcquireError, Semaphore, SemaphorePermit},
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::{
-    super::{StoreError, told::Told},
+    super::{StoreError, fair, fair::Turns, told::Told},
     link::{Command, Link, Unanswered, tls},
     server::KeyValueServer,
 };
@@ -29,12 +27,8 @@ use super::{
 /// Connections, and so commands under way at once. The server does one after the other.
 const LINKS: usize = 16;
 
-/// Those of one namespace.
+/// Commands of one function under way at once.
 const LINKS_EACH: usize = 4;
-
-/// Queues before the turns. A namespace has one by its name, by a function that nobody else knows: who shares one with a
-/// namespace that asks for much is few, and chosen by nobody (stochastic fair queueing, McKenney 1990).
-const QUEUES: usize = 64;
 
 /// A connection that was silent for longer is asked whether it works before a change is trusted to it: whoever
 /// closed it may not have been heard, and whether the change was made would not be known.
@@ -49,9 +43,7 @@ pub(super) struct Links {
     tls: Option<TlsConnector>,
     /// Time for a command.
     time: Duration,
-    turns: Semaphore,
-    queues: [Semaphore; QUEUES],
-    hashing: RandomState,
+    turns: Arc<Turns>,
     idle: Mutex<Vec<Link>>,
     told: Told,
 }
@@ -70,8 +62,7 @@ impl fmt::Debug for Links {
 pub(super) struct Turn<'a> {
     links: &'a Links,
     until: Instant,
-    _permit: SemaphorePermit<'a>,
-    _queue: SemaphorePermit<'a>,
+    _turn: fair::Turn,
 }
 
 impl Links {
@@ -82,31 +73,23 @@ impl Links {
             server,
             tls,
             time,
-            turns: Semaphore::new(LINKS),
-            queues: std::array::from_fn(|_| Semaphore::new(LINKS_EACH)),
-            hashing: RandomState::new(),
+            turns: Turns::new(LINKS, LINKS_EACH),
             idle: Mutex::default(),
             told: Told::default(),
         })
     }
 
-    /// Waits for a turn to ask about this namespace; of the node itself it is empty.
-    pub(super) async fn turn(&self, namespace: &str) -> Result<Turn<'_>, StoreError> {
+    /// Waits for a turn of `owner` to ask.
+    pub(super) async fn turn(&self, owner: &str) -> Result<Turn<'_>, StoreError> {
         let now = Instant::now();
-        let waiting = async {
-            let queue = self.hashing.hash_one(namespace) as usize % QUEUES;
-            let queue = self.queues.get(queue).unwrap_or(&self.turns);
-            Ok::<_, AcquireError>((queue.acquire().await?, self.turns.acquire().await?))
-        };
         // Whoever begins with too little time left for an answer learns nothing of a change, and takes others' time.
-        match timeout_at(now + self.time * 2 / 3, waiting).await {
-            Ok(Ok((queue, permit))) => Ok(Turn {
+        match timeout_at(now + self.time * 2 / 3, self.turns.take(owner)).await {
+            Ok(Some(turn)) => Ok(Turn {
                 links: self,
                 until: now + self.time,
-                _permit: permit,
-                _queue: queue,
+                _turn: turn,
             }),
-            Ok(Err(_)) => Err(StoreError::Interrupted),
+            Ok(None) => Err(StoreError::Interrupted),
             Err(_) => Err(self.told(self.away("others wait for answers, too"))),
         }
     }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use ::redis::{ScriptInvocation, cmd};
 use tokio::time::timeout;
 
-use super::{Change, Changed, Page, Quota, Start, StoreError, Use, Values};
+use super::{Change, Changed, OPERATOR, Page, Quota, Start, StoreError, Use, Values};
 use answers::{Outcome, Unfit};
 use link::Command;
 use links::Links;
@@ -87,6 +87,7 @@ impl Redis {
 
     pub(super) async fn get(
         &self,
+        owner: &str,
         namespace: &str,
         keys: &[Vec<u8>],
         most: usize,
@@ -94,7 +95,7 @@ impl Redis {
         if keys.is_empty() {
             return Ok(Vec::new());
         }
-        let turn = self.links.turn(namespace).await?;
+        let turn = self.links.turn(owner).await?;
         let mut script = SCRIPTS.get.key(Self::names(namespace).values);
         script.arg(most).arg(keys);
         let answer = turn.ask(&Command::ReadBy(script)).await?;
@@ -102,8 +103,13 @@ impl Redis {
         values.ok_or(StoreError::TooMuch(most))
     }
 
-    pub(super) async fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
-        let turn = self.links.turn(namespace).await?;
+    pub(super) async fn exists(
+        &self,
+        owner: &str,
+        namespace: &str,
+        key: &[u8],
+    ) -> Result<bool, StoreError> {
+        let turn = self.links.turn(owner).await?;
         let mut exists = cmd("HEXISTS");
         exists.arg(Self::names(namespace).values).arg(key);
         let answer = turn.ask(&Command::Read(exists)).await?;
@@ -112,12 +118,13 @@ impl Redis {
 
     pub(super) async fn keys(
         &self,
+        owner: &str,
         namespace: &str,
         start: &Start,
         most: usize,
     ) -> Result<Page, StoreError> {
         let passed = start.counted()?;
-        let turn = self.links.turn(namespace).await?;
+        let turn = self.links.turn(owner).await?;
         let mut range = cmd("ZRANGE");
         range.arg(Self::names(namespace).keys);
         match start {
@@ -145,7 +152,7 @@ impl Redis {
     async fn search(&self) -> Result<Vec<Use>, StoreError> {
         let (mut cursor, mut uses) = (b"0".to_vec(), Vec::new());
         loop {
-            let turn = self.links.turn("").await?;
+            let turn = self.links.turn(OPERATOR).await?;
             let mut scan = cmd("SCAN");
             scan.arg(&cursor)
                 .arg("MATCH")
@@ -179,7 +186,7 @@ impl Redis {
 
     /// What a namespace has; nothing where that is nothing.
     async fn size(&self, namespace: &str) -> Result<Option<Use>, StoreError> {
-        let turn = self.links.turn(namespace).await?;
+        let turn = self.links.turn(OPERATOR).await?;
         let Names { values, bytes, .. } = Self::names(namespace);
         let mut script = SCRIPTS.size.key(values);
         script.key(bytes);
@@ -200,11 +207,12 @@ impl Redis {
 
     pub(super) async fn change(
         &self,
+        owner: &str,
         namespace: &str,
         quota: Quota,
         change: &Change,
     ) -> Result<Changed, StoreError> {
-        let turn = self.links.turn(namespace).await?;
+        let turn = self.links.turn(owner).await?;
         let command = Command::Change(script(&Self::names(namespace), quota, change));
         let answer = turn.ask(&command).await?;
         match self.fit(answers::outcome(answer))? {

@@ -114,9 +114,9 @@ async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads()
     })
     .await;
     let redis = redis(address).await.unwrap();
-    assert!(redis.exists("n", b"k").await.unwrap());
+    assert!(redis.exists("n", "n", b"k").await.unwrap());
     for change in [put(), Change::Increment(b"k".to_vec(), 1)] {
-        let lost = redis.change("n", QUOTA, &change).await;
+        let lost = redis.change("n", "n", QUOTA, &change).await;
         assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
     }
     // Each once.
@@ -128,14 +128,14 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let (address, changes) = serve(|message| good(message).unwrap_or_else(|| b".".to_vec())).await;
     let server = format!("redis://{address}").parse().unwrap();
     let redis = Redis::connect_with(server, BRIEF).await.unwrap();
-    let away = in_time(redis.exists("n", b"k")).await;
+    let away = in_time(redis.exists("n", "n", b"k")).await;
     assert!(matches!(away, Err(StoreError::Away { .. })), "{away:?}");
-    let lost = in_time(redis.change("n", QUOTA, &put())).await;
+    let lost = in_time(redis.change("n", "n", QUOTA, &put())).await;
     assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
     assert_eq!(changes.load(Ordering::Relaxed), 1);
     // However many ask: those who have no turn change nothing.
     let change = put();
-    let all = (0..64).map(|_| redis.change("n", QUOTA, &change));
+    let all = (0..64).map(|_| redis.change("n", "n", QUOTA, &change));
     let all = in_time(futures(all)).await;
     let away = all
         .iter()
@@ -206,7 +206,7 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
         let (address, changes) =
             serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
-        let refused = redis.change("n", QUOTA, &put()).await.unwrap_err();
+        let refused = redis.change("n", "n", QUOTA, &put()).await.unwrap_err();
         // Whatever the library would do about it: nothing is asked twice.
         assert_eq!(changes.load(Ordering::Relaxed), 1, "{says}");
         let told = refused.to_string();
@@ -234,10 +234,10 @@ async fn a_server_that_has_become_a_replica_is_looked_for_anew() {
     })
     .await;
     let redis = redis(address).await.unwrap();
-    assert!(redis.change("n", QUOTA, &put()).await.is_err());
+    assert!(redis.change("n", "n", QUOTA, &put()).await.is_err());
     assert_eq!(connections.load(Ordering::Relaxed), 1);
     for _ in 0..2 {
-        let changed = redis.change("n", QUOTA, &put()).await.unwrap();
+        let changed = redis.change("n", "n", QUOTA, &put()).await.unwrap();
         assert_eq!(changed, Changed::Done);
         assert_eq!(connections.load(Ordering::Relaxed), 2);
     }
@@ -250,14 +250,14 @@ async fn an_answer_that_cannot_be_is_none() {
         let (address, _) =
             serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
-        let lost = redis.change("n", QUOTA, &put()).await;
+        let lost = redis.change("n", "n", QUOTA, &put()).await;
         assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
-        let away = redis.exists("n", b"k").await;
+        let away = redis.exists("n", "n", b"k").await;
         assert!(matches!(away, Err(StoreError::Away { .. })), "{away:?}");
     }
     let (address, _) = serve(|message| good(message).unwrap_or_else(|| b"+OK\r\n".to_vec())).await;
     let redis = redis(address).await.unwrap();
-    let refused = redis.get("n", &[b"k".to_vec()], 9).await;
+    let refused = redis.get("n", "n", &[b"k".to_vec()], 9).await;
     assert!(
         matches!(refused, Err(StoreError::Refused { .. })),
         "{refused:?}"

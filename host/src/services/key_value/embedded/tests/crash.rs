@@ -55,10 +55,10 @@ async fn write_on(store: Arc<Embedded>, writer: usize) {
         last += 1;
         let text = last.to_string();
         let pair = put(&[(&one, Some(&text)), (&other, Some(&text))]);
-        store.change("n".into(), WIDE, pair).await.unwrap();
+        store.change("n", "n".into(), WIDE, pair).await.unwrap();
         println!("\nwrote {writer} {last}");
         let counted = Change::Increment(b"all".to_vec(), 1);
-        store.change("n".into(), WIDE, counted).await.unwrap();
+        store.change("n", "n".into(), WIDE, counted).await.unwrap();
         println!("\ncounted");
     }
 }

@@ -2,7 +2,10 @@ use std::{
     collections::BTreeMap,
     fs,
     future::Future as _,
-    sync::atomic::{AtomicI64, Ordering},
+    sync::{
+        atomic::{AtomicI64, Ordering},
+        mpsc,
+    },
 };
 
 use super::{super::COUNTED, *};
@@ -24,8 +27,8 @@ fn put(pairs: &[(&str, Option<&str>)]) -> Change {
 
 async fn set(store: &Embedded, namespace: &str, key: &str, value: &str) {
     let change = put(&[(key, Some(value))]);
-    let done = store.change(namespace.into(), WIDE, change).await;
-    assert_eq!(done.unwrap(), Changed::Done);
+    let done = store.change(namespace, namespace.into(), WIDE, change);
+    assert_eq!(done.await.unwrap(), Changed::Done);
 }
 
 fn first() -> Start {
@@ -36,6 +39,17 @@ fn get(store: &Embedded, namespace: &str, key: &str) -> Option<Vec<u8>> {
     let keys = [key.as_bytes().to_vec()];
     let mut values = store.get(namespace, &keys, 1 << 20).unwrap();
     values.pop().unwrap()
+}
+
+/// A page that is read in pieces of two entries.
+fn keys(store: &Embedded, namespace: &str, start: Start, most: usize) -> Result<Page, StoreError> {
+    let mut listing = Listing::new(namespace.into(), start, most)?;
+    loop {
+        store.look_into(PAIRS, |pairs| listing.read(&pairs, 2))?;
+        if let Some(page) = listing.page() {
+            return Ok(page);
+        }
+    }
 }
 
 #[tokio::test]
@@ -62,7 +76,7 @@ async fn increments_of_many_are_exact() {
             tokio::spawn(async move {
                 for _ in 0..50 {
                     let change = Change::Increment(b"n".to_vec(), 1);
-                    store.change("a".into(), WIDE, change).await.unwrap();
+                    store.change("a", "a".into(), WIDE, change).await.unwrap();
                 }
             })
         })
@@ -73,7 +87,7 @@ async fn increments_of_many_are_exact() {
     assert_eq!(get(&store, "a", "n").unwrap(), b"1200");
     set(&store, "a", "n", "many").await;
     let change = Change::Increment(b"n".to_vec(), 1);
-    let refused = store.change("a".into(), WIDE, change).await;
+    let refused = store.change("a", "a".into(), WIDE, change).await;
     assert!(matches!(refused, Err(StoreError::NoNumber)), "{refused:?}");
 }
 
@@ -85,11 +99,13 @@ async fn a_swap_takes_what_was_seen_only() {
         seen: seen.map(|seen| seen.as_bytes().to_vec()),
         value: value.as_bytes().to_vec(),
     };
-    let first = store.change("a".into(), WIDE, swap(None, "1")).await;
+    let first = store.change("a", "a".into(), WIDE, swap(None, "1")).await;
     assert_eq!(first.unwrap(), Changed::Done);
-    let second = store.change("a".into(), WIDE, swap(None, "2")).await;
+    let second = store.change("a", "a".into(), WIDE, swap(None, "2")).await;
     assert_eq!(second.unwrap(), Changed::Stale(Some(b"1".to_vec())));
-    let third = store.change("a".into(), WIDE, swap(Some("1"), "3")).await;
+    let third = store
+        .change("a", "a".into(), WIDE, swap(Some("1"), "3"))
+        .await;
     assert_eq!(third.unwrap(), Changed::Done);
     assert_eq!(get(&store, "a", "k").unwrap(), b"3");
 }
@@ -99,7 +115,7 @@ async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
     let store = Embedded::in_memory().unwrap();
     let quota = Quota { keys: 2, bytes: 10 };
     let three = put(&[("a", Some("")), ("b", Some("")), ("c", Some(""))]);
-    let refused = store.change("n".into(), quota, three).await;
+    let refused = store.change("n", "n".into(), quota, three).await;
     assert!(matches!(
         refused,
         Err(StoreError::Full {
@@ -107,11 +123,11 @@ async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
             most: 2
         })
     ));
-    assert_eq!(store.keys("n", &first(), 9).unwrap(), (vec![], false));
+    assert_eq!(keys(&store, "n", first(), 9).unwrap(), (vec![], false));
     let ten = put(&[("a", Some("1234")), ("b", Some("1234"))]);
-    store.change("n".into(), quota, ten).await.unwrap();
+    store.change("n", "n".into(), quota, ten).await.unwrap();
     let refused = store
-        .change("n".into(), quota, put(&[("a", Some("12345"))]))
+        .change("n", "n".into(), quota, put(&[("a", Some("12345"))]))
         .await;
     assert!(matches!(
         refused,
@@ -119,7 +135,7 @@ async fn a_batch_beyond_the_quota_leaves_nothing_and_less_is_never_refused() {
     ));
     let none = Quota { keys: 0, bytes: 0 };
     let less = put(&[("a", Some("1")), ("b", None)]);
-    store.change("n".into(), none, less).await.unwrap();
+    store.change("n", "n".into(), none, less).await.unwrap();
     assert_eq!(get(&store, "n", "a").unwrap(), b"1");
 }
 
@@ -138,17 +154,17 @@ async fn keys_come_in_pages() {
         (keys.collect::<Vec<_>>().join(""), page.1)
     };
     assert_eq!(
-        names(store.keys("n", &first(), 2).unwrap()),
+        names(keys(&store, "n", first(), 2).unwrap()),
         ("ab".into(), true)
     );
-    let rest = store.keys("n", &Start::Behind(b"b".to_vec()), 2).unwrap();
+    let rest = keys(&store, "n", Start::Behind(b"b".to_vec()), 2).unwrap();
     assert_eq!(names(rest), ("c".into(), false));
-    let rest = store.keys("n", &Start::Number(2), 2).unwrap();
+    let rest = keys(&store, "n", Start::Number(2), 2).unwrap();
     assert_eq!(names(rest), ("c".into(), false));
-    let none = store.keys("n", &Start::Number(COUNTED), 2).unwrap();
+    let none = keys(&store, "n", Start::Number(COUNTED), 2).unwrap();
     assert_eq!(names(none), (String::new(), false));
     for number in [COUNTED + 1, u64::MAX] {
-        let refused = store.keys("n", &Start::Number(number), 2);
+        let refused = keys(&store, "n", Start::Number(number), 2);
         assert!(
             matches!(refused, Err(StoreError::TooFar(COUNTED))),
             "{refused:?}"
@@ -162,38 +178,82 @@ async fn keys_come_in_pages() {
     };
     assert_eq!(store.uses().unwrap(), [with_one("n", 3), with_one("o", 1)]);
     assert_eq!(
-        names(store.keys("n", &first(), 3).unwrap()),
+        names(keys(&store, "n", first(), 3).unwrap()),
         ("abc".into(), false)
     );
 }
 
 #[tokio::test]
 async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
-    let store = Arc::new(Embedded::in_memory().unwrap());
+    let store = Arc::new(Embedded::of(StoreFile::in_memory().unwrap(), 1).unwrap());
     set(&store, "n", "k", "1").await;
-    let most = store.reading.available_permits();
-    assert_eq!(most, readers());
-    let all = u32::try_from(most).unwrap();
-    let all = Arc::clone(&store.reading)
-        .acquire_many_owned(all)
-        .await
-        .unwrap();
+    let held = store.reading.take("busy").await;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     let (ran, gone) = mpsc::channel::<()>();
     {
-        let mut read = std::pin::pin!(store.read(move |_| {
+        let mut read = std::pin::pin!(store.read("n", move |_| {
             let _ = ran.send(());
             Ok(())
         }));
         assert!(read.as_mut().poll(&mut context).is_pending());
     }
-    let mut read = std::pin::pin!(store.read(Embedded::uses));
+    let mut read = std::pin::pin!(store.read("n", Embedded::uses));
     assert!(read.as_mut().poll(&mut context).is_pending());
-    drop(all);
+    drop(held);
     assert_eq!(read.await.unwrap().len(), 1);
     // It was not read for who had gone: what would have told of it went with it.
     assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Disconnected));
-    assert_eq!(store.reading.available_permits(), most);
+    assert_eq!(store.reading.free(), 1);
+}
+
+#[tokio::test]
+async fn a_listing_gives_way_between_its_pieces() {
+    let store = Arc::new(Embedded::of(StoreFile::in_memory().unwrap(), 1).unwrap());
+    let wide = Quota {
+        keys: 1 << 20,
+        bytes: 1 << 30,
+    };
+    let count = 2 * PIECE as u64;
+    let pairs = (0..count).map(|key| (format!("{key:05}").into_bytes(), Some(Vec::new())));
+    let change = Change::Put(pairs.collect());
+    store
+        .change("busy", "busy".into(), wide, change)
+        .await
+        .unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    let held = store.reading.take("other").await;
+    let listed = store.list("busy", "busy".into(), Start::Number(count), 9);
+    let mut listed = std::pin::pin!(listed);
+    assert!(listed.as_mut().poll(&mut context).is_pending());
+    let (begun, has_begun) = oneshot::channel();
+    let (goes_on, may_go_on) = mpsc::channel::<()>();
+    let read = store.read("quiet", move |_| {
+        let _ = begun.send(());
+        let _ = may_go_on.recv();
+        Ok(())
+    });
+    let mut read = std::pin::pin!(read);
+    assert!(read.as_mut().poll(&mut context).is_pending());
+    drop(held);
+    // The first piece is read, then the neighbour has the only turn: the listing waits for its
+    // next.
+    let (begun, page) = {
+        let mut has_begun = std::pin::pin!(has_begun);
+        loop {
+            let page = listed.as_mut().poll(&mut context);
+            assert!(read.as_mut().poll(&mut context).is_pending());
+            if let std::task::Poll::Ready(begun) = has_begun.as_mut().poll(&mut context)
+                && (page.is_ready() || store.reading.waiting() == 1)
+            {
+                break (begun, page);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    assert!(begun.is_ok() && page.is_pending());
+    drop(goes_on);
+    read.await.unwrap();
+    assert_eq!(listed.await.unwrap(), (Vec::new(), false));
 }
 
 #[tokio::test]
@@ -205,7 +265,10 @@ async fn a_damaged_file_is_named_and_tried_again() {
     let refused = store.get("a", &[b"k".to_vec()], 9).unwrap_err().to_string();
     assert!(refused.contains("kv.redb"), "{refused}");
     let change = put(&[("k", Some("1"))]);
-    let refused = store.change("a".into(), WIDE, change).await.unwrap_err();
+    let refused = store
+        .change("a", "a".into(), WIDE, change)
+        .await
+        .unwrap_err();
     assert!(refused.to_string().contains("kv.redb"), "{refused}");
     fs::remove_file(&path).unwrap();
     set(&store, "a", "k", "1").await;
@@ -240,7 +303,7 @@ async fn more_than_may_wait_is_written_all_the_same() {
             tokio::spawn(async move {
                 let key = format!("k{number}").into_bytes();
                 let change = Change::Put(BTreeMap::from([(key, Some(vec![0; 1 << 20]))]));
-                store.change("n".into(), wide, change).await.unwrap()
+                store.change("n", "n".into(), wide, change).await.unwrap()
             })
         })
         .collect();
@@ -256,7 +319,7 @@ async fn what_nobody_waits_for_is_not_begun() {
     let store = Embedded::in_memory().unwrap();
     {
         let mut abandoned =
-            std::pin::pin!(store.change("n".into(), WIDE, put(&[("a", Some("1"))])));
+            std::pin::pin!(store.change("n", "n".into(), WIDE, put(&[("a", Some("1"))])));
         let waker = std::task::Waker::noop();
         let mut context = std::task::Context::from_waker(waker);
         // It may be written before it is dropped, or not at all: never by half.
@@ -264,8 +327,8 @@ async fn what_nobody_waits_for_is_not_begun() {
     }
     set(&store, "n", "b", "2").await;
     let uses = store.uses().unwrap();
-    let keys = store.keys("n", &first(), 9).unwrap().0.len() as u64;
-    assert_eq!(uses.first().map(|uses| uses.keys), Some(keys));
+    let count = keys(&store, "n", first(), 9).unwrap().0.len() as u64;
+    assert_eq!(uses.first().map(|uses| uses.keys), Some(count));
 }
 
 /// Whoever reads what is known, or from the file, finds what was acknowledged before, and never an older value than
@@ -294,7 +357,7 @@ async fn what_is_known_is_no_older_than_what_was_acknowledged() {
         .collect();
     for number in 1..=500 {
         let change = Change::Increment(b"n".to_vec(), 1);
-        let changed = store.change("a".into(), WIDE, change).await.unwrap();
+        let changed = store.change("a", "a".into(), WIDE, change).await.unwrap();
         assert_eq!(changed, Changed::Number(number));
         acknowledged.store(number, Ordering::Release);
         tokio::task::yield_now().await;
@@ -321,7 +384,7 @@ async fn what_was_read_is_known_until_it_is_changed() {
     assert_eq!(get(&store, "a", "none").unwrap(), b"2");
     // A change that is refused changes nothing, and what is known after it is what is there.
     let refused = Change::Increment(b"k".to_vec(), i64::MAX);
-    let refused = store.change("a".into(), WIDE, refused).await;
+    let refused = store.change("a", "a".into(), WIDE, refused).await;
     assert!(refused.is_err());
     assert_eq!(get(&store, "a", "k").unwrap(), b"1");
     assert_eq!(known("k"), Some(vec![Some(b"1".to_vec())]));
