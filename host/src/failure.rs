@@ -101,6 +101,14 @@ impl Failure {
         problem(self.status(), self.words(), detail, fault)
     }
 
+    /// Names the cause in the node's own log: one of a fixed set.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Self::Invoke(InvokeError::Trap { kind, .. }) => kind.name(),
+            _ => self.words().0,
+        }
+    }
+
     fn words(&self) -> Words {
         match self {
             Self::UnknownFunction(_) => words::UNKNOWN_FUNCTION,

@@ -107,7 +107,7 @@ pub use error::{
     DeployError, EngineError, FilesRefused, FunctionError, ImportError, RollbackError, StartError,
 };
 pub use limits::Limits;
-pub use log::Event;
+pub use log::{Event, EventLimiter};
 pub use message::{AccessRecord, Body, BodyError, RemoteAddress};
 pub use node::{FunctionService, Node, SecretError};
 pub use readiness::Readiness;

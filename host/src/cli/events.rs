@@ -7,23 +7,65 @@
 use std::{
     fmt::{self, Display, Formatter},
     io::{self, IsTerminal as _, Write},
+    sync::Arc,
 };
 
+use faasw::EventLimiter;
 use faasw_text::{Json, Line};
-use tracing_subscriber::{EnvFilter, fmt::MakeWriter};
+use tokio::task::JoinHandle;
+use tracing::Subscriber;
+use tracing_subscriber::{
+    EnvFilter, Layer,
+    fmt::MakeWriter,
+    layer::{Context, SubscriberExt as _},
+    util::SubscriberInitExt as _,
+};
 
 use super::serving::LogFormat;
 
-/// Sends the node's own events to standard error; `FAASW_LOG` chooses which.
-pub fn start_tracing(format: LogFormat, default: &str) {
+/// Reports what of the node's own events was suppressed; the rest of it when it is dropped.
+#[must_use = "dropping it ends the reports"]
+pub struct Summaries {
+    limiter: Arc<EventLimiter>,
+    reporting: JoinHandle<()>,
+}
+
+impl Drop for Summaries {
+    fn drop(&mut self) {
+        self.reporting.abort();
+        self.limiter.report_rest();
+    }
+}
+
+/// Has a limiter decide which events are logged.
+struct Limited(Arc<EventLimiter>);
+
+impl<S: Subscriber> Layer<S> for Limited {
+    fn event_enabled(&self, event: &tracing::Event<'_>, _: Context<'_, S>) -> bool {
+        self.0.admits(event)
+    }
+}
+
+/// Sends the node's own events to standard error, at a bounded rate for each cause; `FAASW_LOG`
+/// chooses which. Must be called inside a tokio runtime.
+pub fn start_tracing(format: LogFormat, default: &str) -> Summaries {
+    let limiter = EventLimiter::new();
+    let limited = Limited(limiter.clone());
     let filter = EnvFilter::try_from_env("FAASW_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let events = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(io::stderr().is_terminal())
         .with_writer(Events { format });
     match format {
-        LogFormat::Text => events.init(),
-        LogFormat::Json => events.json().flatten_event(true).init(),
+        LogFormat::Text => events.finish().with(limited).init(),
+        LogFormat::Json => {
+            let events = events.json().flatten_event(true);
+            events.finish().with(limited).init();
+        }
+    }
+    Summaries {
+        reporting: tokio::spawn(limiter.clone().run()),
+        limiter,
     }
 }
 

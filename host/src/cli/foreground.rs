@@ -121,7 +121,7 @@ pub async fn up(
         folder,
     } = prepared;
     let log = args.serving.log_format;
-    start_tracing(log, "warn,faasw::progress=info");
+    let _summaries = start_tracing(log, "warn,faasw::progress=info");
     let is_followed = args.watch && args.format.json;
     let printer = is_followed.then(Printer::of_stdout).transpose()?;
     let access_log = access_log(&args.serving)?;
@@ -206,7 +206,7 @@ pub async fn serve(
     mut stop: Stop,
 ) -> Result<(), Exit> {
     let log = args.serving.log_format;
-    start_tracing(log, "info");
+    let _summaries = start_tracing(log, "info");
     let hangup = hangup(&args.addresses)?;
     let access_log = access_log(&args.serving)?;
     let builder = builder(&args.serving, Limits::from(args.own), given, &confinement);

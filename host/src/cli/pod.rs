@@ -188,7 +188,7 @@ pub async fn pod(
         folder,
     } = prepared;
     let log = args.serving.log_format;
-    start_tracing(log, "info");
+    let _summaries = start_tracing(log, "info");
     let output = PodLog::new(log)?;
     let access_log = access_log(&args.serving)?;
     let mut builder = builder(&args.serving, Limits::default(), given, &confinement)

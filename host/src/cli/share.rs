@@ -126,7 +126,7 @@ fn show(found: &Found, is_json: bool) -> Result<(), Exit> {
 /// Makes an entry.
 pub async fn add(args: ShareAdd, prepared: Prepared, confinement: Confinement) -> Result<(), Exit> {
     let Prepared { upload, store, .. } = prepared;
-    start_tracing(LogFormat::Text, "warn");
+    let _summaries = start_tracing(LogFormat::Text, "warn");
     let what = what(args.of, Some(&args.file), Digest::of(&upload))?;
     let name = what.name.clone();
     let namespace = what.namespace.clone();

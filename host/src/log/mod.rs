@@ -7,6 +7,7 @@
 //! or memory than any other. A log outlives the versions of its function.
 
 mod file;
+mod limiter;
 mod observer;
 mod rate;
 mod recent;
@@ -24,8 +25,10 @@ use tokio::sync::Notify;
 
 use crate::message::Correlation;
 
+pub use limiter::EventLimiter;
 pub use observer::Event;
 
+pub(crate) use limiter::suppressed;
 pub(crate) use observer::Observer;
 
 use file::LogFile;

@@ -32,7 +32,7 @@ pub use faasw_control::{FunctionSummary, GroupSummary, ShellSummary, StageSummar
 
 use faasw_control::{FunctionName, Problem};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, log};
 use crowd::Crowd;
 use labels::{
     BUDGETS, Function, HELD, MemoryOf, OUTBOUND, OfFunction, OutboundOf, Outcome, ProblemOf,
@@ -72,6 +72,7 @@ pub(crate) struct Metrics {
     pools: Pools,
     crowd: Crowd,
     forbidden_calls: Counter,
+    log_suppressed: Counter,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
     /// Every problem there ever was: a function's series are removed by name.
@@ -255,8 +256,12 @@ impl Metrics {
         }
         self.pools.set(vms);
         self.crowd.set(vms, backlog);
-        let counted = self.forbidden_calls.inner();
-        counted.fetch_max(vms.forbidden_calls, Ordering::Relaxed);
+        for (counter, count) in [
+            (&self.forbidden_calls, vms.forbidden_calls),
+            (&self.log_suppressed, log::suppressed()),
+        ] {
+            counter.inner().fetch_max(count, Ordering::Relaxed);
+        }
         let held = [
             vms.seed_bytes,
             vms.parked_bytes,
@@ -318,6 +323,7 @@ impl Default for Metrics {
             pools: Pools::default(),
             crowd: Crowd::default(),
             forbidden_calls: Counter::default(),
+            log_suppressed: Counter::default(),
             memory_held: Family::default(),
             memory_budget: Family::default(),
             problems: Mutex::default(),
@@ -404,6 +410,11 @@ impl Default for Metrics {
             "forbidden_calls",
             "Processes that were ended for a system call that their cell does not allow: somebody broke out of a microVM or of the compiler",
             metrics.forbidden_calls.clone(),
+        );
+        registry.register(
+            "log_suppressed",
+            "Events that the log of this process does not have: there were too many of one cause",
+            metrics.log_suppressed.clone(),
         );
         registry.register(
             "deployments",

@@ -331,9 +331,18 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
     let text = Line(failure);
     let (function, request_id) = (function.name.as_str(), known.request_id.as_str());
     let trace = known.trace().map(tracing::field::display);
+    let cause = failure.cause();
     macro_rules! say {
         ($event:ident, $what:literal) => {
-            tracing::$event!(function, instance, request_id, trace, "{}: {text}", $what)
+            tracing::$event!(
+                function,
+                cause,
+                instance,
+                request_id,
+                trace,
+                "{}: {text}",
+                $what
+            )
         };
     }
     match failure.fault().0 {

@@ -14,6 +14,7 @@ mod common;
 mod e2e;
 
 mod files;
+mod log_flood;
 mod scripts;
 mod warm_up;
 mod watching;
@@ -29,6 +30,7 @@ use std::{
 use common::time_limit;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 use files::{a_folder_is_deployed_with_its_function, up_watches_the_folder_of_its_function};
+use log_flood::requests_that_fail_without_end_are_summed_up_in_the_nodes_log;
 use scripts::{
     a_new_folder_is_a_function, scripts_run_by_engines_that_the_command_adds,
     up_runs_a_folder_and_watches_it, up_runs_the_readmes_first_example,
@@ -445,6 +447,7 @@ fn main() {
         warm_up_requests_come_from_files_too,
         a_folder_is_deployed_with_its_function,
         up_watches_the_folder_of_its_function,
+        requests_that_fail_without_end_are_summed_up_in_the_nodes_log,
         doctor_runs_a_guest,
     ]);
 }
