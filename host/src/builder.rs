@@ -16,6 +16,7 @@ use crate::{
     limits::Limits,
     log::{Event, Observer},
     node::{Node, Telling},
+    open_files,
     server::{Pair, Proxies},
     services::{key_value::KeyValueServer, outbound::OutboundOptions},
     shared::Entry,
@@ -379,7 +380,30 @@ impl NodeBuilder {
         self
     }
 
-    /// Starts the node on the current tokio runtime.
+    /// Lowers limits so that all that they allow fits the open files that this process may have,
+    /// and says so in the log.
+    fn fit_open_files(&mut self) {
+        let listeners = [self.listen, self.redirect].iter().flatten().count() as u64;
+        let files = open_files::of_this_process(&self.limits, &self.pool, listeners);
+        if files.is_lowered {
+            tracing::warn!(
+                limit = files.limit,
+                "limits are lowered to what the limit of open files allows: {files}. Raise it \
+                 (ulimit -n, LimitNOFILE of systemd)"
+            );
+        }
+        self.limits.connections = files.connections;
+        self.limits.connections_per_address = files.connections_per_address;
+        self.pool.max_instances = files.instances;
+        self.pool.max_parked = files.parked;
+        self.pool.shells_ready = files.shells;
+        self.pool.groups_kept = files.groups;
+        self.pool.max_seeds = files.seeds;
+    }
+
+    /// Starts the node on the current tokio runtime. Limits that do not fit the open files that
+    /// this process may have (the soft `RLIMIT_NOFILE`, which is left as it is) are lowered, and a
+    /// warning says so.
     ///
     /// # Errors
     /// When the host cannot run microVMs, an address is taken, or the data
@@ -387,7 +411,8 @@ impl NodeBuilder {
     ///
     /// # Panics
     /// Outside a tokio runtime that drives I/O and time.
-    pub async fn start(self) -> Result<Node, StartError> {
+    pub async fn start(mut self) -> Result<Node, StartError> {
+        self.fit_open_files();
         // First of all, so that a host that cannot run anything is left untouched. The first
         // microVM takes as long as what follows, and most of it in other processes.
         let starting = Pool::begin(PoolOptions {
@@ -418,7 +443,8 @@ impl NodeBuilder {
     /// # Errors
     /// As [`NodeBuilder::start`], but for the host.
     #[doc(hidden)]
-    pub async fn start_on(self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
+    pub async fn start_on(mut self, backend: Arc<dyn Backend>) -> Result<Node, StartError> {
+        self.fit_open_files();
         let prepared = self.prepare().await?;
         prepared.run(backend, async { Ok(()) }).await
     }

@@ -42,6 +42,8 @@ pub mod stamp;
 /// What this host offers to a node.
 pub mod host {
     pub use faasw_pool::{Finding, State, check_kvm, findings};
+
+    pub use crate::open_files::open_files_finding;
 }
 
 /// Scripts for language engines, as [`Node::deploy`] takes them.
@@ -92,6 +94,7 @@ mod log;
 mod message;
 pub mod metrics;
 mod node;
+mod open_files;
 mod readiness;
 mod redb_file;
 mod registry;

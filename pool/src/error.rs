@@ -320,6 +320,9 @@ pub enum PlatformError {
         "memory is short: the system has ended the microVM, or refused it memory, for its own limit or that of all microVMs was reached"
     )]
     OutOfMemory,
+    /// This process has as many files open as it may, but for those that it keeps.
+    #[error("the node has no room for another microVM")]
+    OpenFiles,
     /// A shell or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),

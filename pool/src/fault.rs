@@ -85,7 +85,7 @@ impl PlatformError {
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         let manner = match self {
-            Self::OutOfMemory => Manner::NoRoom,
+            Self::OutOfMemory | Self::OpenFiles => Manner::NoRoom,
             Self::TimedOut { .. } => Manner::TimedOut,
             Self::ShellEnded(_)
             | Self::SeedUnreadable

@@ -42,6 +42,7 @@ mod mailbox;
 #[doc(hidden)]
 pub mod measuring;
 mod memory;
+pub mod open_files;
 mod opening;
 mod options;
 mod pool;

@@ -50,6 +50,9 @@ pub struct PoolOptions {
     /// Bytes that the seeds of functions may take together, and their code that is stored
     /// somewhere; those worth least are evicted, and are made again when they are used.
     pub seed_memory: u64,
+    /// Seeds of functions that may be in memory at once: each takes
+    /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this program.
+    pub max_seeds: usize,
     /// Bytes that one function may hold in memory between requests, all its versions
     /// together: its seeds and their code, and the private pages of its parked instances. It is an
     /// account of what shells tell, not a measurement: what the kernel has for each VM
@@ -98,6 +101,7 @@ impl Default for PoolOptions {
             max_parked: 512,
             max_reuse: 10_000,
             seed_memory: 4 << 30,
+            max_seeds: usize::MAX,
             function_memory: 1 << 30,
             instance_memory: None,
             admitted_memory: None,

@@ -131,7 +131,7 @@ impl StepTree {
         })?;
         let (stock, _) = pool.shells().await?;
         let makings = Arc::new(Makings::new(1));
-        let seeds = Seeds::new(&stock, makings, u64::MAX, None);
+        let seeds = Seeds::new(&stock, makings, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
         let load = vec![
             Command::Link,

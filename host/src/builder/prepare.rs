@@ -21,6 +21,7 @@ use crate::{
     limits::Limits,
     log::Observer,
     node::{Core, Machinery, Node, Registered, Storage, Telling},
+    open_files,
     readiness::Readiness,
     registry::Registry,
     server::{self, Proxies, Servers, Taken, Tls},
@@ -160,7 +161,7 @@ fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
 }
 
 /// Connections to metrics and probes, which are few: others there are not to cost what the gateway's clients may.
-const SCRAPERS: usize = 64;
+const SCRAPERS: usize = open_files::SCRAPERS as usize;
 /// Of one address, so that nobody has all of these places: whoever probes finds one.
 const SCRAPERS_EACH: usize = 8;
 /// Bytes of answers that all of them may leave, most of which are smaller by far.

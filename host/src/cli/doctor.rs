@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use faasw::{
     FunctionOptions, Node, Timing,
-    host::{Finding, State, findings},
+    host::{Finding, State, findings, open_files_finding},
 };
 use http::Request;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     let report = Report {
         findings: findings()
             .into_iter()
-            .chain([confine::finding()])
+            .chain([open_files_finding(), confine::finding()])
             .map(Found::from)
             .collect(),
         stages,

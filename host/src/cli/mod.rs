@@ -105,9 +105,26 @@ fn is_served_by(command: &OsString) -> bool {
     ["up", "serve", "pod"].iter().any(|name| command == name)
 }
 
+/// Whether a command runs a node in this process. Others may start programs that expect the usual
+/// limit.
+fn runs_node(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Up(_)
+            | Command::Serve(_)
+            | Command::Pod(_)
+            | Command::Share(_)
+            | Command::Wizen(_)
+            | Command::Doctor(_)
+    )
+}
+
 /// Has commands that serve confine themselves, once they have read what they are given; `stop` is what tells them
 /// to stop.
 fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
+    if runs_node(&command) {
+        running::raise_open_files();
+    }
     let stop = || stop.unwrap_or_else(Stop::begin);
     Ok(match command {
         Command::Up(args) => {

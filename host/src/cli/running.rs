@@ -44,18 +44,18 @@ pub fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
     path.map(AccessLog::open).transpose()
 }
 
-/// Takes as many descriptors as the system gives: an instance takes three or four, and many
-/// systems give 1024 unless asked.
-fn raise_descriptors() {
+/// Raises the soft limit of open files to the hard one, before any process is started that a node
+/// needs: the spawner has files open for each microVM, too. Processes in cells have limits of their
+/// own.
+pub fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
     let most = Rlimit {
         current: now.maximum,
         ..now
     };
-    if let Err(error) = setrlimit(Resource::Nofile, most) {
-        tracing::warn!(%error, "the limit of open files stays as it is");
-    }
+    // The node fits into what there is, and says what that is.
+    let _ = setrlimit(Resource::Nofile, most);
 }
 
 /// A node that is set up by all this, but for its addresses.
@@ -66,7 +66,6 @@ pub fn builder(
     confinement: &Confinement,
 ) -> NodeBuilder {
     const MIB: u64 = 1 << 20;
-    raise_descriptors();
     limits.store_keys = serving.kv_keys;
     if let Some(mebibytes) = serving.kv_size {
         limits.store_bytes = mebibytes.saturating_mul(MIB);

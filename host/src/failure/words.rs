@@ -92,6 +92,7 @@ pub(super) fn of_seed(error: &SeedError) -> Words {
 fn of_platform(error: &PlatformError) -> Words {
     match error {
         PlatformError::OutOfMemory => OUT_OF_MEMORY,
+        PlatformError::OpenFiles => OVER_CAPACITY,
         _ => FAILED,
     }
 }

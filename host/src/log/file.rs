@@ -1,10 +1,11 @@
 //! A function's log on disk: a file, and the one before it.
 
 use faasw_control::{FunctionName, LogLine};
+use faasw_pool::open_files;
 use std::{
     fs::{self, File},
     io::{self, Read as _, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::{fd::AsRawFd as _, unix::fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -47,7 +48,9 @@ impl LogFile {
         let text = format!("{line}\n");
         open.file.write_all(text.as_bytes())?;
         open.bytes += text.len() as u64;
-        self.open = Some(open);
+        // Where files are many, functions that log keep none of them open from line to line.
+        let number = u64::try_from(open.file.as_raw_fd()).unwrap_or(u64::MAX);
+        self.open = (number < open_files::limit() / 2).then_some(open);
         Ok(())
     }
 

@@ -160,6 +160,12 @@ impl Connections {
         })
     }
 
+    /// Closes the connection that is worth least, for the open file that it has; whether there was
+    /// one that has nothing to do.
+    pub(super) fn make_room(&self) -> bool {
+        self.state().evict(0, |_| true).is_some()
+    }
+
     /// Has all of them end after what is under way.
     pub(super) fn finish(&self) {
         for open in self.state().open.values() {

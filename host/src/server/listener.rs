@@ -1,8 +1,16 @@
 //! Accepting connections.
 
-use std::{future::Future, io, net::IpAddr, pin::pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    io,
+    net::IpAddr,
+    os::fd::{AsRawFd as _, OwnedFd, RawFd},
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
-use faasw_pool::Backlog;
+use faasw_pool::{Backlog, open_files};
 use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -18,8 +26,8 @@ use super::{
 };
 use crate::limits::Limits;
 
-/// How long accepting rests after it failed: the reason is almost always that
-/// descriptors have run out, which trying again at once does not change.
+/// How long accepting rests after it failed, or after a connection was evicted for an open file and
+/// has not ended yet: trying again at once changes nothing.
 const REST: Duration = Duration::from_millis(50);
 
 /// Bytes that the system takes of a response beyond what is on its way.
@@ -29,31 +37,74 @@ const UNSENT: u32 = 256 << 10;
 pub(super) trait Listener: Send + Sync + 'static {
     type Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// The next connection, and its other end's address where it has one.
-    fn accept(&self)
-    -> impl Future<Output = io::Result<(Self::Connection, Option<IpAddr>)>> + Send;
+    /// Accepts the next connection.
+    fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Connection>>> + Send;
+}
+
+/// A connection that was accepted.
+pub(super) struct Accepted<C> {
+    pub(super) connection: C,
+    /// The other end's address, where it has one.
+    pub(super) address: Option<IpAddr>,
+    /// The connection's descriptor: the lowest number that was free.
+    pub(super) descriptor: RawFd,
+}
+
+/// A descriptor to close when no other is free, so that a connection can be
+/// accepted.
+struct Spare(Option<OwnedFd>);
+
+impl Spare {
+    fn new() -> Self {
+        Self(open_files::spare())
+    }
+
+    /// Gives it up; whether there was one.
+    fn give_up(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+
+    fn refill(&mut self) {
+        self.0 = self.0.take().or_else(open_files::spare);
+    }
+}
+
+/// Whether an error says that no file can be opened, by this process or by the system.
+fn is_out_of_files(error: &io::Error) -> bool {
+    let errno = error
+        .raw_os_error()
+        .map(rustix::io::Errno::from_raw_os_error);
+    errno.is_some_and(|errno| [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE].contains(&errno))
 }
 
 impl Listener for TcpListener {
     type Connection = tokio::net::TcpStream;
 
-    async fn accept(&self) -> io::Result<(Self::Connection, Option<IpAddr>)> {
+    async fn accept(&self) -> io::Result<Accepted<Self::Connection>> {
         let (connection, address) = Self::accept(self).await?;
         // Responses are written in one piece; waiting for more only delays them.
         connection.set_nodelay(true)?;
         // Else a system that holds megabytes for a slow client says for minutes that it
         // takes nothing more, and the client is taken for a stalled one.
         SockRef::from(&connection).set_tcp_notsent_lowat(UNSENT)?;
-        Ok((connection, Some(address.ip().to_canonical())))
+        Ok(Accepted {
+            descriptor: connection.as_raw_fd(),
+            connection,
+            address: Some(address.ip().to_canonical()),
+        })
     }
 }
 
 impl Listener for UnixListener {
     type Connection = tokio::net::UnixStream;
 
-    async fn accept(&self) -> io::Result<(Self::Connection, Option<IpAddr>)> {
+    async fn accept(&self) -> io::Result<Accepted<Self::Connection>> {
         let (connection, _) = Self::accept(self).await?;
-        Ok((connection, None))
+        Ok(Accepted {
+            descriptor: connection.as_raw_fd(),
+            connection,
+            address: None,
+        })
     }
 }
 
@@ -68,14 +119,16 @@ fn sweep_interval(limits: &Limits) -> Duration {
     (shortest / 4).clamp(FEWEST, MOST)
 }
 
-/// Serves every connection until told to stop, then lets requests under way finish.
+/// Serves every connection until told to stop, then lets requests under way finish. Connections
+/// whose descriptors reach `watermark` are accepted only if another one can be closed for each.
 pub(super) async fn serve<L: Listener, H: Handler>(
     listener: L,
     handler: H,
-    (limits, proxies): (Limits, Proxies),
+    (limits, proxies, watermark): (Limits, Proxies, RawFd),
     backlog: Arc<Backlog>,
     mut stop: watch::Receiver<bool>,
 ) {
+    let mut spare = Spare::new();
     let slots = Connections::new(&limits, &proxies, &backlog);
     let mut connections = JoinSet::new();
     let mut sweeps = interval(sweep_interval(&limits));
@@ -86,7 +139,11 @@ pub(super) async fn serve<L: Listener, H: Handler>(
     };
     let mut asked_to_stop = pin!(asked_to_stop);
     loop {
-        let (stream, address) = tokio::select! {
+        let Accepted {
+            connection,
+            address,
+            descriptor,
+        } = tokio::select! {
             () = &mut asked_to_stop => break,
             _ = sweeps.tick(), if !slots.is_empty() => {
                 slots.sweep();
@@ -98,21 +155,43 @@ pub(super) async fn serve<L: Listener, H: Handler>(
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
+                Err(error) if is_out_of_files(&error) && spare.give_up() => {
+                    tracing::warn!(%error, "a connection finds no open file; the node makes room");
+                    continue;
+                }
                 Err(error) => {
+                    slots.make_room();
                     tracing::warn!(%error, "a connection was not accepted");
                     tokio::time::sleep(REST).await;
                     continue;
                 }
             },
         };
+        let is_scarce = descriptor >= watermark;
+        if is_scarce && !slots.make_room() {
+            tracing::warn!(
+                "a connection was refused: the open files that are left are kept for the operator"
+            );
+            drop(connection);
+            spare.refill();
+            continue;
+        }
         // Where everybody has something to do, who is new does not even hear of it: an
         // answer would take what there is not.
         let Some(slot) = slots.admit(address) else {
             tracing::debug!("a connection was refused: there are too many");
+            drop(connection);
+            spare.refill();
             continue;
         };
         let handler = handler.clone();
-        connections.spawn(connection::serve(stream, address, slot, handler, &limits));
+        let serving = connection::serve(connection, address, slot, handler, &limits);
+        connections.spawn(serving);
+        if is_scarce {
+            // The one that was closed for it is to be gone before the next takes another file.
+            let _ = tokio::time::timeout(REST, connections.join_next()).await;
+        }
+        spare.refill();
     }
     drop(listener);
     slots.finish();
@@ -123,3 +202,6 @@ pub(super) async fn serve<L: Listener, H: Handler>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

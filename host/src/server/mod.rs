@@ -23,7 +23,10 @@ use std::{
     time::Duration,
 };
 
-use faasw_pool::{Backlog, BacklogLimits};
+use faasw_pool::{
+    Backlog, BacklogLimits,
+    open_files::{self, RESERVED},
+};
 use tokio::{
     net::{TcpListener, TcpSocket, UnixListener},
     sync::watch,
@@ -160,9 +163,10 @@ impl Servers {
         let (limits, proxies) = (limits.clone(), proxies.clone());
         let serve = move |servers: &Self, listener| match tls {
             Some(tls) => {
-                servers.serve(TlsListener { listener, tls }, gateway, &limits, &proxies);
+                let listener = TlsListener { listener, tls };
+                servers.serve(listener, gateway, &limits, &proxies, RESERVED);
             }
-            None => servers.serve(listener, gateway, &limits, &proxies),
+            None => servers.serve(listener, gateway, &limits, &proxies, RESERVED),
         };
         match taken {
             Taken::Listening(listener) => serve(self, listener),
@@ -202,7 +206,7 @@ impl Servers {
         limits: &Limits,
     ) {
         self.redirect_address = listener.local_addr().ok();
-        self.serve(listener, redirect, limits, &Proxies::default());
+        self.serve(listener, redirect, limits, &Proxies::default(), RESERVED);
     }
 
     pub(crate) fn redirect_address(&self) -> Option<SocketAddr> {
@@ -216,7 +220,8 @@ impl Servers {
     /// Serves metrics.
     pub(crate) fn metrics(&mut self, listener: TcpListener, page: impl Handler, limits: &Limits) {
         self.metrics_address = listener.local_addr().ok();
-        self.serve(listener, page, limits, &Proxies::default());
+        // Probes go on when clients have all that they may have.
+        self.serve(listener, page, limits, &Proxies::default(), RESERVED / 2);
     }
 
     pub(crate) fn metrics_address(&self) -> Option<SocketAddr> {
@@ -225,7 +230,7 @@ impl Servers {
 
     /// Serves the admin API.
     pub(crate) fn admin(&self, listener: UnixListener, api: impl Handler, limits: &Limits) {
-        self.serve(listener, api, limits, &Proxies::default());
+        self.serve(listener, api, limits, &Proxies::default(), 0);
     }
 
     fn serve<L: Listener, H: Handler>(
@@ -234,8 +239,10 @@ impl Servers {
         handler: H,
         limits: &Limits,
         proxies: &Proxies,
+        reserved: u64,
     ) {
-        let limits = (limits.clone(), proxies.clone());
+        let watermark = open_files::first_reserved(open_files::limit(), reserved);
+        let limits = (limits.clone(), proxies.clone(), watermark);
         let (backlog, stop) = (self.backlog.clone(), self.stop.subscribe());
         let serving = listener::serve(listener, handler, limits, backlog, stop);
         self.tasks().listeners.spawn(serving);

@@ -291,8 +291,21 @@ pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
     main_of(&[(tests, has_all.err())]);
 }
 
+/// Raises the soft limit of open files: nodes of this process fit their limits to it, and the clients'
+/// connections are open here, too.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let now = getrlimit(Resource::Nofile);
+    let most = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    setrlimit(Resource::Nofile, most).unwrap();
+}
+
 /// The same for tests some of which need something else.
 pub fn main_of(groups: &[Group<'_>]) {
+    raise_open_files();
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
     let kvm = faasw::host::check_kvm().err();

@@ -36,18 +36,6 @@ mod untaken;
 mod wire;
 
 fn main() {
-    raise_descriptors();
     let tests: Vec<common::trials::Test> = [untaken::TESTS, unended::TESTS, floods::TESTS].concat();
     e2e::main(&tests);
-}
-
-/// Thousands of connections are this process's, too.
-fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let now = getrlimit(Resource::Nofile);
-    let most = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    setrlimit(Resource::Nofile, most).unwrap();
 }

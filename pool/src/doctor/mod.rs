@@ -11,13 +11,9 @@ use faasw_abi::isa::Isa;
 use faasw_fri::userfault::Device;
 use kvm_bindings::KVM_CAP_X86_MSR_FILTER;
 use kvm_ioctls::{Cap, Kvm};
-use rustix::process::{Resource, getrlimit};
 
 pub use self::finding::{Finding, State};
 use crate::error::StartError;
-use crate::instances::{OF_A_SEED, of_instances};
-use crate::options::PoolOptions;
-use crate::shells::Confinement;
 use crate::snapshots::has_small_pages;
 
 /// The KVM interface version that exists.
@@ -172,28 +168,8 @@ pub fn findings() -> Vec<Finding> {
     }
     let (state, detail) = paging();
     note("page faults", state, detail);
-    let (state, detail) = descriptors(getrlimit(Resource::Nofile).maximum);
-    note("open files", state, detail);
     findings.extend(protection::findings());
     findings
-}
-
-/// How many instances there may be by the number of descriptors that a node may have, where each
-/// is of another function.
-fn descriptors(most: Option<u64>) -> (State, String) {
-    let Some(most) = most else {
-        return (State::Good, "there is no limit".to_owned());
-    };
-    let instances = of_instances(most) / (Confinement::Jailed.descriptors() + OF_A_SEED);
-    let detail =
-        format!("a node may have {most}: up to {instances} instances are parked ahead of requests");
-    match usize::try_from(instances).unwrap_or(usize::MAX) < PoolOptions::default().max_parked {
-        false => (State::Good, detail),
-        true => {
-            let then = "more take a higher hard limit (ulimit -Hn, LimitNOFILE of systemd)";
-            (State::Poor, format!("{detail}; {then}"))
-        }
-    }
 }
 
 /// Whether requests wait for all of a seed that is read from disk.
@@ -216,18 +192,3 @@ fn paging() -> (State, String) {
 
 /// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not name yet.
 const PRE_FAULT_MEMORY: std::ffi::c_ulong = 236;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_are_enough_for_as_many_instances_as_are_parked_unasked() {
-        let enough = descriptors(Some(4096));
-        assert!(enough.0 == State::Good && enough.1.contains("up to 655 instances"));
-        let few = descriptors(Some(1024));
-        assert!(few.0 == State::Poor && few.1.contains("up to 164 instances"));
-        assert!(few.1.contains("LimitNOFILE"));
-        assert_eq!(descriptors(None).0, State::Good);
-    }
-}

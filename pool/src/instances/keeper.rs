@@ -5,19 +5,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use faasw_words::Lack;
-use rustix::process::{Resource, getrlimit};
 use tokio::sync::Notify;
 
 use super::parking::Parking;
 use super::polling::Polling;
 use crate::memory::{Memory, SHORT};
+use crate::open_files::{self, OF_A_SEED};
 use crate::shells::Groups;
 
 /// How often parked instances are looked after, while there are any.
 const ROUND: Duration = Duration::from_secs(1);
-
-/// Descriptors of this program that the seed of a function takes: its layer, and its code.
-pub const OF_A_SEED: u64 = 2;
 
 /// How many instances are parked, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -132,8 +129,7 @@ impl Keeper {
         let taken = taken
             .saturating_add(of_seeds)
             .saturating_add(at_work as u64);
-        let most = getrlimit(Resource::Nofile).current;
-        if taken > most.map_or(u64::MAX, of_instances) {
+        if taken > of_instances(open_files::limit()) {
             return Some(Lack::OpenFiles);
         }
         if self.account.memory().is_tight() {
@@ -164,7 +160,7 @@ impl Keeper {
 
     /// Ends the instance that has been parked longest: of a function that has more than it is to
     /// have at all times, if there is one.
-    pub(super) fn end_oldest(&self) {
+    pub fn end_oldest(&self) {
         let oldest = self
             .parkings()
             .into_iter()
@@ -221,7 +217,7 @@ async fn look_after(keeper: Weak<Keeper>) {
 
 /// Descriptors, of so many that this program may have, that instances may take which no request has
 /// asked for: four fifths, so that clients have some.
-pub fn of_instances(descriptors: u64) -> u64 {
+fn of_instances(descriptors: u64) -> u64 {
     descriptors - descriptors / 5
 }
 
@@ -277,10 +273,7 @@ mod tests {
 
     #[tokio::test]
     async fn seeds_take_descriptors() {
-        let most = getrlimit(Resource::Nofile).current;
-        let Some(instances) = most.map(of_instances) else {
-            return;
-        };
+        let instances = of_instances(open_files::limit());
         let lacks_files =
             |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
         // One more takes all but those of one seed.

@@ -13,7 +13,7 @@ mod polling;
 mod settle;
 
 pub use self::instance::Instance;
-pub use self::keeper::{Keeper, OF_A_SEED, ParkingRules, of_instances};
+pub use self::keeper::{Keeper, ParkingRules};
 pub use self::look::look_for;
 pub use self::numbers::InstanceNumbers;
 pub use self::parking::{Coming, Parking, Rest};

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::isa::Isa;
+use faasw_seedtree::graph::Budget;
 use tokio::sync::Semaphore;
 
 use super::provisioning::Provisioning;
@@ -113,7 +114,10 @@ impl Starting {
             &stock,
             keeper.clone(),
             processors,
-            options.seed_memory,
+            Budget {
+                bytes: options.seed_memory,
+                count: options.max_seeds,
+            },
             options.function_memory,
             images,
         );

@@ -66,7 +66,13 @@ impl Pool {
             Some(held) => Origin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
-        let (ready, was_ready) = self.inner.stock.take(&origin.from, origin.parent()).await?;
+        let taken = self.inner.stock.take(&origin.from, origin.parent()).await;
+        let (ready, was_ready) = taken.inspect_err(|error| {
+            // The next request finds what this one did not.
+            if matches!(error, PlatformError::OpenFiles) {
+                self.inner.keeper.end_oldest();
+            }
+        })?;
         let served = match (origin.is_own(), was_ready) {
             (true, true) => Served::Shell,
             (true, false) => Served::Made,

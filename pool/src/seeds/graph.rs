@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use faasw_seedtree::graph::{Asked, Defined, Job, OwnerEvictions, Resting, Ticket};
+use faasw_seedtree::graph::{Asked, Budget, Defined, Job, OwnerEvictions, Resting, Ticket};
 use faasw_seedtree::{Graph, Key, Owner};
 use faasw_text::Line;
 use tokio::runtime::Handle;
@@ -89,7 +89,7 @@ pub struct Seeds {
     /// The pool's: functions have these seeds for longer than there may be a pool.
     stock: Weak<Stock>,
     makings: Arc<Makings>,
-    budget: u64,
+    budget: Budget,
     /// A handle is gone: what is being made may be for nobody.
     forgotten: Notify,
     /// Of those owners that have limits of their own.
@@ -101,12 +101,12 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// None yet. They may take `budget` bytes, but for those that stay for ever. Must be called
+    /// None yet. They may come to `budget`, but for those that stay for ever. Must be called
     /// inside a tokio runtime, which makes them, or has them read from `images`.
     pub fn new(
         stock: &Arc<Stock>,
         makings: Arc<Makings>,
-        budget: u64,
+        budget: Budget,
         images: Option<Arc<Images>>,
     ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| Self {
@@ -353,17 +353,17 @@ impl Seeds {
 
     /// Whether less than half of what seeds may take is taken.
     pub fn is_half_empty(&self) -> bool {
-        self.bytes() <= self.budget / 2
+        self.bytes() <= self.budget.bytes / 2
     }
 
     /// Bytes that seeds may take beyond what they take.
     pub fn room(&self) -> u64 {
-        self.budget.saturating_sub(self.bytes())
+        self.budget.bytes.saturating_sub(self.bytes())
     }
 
     /// Whether seeds take more than they may: more are in use.
     pub fn is_over_budget(&self) -> bool {
-        self.bytes() > self.budget
+        self.lock().is_over(self.budget)
     }
 
     /// Evicts a seed that nobody has: it was there to be looked at only.

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Owner;
-use faasw_seedtree::graph::Defined;
+use faasw_seedtree::graph::{Budget, Defined};
 use faasw_seedtree::image::ImageError;
 
 use super::engine::EngineVersion;
@@ -63,7 +63,7 @@ fn platform(error: SeedError) -> PlatformError {
 }
 
 impl Tree {
-    /// A tree without seeds, whose functions' seeds may take `budget` bytes; each
+    /// A tree without seeds, whose functions' seeds may come to `budget`; each
     /// function may hold `function_budget` bytes, parked instances included. They come back from
     /// `images` where they are kept there.
     ///
@@ -73,7 +73,7 @@ impl Tree {
         stock: &Arc<Stock>,
         keeper: Arc<Keeper>,
         processors: usize,
-        budget: u64,
+        budget: Budget,
         function_budget: u64,
         images: Option<Arc<Images>>,
     ) -> Result<Self, PlatformError> {

@@ -48,7 +48,8 @@ pub enum Confinement {
 impl Confinement {
     /// Descriptors of this program that each parked microVM takes, its mailbox included; one more while it is
     /// not parked.
-    pub(crate) fn descriptors(self) -> u64 {
+    #[must_use]
+    pub fn descriptors(self) -> u64 {
         match self {
             Self::Jailed => 3,
             Self::InProcess => 13,

@@ -21,6 +21,22 @@ const INHERITED: f64 = 0.5;
 /// How many more are looked at, each time, where nothing could go before.
 const LOOKED_AT: usize = 16;
 
+/// Limits of all snapshots that are not pinned, together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes of memory.
+    pub bytes: u64,
+    /// How many there may be: each holds open files.
+    pub count: usize,
+}
+
+impl From<u64> for Budget {
+    fn from(bytes: u64) -> Self {
+        let count = usize::MAX;
+        Self { bytes, count }
+    }
+}
+
 /// An instance that nobody uses, and which holds the snapshot that it was forked from.
 #[derive(Clone, Copy, Debug)]
 pub struct Resting {
@@ -40,25 +56,46 @@ pub struct OwnerEvictions {
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// Evicts snapshots that nobody has until all together take `budget` bytes at most, or
-    /// until there is none. They are memory until the caller drops them.
-    pub fn fit(&mut self, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
+    /// Evicts unused snapshots until all together fit `budget`, or until there is none. The evicted
+    /// ones stay in memory until the caller drops them.
+    pub fn fit(&mut self, budget: impl Into<Budget>, now: Instant) -> Vec<(Key, Arc<T>)> {
+        let budget = budget.into();
         self.stuck = None;
-        if self.bytes() <= budget {
-            return Vec::new();
+        let mut gone = Vec::new();
+        if self.bytes() > budget.bytes {
+            let (keys, candidates) = self.candidates(None, &[], now);
+            let places = seeds_to_evict(&candidates, budget.bytes);
+            gone = self.evict(&at(&keys, &places));
         }
-        let (keys, candidates) = self.candidates(None, &[], now);
-        let places = seeds_to_evict(&candidates, budget);
-        let gone = self.evict(&at(&keys, &places));
-        self.stuck = (self.bytes() > budget).then(Search::default);
+        if self.accounts.count() > budget.count {
+            let (keys, mut candidates) = self.candidates(None, &[], now);
+            // Each takes as many open files as any other.
+            for candidate in &mut candidates {
+                candidate.bytes = 1;
+            }
+            let places = seeds_to_evict(&candidates, budget.count as u64);
+            gone.extend(self.evict(&at(&keys, &places)));
+        }
+        self.stuck = self.is_over(budget).then(Search::default);
         gone
+    }
+
+    /// Whether the snapshots that are not pinned come to more than `budget`.
+    pub fn is_over(&self, budget: Budget) -> bool {
+        self.bytes() > budget.bytes || self.accounts.count() > budget.count
     }
 
     /// As [`Graph::fit`], when a use of one of `owner`'s snapshots may have ended. Where all
     /// were in use before, only those of the owner are looked at, and a few others in turn:
     /// a budget that cannot be met costs each request little.
-    pub fn fit_after(&mut self, owner: Owner, budget: u64, now: Instant) -> Vec<(Key, Arc<T>)> {
-        match self.bytes() > budget && !self.search_on(owner) {
+    pub fn fit_after(
+        &mut self,
+        owner: Owner,
+        budget: impl Into<Budget>,
+        now: Instant,
+    ) -> Vec<(Key, Arc<T>)> {
+        let budget = budget.into();
+        match self.is_over(budget) && !self.search_on(owner) {
             true => Vec::new(),
             false => self.fit(budget, now),
         }

@@ -29,7 +29,7 @@ use std::time::Instant;
 
 pub use build::{Asked, Done, Job, Ticket};
 pub use describe::{Description, State};
-pub use evict::{OwnerEvictions, Resting};
+pub use evict::{Budget, OwnerEvictions, Resting};
 pub use resident::{Beside, Resident};
 pub use slot::Slot;
 

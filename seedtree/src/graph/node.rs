@@ -75,6 +75,7 @@ impl<T, R, W> Node<T, R, W> {
 #[derive(Debug, Default)]
 pub struct Accounts {
     all: u64,
+    count: usize,
     by_owner: BTreeMap<Owner, Account>,
 }
 
@@ -90,6 +91,11 @@ impl Accounts {
         self.all
     }
 
+    /// How many nodes are counted.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
     pub fn of(&self, owner: Owner) -> u64 {
         self.by_owner.get(&owner).map_or(0, |of| of.bytes)
     }
@@ -97,7 +103,9 @@ impl Accounts {
     /// A node is in memory and takes `bytes`, whatever it took before.
     pub fn put(&mut self, owner: Owner, key: Key, bytes: u64) {
         let of_owner = self.by_owner.entry(owner).or_default();
-        let before = of_owner.nodes.insert(key, bytes).unwrap_or(0);
+        let before = of_owner.nodes.insert(key, bytes);
+        self.count += usize::from(before.is_none());
+        let before = before.unwrap_or(0);
         for sum in [&mut self.all, &mut of_owner.bytes] {
             *sum = sum.saturating_sub(before).saturating_add(bytes);
         }
@@ -108,7 +116,9 @@ impl Accounts {
         let Some(of_owner) = self.by_owner.get_mut(&owner) else {
             return;
         };
-        let bytes = of_owner.nodes.remove(&key).unwrap_or(0);
+        let removed = of_owner.nodes.remove(&key);
+        self.count -= usize::from(removed.is_some());
+        let bytes = removed.unwrap_or(0);
         for sum in [&mut self.all, &mut of_owner.bytes] {
             *sum = sum.saturating_sub(bytes);
         }

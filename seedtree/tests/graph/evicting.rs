@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use faasw_seedtree::HALF_LIFE;
-use faasw_seedtree::graph::{OwnerEvictions, Resident as _, Resting};
+use faasw_seedtree::graph::{Budget, OwnerEvictions, Resident as _, Resting};
 use faasw_seedtree::{Key, Owner};
 
 use crate::common::{COST, Frozen, Seeds, ask, build, define, frozen, path, succeed};
@@ -168,6 +168,46 @@ fn the_seldom_used_goes_first_and_uses_of_children_count_by_half() {
     let gone = graph.fit(100, now);
     assert_eq!(gone.len(), 1);
     assert_eq!(gone[0].0, other.key);
+}
+
+#[test]
+fn seeds_beyond_their_number_are_evicted_however_small_they_are() {
+    let mut graph = Seeds::default();
+    let now = Instant::now();
+    let root = define(&mut graph, None, Owner::Shared, 0, true).key;
+    let seeds: Vec<_> = (0..5)
+        .map(|number| {
+            define(
+                &mut graph,
+                Some(root),
+                Owner::Function(number),
+                number,
+                false,
+            )
+        })
+        .collect();
+    for seed in &seeds {
+        build(&mut graph, seed.key);
+    }
+    // The first two are in use, and of the others the last is used most.
+    let held: Vec<_> = seeds.iter().take(2).map(|seed| seed.slot.get()).collect();
+    seeds[4].slot.note_use(now);
+    let budget = Budget {
+        bytes: u64::MAX,
+        count: 3,
+    };
+    assert!(graph.is_over(budget));
+    let gone: Vec<_> = graph.fit(budget, now).iter().map(|(key, _)| *key).collect();
+    assert_eq!(gone, [seeds[2].key, seeds[3].key]);
+    assert!(!graph.is_over(budget));
+    let count = 1;
+    assert_eq!(graph.fit(Budget { count, ..budget }, now).len(), 1);
+    // Snapshots in use stay.
+    assert!(graph.is_over(Budget { count, ..budget }));
+    drop(held);
+    let gone = graph.fit_after(Owner::Function(0), Budget { count, ..budget }, now);
+    assert_eq!(gone.len(), 1);
+    assert!(!graph.is_over(Budget { count, ..budget }));
 }
 
 #[test]

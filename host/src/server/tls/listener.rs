@@ -1,11 +1,11 @@
 //! A listener whose connections begin with a handshake.
 
-use std::{io, net::IpAddr, sync::Arc};
+use std::{io, sync::Arc};
 
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{Tls, stream::TlsStream};
-use crate::server::listener::Listener;
+use crate::server::listener::{Accepted, Listener};
 
 /// Accepts connections; who accepts them does not wait for their handshakes.
 pub(in crate::server) struct TlsListener {
@@ -16,8 +16,16 @@ pub(in crate::server) struct TlsListener {
 impl Listener for TlsListener {
     type Connection = TlsStream<TcpStream>;
 
-    async fn accept(&self) -> io::Result<(Self::Connection, Option<IpAddr>)> {
-        let (connection, peer) = Listener::accept(&self.listener).await?;
-        Ok((TlsStream::new(connection, &self.tls), peer))
+    async fn accept(&self) -> io::Result<Accepted<Self::Connection>> {
+        let Accepted {
+            connection,
+            address,
+            descriptor,
+        } = Listener::accept(&self.listener).await?;
+        Ok(Accepted {
+            connection: TlsStream::new(connection, &self.tls),
+            address,
+            descriptor,
+        })
     }
 }

@@ -10,6 +10,7 @@ use super::ready::{Ready, Todo};
 use super::watermarks::PERIOD;
 use super::{Stock, lock};
 use crate::error::PlatformError;
+use crate::open_files;
 use crate::snapshots::{Frozen, Parent, Template};
 
 impl Stock {
@@ -68,6 +69,10 @@ impl Stock {
                     return Ok(Some(next.map_or(later, |next| next.min(later))));
                 }
             };
+            // Clients and requests come first: a request that finds none makes its own.
+            if bare.is_none() && open_files::are_scarce() {
+                return Ok(Some(now + PERIOD));
+            }
             let name = parent.as_ref().map(Parent::of);
             let made = self.make_ahead(bare, parent).await?;
             let mut kept = lock(&self.kept);

@@ -33,6 +33,7 @@ use super::spawner::Spawner;
 use super::threads::Threads;
 use super::wall_clock::WallClock;
 use crate::error::{PlatformError, StartError};
+use crate::open_files;
 use crate::snapshots::{Frozen, Parent, is_whole};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
 
@@ -277,8 +278,17 @@ impl Stock {
     /// A bare shell that is made now, for an instance that waits for it.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// [`PlatformError::OpenFiles`] if only those open files are left that are kept for the
+    /// operator; others when it cannot be made.
     pub async fn make(&self) -> Result<Ready, PlatformError> {
+        if open_files::are_scarce() {
+            tracing::warn!(
+                limit = open_files::limit(),
+                "no microVM is made: the open files that are left are kept for the operator; \
+                 raise the hard limit (ulimit -Hn, LimitNOFILE of systemd)"
+            );
+            return Err(PlatformError::OpenFiles);
+        }
         self.misses.fetch_add(1, Ordering::Relaxed);
         self.make_bare().await
     }

@@ -1,0 +1,324 @@
+//! How a node divides the open files that its process may have: a pure function of limits to
+//! counts.
+//!
+//! Each connection, instance and seed takes some. If all that the limits allow does not fit, the
+//! limits are lowered at the start, so that no client and no function takes the last one from
+//! another (docs/decisions/0036-open-files.md). What the process opens beyond this account meets
+//! the watermark of [`faasw_pool::open_files`].
+
+use std::fmt;
+
+use faasw_pool::{
+    Finding, PoolOptions, State,
+    open_files::{self, OF_A_SEED, RESERVED},
+};
+
+use crate::limits::Limits;
+
+/// Files of the node itself: standard streams, the runtime, registry, stores, spawners, listeners,
+/// and what all functions descend from. 30 were counted once a node had started.
+const NODE: u64 = 64;
+
+/// Sockets to the processes that make functions' requests, one for each of at most 128, and the one
+/// that connects.
+const EGRESS: u64 = 129;
+
+/// Connections to metrics and probes at most, where they have a listener.
+pub(crate) const SCRAPERS: u64 = 64;
+
+/// A microVM that is not parked has one more than one that is: the userfaultfd of its page faults.
+const AT_WORK: u64 = 1;
+
+/// How many times `shells_ready` there are while they are needed.
+const SHELLS_MOST: u64 = 8;
+
+/// Open files for each control group that the spawner keeps, of whose process the limit is the
+/// same.
+const GROUPS_PART: u64 = 16;
+
+/// How what is left is divided if it does not suffice: eighths for clients, instances and seeds.
+/// A surplus of one goes to the others.
+const EIGHTHS: [u64; 3] = [4, 3, 1];
+
+/// Fewest connections, instances and seeds, however low the limit is.
+const FEWEST: usize = 2;
+
+/// The counts that a limit of open files allows a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OpenFiles {
+    /// Files that the process may have open.
+    pub(crate) limit: u64,
+    /// Connections of the gateway, and of the listener that redirects to it.
+    pub(crate) connections: usize,
+    pub(crate) connections_per_address: usize,
+    /// Requests at once.
+    pub(crate) instances: usize,
+    pub(crate) parked: usize,
+    pub(crate) shells: usize,
+    pub(crate) groups: usize,
+    /// Seeds in memory.
+    pub(crate) seeds: usize,
+    /// Whether any count is below the configured one.
+    pub(crate) is_lowered: bool,
+}
+
+/// Divides `all` among those that want so much, by [`EIGHTHS`]: none gets more than it wants, and
+/// what it does not want the others get.
+fn divide(all: u64, wanted: [u64; 3]) -> [u64; 3] {
+    let mut given = [0; 3];
+    let mut left = all;
+    let mut parts: u64 = EIGHTHS.iter().sum();
+    // The one that wants least of its part comes first: its remainder is known then.
+    let mut order = [0, 1, 2];
+    order.sort_by(|one, other| {
+        let of = |place: &usize| {
+            let wanted = wanted.get(*place).copied().unwrap_or_default();
+            let part = EIGHTHS.get(*place).copied().unwrap_or(1);
+            u128::from(wanted) * 8 / u128::from(part)
+        };
+        of(one).cmp(&of(other))
+    });
+    for place in order {
+        let (Some(wanted), Some(part), Some(given)) =
+            (wanted.get(place), EIGHTHS.get(place), given.get_mut(place))
+        else {
+            continue;
+        };
+        *given = (*wanted).min(left.saturating_mul(*part) / parts);
+        left -= *given;
+        parts -= part;
+    }
+    given
+}
+
+impl OpenFiles {
+    /// Divides `limit` files, of which `used` are open already that are none of the node's, among
+    /// the clients of so many `listeners`, instances and seeds.
+    pub(crate) fn new(
+        limits: &Limits,
+        pool: &PoolOptions,
+        listeners: u64,
+        (limit, used): (u64, u64),
+    ) -> Self {
+        let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let each = pool.confinement.descriptors();
+        let (instances, parked) = (pool.max_instances as u64, pool.max_parked as u64);
+        let shell = SHELLS_MOST * (each + AT_WORK);
+        let shells = (pool.shells_ready as u64).saturating_mul(shell);
+        // A sixteenth of the connections may be on their way out.
+        let of_clients = (limits.connections as u64).saturating_mul(listeners);
+        let of_clients = of_clients.saturating_add(of_clients / 16);
+        let of_instances = (instances.saturating_mul(each + AT_WORK))
+            .saturating_add(parked.saturating_mul(each))
+            .saturating_add(shells);
+        let fixed = used + NODE + EGRESS + SCRAPERS + RESERVED;
+        let available = limit.saturating_sub(fixed);
+        let [for_clients, for_instances, for_seeds] =
+            divide(available, [of_clients, of_instances, u64::MAX]);
+
+        let lowered = |asked: usize, fits: u64| asked.min(count(fits).max(FEWEST));
+        let fits = for_clients / listeners.max(1) * 16 / 17;
+        let connections = match for_clients < of_clients {
+            true => lowered(limits.connections, fits),
+            false => limits.connections,
+        };
+        // The part of one address in all connections stays the same.
+        let of_one = limits.connections_per_address as u64 * connections as u64;
+        let of_one = of_one / (limits.connections as u64).max(1);
+        let connections_per_address = match connections < limits.connections {
+            true => lowered(limits.connections_per_address, of_one),
+            false => limits.connections_per_address,
+        };
+        let (mut instances, mut parked, mut shells) =
+            (pool.max_instances, pool.max_parked, pool.shells_ready);
+        if for_instances < of_instances {
+            shells = shells.min(count(for_instances / 8 / shell).max(1));
+            let rest = for_instances.saturating_sub(shells as u64 * shell);
+            let half = lowered(parked, rest / 2 / each);
+            let left = rest.saturating_sub(half as u64 * each);
+            instances = lowered(instances, left / (each + AT_WORK));
+            let left = rest.saturating_sub(instances as u64 * (each + AT_WORK));
+            parked = lowered(parked, left / each);
+        }
+        let is_lowered = for_clients < of_clients || for_instances < of_instances;
+        let groups = match is_lowered {
+            true => pool.groups_kept.min(count(limit / GROUPS_PART)),
+            false => pool.groups_kept,
+        };
+        Self {
+            limit,
+            connections,
+            connections_per_address,
+            instances,
+            parked,
+            shells,
+            groups,
+            seeds: pool.max_seeds.min(count(for_seeds / OF_A_SEED).max(FEWEST)),
+            is_lowered,
+        }
+    }
+}
+
+impl fmt::Display for OpenFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} connections ({} of one address), {} requests at once, {} parked instances, \
+             {} seeds in memory",
+            self.connections, self.connections_per_address, self.instances, self.parked, self.seeds
+        )
+    }
+}
+
+/// Divides the open files that this process may have, before a node opens any.
+pub(crate) fn of_this_process(limits: &Limits, pool: &PoolOptions, listeners: u64) -> OpenFiles {
+    let lowest = open_files::lowest_free().unwrap_or(0);
+    let used = u64::try_from(lowest).unwrap_or(0);
+    let limit = (open_files::limit(), used);
+    OpenFiles::new(limits, pool, listeners, limit)
+}
+
+/// Reports what the default limits come to with the hard limit of open files: the program raises its
+/// soft limit to that.
+#[must_use]
+pub fn open_files_finding() -> Finding {
+    let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+    of_limit(hard)
+}
+
+fn of_limit(hard: Option<u64>) -> Finding {
+    let (limits, pool) = (Limits::default(), PoolOptions::default());
+    let limit = hard.unwrap_or(u64::MAX);
+    let files = OpenFiles::new(&limits, &pool, 1, (limit, 0));
+    let most = match hard {
+        Some(hard) => format!("a node may have {hard}"),
+        None => "there is no limit".to_owned(),
+    };
+    let (state, detail) = match files.is_lowered {
+        false => (
+            State::Good,
+            format!("{most}: enough for its default limits"),
+        ),
+        true => (
+            State::Poor,
+            format!(
+                "{most}, which lowers its default limits to {files}; a higher hard limit \
+                 (ulimit -Hn, LimitNOFILE of systemd) allows more"
+            ),
+        ),
+    };
+    Finding {
+        what: "open files",
+        state,
+        detail,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_pool::Confinement;
+
+    use super::*;
+
+    fn of(limit: u64) -> OpenFiles {
+        let (limits, pool) = (Limits::default(), PoolOptions::default());
+        OpenFiles::new(&limits, &pool, 1, (limit, 3))
+    }
+
+    /// Files that all of it takes at worst.
+    fn worst(files: &OpenFiles, each: u64) -> u64 {
+        let connections = files.connections as u64;
+        3 + NODE
+            + EGRESS
+            + RESERVED
+            + SCRAPERS
+            + connections
+            + connections / 16
+            + files.instances as u64 * (each + AT_WORK)
+            + files.parked as u64 * each
+            + files.shells as u64 * SHELLS_MOST * (each + AT_WORK)
+            + files.seeds as u64 * OF_A_SEED
+    }
+
+    #[test]
+    fn all_that_is_allowed_fits_the_limit() {
+        // The least at which nothing has to be left the fewest that there may be.
+        for (confinement, least) in [(Confinement::Jailed, 512), (Confinement::InProcess, 1280)] {
+            let each = confinement.descriptors();
+            let pool = PoolOptions {
+                confinement,
+                ..PoolOptions::default()
+            };
+            for limit in (least..20_000).step_by(37) {
+                let files = OpenFiles::new(&Limits::default(), &pool, 1, (limit, 3));
+                let worst = worst(&files, each);
+                assert!(worst <= limit, "{worst} of {limit}: {files:?}");
+                assert!(files.connections_per_address <= files.connections / 4);
+            }
+        }
+    }
+
+    #[test]
+    fn a_common_limit_lowers_nothing_and_a_low_one_leaves_something_of_everything() {
+        let many = of(65_536);
+        let pool = PoolOptions::default();
+        assert!(!many.is_lowered);
+        assert_eq!(
+            (many.connections, many.connections_per_address),
+            (4096, 1024)
+        );
+        assert_eq!(
+            (many.instances, many.parked),
+            (pool.max_instances, pool.max_parked)
+        );
+        assert!(many.seeds > 20_000);
+        let few = of(1024);
+        assert!(few.is_lowered);
+        assert!(
+            few.connections > 300 && few.connections_per_address > 75,
+            "{few:?}"
+        );
+        assert!(
+            few.instances > 25 && few.parked > 25 && few.seeds > 40,
+            "{few:?}"
+        );
+        let none = of(10);
+        assert!(none.instances >= FEWEST && none.connections >= FEWEST && none.shells == 1);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_never_raised_and_what_one_leaves_others_have() {
+        let limits = Limits {
+            connections: 50,
+            connections_per_address: 50,
+            ..Limits::default()
+        };
+        let pool = PoolOptions {
+            max_seeds: 7,
+            max_parked: 0,
+            ..PoolOptions::default()
+        };
+        let files = OpenFiles::new(&limits, &pool, 1, (1024, 3));
+        assert_eq!((files.connections, files.connections_per_address), (50, 50));
+        assert_eq!((files.parked, files.seeds), (0, 7));
+        assert!(files.instances > of(1024).instances);
+        // A program that serves its clients itself.
+        let alone = OpenFiles::new(&Limits::default(), &PoolOptions::default(), 0, (1024, 3));
+        assert_eq!(alone.connections, 4096);
+        assert!(alone.instances > of(1024).instances);
+    }
+
+    #[test]
+    fn the_doctor_says_what_a_low_limit_comes_to() {
+        assert_eq!(of_limit(None).state, State::Good);
+        assert_eq!(of_limit(Some(1 << 20)).state, State::Good);
+        let few = of_limit(Some(1024));
+        assert_eq!(few.state, State::Poor);
+        let says = ["1024", "LimitNOFILE", "connections", "requests at once"];
+        assert!(
+            says.iter().all(|word| few.detail.contains(word)),
+            "{}",
+            few.detail
+        );
+    }
+}
