@@ -5,7 +5,7 @@
 //! of each sandbox is divided by the number of its function's sandboxes that want to run.
 //!
 //! A function that uses more than an even share is also held back: its weight is halved at each
-//! look, down to a sixteenth ([`HELD_BACK_MOST`]), and doubled again once it uses less. Thus a
+//! look, down to a quarter ([`HELD_BACK_MOST`]), and doubled again once it uses less. Thus a
 //! neighbour gets up to an even share at once. With equal weights the neighbour would wait for the
 //! scheduler's slices.
 //!
@@ -28,9 +28,9 @@ const TICK_QUIET: Duration = Duration::from_secs(1);
 const LINGER: Duration = Duration::from_secs(2);
 /// How long a function counts after its last request ran: it may send the next one soon.
 const PRESENT: Duration = Duration::from_secs(30);
-/// Most binary digits that a function's weight is held back by: to a sixteenth, with which a
-/// neighbour preempts at once by measurement (docs/decisions/0040).
-const HELD_BACK_MOST: u32 = 4;
+/// Most binary digits that a function's weight is held back by: to a quarter. A sandbox that holds
+/// a lock or a grace period of the kernel must still run soon (docs/decisions/0040).
+const HELD_BACK_MOST: u32 = 2;
 /// The unit of all averages in this file: thousandths of a sandbox or a processor.
 const ONE: u64 = 1000;
 

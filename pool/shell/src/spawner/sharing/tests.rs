@@ -112,7 +112,7 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
     };
     let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
     let written = node.pass(20, busy);
-    let least = WEIGHT_FULL >> (2 + 4);
+    let least = WEIGHT_FULL >> (2 + 2);
     for hog in 0..3 {
         let of_hog = written.iter().filter_map(|written| match written {
             Written::One(one, weight) if *one == hog => Some(*weight),
