@@ -119,15 +119,6 @@ fn is_whole(bench: &Bench) -> bool {
     seeds.any(|seed| seed.name == "large" && seed.is_whole)
 }
 
-/// How many pages requests use, in memory and of code, as far as that is known.
-fn pages_of_set(bench: &Bench) -> u64 {
-    let mut seeds = bench.node.tree().into_iter();
-    let large = seeds.find(|seed| seed.name == "large");
-    large.map_or(0, |seed| {
-        seed.written_pages + seed.read_pages + seed.code_pages
-    })
-}
-
 fn random_pages(random: &mut fastrand::Rng) -> Vec<usize> {
     (0..random.usize(1..30))
         .map(|_| random.usize(..PAGES))
