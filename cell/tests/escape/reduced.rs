@@ -8,10 +8,11 @@ use super::attack::{Attack, Filter, Kernel};
 
 const REFUSED: Kernel = Kernel::Refuses(&[EPERM]);
 const LOST: Kernel = Kernel::LeavesItToTheFilter;
+const TOO_LARGE: Kernel = Kernel::Ends(libc::SIGXFSZ);
 
 /// Attacks that end otherwise, and how. Other processes have numbers there: they are kept apart by
 /// their users.
-const OTHERWISE: [(&str, Kernel); 18] = [
+const OTHERWISE: [(&str, Kernel); 24] = [
     // The host's network, and its sockets of the abstract name space.
     ("connect-by-network", LOST),
     ("connect-by-name", LOST),
@@ -32,6 +33,13 @@ const OTHERWISE: [(&str, Kernel); 18] = [
     ("kill-a-siblings-thread-by-the-old-call", REFUSED),
     ("tell-a-sibling", REFUSED),
     ("see-who-is-there", REFUSED),
+    // The first process of a namespace ignores the signal of this limit; others end by it.
+    ("grow-the-mailbox", TOO_LARGE),
+    ("grow-the-mailbox-behind", TOO_LARGE),
+    ("write-beyond-an-artifact", TOO_LARGE),
+    ("grow-the-artifact", TOO_LARGE),
+    ("grow-the-artifact-behind", TOO_LARGE),
+    ("write-beyond-a-report", TOO_LARGE),
     // Children and shared memory outlive the process that made them.
     ("fork-bomb", LOST),
     ("share-memory", LOST),
@@ -48,7 +56,7 @@ pub fn reduce(attack: Attack, is_root: bool) -> Option<Attack> {
     }
     let is_counted = COUNTED_BY_USER.contains(&attack.name);
     (!is_counted).then_some(match attack.filter {
-        Filter::Passes => attack,
+        Filter::Passes => reduce_of_root(attack),
         _ => Attack {
             kernel: LOST,
             ..attack
