@@ -39,7 +39,8 @@ pub fn search_time() -> Result<(bool, Duration), Errno> {
     unsafe { arena.release_at_end() };
     let ram = guest_memory::private_ram(&mut arena, &[layer], RAM, &[window])?;
     let mut written = PageSet::new();
-    for page in (0..WRITTEN).map(|index| index * LAYER / WRITTEN) {
+    for index in 0..WRITTEN {
+        let page = index * (LAYER / PAGE / WRITTEN) * PAGE;
         written.push(PageRange::of_bytes(page, page + PAGE));
     }
     guest_memory::make_private(ram, &written);
