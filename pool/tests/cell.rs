@@ -53,6 +53,7 @@ fn main() {
         ];
         all.extend(trials![skip || not_root, Confinement::Reduced;
             shells_have_no_namespaces_and_nothing_else in two_ahead(),
+            a_reduced_instance_serves_and_is_reset in none_ahead(),
             the_helper_is_no_better_off in none_ahead(),
         ]);
         all.extend(trials![skip || not_root || !cells::have_groups();
@@ -147,7 +148,9 @@ async fn shells_have_no_namespaces_and_nothing_else(bench: &Bench) {
     }
     assert_ne!(user(*one), user(*other));
     assert_eq!(bench.pool.stats().confinement, Confinement::Reduced);
-    // They serve as others do, and so does one that is reset.
+}
+
+async fn a_reduced_instance_serves_and_is_reset(bench: &Bench) {
     let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     let instance = bench.park_one(&seed, "/").await;
     assert_reduced(instance);
