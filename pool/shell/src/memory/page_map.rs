@@ -457,7 +457,7 @@ mod tests {
                     .is_empty()
             );
         }
-        assert_eq!(map.all_written(ram).unwrap().count() >= 6, true);
+        assert!(map.all_written(ram).unwrap().count() >= 6);
         let whole = map.where_private(ram, &[window]).unwrap();
         assert!(whole.count() < pages / 2, "{whole:?}");
     }
