@@ -261,6 +261,7 @@ fn what_was_waited_for_comes_first_the_next_time() {
             .is_some_and(|path| fs::read(path).is_ok_and(|now| now != image))
     });
     bench.end();
+    drop(bench);
     let (bench, late_now) = start_and_wait(&large);
     bench.end();
     println!("{late_before} pages waited for, and then {late_now}");

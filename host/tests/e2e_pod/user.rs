@@ -79,7 +79,7 @@ pub fn a_runtime_that_forbids_namespaces_is_told_of() {
     unsafe { command.pre_exec(default_filter) };
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert_eq!(output.status.code(), Some(4), "{said}");
     assert!(
         said.contains("namespaces") && said.contains("Localhost"),
         "{said}"
