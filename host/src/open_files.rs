@@ -16,7 +16,7 @@ use faasw_pool::{
 use crate::limits::Limits;
 
 /// Files of the node itself: standard streams, the runtime, registry, stores, spawners, listeners,
-/// and what all functions descend from. 45 were counted once a node had started.
+/// and what all functions descend from. 30 were counted once a node had started.
 const NODE: u64 = 64;
 
 /// Sockets to the processes that make functions' requests, one for each of at most 128, and the one
@@ -37,7 +37,7 @@ const SHELLS_MOST: u64 = 8;
 const GROUPS_PART: u64 = 16;
 
 /// How what is left is divided if it does not suffice: eighths for clients, instances and seeds.
-/// What one of them does not need is the others'.
+/// A surplus of one goes to the others.
 const EIGHTHS: [u64; 3] = [4, 3, 1];
 
 /// Fewest connections, instances and seeds, however low the limit is.
@@ -122,7 +122,7 @@ impl OpenFiles {
             true => lowered(limits.connections, fits),
             false => limits.connections,
         };
-        // One address keeps its part of all connections, so that it leaves as much to others.
+        // The part of one address in all connections stays the same.
         let of_one = limits.connections_per_address as u64 * connections as u64;
         let of_one = of_one / (limits.connections as u64).max(1);
         let connections_per_address = match connections < limits.connections {
@@ -163,7 +163,8 @@ impl fmt::Display for OpenFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} connections ({} of one address), {} requests at once, {} parked instances, {} seeds in memory",
+            "{} connections ({} of one address), {} requests at once, {} parked instances, \
+             {} seeds in memory",
             self.connections, self.connections_per_address, self.instances, self.parked, self.seeds
         )
     }
@@ -177,8 +178,8 @@ pub(crate) fn of_this_process(limits: &Limits, pool: &PoolOptions, listeners: u6
     OpenFiles::new(limits, pool, listeners, limit)
 }
 
-/// What a node of the program may have with its default limits: it raises its limit of open files
-/// to the hard one.
+/// Reports what the default limits come to with the hard limit of open files: the program raises its
+/// soft limit to that.
 #[must_use]
 pub fn open_files_finding() -> Finding {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
@@ -201,7 +202,8 @@ fn of_limit(hard: Option<u64>) -> Finding {
         true => (
             State::Poor,
             format!(
-                "{most}, which lowers its default limits to {files}; a higher hard limit (ulimit -Hn, LimitNOFILE of systemd) allows more"
+                "{most}, which lowers its default limits to {files}; a higher hard limit \
+                 (ulimit -Hn, LimitNOFILE of systemd) allows more"
             ),
         ),
     };

@@ -91,7 +91,7 @@ fn one_address_with_more_connections_than_there_are_files_keeps_nobody_out() {
     let mut held = Vec::new();
     for _ in 0..FILES + 200 {
         let mut stream = connect(address, from).unwrap();
-        // It was served once, and has nothing to ask now.
+        // The connection is idle after one answer.
         let _ = status(&mut stream, "/healthz");
         held.push(stream);
     }

@@ -2,7 +2,7 @@
 //! on.
 //!
 //! The kernel gives each descriptor the lowest free number, so a new one with the number `n` says
-//! that at least `n` are open. That needs no count, and includes those that somebody else of this
+//! that at least `n` are open. That needs no count, and includes those that other code of this
 //! process opened.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};

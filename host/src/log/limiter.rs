@@ -187,7 +187,7 @@ impl EventLimiter {
                 return false;
             }
         }
-        // Each place has one entry beyond the bound, so that the bound holds for functions and causes.
+        // A place has its entry even beyond the bound: there are few places.
         let most = if is_whole { EACH } else { PLACE };
         let count = causes.entry(whole).or_insert_with(|| Count::new(now));
         count.take(now, most, &message)

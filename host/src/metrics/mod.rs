@@ -417,7 +417,7 @@ impl Default for Metrics {
         );
         registry.register(
             "log_suppressed",
-            "Events of this process that its own log does not have, since there were too many of one cause",
+            "Events that the log of this process does not have: there were too many of one cause",
             metrics.log_suppressed.clone(),
         );
         registry.register(

@@ -293,8 +293,8 @@ pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
     main_of(&[(tests, has_all.err())]);
 }
 
-/// Raises the soft limit of open files, which a node of this process would fit its own limits to, and
-/// by which the connections of clients are this process's, too.
+/// Raises the soft limit of open files: nodes of this process fit their limits to it, and the clients'
+/// connections are open here, too.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);

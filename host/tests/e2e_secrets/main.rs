@@ -327,7 +327,7 @@ fn a_backup_restores_functions_with_their_secrets() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    // Who has the backup alone has no key.
+    // The backup alone opens no secret.
     assert!(!folder.path().join("backup/secrets.key").exists());
     fs::remove_dir_all(&from).unwrap();
 

@@ -21,7 +21,7 @@ const INHERITED: f64 = 0.5;
 /// How many more are looked at, each time, where nothing could go before.
 const LOOKED_AT: usize = 16;
 
-/// What the snapshots that are not pinned may come to together.
+/// Limits of all snapshots that are not pinned, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of memory.
@@ -56,8 +56,8 @@ pub struct OwnerEvictions {
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// Evicts snapshots that nobody has until all together fit `budget`, or until there is none.
-    /// They are memory until the caller drops them.
+    /// Evicts unused snapshots until all together fit `budget`, or until there is none. The evicted
+    /// ones stay in memory until the caller drops them.
     pub fn fit(&mut self, budget: impl Into<Budget>, now: Instant) -> Vec<(Key, Arc<T>)> {
         let budget = budget.into();
         self.stuck = None;

@@ -202,7 +202,7 @@ fn seeds_beyond_their_number_are_evicted_however_small_they_are() {
     assert!(!graph.is_over(budget));
     let count = 1;
     assert_eq!(graph.fit(Budget { count, ..budget }, now).len(), 1);
-    // What is in use stays, until it is not.
+    // Snapshots in use stay.
     assert!(graph.is_over(Budget { count, ..budget }));
     drop(held);
     let gone = graph.fit_after(Owner::Function(0), Budget { count, ..budget }, now);
