@@ -309,11 +309,10 @@ fn a_backup_restores_functions_with_their_secrets() {
 
     let guide = fs::read_to_string(e2e::root().join("docs/operating.md")).unwrap();
     let (_, backup) = guide.split_once("<!-- backup -->").unwrap();
-    let (script, _) = backup.split_once("<!-- end of backup -->").unwrap();
-    let lines = script
-        .lines()
-        .filter(|line| !line.trim().starts_with("```"));
-    let script: Vec<_> = lines.collect();
+    let (backup, _) = backup.split_once("<!-- end of backup -->").unwrap();
+    // The fenced blocks, without their language.
+    let blocks = backup.split("```").skip(1).step_by(2);
+    let script: Vec<_> = blocks.map(|block| &block["sh".len()..]).collect();
     let copied = Command::new("sh")
         .args(["-euc", &script.join("\n")])
         .env("DATA_DIR", &from)
