@@ -29,11 +29,11 @@ use crate::{
 /// instances to be made.
 const FILLING: Duration = Duration::from_secs(1);
 
-/// The least throughput that a neighbour keeps, as a part of what it has alone. A fair half of two
-/// processors leaves 0.4 and more on a quiet machine; CI's is busy with other work, too.
-const THROUGHPUT_MIN: f64 = 0.1;
+/// The least throughput that a neighbour keeps, as a part of what it has alone. Beside builds on the
+/// same two processors it was 0.17 and more; without shares by function it is below 0.01.
+const THROUGHPUT_MIN: f64 = 0.03;
 /// The most by which a neighbour's 99th percentile may rise, for the same reason.
-const P99_MAX: f64 = 100.0;
+const P99_MAX: f64 = 300.0;
 /// The most of a neighbour's requests that may fail.
 const ERRORS_MAX: f64 = 0.01;
 
@@ -417,8 +417,8 @@ mod tests {
     fn a_neighbour_that_keeps_too_little_is_outside_of_the_bounds() {
         assert!(row(0.5, 4.0, 0.0).is_within_bounds());
         for outside in [
-            row(0.05, 4.0, 0.0),
-            row(0.5, 200.0, 0.0),
+            row(0.02, 4.0, 0.0),
+            row(0.5, 400.0, 0.0),
             row(0.5, 4.0, 0.5),
         ] {
             assert!(!outside.is_within_bounds(), "{outside:?}");
