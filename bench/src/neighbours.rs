@@ -29,8 +29,8 @@ use crate::{
 /// instances to be made.
 const FILLING: Duration = Duration::from_secs(1);
 
-/// The least throughput that a neighbour keeps, as a part of what it has alone. Beside builds on the
-/// same two processors it was 0.17 and more; without shares by function it is below 0.01.
+/// The least throughput that a neighbour keeps, as a part of what it has alone. On two processors
+/// it was 0.13 and more, also beside builds; without shares by function it is below 0.01.
 const THROUGHPUT_MIN: f64 = 0.03;
 /// The most by which a neighbour's 99th percentile may rise, for the same reason.
 const P99_MAX: f64 = 300.0;
