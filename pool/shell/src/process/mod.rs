@@ -9,6 +9,7 @@ pub mod cell;
 pub mod ending;
 pub mod outer;
 pub mod priority;
+pub mod processors;
 pub mod programs;
 
 use std::ffi::CStr;

@@ -31,6 +31,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_set_tid_address,
     libc::SYS_arch_prctl,
     libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setaffinity,
     libc::SYS_setpriority,
     // Connections, which connector and workers have.
     libc::SYS_socket,

@@ -453,7 +453,8 @@ impl Spawner {
             let _ = groups.limit_memory(child.number, order.memory_bytes);
             let member = child.member.insert(Member::of(order.function));
             let now = Instant::now();
-            self.sharing.join((child.number, member), groups, now);
+            let member = (child.number, child.pid, member);
+            self.sharing.join(member, groups, now);
         }
     }
 

@@ -4,13 +4,15 @@
 //! this module a function with a hundred busy sandboxes would have a hundred shares. So the weight
 //! of each sandbox is divided by the number of its function's sandboxes that want to run.
 //!
-//! A function that uses more than an even share is also held back: its weight is halved at each
-//! look, down to a quarter ([`HELD_BACK_MOST`]), and doubled again once it uses less. Thus a
-//! neighbour gets up to an even share at once. With equal weights the neighbour would wait for the
-//! scheduler's slices.
+//! Weights alone give a neighbour its share, but late: whenever it wakes, it waits for the
+//! scheduler's slices, some milliseconds each. So functions that want more than their share (heavy
+//! functions) are also held back beside functions that want less (light functions). The weight of a
+//! heavy function is halved at each look, down to a quarter ([`HELD_BACK_MOST`]), and some
+//! processors are reserved for all others: as many as the light functions want, at least one, and
+//! never the last one.
 //!
-//! Weights depend only on the time that processes ran and waited. They change by powers of two, so
-//! that the spawner writes few of them.
+//! All of it depends only on the time that processes ran and waited. Weights change by powers of
+//! two, so that the spawner writes few of them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,6 +33,9 @@ const PRESENT: Duration = Duration::from_secs(30);
 /// Most binary digits that a function's weight is held back by: to a quarter. A sandbox that holds
 /// a lock or a grace period of the kernel must still run soon (docs/decisions/0040).
 const HELD_BACK_MOST: u32 = 2;
+/// What light functions together want at least for a processor to be reserved, in thousandths of
+/// a processor: a few requests a second are no reason to leave a processor idle.
+const RESERVED_FOR_MIN: u64 = 50;
 /// The unit of all averages in this file: thousandths of a sandbox or a processor.
 const ONE: u64 = 1000;
 
@@ -56,6 +61,8 @@ struct Share {
     divided: u32,
     /// Binary digits that the weight is divided by besides, for a use above an even share.
     held_back: u32,
+    /// It wants more than its share.
+    is_heavy: bool,
 }
 
 /// The weights of all functions.
@@ -65,6 +72,10 @@ pub(super) struct Shares {
     functions: BTreeMap<u64, Share>,
     /// The time for which contention still counts; zero without contention.
     contended: Duration,
+    /// Processors that heavy functions may not use.
+    reserved: u64,
+    /// The time for which [`Self::reserved`] still holds.
+    reserved_for: Duration,
 }
 
 impl Shares {
@@ -74,6 +85,8 @@ impl Shares {
             processors,
             functions: BTreeMap::new(),
             contended: Duration::ZERO,
+            reserved: 0,
+            reserved_for: Duration::ZERO,
         }
     }
 
@@ -82,6 +95,12 @@ impl Shares {
         let share = self.functions.get(&function);
         let digits = share.map_or(0, |share| share.divided + share.held_back);
         (WEIGHT_FULL >> digits.min(u64::BITS - 1)).max(1)
+    }
+
+    /// Returns the number of processors that a function may use; `None` if it may use all.
+    pub(super) fn processors(&self, function: u64) -> Option<u64> {
+        let share = self.functions.get(&function)?;
+        (share.is_heavy && self.reserved > 0).then(|| self.processors - self.reserved)
     }
 
     /// Whether several functions contend for processors.
@@ -131,30 +150,65 @@ impl Shares {
             true => LINGER,
             false => self.contended.saturating_sub(elapsed),
         };
+        self.reserved_for = self.reserved_for.saturating_sub(elapsed);
         self.weigh();
     }
 
     fn weigh(&mut self) {
-        let is_contended = !self.contended.is_zero();
-        let active = self.functions.values().filter(|share| share.using > 0);
-        let (count, using) = active.fold((0, 0), |(count, using), share| {
-            (count + 1, using + share.using)
-        });
-        let even = using / u64::max(count, 1);
-        for share in self.functions.values_mut() {
-            if !is_contended {
-                (share.divided, share.held_back) = (0, 0);
-                continue;
+        if self.contended.is_zero() {
+            for share in self.functions.values_mut() {
+                (share.divided, share.held_back, share.is_heavy) = (0, 0, false);
             }
-            share.divided = divided(share.divided, share.wanting);
-            share.held_back = match share.using {
-                // Between the two bounds nothing changes, or weights would swing.
-                using if count > 1 && 8 * using > 9 * even => share.held_back + 1,
-                using if 8 * using < 7 * even => share.held_back.saturating_sub(1),
-                _ => share.held_back,
-            }
-            .min(HELD_BACK_MOST);
+            (self.reserved, self.reserved_for) = (0, Duration::ZERO);
+            return;
         }
+        let level = self.level();
+        let (mut light, mut heavy, mut light_want) = (0, 0, 0);
+        for share in self.functions.values_mut() {
+            share.divided = divided(share.divided, share.wanting);
+            share.is_heavy = 8 * share.using > 7 * level;
+            match share.is_heavy {
+                true => heavy += 1,
+                false => {
+                    light += 1;
+                    light_want += share.wanting;
+                }
+            }
+        }
+        for share in self.functions.values_mut() {
+            let is_above = light_want > 0 || 8 * share.using > 9 * level;
+            share.held_back = match share.is_heavy {
+                true if is_above => (share.held_back + 1).min(HELD_BACK_MOST),
+                true => share.held_back,
+                false => share.held_back.saturating_sub(1),
+            };
+        }
+        let is_worth_it = light_want >= RESERVED_FOR_MIN;
+        if heavy == 0 || (!is_worth_it && self.reserved_for.is_zero()) {
+            self.reserved = 0;
+        } else if is_worth_it {
+            let even = self.processors * light / (light + heavy);
+            let wanted = light_want.div_ceil(ONE).min(even.max(1));
+            self.reserved = wanted.min(self.processors.saturating_sub(1));
+            self.reserved_for = LINGER;
+        }
+    }
+
+    /// Returns the most that a function can use if no function with less wants more: the level of
+    /// max-min fairness.
+    fn level(&self) -> u64 {
+        let mut wanting: Vec<_> = self.functions.values().map(|share| share.wanting).collect();
+        wanting.sort_unstable();
+        let mut left: u64 = self.functions.values().map(|share| share.using).sum();
+        let mut level = 0;
+        for (served, wanting_one) in wanting.iter().enumerate() {
+            level = left / (wanting.len() - served) as u64;
+            if *wanting_one > level {
+                break;
+            }
+            left -= *wanting_one;
+        }
+        level
     }
 }
 

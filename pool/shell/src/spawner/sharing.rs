@@ -1,7 +1,8 @@
-//! Writes the weights of [`Shares`] to the control groups of sandboxes.
+//! Has the kernel share processors as [`Shares`] says.
 //!
-//! The spawner reads the run times of its processes and writes the weights of their groups in the
-//! background. A request pays nothing for it, and no process is moved.
+//! The spawner reads the run times of its processes, and writes the weights of their groups and
+//! the processors that they may use, in the background. A request pays nothing for it, and no
+//! process is moved to another group.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +12,7 @@ use faasw_cell::group::{Groups, WEIGHT_FULL};
 use rustix::process::Pid;
 
 use super::shares::{Did, Shares, TICK};
+use crate::process::processors;
 
 /// Run time of a process since its start, in nanoseconds, by the kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub(super) struct Member {
     total: Option<Total>,
     /// The weight that its group has.
     weight: u64,
+    /// Processors that it may use; `None` for all.
+    processors: Option<u64>,
 }
 
 impl Member {
@@ -36,23 +40,27 @@ impl Member {
             function,
             total: None,
             weight: WEIGHT_FULL,
+            processors: None,
         }
     }
 }
 
-/// The groups that weights are written to.
-pub(super) trait Weights {
+/// The kernel's settings that share processors.
+pub(super) trait Scheduler {
     /// Sets the weight of a cell's group.
     fn weigh(&self, number: u32, weight: u64);
 
     /// Sets the weight of all cells together.
     fn weigh_all(&self, is_contended: bool);
 
+    /// Limits a process to so many processors, or to those of the spawner.
+    fn limit_processors(&self, pid: Pid, processors: Option<u64>);
+
     /// Whether a cell has the least weight beside all others: its run time takes nothing from them.
     fn is_aside(&self, number: u32) -> bool;
 }
 
-impl Weights for Groups {
+impl Scheduler for Groups {
     fn weigh(&self, number: u32, weight: u64) {
         // If writing fails, the process has ended or keeps its weight.
         let _ = Self::weigh(self, number, weight);
@@ -60,6 +68,10 @@ impl Weights for Groups {
 
     fn weigh_all(&self, is_contended: bool) {
         Self::weigh_all(self, is_contended);
+    }
+
+    fn limit_processors(&self, pid: Pid, processors: Option<u64>) {
+        processors::limit(pid, processors);
     }
 
     fn is_aside(&self, number: u32) -> bool {
@@ -92,14 +104,14 @@ impl Sharing {
         }
     }
 
-    /// Gives the group of a new member the weight of its function.
+    /// Gives a new member the weight and the processors of its function.
     pub(super) fn join(
         &mut self,
-        (number, member): (u32, &mut Member),
-        weights: &impl Weights,
+        member: (u32, Pid, &mut Member),
+        scheduler: &impl Scheduler,
         now: Instant,
     ) {
-        self.write((number, member), weights);
+        self.write(member, scheduler);
         // With it there may be more members than processors.
         self.next = self.next.min(now + TICK);
     }
@@ -110,7 +122,7 @@ impl Sharing {
     pub(super) fn look<'a>(
         &mut self,
         members: impl Iterator<Item = (u32, Pid, &'a mut Member)>,
-        weights: &impl Weights,
+        scheduler: &impl Scheduler,
         total: impl Fn(Pid) -> Option<Total>,
         now: Instant,
     ) -> Option<Duration> {
@@ -123,27 +135,27 @@ impl Sharing {
             return Some(self.next - now);
         }
         let mut did: BTreeMap<u64, Did> = BTreeMap::new();
-        let mut numbered = Vec::with_capacity(members.len());
+        let mut looked_at = Vec::with_capacity(members.len());
         for (number, pid, member) in members {
             let total = total(pid);
             if let (Some(before), Some(total)) = (member.total, total)
-                && !weights.is_aside(number)
+                && !scheduler.is_aside(number)
             {
                 let did = did.entry(member.function).or_default();
                 did.ran += total.ran.saturating_sub(before.ran);
                 did.waited += total.waited.saturating_sub(before.waited);
             }
             member.total = total;
-            numbered.push((number, member));
+            looked_at.push((number, pid, member));
         }
         self.shares.look(now - self.looked, &did);
         self.looked = now;
-        for member in numbered {
-            self.write(member, weights);
+        for member in looked_at {
+            self.write(member, scheduler);
         }
         let is_contended = self.shares.are_contended();
         if is_contended != self.is_contended {
-            weights.weigh_all(is_contended);
+            scheduler.weigh_all(is_contended);
             self.is_contended = is_contended;
         }
         let tick = self.shares.tick();
@@ -151,11 +163,16 @@ impl Sharing {
         Some(tick)
     }
 
-    fn write(&self, (number, member): (u32, &mut Member), weights: &impl Weights) {
+    fn write(&self, (number, pid, member): (u32, Pid, &mut Member), scheduler: &impl Scheduler) {
         let weight = self.shares.weight(member.function);
         if weight != member.weight {
-            weights.weigh(number, weight);
+            scheduler.weigh(number, weight);
             member.weight = weight;
+        }
+        let processors = self.shares.processors(member.function);
+        if processors != member.processors {
+            scheduler.limit_processors(pid, processors);
+            member.processors = processors;
         }
     }
 }

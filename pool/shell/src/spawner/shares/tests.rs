@@ -124,3 +124,73 @@ fn a_number_that_swings_by_little_changes_no_weight() {
     assert_eq!((divided(0, 1001), divided(0, 200_000)), (1, 8));
     assert_eq!(divided(8, 0), 0);
 }
+
+#[test]
+fn a_processor_is_reserved_for_a_neighbour_and_none_without_one() {
+    for sandboxes in [3, 24, 200] {
+        let mut shares = Shares::new(PROCESSORS);
+        let hog = (HOG, did(sandboxes * ONE, 1600));
+        look(&mut shares, &[hog], 50);
+        assert_eq!(shares.processors(HOG), None, "alone with {sandboxes}");
+        let both = [hog, (NEIGHBOUR, did(500, 300))];
+        look(&mut shares, &both, 8);
+        assert_eq!(shares.processors(HOG), Some(1), "{sandboxes}");
+        assert_eq!(shares.processors(NEIGHBOUR), None, "{sandboxes}");
+        // A few requests a second reserve nothing.
+        let trickle = [hog, (NEIGHBOUR, did(20, 1))];
+        let mut looks = 0;
+        while shares.processors(HOG).is_some() {
+            look(&mut shares, &trickle, 1);
+            looks += 1;
+        }
+        assert!(
+            TICK * looks >= LINGER && TICK * looks < 2 * LINGER,
+            "{looks}"
+        );
+    }
+}
+
+#[test]
+fn light_functions_have_as_many_processors_reserved_as_they_want_up_to_an_even_part() {
+    for (want, reserved) in [(300, 1), (1300, 2), (3500, 4), (6000, 4)] {
+        let mut shares = Shares::new(8);
+        let both = [
+            (HOG, did(64_000, 6000)),
+            (NEIGHBOUR, did(want, want.min(1800))),
+        ];
+        look(&mut shares, &both, 50);
+        assert_eq!(shares.processors(HOG), Some(8 - reserved), "{want}");
+    }
+}
+
+#[test]
+fn heavy_functions_share_what_is_not_reserved_and_functions_alike_reserve_nothing() {
+    let mut shares = Shares::new(PROCESSORS);
+    let (hog, other) = ((HOG, did(9000, 800)), (OTHER, did(5000, 900)));
+    look(&mut shares, &[hog, other], 50);
+    assert_eq!([HOG, OTHER].map(|of| shares.processors(of)), [None; 2]);
+    look(&mut shares, &[hog, other, (NEIGHBOUR, did(300, 200))], 50);
+    let of = [HOG, OTHER, NEIGHBOUR].map(|of| shares.processors(of));
+    assert_eq!(of, [Some(1), Some(1), None]);
+}
+
+#[test]
+fn the_only_processor_is_never_reserved() {
+    let mut shares = Shares::new(1);
+    let both = [(HOG, did(64_000, 800)), (NEIGHBOUR, did(500, 100))];
+    look(&mut shares, &both, 50);
+    assert!(shares.are_contended());
+    assert_eq!(shares.processors(HOG), None);
+    assert!(shares.weight(HOG) < shares.weight(NEIGHBOUR));
+}
+
+#[test]
+fn many_functions_that_want_little_do_not_make_a_moderate_one_heavy() {
+    let mut shares = Shares::new(PROCESSORS);
+    let mut all = vec![(HOG, did(20_000, 1200)), (OTHER, did(550, 500))];
+    all.extend((10..60).map(|function| (function, did(3, 2))));
+    look(&mut shares, &all, 50);
+    assert_eq!(shares.processors(HOG), Some(1));
+    assert_eq!(shares.processors(OTHER), None);
+    assert_eq!(shares.weight(OTHER), WEIGHT_FULL);
+}

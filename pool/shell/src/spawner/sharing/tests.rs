@@ -1,4 +1,4 @@
-//! Which weights are written at which time, with groups that record them.
+//! Which settings are written at which time, with a scheduler that records them.
 
 use std::cell::RefCell;
 
@@ -8,10 +8,12 @@ const HOG: u64 = 7;
 const NEIGHBOUR: u64 = 8;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A write to one group, or to the group of all.
+/// A setting of one cell, or of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     One(u32, u64),
+    /// Processors of a process, by the number of its cell.
+    Processors(u32, Option<u64>),
     All(bool),
 }
 
@@ -21,7 +23,7 @@ struct Noted {
     aside: Option<u32>,
 }
 
-impl Weights for Noted {
+impl Scheduler for Noted {
     fn weigh(&self, number: u32, weight: u64) {
         self.written.borrow_mut().push(Written::One(number, weight));
     }
@@ -30,9 +32,20 @@ impl Weights for Noted {
         self.written.borrow_mut().push(Written::All(is_contended));
     }
 
+    fn limit_processors(&self, pid: Pid, processors: Option<u64>) {
+        let number = pid.as_raw_nonzero().get() as u32 - 1;
+        let written = Written::Processors(number, processors);
+        self.written.borrow_mut().push(written);
+    }
+
     fn is_aside(&self, number: u32) -> bool {
         self.aside == Some(number)
     }
+}
+
+/// Returns the number of a cell's process, which is never 0.
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(number as i32 + 1).unwrap()
 }
 
 /// A node with one processor and some cells, numbered by their position.
@@ -67,8 +80,6 @@ impl Node {
                 total.ran += ran * 10_000_000;
                 total.waited += waited * 10_000_000;
             }
-            // The number of a process is not 0.
-            let pid = |number: u32| Pid::from_raw(number as i32 + 1).unwrap();
             let totals = &self.totals;
             let total = |pid: Pid| {
                 let index = pid.as_raw_nonzero().get() as usize - 1;
@@ -127,7 +138,8 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
     assert_eq!(node.pass(20, busy), [], "nothing has changed");
     let mut joining = [HOG, NEIGHBOUR].map(Member::of);
     for (number, member) in (4..).zip(&mut joining) {
-        node.sharing.join((number, member), &node.noted, node.now);
+        let member = (number, pid(number), member);
+        node.sharing.join(member, &node.noted, node.now);
     }
     assert_eq!(node.noted.written.take(), [Written::One(4, least)]);
     let written = node.pass(20, |_| (1, 0));
@@ -157,4 +169,34 @@ fn members_that_have_ended_change_nothing() {
     let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
     node.totals.clear();
     assert_eq!(node.pass(5, |_| (0, 0)), []);
+}
+
+#[test]
+fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_that_join() {
+    let busy = |function| match function {
+        HOG => (40, 60),
+        _ => (20, 20),
+    };
+    let mut node = Node::new(&[HOG, HOG, HOG, HOG, NEIGHBOUR]);
+    node.sharing = Sharing::new(2, node.now);
+    let of = |written: &[Written], number| {
+        let processors = written.iter().filter_map(|written| match written {
+            Written::Processors(one, processors) if *one == number => Some(*processors),
+            _ => None,
+        });
+        processors.collect::<Vec<_>>()
+    };
+    let written = node.pass(20, busy);
+    for hog in 0..4 {
+        assert_eq!(of(&written, hog), [Some(1)], "{written:?}");
+    }
+    assert_eq!(of(&written, 4), []);
+    let mut joining = Member::of(HOG);
+    let member = (5, pid(5), &mut joining);
+    node.sharing.join(member, &node.noted, node.now);
+    assert_eq!(of(&node.noted.written.take(), 5), [Some(1)]);
+    let written = node.pass(20, |_| (1, 0));
+    for hog in 0..4 {
+        assert_eq!(of(&written, hog), [None], "{written:?}");
+    }
 }
