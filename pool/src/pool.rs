@@ -25,7 +25,7 @@ use crate::ablation::Mechanism;
 use crate::compile::{Compilation, Limits};
 use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
-    Admission, Begun, Call, Ended, Exchange, Incoming, Reply, ReplyBody, Rest, Secrets,
+    Admission, Begun, Call, Ended, Exchange, Incoming, RelaySlots, Reply, ReplyBody, Rest, Secrets,
     ServedFunctions, Terms, permit_request,
 };
 use crate::fair_slots::{FairSlots, Slot, SlotRequest, SlotRules, Urgency};
@@ -127,6 +127,7 @@ struct Inner {
     /// From the first request on: by then it is known what the system holds microVMs to.
     admission: OnceLock<Admission>,
     compiling: Arc<FairSlots<String>>,
+    relay: Arc<RelaySlots>,
     /// The functions that requests may come for.
     served: Arc<ServedFunctions>,
     instance_numbers: InstanceNumbers,
@@ -479,6 +480,7 @@ impl Pool {
                 limits: call.limits,
                 client: call.client,
                 waits: self.inner.admission().waits(),
+                relay: self.inner.relay.clone(),
                 under_way,
                 store: call.store,
                 secrets: call.secrets,

@@ -31,7 +31,7 @@ pub enum Part {
 
 /// How many parts wait for a slow client. With [`PART_BYTES`] that is the room
 /// that a response has beside its ring.
-const PARTS: usize = 8;
+pub(super) const PARTS: usize = 8;
 
 /// Most bytes of a part.
 pub(crate) const PART_BYTES: usize = 64 << 10;

@@ -79,11 +79,12 @@ impl Exchange {
             let bytes = waiting.min(PART_BYTES as u64);
             self.note_wait(self.waits_to_send(client, bytes));
             tokio::select! {
-                place = place(client, &self.client.account, bytes) => {
+                place = place(client, &mut self.relay, &self.client.account, Some(bytes)) => {
                     let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
                     let mailbox = &mut self.instance.mailbox;
                     let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
                     place.send(Ok(Part::Data(lease.hold(part))));
+                    self.relay.moved();
                     self.timeline.client = Instant::now();
                 }
                 () = until_cut(&self.wait) => return Err(InvokeError::Evicted),

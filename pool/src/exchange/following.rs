@@ -27,6 +27,7 @@ use super::end::{Ended, Left, begin_stream, response_trailers};
 use super::limits::CallLimits;
 use super::outbound::Outbound;
 use super::pump::Pump;
+use super::relay::{Relay, RelaySlots};
 use super::retire::{Place, Retiring};
 use super::secrets::Secrets;
 use super::store::{self, StoreChannel, StoreService};
@@ -62,6 +63,8 @@ pub struct Terms {
     pub client: Client,
     /// Where it says that it waits for that.
     pub waits: Arc<Waits>,
+    /// What its response's stream takes slots of.
+    pub relay: Arc<RelaySlots>,
     /// It is counted among requests under way.
     pub under_way: UnderWay,
     /// What answers on the channel of the store, which is open then.
@@ -105,6 +108,7 @@ pub struct Exchange {
     pub(super) turn: Option<RunPermit>,
     pub(super) client: Client,
     pub(super) waits: Arc<Waits>,
+    pub(super) relay: Relay,
     /// Among those that wait for their clients, once it did.
     pub(super) wait: Option<Wait>,
     pub(super) under_way: UnderWay,
@@ -128,6 +132,7 @@ impl Exchange {
             limits,
             client,
             waits,
+            relay,
             under_way,
             store,
             secrets,
@@ -135,6 +140,7 @@ impl Exchange {
             looks,
         } = terms;
         let is_whole = incoming.has_ended();
+        let relay = Relay::new(relay, permit_request(&version).function);
         Self {
             instance,
             version,
@@ -156,6 +162,7 @@ impl Exchange {
             turn: None,
             client,
             waits,
+            relay,
             wait: None,
             under_way,
             looks,
@@ -264,6 +271,7 @@ impl Exchange {
             let rest = self.rate_limit.limited_until();
             let mut end_is_passed = false;
             let bytes = waiting.min(PART_BYTES as u64);
+            let part_bytes = (phase == Phase::Client).then_some(bytes);
             self.note_wait(match phase {
                 Phase::Client => self.waits_to_send(client, bytes),
                 Phase::Guest => self.client_owes(),
@@ -277,13 +285,14 @@ impl Exchange {
                     }
                 }
                 answer = store::answer(&mut self.store) => self.answered(answer)?,
-                place = place(client, &self.client.account, bytes), if phase == Phase::Client => {
+                place = place(client, &mut self.relay, &self.client.account, part_bytes) => {
                     let (place, lease) = place.ok_or(InvokeError::ClientGone)?;
                     self.timeline.client = Instant::now();
                     if waiting > 0 {
                         let mailbox = &mut self.instance.mailbox;
                         let part = mailbox.take(Channel::INVOCATION, &self.guest, PART_BYTES)?;
                         place.send(Ok(Part::Data(lease.hold(part))));
+                        self.relay.moved();
                         self.wake_if_served()?;
                     } else {
                         let mailbox = &self.instance.mailbox;
@@ -462,20 +471,30 @@ impl Exchange {
     }
 }
 
-/// A place for a part of so many bytes, and room for them; `None` when the client is gone.
+/// Waits for a place for a part of so many bytes, room for them, and a slot to move it. Returns
+/// `None` when the client is gone. Without a part to move it releases the slot and pends.
 pub(super) async fn place<'a>(
     client: &'a Option<PartSender>,
+    relay: &mut Relay,
     account: &Account,
-    bytes: u64,
+    bytes: Option<u64>,
 ) -> Option<(Permit<'a, Result<Part, InvokeError>>, Lease)> {
     let Some(client) = client else {
         return pending().await;
     };
+    let Some(bytes) = bytes else {
+        relay.release(client).await;
+        return pending().await;
+    };
+    relay.release_used(client).await;
     let place = client.reserve().await.ok()?;
-    tokio::select! {
-        lease = account.lease(bytes) => Some((place, lease)),
-        () = client.closed() => None,
-    }
+    let lease = tokio::select! {
+        lease = account.lease(bytes) => lease,
+        () = client.closed() => return None,
+    };
+    // Last: a stream that waits for its client needs no slot.
+    relay.acquire().await;
+    Some((place, lease))
 }
 
 /// Waits until an exchange is cut for others.

@@ -11,6 +11,7 @@ use super::{COMPILATIONS, Inner, Pool};
 use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;
+use crate::exchange::relay_slots;
 use crate::fair_slots::FairSlots;
 use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
@@ -133,6 +134,7 @@ impl Starting {
                 admission: OnceLock::new(),
                 served: Arc::default(),
                 compiling: FairSlots::new(COMPILATIONS),
+                relay: relay_slots(processors),
                 instance_numbers: InstanceNumbers::new(),
                 processors,
                 options,

@@ -1,0 +1,226 @@
+//! Slots for moving the bodies of responses from guests to clients.
+//!
+//! All requests share the node's threads, which serve ready tasks in turn. Without slots each of a
+//! function's downloads has a task ready, and a request of another function waits behind all of
+//! them. So a stream needs a slot to move a few parts, until its connection has taken them, and
+//! functions share the slots fairly.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use super::body::{PARTS, PartSender};
+use crate::fair_slots::{FairSlots, PendingSlot, Slot, SlotRequest, SlotRules, Urgency};
+use crate::seeds::FunctionNumber;
+
+/// Slots for moving responses, by function.
+pub type RelaySlots = FairSlots<FunctionNumber>;
+
+/// Parts that a stream moves with one slot: 128 KiB, so that passing the slot on costs little.
+const PARTS_PER_SLOT: usize = 2;
+
+/// How long a slot is held for parts that the connection does not take: a client that reads
+/// nothing, or slowly, delays no others. It is some ten times what writing the parts takes.
+const UNTAKEN_MAX: Duration = Duration::from_millis(1);
+
+/// Returns slots for a node with so many processors: each function can use all threads, and two
+/// functions do so without waiting for each other.
+pub fn relay_slots(processors: usize) -> Arc<RelaySlots> {
+    FairSlots::new(SlotRules {
+        total: 2 * processors,
+        per_owner: processors,
+        background: 0,
+        background_yields: false,
+    })
+}
+
+/// How one response's stream uses the slots.
+#[derive(Debug)]
+pub(super) struct Relay {
+    slots: Arc<RelaySlots>,
+    function: FunctionNumber,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Idle,
+    Waiting(PendingSlot<FunctionNumber>),
+    Held(Held),
+}
+
+#[derive(Debug)]
+struct Held {
+    _slot: Slot<FunctionNumber>,
+    /// Parts that may still be moved.
+    left: usize,
+    /// When the last part was moved, or else the slot granted.
+    since: Instant,
+}
+
+impl Relay {
+    /// Creates the use of `slots` by one response of a function.
+    pub fn new(slots: Arc<RelaySlots>, function: FunctionNumber) -> Self {
+        Self {
+            slots,
+            function,
+            state: State::Idle,
+        }
+    }
+
+    /// Waits for a slot unless one with parts left is held. The place in the queue stays if the
+    /// future is dropped.
+    pub async fn acquire(&mut self) {
+        loop {
+            match &mut self.state {
+                State::Held(held) if held.left > 0 => return,
+                State::Held(_) | State::Idle => {
+                    let request = SlotRequest {
+                        owner: self.function,
+                        urgency: Urgency::Foreground,
+                        bytes: 0,
+                    };
+                    self.state = State::Waiting(self.slots.request(request));
+                }
+                State::Waiting(pending) => {
+                    self.state = State::Held(Held {
+                        _slot: pending.await,
+                        left: PARTS_PER_SLOT,
+                        since: Instant::now(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Counts a part that was moved with the slot.
+    pub fn moved(&mut self) {
+        if let State::Held(held) = &mut self.state {
+            held.left = held.left.saturating_sub(1);
+            held.since = Instant::now();
+        }
+    }
+
+    /// Releases a slot whose parts were all moved, once the connection has taken them or time is
+    /// up.
+    pub async fn release_used(&mut self, client: &PartSender) {
+        if let State::Held(Held { left: 0, since, .. }) = &self.state {
+            taken(client, *since).await;
+            self.state = State::Idle;
+        }
+    }
+
+    /// Ends the use of a stream that has nothing to move: releases its slot, once the connection
+    /// has taken what was moved or time is up, or leaves the queue.
+    pub async fn release(&mut self, client: &PartSender) {
+        if let State::Held(held) = &self.state {
+            taken(client, held.since).await;
+        }
+        self.state = State::Idle;
+    }
+}
+
+/// Waits until the connection has taken all parts, is gone, or has had its time for that.
+async fn taken(client: &PartSender, since: Instant) {
+    tokio::select! {
+        biased;
+        _ = client.reserve_many(PARTS) => {}
+        () = sleep_until(since + UNTAKEN_MAX) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::super::body::{self, Part};
+    use super::*;
+
+    /// Longer than any wait that ends by itself; tests pause the clock.
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn send(client: &PartSender, relay: &mut Relay) {
+        let part = Part::Data(vec![7; 10].into());
+        client.try_send(Ok(part)).unwrap();
+        relay.moved();
+    }
+
+    async fn is_served(relay: &mut Relay) -> bool {
+        // Without advancing the clock: only what is granted already counts.
+        tokio::select! {
+            biased;
+            () = relay.acquire() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_one_functions_streams_leaves_slots_for_another() {
+        let slots = relay_slots(2);
+        let relay = |number| Relay::new(slots.clone(), number);
+        let mut flood: Vec<_> = (0..40).map(|_| relay(1)).collect();
+        let mut served = 0;
+        for stream in &mut flood {
+            served += usize::from(is_served(stream).await);
+        }
+        assert_eq!(served, 2);
+        let mut others = [relay(2), relay(2)];
+        for other in &mut others {
+            assert!(is_served(other).await);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_goes_on_once_the_connection_has_taken_the_parts() {
+        let slots = relay_slots(1);
+        let (client, mut connection) = body::channel();
+        let mut relay = Relay::new(slots.clone(), 1);
+        let mut next = Relay::new(slots, 1);
+        for _ in 0..PARTS_PER_SLOT {
+            assert!(is_served(&mut relay).await);
+            send(&client, &mut relay);
+        }
+        assert!(!is_served(&mut next).await);
+        let started = Instant::now();
+        let take = async {
+            for _ in 0..PARTS_PER_SLOT {
+                std::future::poll_fn(|context| connection.poll_part(context)).await;
+            }
+        };
+        tokio::join!(relay.release_used(&client), take);
+        assert!(is_served(&mut next).await);
+        assert_eq!(started.elapsed(), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_takes_nothing_holds_its_slot_for_a_moment_only() {
+        let slots = relay_slots(1);
+        let (client, _connection) = body::channel();
+        let mut stalled = Relay::new(slots.clone(), 1);
+        let mut next = Relay::new(slots, 1);
+        stalled.acquire().await;
+        send(&client, &mut stalled);
+        assert!(!is_served(&mut next).await);
+        // It has one part left, and its guest makes nothing.
+        let started = Instant::now();
+        timeout(LONG, stalled.release(&client)).await.unwrap();
+        assert!(started.elapsed() <= 2 * UNTAKEN_MAX);
+        assert!(is_served(&mut next).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_in_the_queue_outlasts_a_wait_and_ends_with_nothing_to_move() {
+        let slots = relay_slots(1);
+        let (client, _connection) = body::channel();
+        let relay = || Relay::new(slots.clone(), 1);
+        let (mut holder, mut first, mut second) = (relay(), relay(), relay());
+        assert!(is_served(&mut holder).await);
+        assert!(!is_served(&mut first).await);
+        assert!(!is_served(&mut second).await);
+        drop(holder);
+        assert!(!is_served(&mut second).await, "the first came before");
+        first.release(&client).await;
+        assert!(is_served(&mut second).await);
+    }
+}
