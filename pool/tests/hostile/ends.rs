@@ -100,7 +100,7 @@ const PACED: f64 = 0.22;
 
 pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    let mut shares = Vec::new();
+    let mut shares: Vec<f64> = Vec::new();
     // A busy machine makes some storms cost the node more, and none less. So a few that cost little
     // show that the node looks at a pace.
     let are_paced = |shares: &[f64]| shares.iter().filter(|share| **share < PACED).count() >= 5;
