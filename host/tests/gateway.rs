@@ -328,7 +328,9 @@ async fn shutdown_lets_requests_finish_and_takes_no_more() {
     let node = common::node().await;
     let address = node.address().unwrap();
     let slow = tokio::spawn(async move { get(address, "/f/slow").await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    while node.inspect("f").await.unwrap().under_way == 0 {
+        tokio::task::yield_now().await;
+    }
     node.shutdown().await;
     assert_eq!(slow.await.unwrap().body, "slow");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
@@ -342,7 +344,7 @@ async fn dropping_the_last_handle_ends_the_node() {
     let address = node.address().unwrap();
     assert_eq!(get(address, "/healthz").await.status, 200);
     drop(node);
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if tokio::net::TcpStream::connect(address).await.is_err() {
             return;
         }

@@ -1,6 +1,6 @@
 //! HTTP/2 with prior knowledge.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use faasw::Limits;
 use http::Version;
@@ -190,9 +190,10 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() {
     let mut limits = Limits::default();
-    limits.request_read = std::time::Duration::from_millis(200);
-    limits.idle_connection = std::time::Duration::from_millis(200);
-    limits.idle_client = std::time::Duration::from_millis(300);
+    // Longer than a busy machine keeps a client from sending its first request.
+    limits.request_read = Duration::from_secs(1);
+    limits.idle_connection = Duration::from_secs(1);
+    limits.idle_client = Duration::from_secs(1);
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
     let mut stalled = Connection::open(address).await;
@@ -208,13 +209,16 @@ async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_that_nobody_takes_does_not_end_the_others() {
+    // Longer than a busy machine takes for another stream.
+    let idle = Duration::from_millis(1500);
     let mut limits = Limits::default();
-    limits.idle_client = Duration::from_millis(300);
+    limits.idle_client = idle;
     let node = common::start(common::builder().limits(limits)).await;
     let mut connection = Connection::open(node.address().unwrap()).await;
     let held = connection.get("/f/huge").await;
     let mut ticks = tokio::time::interval(Duration::from_millis(50));
-    for _ in 0..30 {
+    let begun = Instant::now();
+    while begun.elapsed() < 2 * idle {
         ticks.tick().await;
         let response = connection.get("/f/").await;
         assert_eq!(response.status(), 200);
