@@ -13,9 +13,8 @@ use tokio::{
 };
 
 use crate::common::{
-    self, FakeBackend,
+    self, FakeBackend, give_up,
     h2::{Connection, empty, read, whole},
-    time_limit,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,9 +179,7 @@ async fn a_first_word_that_breaks_off_is_not_waited_for() {
         stream.write_all(begun).await.unwrap();
         let mut received = Vec::new();
         let closed = stream.read_to_end(&mut received);
-        let _ = timeout(time_limit(30), closed)
-            .await
-            .expect("the node gives up");
+        let _ = timeout(give_up(), closed).await.expect("the node gives up");
     }
     node.shutdown().await;
 }
@@ -262,9 +259,7 @@ async fn who_takes_nothing_is_closed_for_who_is_new() {
             }
         }
     };
-    timeout(time_limit(30), served)
-        .await
-        .expect("one is evicted");
+    timeout(give_up(), served).await.expect("one is evicted");
     drop(stalled);
     node.shutdown().await;
 }

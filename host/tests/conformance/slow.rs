@@ -12,7 +12,7 @@ use tokio::{
     time::{interval, timeout},
 };
 
-use crate::common::{self, FakeBackend, raw::parse_all, time_limit};
+use crate::common::{self, FakeBackend, give_up, raw::parse_all};
 
 /// How often a slow client sends a byte.
 const DRIP: Duration = Duration::from_millis(20);
@@ -39,7 +39,7 @@ async fn drip(address: SocketAddr, head: &str) -> Vec<u8> {
             }
         }
     });
-    let received = timeout(time_limit(30), read_all(reader)).await;
+    let received = timeout(give_up(), read_all(reader)).await;
     dripping.abort();
     received.expect("the node gives up")
 }
@@ -87,7 +87,7 @@ async fn a_connection_that_is_not_used_is_closed() {
     let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let (reader, _writer) = stream.into_split();
-    let received = timeout(time_limit(30), read_all(reader)).await.unwrap();
+    let received = timeout(give_up(), read_all(reader)).await.unwrap();
     assert_eq!(parse_all(&received, &[]).len(), 1);
     node.shutdown().await;
 }
@@ -144,9 +144,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
             }
         }
     };
-    timeout(time_limit(30), closed)
-        .await
-        .expect("the node gives up");
+    timeout(give_up(), closed).await.expect("the node gives up");
     assert_eq!(backend.take_seen().len(), 1);
     node.shutdown().await;
 }
@@ -169,7 +167,7 @@ async fn a_response_that_is_taken_slowly_is_not_cut() {
     while length < 32 << 20 {
         ticks.tick().await;
         let read = stream.read(&mut received);
-        let count = timeout(time_limit(30), read).await.unwrap().unwrap();
+        let count = timeout(give_up(), read).await.unwrap().unwrap();
         assert_ne!(
             count,
             0,
@@ -181,6 +179,6 @@ async fn a_response_that_is_taken_slowly_is_not_cut() {
     assert!(begun.elapsed() > Duration::from_secs(1), "it was not slow");
     // The end of its connection is told when it asks for nothing more.
     let (reader, _writer) = stream.into_split();
-    timeout(time_limit(30), read_all(reader)).await.unwrap();
+    timeout(give_up(), read_all(reader)).await.unwrap();
     node.shutdown().await;
 }
