@@ -164,10 +164,11 @@ async fn a_module_over_the_limit_is_refused_unread() {
 
 #[tokio::test]
 async fn requests_finish_on_the_function_they_began_with() {
-    let node = common::start(Node::builder()).await;
+    let backend = FakeBackend::default();
+    let node = common::start_on(Node::builder(), &backend).await;
     let begun = {
         let node = node.clone();
-        tokio::spawn(async move { node.invoke("f", get("/slow")).await })
+        tokio::spawn(async move { node.invoke("f", get("/held")).await })
     };
     while node.inspect("f").await.unwrap().under_way == 0 {
         tokio::task::yield_now().await;
@@ -178,6 +179,7 @@ async fn requests_finish_on_the_function_they_began_with() {
     assert_eq!(text(&node, "f", "/module").await, "module two");
     node.remove("f").await.unwrap();
     assert_eq!(node.invoke("f", get("/")).await.status(), 404);
+    backend.held.notify_one();
     assert_eq!(begun.await.unwrap().status(), 200);
     assert!(node.remove("f").await.is_err());
 }
