@@ -185,9 +185,9 @@ impl Served {
         times[((last as f64) * part) as usize]
     }
 
-    /// Every request was answered well, in time, and there were as many as there were to be. A busy
-    /// machine answers fewer and later also without an attack: `calm` is what came of the load then.
-    /// A neighbour that an attack stops has next to no answers in its seconds.
+    /// Asserts that every request was answered well and in time, and that there were as many as
+    /// there were to be. A busy machine answers fewer and later also without an attack: `calm` is
+    /// the load before it. A neighbour that an attack stops has next to no answers meanwhile.
     pub fn is_good(&self, calm: &Self) {
         assert!(
             self.answers.iter().all(|answer| answer.status == Ok(200)),
