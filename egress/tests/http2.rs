@@ -315,13 +315,18 @@ fn each_time_has_its_case_and_is_of_one_stream() {
                 }
             },
         );
+        // The connection is there: a handshake that takes long would have others made.
+        let mut warm = get(&server, "/half");
+        warm.timeouts.between_bytes = SHORT;
+        egress.call(&warm, b"").await;
         let mut slow = begin(&egress, &get(&server, "/slow"));
         let mut silent = get(&server, "/silent");
         silent.timeouts.first_byte = SHORT;
         let failed = egress.call(&silent, b"").await;
         assert_eq!(failed.head.unwrap_err(), FailureCode::ConnectionReadTimeout);
         let mut half = get(&server, "/half");
-        half.timeouts.between_bytes = SHORT;
+        // Longer than a busy machine keeps the server waiting between its head and its data.
+        half.timeouts.between_bytes = 20 * SHORT;
         let failed = egress.call(&half, b"").await;
         assert_eq!((&failed.body[..], failed.status()), (&b"half"[..], 200));
         assert_eq!(failed.tail, Err(FailureCode::ConnectionReadTimeout));

@@ -22,7 +22,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::time_limit;
+use common::give_up;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 
 /// `CAP_NET_BIND_SERVICE`, as the system writes sets.
@@ -112,7 +112,7 @@ fn is_root() -> bool {
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < time_limit(20), "{what}");
+        assert!(begun.elapsed() < give_up(), "{what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

@@ -14,6 +14,7 @@ mod e2e;
 use std::time::Duration;
 
 use common::{
+    give_up,
     h2::{Connection, empty, read, whole},
     raw::{RawResponse, parse_all},
     time_limit,
@@ -40,7 +41,7 @@ fn bytes_for(sent: &[u8]) -> Vec<u8> {
             stream.read_to_end(&mut received).await.unwrap();
             received
         };
-        timeout(time_limit(30), exchange).await.expect("an end")
+        timeout(give_up(), exchange).await.expect("an end")
     })
 }
 
@@ -220,7 +221,7 @@ fn clients_that_ask_first_are_told_to_go_on() {
         let head = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut interim = [0; 25];
-        let heard = timeout(time_limit(10), stream.read_exact(&mut interim));
+        let heard = timeout(give_up(), stream.read_exact(&mut interim));
         heard.await.unwrap().unwrap();
         assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
         stream.write_all(b"abc").await.unwrap();
@@ -267,7 +268,7 @@ fn bodies_in_drips_are_bounded() {
             });
             let mut received = Vec::new();
             // Bytes may still be on their way when the node closes.
-            let _ = timeout(time_limit(30), reader.read_to_end(&mut received))
+            let _ = timeout(give_up(), reader.read_to_end(&mut received))
                 .await
                 .expect("an end");
             drop(dripping.await);
@@ -335,7 +336,7 @@ async fn under_way(name: &str, count: usize) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(time_limit(20), reached)
+    timeout(give_up(), reached)
         .await
         .unwrap_or_else(|_| panic!("not {count} under way"));
 }
@@ -397,7 +398,7 @@ fn a_slow_client_holds_back_a_fast_function() {
         BENCH.log_once("held", |log| {
             log.iter().any(|line| line.text.contains("client"))
         });
-        let broken = timeout(time_limit(20), response.into_body().collect())
+        let broken = timeout(give_up(), response.into_body().collect())
             .await
             .unwrap();
         assert!(broken.is_err());

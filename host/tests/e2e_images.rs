@@ -18,7 +18,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use common::time_limit;
+use common::give_up;
 use e2e::{Bench, bundle, limits};
 use faasw::{FunctionOptions, Limits, Node};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ fn stop(bench: Bench) {
 
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
+    let deadline = Instant::now() + give_up();
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));

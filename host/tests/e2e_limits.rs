@@ -18,10 +18,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{
-    raw::{self, RawResponse},
-    time_limit,
-};
+use common::{give_up, raw, time_limit};
 use e2e::{BENCH, Bench, file, limits};
 use faasw::{CompileError, DeployError, FunctionOptions, Node};
 
@@ -34,7 +31,16 @@ fn is_slow() -> bool {
 /// Asserts that a failure is answered as it should be, is in the function's
 /// log, and that the node serves the next request.
 fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
-    let answer = BENCH.get(path);
+    let mut answer = BENCH.get(path);
+    // A response that has begun leaves 5 ms later. A busy machine may not run its function for as
+    // long, and the response is cut off. With another attempt the function fails in time.
+    for _ in 0..200 {
+        if answer.status != 200 || is_slow() {
+            break;
+        }
+        assert!(!answer.is_whole, "{path}: {answer:?}");
+        answer = BENCH.get(path);
+    }
     let name = path.split('/').nth(1).unwrap();
     if is_slow() && answer.status == 200 {
         assert!(!answer.is_whole, "{path}: {answer:?}");
@@ -77,8 +83,16 @@ fn is_healthy() {
     assert_eq!(BENCH.get("/healthy/").status, 200);
 }
 
-/// A small function with a short time limit.
+/// A small function that ends by itself, and is far from its time limit.
 fn fixture(name: &str) {
+    let options = FunctionOptions::default()
+        .first_byte(give_up())
+        .cpu_time(give_up());
+    BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
+}
+
+/// A small function that never ends, and has a short time limit.
+fn endless(name: &str) {
     let options = FunctionOptions::default().first_byte(time_limit(1));
     BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
 }
@@ -127,7 +141,7 @@ fn a_panic_is_a_trap_with_its_message_in_the_log() {
 }
 
 fn an_endless_loop_is_cut_off_at_its_time_limit() {
-    fixture("loop");
+    endless("loop");
     let limit = format!("{} s", time_limit(1).as_secs_f64());
     let begun = Instant::now();
     fails("/loop/", 504, "timed-out", &[&limit]);
@@ -300,7 +314,7 @@ fn a_client_that_sends_too_slowly_is_told_so() {
 }
 
 fn a_flood_of_log_lines_is_bounded() {
-    fixture("flood");
+    endless("flood");
     let answer = BENCH.get("/flood/");
     assert_eq!(answer.status, 504, "{answer:?}");
     let lines = BENCH.node.logs("flood", usize::MAX).unwrap();
@@ -413,30 +427,33 @@ fn compiling_has_limits() {
 
 fn a_full_node_says_when_to_try_again() {
     let bench = Bench::start(Node::builder().max_instances(1), limits());
-    let options = FunctionOptions::default().first_byte(time_limit(3));
+    // The loop lasts until its client goes away.
+    let hour = Duration::from_secs(3600);
+    let options = FunctionOptions::default().first_byte(hour).cpu_time(hour);
     bench.function("loop", "fixtures/wat/loop.wasm", options);
     bench.function(
         "hello",
         "fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
-    let answers: Vec<RawResponse> = bench.block_on(async {
-        let busy = tokio::spawn(raw::get(bench.address, "/loop/"));
-        tokio::time::sleep(time_limit(1)).await;
-        let refused = raw::get(bench.address, "/hello/").await;
-        vec![busy.await.unwrap(), refused]
-    });
-    assert_eq!(answers[0].status, 504);
-    assert_eq!(answers[1].status, 503);
-    assert_eq!(
-        answers[1].problem("type"),
-        "urn:faasw:problem:over-capacity"
-    );
-    assert!(answers[1].header("retry-after").is_some());
+    let busy = e2e::begins(bench.address, "GET /loop/ HTTP/1.1\r\nHost: h\r\n\r\n");
+    let under_way = || {
+        bench
+            .block_on(bench.node.inspect("loop"))
+            .unwrap()
+            .under_way
+    };
+    e2e::until("the loop is at work", || under_way() == 1);
+    let refused = bench.get("/hello/");
+    assert_eq!(under_way(), 1);
+    assert_eq!(refused.status, 503);
+    assert_eq!(refused.problem("type"), "urn:faasw:problem:over-capacity");
+    assert!(refused.header("retry-after").is_some());
+    drop(busy);
     // The place is free again when the ended instance's process is gone.
     let begun = Instant::now();
     while bench.get("/hello/").status != 200 {
-        assert!(begun.elapsed() < time_limit(10), "still full");
+        assert!(begun.elapsed() < give_up(), "still full");
     }
     bench.end();
 }

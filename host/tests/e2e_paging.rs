@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::time_limit;
+use common::give_up;
 use e2e::{Bench, bundle, limits};
 use faasw::{FunctionOptions, Node};
 use faasw_pool::trial::HeldPagers;
@@ -88,7 +88,7 @@ impl Large {
 
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
+    let deadline = Instant::now() + give_up();
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::time_limit;
+use common::{give_up, time_limit};
 use e2e::process::{Running, descendants, get, told};
 
 /// A node on a data directory.
@@ -49,9 +49,12 @@ fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
     (of("ready"), of("frozen_after_init"))
 }
 
-/// How long the slow functions initialise: long beside everything else that a test does.
-fn slow() -> Duration {
-    time_limit(4).min(Duration::from_secs(20))
+/// How long the slow functions initialise: long beside everything else that a test does. The first
+/// time is enough on a machine that does nothing else. On a busy machine the test takes as long
+/// itself, which shows nothing, and it is repeated with the next time. Each is less than the minute
+/// that an initialisation may take.
+fn slow_times() -> [Duration; 3] {
+    [4, 12, 48].map(|seconds| time_limit(seconds).min(Duration::from_secs(50)))
 }
 
 /// Answers, after a start function that computes for so long.
@@ -75,12 +78,13 @@ fn slow_module(time: Duration) -> String {
     hello.replace(import, &spinning)
 }
 
-/// A data directory with a quick function and slow ones, some before it in any order.
-fn deployed(options: &[&str]) -> tempfile::TempDir {
+/// A data directory with a quick function and ones that initialise for so long, some before it in
+/// any order.
+fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path());
     let file = folder.path().join("slow.wat");
-    std::fs::write(&file, slow_module(slow())).unwrap();
+    std::fs::write(&file, slow_module(slow)).unwrap();
     let file = file.to_str().unwrap();
     for name in ["a-slow", "b-slow", "z-slow"] {
         let words = [&["deploy", file, "--name", name], options].concat();
@@ -95,26 +99,44 @@ fn deployed(options: &[&str]) -> tempfile::TempDir {
 }
 
 fn a_request_waits_for_no_seed_but_its_own() {
-    let folder = deployed(&[]);
+    let is_sooner = slow_times().into_iter().any(answers_before_slow_ones);
+    assert!(is_sooner, "a request waits for other functions' seeds");
+}
+
+/// Returns whether a request was answered long before functions that initialise for so long had
+/// their seeds.
+fn answers_before_slow_ones(slow: Duration) -> bool {
+    let folder = deployed(&[], slow);
     let began = Instant::now();
     let node = Node::start(folder.path());
     let answer = get(node.address, "/quick/");
     let took = began.elapsed();
     assert_eq!(answer.body, "hello from wat\n");
-    assert!(took < slow() / 2, "{took:?}");
     // The others are far from done.
-    for name in ["a-slow", "b-slow", "z-slow"] {
-        assert!(!is_ready(name, folder.path()).0, "{name} after {took:?}");
-    }
+    let slow_ones = ["a-slow", "b-slow", "z-slow"];
+    let are_ready = slow_ones.map(|name| is_ready(name, folder.path()).0);
     let stats = told(&["stats", "--json"], folder.path());
     let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
-    assert_eq!(stats["by_function"]["quick"]["served"]["ancestor"], 1);
+    let by_ancestor = &stats["by_function"]["quick"]["served"]["ancestor"];
+    println!(
+        "{took:?} beside initialisations of {slow:?}: ready {are_ready:?}, {by_ancestor} by an \
+         ancestor"
+    );
+    let is_sooner = took < slow / 2 && !are_ready.contains(&true) && *by_ancestor == 1;
     assert_eq!(node.running.stop("TERM"), Some(0));
+    is_sooner
 }
 
 fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
+    let do_not_add_up = slow_times().into_iter().any(takes_less_than_two);
+    assert!(do_not_add_up, "one is made after the other");
+}
+
+/// Returns whether requests of two functions that initialise for so long are answered in less than
+/// twice that time.
+fn takes_less_than_two(slow: Duration) -> bool {
     // Less CPU time than initialising takes: that is not the requests' to pay.
-    let folder = deployed(&["--cpu-time", "1s"]);
+    let folder = deployed(&["--cpu-time", "1s"], slow);
     let node = Node::start(folder.path());
     let address = node.address;
     let began = Instant::now();
@@ -128,14 +150,15 @@ fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
         assert_eq!(answer.body, "hello from wat\n", "{answer:?}");
     }
     let took = began.elapsed();
-    assert!(took < slow() * 2, "{took:?}");
+    println!("{took:?} for two initialisations of {slow:?}");
     // Nobody asked for this one; it is made all the same.
     let begun = Instant::now();
     while !is_ready("a-slow", folder.path()).0 {
-        assert!(begun.elapsed() < slow() + time_limit(10));
+        assert!(begun.elapsed() < slow + give_up());
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(node.running.stop("TERM"), Some(0));
+    took < slow * 2
 }
 
 /// What an initialisation of `init-draws` drew.
@@ -170,7 +193,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
     assert!(!is_ready("own", folder.path()).1);
     let begun = Instant::now();
     while !is_ready("shared", folder.path()).0 {
-        assert!(begun.elapsed() < time_limit(30));
+        assert!(begun.elapsed() < give_up());
         thread::sleep(Duration::from_millis(20));
     }
     assert!(is_ready("shared", folder.path()).1);
@@ -251,7 +274,7 @@ fn a_node_that_cannot_start_leaves_no_process() {
         });
         let begun = Instant::now();
         while own_processes() != before {
-            assert!(begun.elapsed() < time_limit(20), "after {milliseconds} ms");
+            assert!(begun.elapsed() < give_up(), "after {milliseconds} ms");
             thread::sleep(Duration::from_millis(10));
         }
     }

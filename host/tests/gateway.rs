@@ -325,12 +325,16 @@ async fn bytes_that_are_not_http_do_no_harm() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_lets_requests_finish_and_takes_no_more() {
-    let node = common::node().await;
+    let backend = common::FakeBackend::default();
+    let node = common::start_on(common::builder(), &backend).await;
     let address = node.address().unwrap();
-    let slow = tokio::spawn(async move { get(address, "/f/slow").await });
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    node.shutdown().await;
-    assert_eq!(slow.await.unwrap().body, "slow");
+    let held = tokio::spawn(async move { get(address, "/f/held").await });
+    while node.inspect("f").await.unwrap().under_way == 0 {
+        tokio::task::yield_now().await;
+    }
+    // The end begins before the request may be answered.
+    tokio::join!(node.shutdown(), async { backend.held.notify_one() });
+    assert_eq!(held.await.unwrap().body, "held");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());
     let refused = node.invoke("f", http::Request::new(String::new())).await;
     assert_eq!(refused.status(), 503);
@@ -342,7 +346,7 @@ async fn dropping_the_last_handle_ends_the_node() {
     let address = node.address().unwrap();
     assert_eq!(get(address, "/healthz").await.status, 200);
     drop(node);
-    for _ in 0..100 {
+    for _ in 0..3000 {
         if tokio::net::TcpStream::connect(address).await.is_err() {
             return;
         }

@@ -29,7 +29,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use common::{raw, time_limit};
+use common::{give_up, raw, time_limit};
 use e2e::chance::{self, number};
 use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
@@ -119,7 +119,7 @@ fn group_folders(pids: &[u32]) -> BTreeSet<PathBuf> {
 fn eventually(what: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
-        assert!(begun.elapsed() < time_limit(20), "{what}");
+        assert!(begun.elapsed() < give_up(), "{what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

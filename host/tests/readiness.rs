@@ -65,7 +65,8 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
     let address = node.address().unwrap();
     let draining = tokio::spawn({
         let node = node.clone();
-        async move { node.drain(Duration::from_secs(2)).await }
+        // Longer than a busy machine needs for three requests.
+        async move { node.drain(Duration::from_secs(5)).await }
     });
     assert_eq!(node.reaches(Readiness::Stopping).await, Readiness::Stopping);
     assert_eq!(ready(&node).await, (503, "stopping\n".to_owned()));

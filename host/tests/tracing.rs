@@ -261,31 +261,34 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
         .limits(limits)
         .trusted_proxy("127.0.0.1/32".parse().unwrap());
     let (builder, mut told) = telling(builder);
-    let node = common::start(builder).await;
+    let backend = common::FakeBackend::default();
+    let node = common::start_on(builder, &backend).await;
     let address: SocketAddr = node.address().unwrap();
     let ask = async |path: &str| {
         let field = "X-Forwarded-For: 192.0.2.1\r\n";
         request(address, "GET", path, field, "").await
     };
     // Either may be let in first, and refuse the other.
-    let slow = tokio::spawn({
+    let held = tokio::spawn({
         let field = "X-Forwarded-For: 192.0.2.1\r\n";
         async move {
             loop {
-                let answer = request(address, "GET", "/f/slow", field, "").await;
+                let answer = request(address, "GET", "/f/held", field, "").await;
                 if answer.status != 429 {
                     break answer;
                 }
             }
         }
     });
+    let begun = std::time::Instant::now();
     let refused = loop {
         let answer = ask("/f/").await;
         if answer.status == 429 {
             break answer;
         }
-        assert!(!slow.is_finished(), "nothing was refused");
+        assert!(begun.elapsed() < common::give_up(), "nothing was refused");
     };
+    backend.held.notify_one();
     let id = made_id(&refused);
     assert_eq!(refused.problem("request_id"), id);
     let record = loop {
@@ -297,7 +300,7 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
     assert_eq!(record.status, Some(429));
     assert_eq!(record.problem, Some("too-many-requests"));
     assert_eq!(record.remote_address, Some("192.0.2.1".parse().unwrap()));
-    assert_eq!(slow.await.unwrap().status, 200);
+    assert_eq!(held.await.unwrap().status, 200);
     node.shutdown().await;
 }
 

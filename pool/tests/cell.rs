@@ -23,7 +23,7 @@ use support::cells::{
     soft_limit, threads, user, weight,
 };
 use support::processes::{kill, name_of, our_processes, shells};
-use support::{Bench, slowness};
+use support::{Bench, give_up};
 
 const HELLO: &str = "examples/hello/hello.wasm";
 /// Takes seconds to compile.
@@ -206,7 +206,7 @@ fn assert_layers_are_read_only(pid: u32) {
 /// The helper, once it has closed its cell: its own filter, in addition to those that it is
 /// born with, is the last that it does.
 async fn helper() -> u32 {
-    let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         let is_closed = |pid: &u32| {
             let born_with = fs::read_to_string(format!("/proc/{pid}/status")).ok();
@@ -260,7 +260,7 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(is_left(&first), "they are found while they are there");
     kill(spawner());
     // It is replaced when it is wanted and known to have ended, and the next one clears up.
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while let Err(error) = bench.seed(HELLO, FreezePolicy::Auto).await {
         assert!(Instant::now() < deadline, "{error}");
     }
@@ -308,7 +308,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
         })
         .collect();
     let divided = |pid: &u32| weight(*pid).is_some_and(|weight| weight * count as u64 / 2 <= full);
-    let deadline = Instant::now() + Duration::from_secs(60) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         let hogs: Vec<_> = shells().into_iter().filter(|pid| *pid != parked).collect();
         if hogs.iter().filter(|pid| divided(pid)).count() == count {

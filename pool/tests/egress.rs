@@ -26,7 +26,7 @@ use support::cells::{
     namespace, soft_limit, status, threads, user,
 };
 use support::processes::{has_ended, kill, name_of, our_processes, shells};
-use support::{Bench, slowness};
+use support::{Bench, give_up};
 
 /// The words that have this program be a node: without a launcher, and with one.
 const NODE: &str = "--node";
@@ -76,7 +76,7 @@ fn closed(name: &str) -> Vec<u32> {
 }
 
 async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         if let Some(found) = look() {
             return found;

@@ -15,7 +15,6 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Answer, FailureCode, OutgoingHead, Tail, Timeouts};
@@ -27,8 +26,8 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
-use support::Bench;
 use support::processes::{kill, name_of, our_processes};
+use support::{Bench, give_up};
 
 fn main() {
     support::main(|skip| {
@@ -382,7 +381,7 @@ async fn another_connector_goes_on_with_a_worker(bench: &Bench) {
         .collect();
     assert_eq!(connectors.len(), 1);
     kill(connectors[0]);
-    tokio::time::timeout(Duration::from_secs(10), egress.connector.closed())
+    tokio::time::timeout(give_up(), egress.connector.closed())
         .await
         .unwrap();
     let (again, _process) = connector(bench, &loopback()).await;

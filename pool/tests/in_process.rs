@@ -21,7 +21,7 @@ use faasw_pool::{
 };
 
 use support::processes::{descriptors, name_of, our_processes, our_threads, shells};
-use support::{Bench, call, slowness, spec};
+use support::{Bench, call, give_up, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
@@ -161,7 +161,7 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
         drop(seed);
         assert_eq!(held().mappings, 0);
         // Who joins a thread goes on a moment before the system stops listing it.
-        let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+        let deadline = Instant::now() + give_up();
         while held().threads != before.threads {
             assert!(Instant::now() < deadline, "{:?} {before:?}", held());
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -169,7 +169,7 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
         spaces.push(address_space());
     }
     // The last tasks that knew a seed let go of its layers.
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while held() != before {
         assert!(Instant::now() < deadline, "{:?} {before:?}", held());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -187,7 +187,7 @@ async fn a_pool_that_is_dropped_leaves_no_thread(first: &Bench) {
         bench.text(&seed, "/").await;
         assert!(!shells().is_empty());
     }
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while !shells().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", shells());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -277,10 +277,8 @@ async fn a_parked_instance_answers_as_soon_as_in_a_cell(bench: &Bench) {
         medians[0].push(parked(bench, &seeds[0], requests).await);
         medians[1].push(parked(&jailed, &seeds[1], requests).await);
     }
-    let [thread, cell] = medians.map(|mut all| {
-        all.sort_unstable();
-        all[all.len() / 2]
-    });
+    // Other work on the machine makes some rounds slower and none faster.
+    let [thread, cell] = medians.map(|all| all.into_iter().min().unwrap());
     let ratio = thread.as_secs_f64() / cell.as_secs_f64();
     println!("parked hello: {thread:?} in process, {cell:?} in a cell, {ratio:.2} times");
     jailed.pool.shutdown().await;

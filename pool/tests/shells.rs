@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOptions, Served};
 
 use support::processes::{name_of, our_processes, shells};
-use support::{Bench, arriving, call, slowness, spec};
+use support::{Bench, arriving, call, give_up, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
 
@@ -40,7 +40,7 @@ fn without_any() -> PoolOptions {
 /// What a request answers that a shell serves which was there before, and the page
 /// faults that it took.
 async fn by_a_shell(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, u64) {
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         let (body, timing, effort) = bench.through(seed, call(path)).await;
         if timing.served == Served::Shell {
@@ -69,7 +69,7 @@ async fn a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it(bench: &
     let seed = seed_and_preset_shells(&other).await;
     assert!(!shells().is_empty());
     drop(other);
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while !shells().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", shells());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -86,7 +86,7 @@ fn spawners() -> BTreeSet<u32> {
 async fn a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner(bench: &Bench) {
     let before = spawners();
     let other = bench.another(without_any()).await;
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while spawners() == before || !shells().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", shells());
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -114,7 +114,7 @@ async fn a_preset_shell_needs_few_page_faults(bench: &Bench) {
         println!("{before} page faults: the host fills tables in advance");
         return;
     }
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         let (body, faults) = by_a_shell(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");

@@ -12,13 +12,13 @@
 mod support;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use faasw_pool::steps::{Forked, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec, PoolOptions, PoolStats};
 use faasw_seedtree::{Key, Owner};
 
-use support::{Bench, Log, slowness, spec};
+use support::{Bench, Log, give_up, spec};
 
 const EXPORT: &str = "init";
 const SHELLS: usize = 8;
@@ -65,7 +65,7 @@ impl Family {
 
     /// Serves `child` until its shells are preset with its parent: the last time.
     async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
-        let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+        let deadline = Instant::now() + give_up();
         loop {
             let forked = self.serve(child).await;
             if forked.steps == Some(1) {
@@ -184,7 +184,7 @@ async fn a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none(
     is_settled(bench).await;
     let farther = family.tree.serve(deepest, EXPORT).await.unwrap();
     assert_eq!((farther.steps, farther.was_ready), (Some(2), true));
-    let deadline = Instant::now() + Duration::from_secs(20) * slowness();
+    let deadline = Instant::now() + give_up();
     loop {
         is_settled(bench).await;
         let forked = family.tree.serve(deepest, EXPORT).await.unwrap();

@@ -22,7 +22,7 @@ use faasw_pool::{
     Served, TrapKind,
 };
 
-use support::{Bench, Log, bytes_of, call, slowness, spec};
+use support::{Bench, Log, bytes_of, call, give_up, slowness, spec};
 
 const PROBE: &str = "fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
@@ -58,7 +58,7 @@ fn functions(bench: &Bench) -> Vec<SeedInfo> {
 }
 
 async fn eventually(what: &str, bench: &Bench, holds: impl Fn(&[SeedInfo]) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+    let deadline = Instant::now() + give_up();
     while !holds(&functions(bench)) {
         let tree = bench.pool.tree();
         assert!(Instant::now() < deadline, "{what}: {tree:?}");
@@ -220,7 +220,8 @@ async fn load(bench: &Bench, seed: &FunctionVersion) {
     for _ in 0..3 {
         bench.through(seed, call("/hello")).await;
     }
-    let path = format!("/sleep/{}", 30 * slowness());
+    // All four are at work at once, also where it takes long until the last one begins.
+    let path = format!("/sleep/{}", (30 * slowness()).max(500));
     bench.at_once(seed, 4, &path).await;
     bench
         .settles("all requests end", |stats| stats.busy == 0)

@@ -278,7 +278,7 @@ mod tests {
         let found = bounded(&page(5).into(), &changed);
         assert!(found.count() <= PREPARED_PAGES_MAX);
         assert_eq!(changed.coalesced(NonZeroU32::MIN, 3).ranges().len(), 3);
-        // Quadratic it would be hours.
-        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+        // Two minutes are enough for a busy machine; quadratic work would take hours.
+        assert!(began.elapsed().as_secs() < 120, "{:?}", began.elapsed());
     }
 }

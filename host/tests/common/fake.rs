@@ -19,6 +19,7 @@ use faasw_pool::{
     ReplyBody, SeedError, StoreService, Timing, TrapKind,
 };
 use http_body_util::BodyExt as _;
+use tokio::sync::Notify;
 
 /// Counts what it is asked for.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +35,8 @@ pub struct FakeBackend {
     pub version: usize,
     /// What is done while a seed is dropped.
     pub when_dropped: WhenDropped,
+    /// Lets a request of `/held` be answered.
+    pub held: Arc<Notify>,
 }
 
 /// Something to be done, once it is known what.
@@ -161,6 +164,7 @@ impl FakeBackend {
             seeds: self.seeds.clone(),
             seen: self.seen.clone(),
             when_dropped: self.when_dropped.clone(),
+            held: self.held.clone(),
         })
     }
 }
@@ -172,6 +176,7 @@ struct FakeCode {
     seeds: Arc<AtomicUsize>,
     seen: Arc<Mutex<Vec<Seen>>>,
     when_dropped: WhenDropped,
+    held: Arc<Notify>,
 }
 
 impl Code for FakeCode {
@@ -208,6 +213,7 @@ impl Code for FakeCode {
                 spec: spec.clone(),
                 seen: self.seen.clone(),
                 when_dropped: self.when_dropped.clone(),
+                held: self.held.clone(),
             };
             Ok((Arc::new(seed) as Arc<dyn FunctionVersion>, report))
         })
@@ -220,6 +226,7 @@ struct FakeSeed {
     spec: FunctionSpec,
     seen: Arc<Mutex<Vec<Seen>>>,
     when_dropped: WhenDropped,
+    held: Arc<Notify>,
 }
 
 impl Drop for FakeSeed {
@@ -284,6 +291,10 @@ impl FunctionVersion for FakeSeed {
                 "/slow" => {
                     tokio::time::sleep(Duration::from_millis(300)).await;
                     (200, vec![], "slow".into())
+                }
+                "/held" => {
+                    self.held.notified().await;
+                    (200, vec![], "held".into())
                 }
                 "/endless" => {
                     log.begins(43);

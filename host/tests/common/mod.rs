@@ -26,9 +26,15 @@ pub fn time_limit(seconds: u64) -> Duration {
     Duration::from_secs(seconds) * slowness
 }
 
+/// How long a test waits for what must happen some time. Only a failure takes as long: a minute is
+/// enough on a machine that does many other things at once.
+pub fn give_up() -> Duration {
+    time_limit(10).max(Duration::from_secs(60))
+}
+
 /// Waits until it is so, which `what` names.
 pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(10);
+    let deadline = Instant::now() + give_up();
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -56,7 +56,7 @@ pub async fn send(address: SocketAddr, bytes: &[u8]) -> RawResponse {
         let _ = stream.read_to_end(&mut answer).await;
         parse(&answer)
     };
-    timeout(super::time_limit(60), exchange)
+    timeout(super::time_limit(120), exchange)
         .await
         .expect("an answer in time")
 }

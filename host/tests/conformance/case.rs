@@ -17,8 +17,8 @@ use tokio::{
 use crate::common::{
     self, FakeBackend,
     fake::Seen,
+    give_up,
     raw::{RawResponse, parse_all},
-    time_limit,
 };
 
 const NEXT: &[u8] = b"GET /f/next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
@@ -154,7 +154,7 @@ async fn send(address: SocketAddr, bytes: &[u8], writing: Writing) -> Vec<u8> {
     let mut received = Vec::new();
     let reading = reader.read_to_end(&mut received);
     let both = async { tokio::join!(writing, reading).1 };
-    let ended = timeout(time_limit(20), both).await;
+    let ended = timeout(give_up(), both).await;
     ended
         .unwrap_or_else(|_| panic!("the connection stays open after {}", shown(bytes)))
         .unwrap_or_else(|error| panic!("{error} after {}", shown(bytes)));

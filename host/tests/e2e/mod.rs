@@ -24,6 +24,7 @@ use libtest_mimic::Arguments;
 use tokio::runtime::Runtime;
 
 use crate::common::{
+    give_up,
     raw::{self, RawResponse},
     time_limit,
     trials::{Group, Test, trials},
@@ -39,10 +40,10 @@ pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Waits until something is so that no event tells of, for 30 seconds of an ordinary machine at most.
+/// Waits until something is so that no event tells of.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + time_limit(30);
+    let deadline = Instant::now() + give_up();
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -267,7 +268,7 @@ impl Bench {
     /// A function's log once it is as it should be: of a response that streams the
     /// log may come after the last byte.
     pub fn log_once(&self, name: &str, complete: impl Fn(&[LogLine]) -> bool) -> Vec<LogLine> {
-        let deadline = Instant::now() + time_limit(10);
+        let deadline = Instant::now() + give_up();
         loop {
             let lines = self.node.logs(name, usize::MAX).unwrap();
             if complete(&lines) {

@@ -14,8 +14,8 @@ use std::{
 
 use super::root;
 use crate::common::{
+    give_up,
     raw::{self, RawResponse},
-    time_limit,
 };
 
 pub fn faasw(words: &[&str]) -> Command {
@@ -104,7 +104,7 @@ impl Running {
         let begun = Instant::now();
         while !self.stderr().contains(text) {
             assert!(
-                begun.elapsed() < time_limit(60),
+                begun.elapsed() < give_up(),
                 "no {text:?} in {}",
                 self.stderr()
             );
@@ -141,7 +141,7 @@ impl Running {
                 return status.code();
             }
             assert!(
-                begun.elapsed() < time_limit(30),
+                begun.elapsed() < give_up(),
                 "it does not stop: {}",
                 self.stderr()
             );

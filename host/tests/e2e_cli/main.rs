@@ -20,14 +20,14 @@ mod warm_up;
 mod watching;
 
 use std::{
-    io::Read as _,
+    io::{Read as _, Write as _},
     path::Path,
     process::{Output, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
-use common::time_limit;
+use common::{give_up, time_limit};
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 use files::{a_folder_is_deployed_with_its_function, up_watches_the_folder_of_its_function};
 use log_flood::requests_that_fail_without_end_are_summed_up_in_the_nodes_log;
@@ -257,6 +257,8 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         "127.0.0.1:0",
         "--timeout",
         "600s",
+        "--idle-client",
+        "600s",
         "--log-format",
         "json",
         "--json",
@@ -278,7 +280,11 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         asking
     };
     run(&probe);
-    let old = sleeping(time_limit(1));
+    // It is under way until the test sends the rest of its body.
+    let post =
+        "POST /f/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\na";
+    let mut old = e2e::begins(address, post);
+    e2e::until("it is under way", || inspected("under_way") == 1);
     run(&["deploy", "fixtures/wat/hello.wasm", "--name", "f"]);
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
@@ -289,8 +295,12 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     let used = groups["count"]["used"].as_u64();
     assert!(groups["free_max"] == 0 || used >= Some(1), "{stats}");
     assert_eq!(stats["by_function"]["f"]["requests"]["200"], 1);
-    assert!(!old.is_finished());
-    assert_eq!(old.join().unwrap().status, 200);
+    old.write_all(b"b").unwrap();
+    let mut answer = Vec::new();
+    old.read_to_end(&mut answer).unwrap();
+    let answers = common::raw::parse_all(&answer, &[]);
+    assert_eq!((answers.len(), answers[0].status), (1, 200));
+    assert!(answers[0].body.ends_with("ab"), "{answers:?}");
     assert_eq!(inspected("function")["version"], 2);
     assert_eq!(
         inspected("function")["limits"]["first_byte_us"],
@@ -300,12 +310,12 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     // Back to the first, which a restart does not change.
     assert_eq!(run(&["rollback", "f"]), "f: version 1 serves now\n");
     // Less than the 10 s that a node waits when it stops.
-    let last = sleeping(time_limit(1).min(Duration::from_secs(5)));
+    let last = sleeping(time_limit(3).min(Duration::from_secs(5)));
     node.signal("TERM");
     assert_eq!(last.join().unwrap().status, 200);
     let begun = Instant::now();
     while is_alive(node.child.id()) {
-        assert!(begun.elapsed() < time_limit(30), "{}", node.stderr());
+        assert!(begun.elapsed() < give_up(), "{}", node.stderr());
         thread::sleep(Duration::from_millis(20));
     }
     for line in node.stderr().lines() {
@@ -366,7 +376,7 @@ fn nothing_is_left_of_a_killed_node() {
         };
         while !left(&below).is_empty() {
             assert!(
-                begun.elapsed() < time_limit(1),
+                begun.elapsed() < give_up(),
                 "{signal}: left {:?} of {below:?}",
                 left(&below)
             );

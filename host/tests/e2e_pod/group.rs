@@ -10,7 +10,7 @@ use std::{
 };
 
 use crate::{
-    common::{raw, time_limit},
+    common::{give_up, raw, time_limit},
     e2e::{
         self,
         pod::{HELLO, Pod, as_user, words},
@@ -175,7 +175,7 @@ impl Drop for Container {
     fn drop(&mut self) {
         let begun = Instant::now();
         // What is in it is ending.
-        while fs::remove_dir(&self.folder).is_err() && begun.elapsed() < time_limit(20) {
+        while fs::remove_dir(&self.folder).is_err() && begun.elapsed() < give_up() {
             thread::sleep(Duration::from_millis(20));
         }
     }
@@ -227,7 +227,7 @@ fn hog(folder: &Path) -> String {
 /// With `--timeout` and `--cpu-time` for a slow machine.
 fn with_limits(run: impl FnOnce(&[&str])) {
     let (timeout, cpu_time) = (
-        format!("{}s", time_limit(2).as_secs()),
+        format!("{}s", time_limit(4).as_secs()),
         format!("{}s", time_limit(10).as_secs()),
     );
     run(&[

@@ -14,7 +14,7 @@ use rustls::{
 
 use crate::{
     canary::{canary, found_in_files, found_in_memory},
-    common::{time_limit, tls::Files},
+    common::{give_up, tls::Files},
     e2e::{
         self,
         process::{Running, descendants, faasw, get, told},
@@ -70,7 +70,7 @@ fn api(files: &Files) -> (SocketAddr, mpsc::Receiver<String>) {
 }
 
 fn asked(of: &mpsc::Receiver<String>) -> String {
-    of.recv_timeout(time_limit(20)).unwrap()
+    of.recv_timeout(give_up()).unwrap()
 }
 
 pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {

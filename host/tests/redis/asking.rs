@@ -7,7 +7,7 @@ use faasw_abi::store::{Answer, LENGTH_BYTES, ListFrom, OWN_STORE, Operation, Req
 use faasw_pool::StoreService;
 use tokio::time::Instant;
 
-use crate::{common::FakeBackend, common::time_limit, server::Server};
+use crate::{common::FakeBackend, common::give_up, server::Server};
 
 /// The store that the function shares with others.
 pub const SHARED: &str = "users";
@@ -121,7 +121,7 @@ impl Asking {
 
     /// Asks until it works again.
     pub async fn until_it_works(&self) {
-        let deadline = Instant::now() + time_limit(30);
+        let deadline = Instant::now() + give_up();
         while !matches!(self.get("nothing").await, Told::Values(_)) {
             assert!(Instant::now() < deadline, "it does not come back");
             tokio::time::sleep(Duration::from_millis(20)).await;

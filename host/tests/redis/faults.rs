@@ -22,9 +22,10 @@ const AWAY: &str = "the key-value store cannot be reached";
 const FAILED: &str = "the key-value store failed; the node's log has why";
 const UNKNOWN: &str = "the key-value store failed, and whether this was written is not known";
 
-/// Longest that anybody may wait for an answer, and some time for a slow machine.
+/// Longest that anybody may wait for an answer, and some time for a slow machine. Waits that follow
+/// each other take 6 s or more.
 fn at_most() -> Duration {
-    Duration::from_secs(3) + time_limit(2)
+    (Duration::from_secs(3) + time_limit(2)).max(Duration::from_millis(5900))
 }
 
 /// Pairs that writers were told are written, and how often they counted.

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::common::{
     daemon::{Daemon, is_there, on_a_port},
-    time_limit,
+    give_up,
 };
 
 /// The program, as Debian's redis-server has it.
@@ -133,7 +133,7 @@ impl Server {
     /// The first lines of what it answers to these.
     fn asked_all<const N: usize>(&self, commands: [&str; N]) -> Option<[String; N]> {
         let stream = UnixStream::connect(self.socket()).ok()?;
-        stream.set_read_timeout(Some(time_limit(10))).ok()?;
+        stream.set_read_timeout(Some(give_up())).ok()?;
         let mut lines = commands.map(|_| String::new());
         let mut reader = BufReader::new(&stream);
         for (command, line) in commands.iter().zip(&mut lines) {

@@ -14,7 +14,7 @@ use faasw_pool::{Call, InvokeError};
 use crate::script::{Op, Script, place, word};
 use crate::support::servers::Server;
 use crate::support::{Bench, call, whole};
-use crate::{Battlefield, short_limits};
+use crate::{Battlefield, far_limits, short_limits};
 
 const CHANNEL: Channel = ChannelKind::Call.channel();
 const WITHIN: usize = CHANNEL.number() * size_of::<ChannelWords>();
@@ -72,7 +72,7 @@ fn is_taken(script: Script) -> Script {
 fn order(script: &Script, server: &Arc<Server>) -> Call {
     Call {
         body: whole(&script.bytes()),
-        limits: short_limits(),
+        limits: far_limits(),
         outbound: Some(server.clone()),
         ..call("/")
     }
@@ -159,7 +159,11 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
         .progress();
     let from = script.here();
     let script = script.ring(Doorbell::Wait).for_ever_from(from);
-    match field.send(order(&script, &server)).await {
+    let order = Call {
+        limits: short_limits(),
+        ..order(&script, &server)
+    };
+    match field.send(order).await {
         Err(InvokeError::TimedOut(_)) => {}
         other => panic!("{other:?}"),
     }
@@ -198,7 +202,7 @@ pub async fn without_servers_their_channels_are_nothing(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // Whatever it says of a channel that is not open is not even read.
     let script = begins(Script::new().store(turn(), 7), 0).store(written(), u64::MAX);
-    let answered = field.attack(&script.head().end().done()).await;
+    let answered = field.ends(&script.head().end().done()).await;
     assert_eq!(answered.unwrap(), b"");
     field.nothing_is_left().await;
 }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use faasw_abi::doorbell::Doorbell;
 use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
 
-use crate::Battlefield;
 use crate::script::{Script, word};
 use crate::support::processes::{cpu_time, shells};
 use crate::support::{Bench, Log, bytes_of, call, slowness, whole};
+use crate::{Battlefield, far_limits};
 
 /// What a guest has at most once it has said that it is done.
 const AFTER_END: Duration = Duration::from_millis(50);
@@ -27,19 +27,6 @@ fn told() -> Script {
 fn spinning(script: Script) -> Script {
     let from = script.here();
     script.for_ever_from(from)
-}
-
-fn long_limits() -> CallLimits {
-    let long = Duration::from_secs(30) * slowness();
-    CallLimits {
-        cpu: long,
-        first_byte: long,
-        idle_client: long,
-        idle_guest: long,
-        total: Some(long),
-        idle_call: long,
-        ..CallLimits::default()
-    }
 }
 
 fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
@@ -59,8 +46,7 @@ impl Battlefield<'_> {
     async fn parks(&self) {
         for _ in 0..20 {
             // The first ones may be looked at instead.
-            let answered = self.attack(&Script::new().head().end().done()).await;
-            assert_eq!(answered.unwrap(), b"");
+            self.answers().await;
             self.nobody_else_notices().await;
             if self.is_parked() {
                 return;
@@ -86,7 +72,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             field.parks().await;
             let limits = CallLimits {
                 cpu: cpu * slowness(),
-                ..long_limits()
+                ..far_limits()
             };
             let (order, log) = order(&spinning(told()), limits);
             let answered = field.send(order).await;
@@ -108,15 +94,23 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
     field.nothing_is_left().await;
 }
 
+/// The node's CPU time for a storm, by the guest's. Paced it is about an eighth; without a pace it
+/// is a quarter to all of it.
+const PACED: f64 = 0.22;
+
 pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    let mut shares = Vec::new();
-    for _ in 0..10 {
+    let mut shares: Vec<f64> = Vec::new();
+    // A busy machine makes some storms cost the node more, and none less. So a few that cost little
+    // show that the node looks at a pace.
+    let are_paced = |shares: &[f64]| shares.iter().filter(|share| **share < PACED).count() >= 5;
+    while !are_paced(&shares) {
+        assert!(shares.len() < 30, "{shares:?}");
         field.parks().await;
         let script = told();
         let from = script.here();
         let storm = script.progress().for_ever_from(from);
-        let (order, log) = order(&storm, long_limits());
+        let (order, log) = order(&storm, far_limits());
         let own = std::process::id();
         let before = cpu_time(own);
         assert_eq!(field.send(order).await.unwrap(), b"");
@@ -128,10 +122,6 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
         assert!(!field.is_parked());
     }
     println!("the node's time for that of each storm: {shares:.3?}");
-    // Unpaced it is a quarter to all of it, paced about an eighth.
-    shares.sort_by(f64::total_cmp);
-    let median = shares[shares.len() / 2];
-    assert!(median < 0.22, "{median}");
     field.nothing_is_left().await;
 }
 
@@ -144,7 +134,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let waits = waits.ring(Doorbell::Wait).for_ever_from(0);
     let waiting: Vec<_> = (0..processors)
         .map(|_| {
-            let (order, _) = order(&waits, long_limits());
+            let (order, _) = order(&waits, far_limits());
             let (pool, seed) = (bench.pool.clone(), field.hostile.clone());
             tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) })
         })
@@ -153,8 +143,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     bench.settles("they wait", are_busy(processors)).await;
     let park = async || {
         for _ in 0..20 {
-            let answered = field.attack(&Script::new().head().end().done()).await;
-            assert_eq!(answered.unwrap(), b"");
+            field.answers().await;
             bench.settles("it is over", are_busy(processors)).await;
         }
         assert!(field.is_parked());
@@ -168,7 +157,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
         park().await;
         let limits = CallLimits {
             cpu: Duration::from_millis(400) * slowness(),
-            ..long_limits()
+            ..far_limits()
         };
         let (order, log) = order(&script, limits);
         // The body is whole, so the client may have it; but as that of a function which
@@ -205,7 +194,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     let limit = Duration::from_millis(200) * slowness();
     let limits = CallLimits {
         cpu: limit,
-        ..long_limits()
+        ..far_limits()
     };
     for (what, script) in [
         ("it spins", spinning(Script::new())),
@@ -225,7 +214,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     }
     // A client that goes away.
     let before: Vec<_> = shells();
-    let (order, log) = order(&spinning(Script::new()), long_limits());
+    let (order, log) = order(&spinning(Script::new()), far_limits());
     let (pool, seed) = (bench.pool.clone(), field.hostile.clone());
     let asking = tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) });
     let wanted = Duration::from_millis(60);

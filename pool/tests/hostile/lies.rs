@@ -122,7 +122,7 @@ pub async fn every_lie_in_the_mailbox_is_refused(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for (what, script, told) in lies() {
         for script in [script.clone().done(), script.progress().done()] {
-            match field.attack(&script).await {
+            match field.ends(&script).await {
                 Err(InvokeError::GuestFailed(why)) => assert!(why.contains(told), "{what}: {why}"),
                 other => panic!("{what}: {other:?}"),
             }
@@ -149,7 +149,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
         body.resize(body.len() + 2 * ring as usize, 0);
         let order = faasw_pool::Call {
             body: crate::support::whole(&body),
-            limits: crate::short_limits(),
+            limits: crate::far_limits(),
             ..crate::support::call("/")
         };
         match field.send(order).await {
@@ -181,14 +181,11 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
         .step(Op::Add, word!(response_written), 1, 0)
         .progress()
         .for_ever_from(from);
-    let mut limits = crate::short_limits();
-    // Nothing else is to end it.
-    limits.idle_guest *= 100;
-    limits.total = limits.total.map(|total| total * 100);
     let log = std::sync::Arc::new(crate::support::Log::default());
     let order = faasw_pool::Call {
         body: crate::support::whole(&script.bytes()),
-        limits,
+        // Nothing else is to end it.
+        limits: crate::far_limits(),
         log: log.clone(),
         ..crate::support::call("/")
     };
@@ -216,7 +213,7 @@ pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
         let log = std::sync::Arc::new(crate::support::Log::default());
         let order = faasw_pool::Call {
             body: crate::support::whole(&script.bytes()),
-            limits: crate::short_limits(),
+            limits: crate::far_limits(),
             log: log.clone(),
             ..crate::support::call("/")
         };

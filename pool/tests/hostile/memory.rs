@@ -45,7 +45,7 @@ pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
             }
         }
         field.nobody_else_notices().await;
-        let answered = field.attack(&Script::new().head().end().done()).await;
+        let answered = field.ends(&Script::new().head().end().done()).await;
         assert_eq!(answered.unwrap(), b"", "after {what}");
     }
     field.nothing_is_left().await;
@@ -55,8 +55,7 @@ pub async fn an_instance_that_entered_ring_0_is_not_used_again(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for ring_0 in [field.carrier.ring_0(), field.carrier.halt()] {
         // One that only did its work rests, and meets the attack.
-        let answered = field.attack(&Script::new().head().end().done()).await;
-        assert_eq!(answered.unwrap(), b"");
+        field.answers().await;
         field.nobody_else_notices().await;
         assert_eq!(field.is_parked(), has_page_scan());
         let script = Script::new().gate(ring_0).breakpoint().head().end().done();
@@ -99,7 +98,7 @@ pub async fn absurd_wishes_for_memory_are_none(bench: &Bench) {
                 .ring(Doorbell::Populate);
         }
     }
-    let answered = field.attack(&script.head().end().done()).await;
+    let answered = field.ends(&script.head().end().done()).await;
     assert_eq!(answered.unwrap(), b"");
     field.nothing_is_left().await;
 }

@@ -19,7 +19,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
             Script::new().head(),
             Script::new().progress(),
         ] {
-            let answered = field.attack(&script.rings(value).done()).await;
+            let answered = field.ends(&script.rings(value).done()).await;
             assert!(
                 matches!(answered, Err(InvokeError::GuestFailed(_))),
                 "{value}: {answered:?}"
@@ -31,7 +31,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
     // Ports that there are not, and some that other machines have.
     for port in [0, 0x20, 0x51, 0x53, 0x55, 0x60, 0x3f8, 0xcf8, 0xffff] {
         let script = Script::new().step(Op::Doorbell, port, u64::MAX, 0).done();
-        let answered = field.attack(&script).await;
+        let answered = field.ends(&script).await;
         assert!(answered.is_err(), "{port:#x}: {answered:?}");
         assert!(!field.is_parked(), "{port:#x}");
     }

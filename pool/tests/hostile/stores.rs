@@ -11,7 +11,7 @@ use faasw_pool::{Answering, Call, InvokeError, StoreService};
 
 use crate::script::{Script, place, word};
 use crate::support::{Bench, call, whole};
-use crate::{Battlefield, short_limits};
+use crate::{Battlefield, far_limits};
 
 /// Never answers, and counts what was asked and is not dropped yet.
 #[derive(Debug, Default)]
@@ -62,7 +62,7 @@ fn sends(script: Script, bytes: u64, count: u64) -> Script {
 fn order(script: &Script, store: &Arc<Silent>) -> Call {
     Call {
         body: whole(&script.bytes()),
-        limits: short_limits(),
+        limits: far_limits(),
         store: Some(store.clone()),
         ..call("/")
     }
@@ -142,7 +142,7 @@ pub async fn without_a_store_its_channel_is_nothing(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     // Whatever it says of a channel that is not open is not even read.
     let script = sends(Script::new(), u64::MAX, u64::MAX).head().end().done();
-    let answered = field.attack(&script).await;
+    let answered = field.ends(&script).await;
     assert_eq!(answered.unwrap(), b"");
     field.nothing_is_left().await;
 }

@@ -9,7 +9,7 @@ use faasw_pool::{Call, CallLimits, InvokeError, SeedError};
 use crate::carrier::Carrier;
 use crate::script::{Script, word};
 use crate::support::{Bench, arriving, call, slowness};
-use crate::{Battlefield, good, short_limits};
+use crate::{Battlefield, far_limits, good, short_limits};
 
 /// Waits again and again, each time for so long.
 fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
@@ -75,8 +75,10 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
         .await
         .unwrap();
     let limits = CallLimits {
-        cpu: Duration::from_secs(60) * slowness(),
-        total: Some(Duration::from_secs(5) * slowness()),
+        cpu: far_limits().cpu,
+        first_byte: far_limits().first_byte,
+        // An idle time that the guest could extend would end here.
+        total: Some(Duration::from_secs(20) * slowness()),
         ..short_limits()
     };
     let order = Call {
@@ -105,10 +107,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &B
         let limits = CallLimits {
             // Long enough for any socket to fill.
             cpu: Duration::from_millis(700) * slowness(),
-            first_byte: Duration::from_secs(20) * slowness(),
-            idle_guest: Duration::from_secs(20) * slowness(),
-            total: Some(Duration::from_secs(20) * slowness()),
-            ..short_limits()
+            ..far_limits()
         };
         let answered = field.attack_within(&script, limits).await;
         assert!(

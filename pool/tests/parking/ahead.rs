@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use faasw_pool::{
-    FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats, PoolOptions,
-    SeedInfo, Served,
+    Call, FreezePolicy, FunctionVersion, InvokeError, Known, Lack, Lacking, LackingStats,
+    PoolOptions, SeedInfo, Served,
 };
+use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::support::processes::{kill, name_of, our_processes, shells, signal};
-use crate::support::{Bench, bytes_of, call, slowness};
+use crate::support::{Bench, Frames, arriving, bytes_of, call, give_up};
 use crate::{PROBE, only_instances, probe};
 
 /// Instances that each function is to have.
@@ -71,6 +72,49 @@ async fn served(
     all
 }
 
+/// Requests that are at work at once until [`AtWork::end`]: their clients send no end before.
+struct AtWork {
+    clients: Vec<Frames>,
+    answers: Vec<JoinHandle<Result<Served, InvokeError>>>,
+}
+
+impl AtWork {
+    /// Sends so many requests, and waits until all are at work.
+    async fn begin(bench: &Bench, seed: &FunctionVersion, count: usize) -> Self {
+        let (clients, answers) = (0..count)
+            .map(|_| {
+                let (client, body) = arriving();
+                let order = Call {
+                    body,
+                    ..call("/echo")
+                };
+                let (pool, seed) = (bench.pool.clone(), seed.clone());
+                let answer = tokio::spawn(async move {
+                    let reply = pool.invoke(&seed, order).await?;
+                    let served = reply.timing.served;
+                    bytes_of(reply.body).await?;
+                    Ok::<_, InvokeError>(served)
+                });
+                (client, answer)
+            })
+            .unzip();
+        bench
+            .settles("all are at work", |stats| stats.busy == count)
+            .await;
+        Self { clients, answers }
+    }
+
+    /// Lets all end. Returns how they were served.
+    async fn end(self) -> Vec<Result<Served, InvokeError>> {
+        drop(self.clients);
+        let mut all = Vec::new();
+        for answer in self.answers {
+            all.push(answer.await.unwrap());
+        }
+        all
+    }
+}
+
 pub async fn the_first_requests_find_their_instances(bench: &Bench) {
     let seed = provided(bench).await;
     let before = taken(bench);
@@ -102,25 +146,17 @@ pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
 
 pub async fn those_at_work_count(bench: &Bench) {
     let seed = provided(bench).await;
-    let path = format!("/sleep/{}", 300 * slowness());
-    let at_work = tokio::spawn({
-        let other = Bench {
-            pool: bench.pool.clone(),
-            confinement: bench.confinement,
-        };
-        let (seed, path) = (seed.clone(), path.clone());
-        async move { served(&other, &seed, LEAST, &path).await }
-    });
+    let at_work = AtWork::begin(bench, &seed, LEAST).await;
     bench
-        .settles("all are at work", |stats| stats.busy == LEAST)
+        .settles("each has its instance", |stats| stats.parked == 0)
         .await;
     bench.pool.provided(&seed).await;
     let (stats, forks) = (bench.pool.stats(), forks(bench));
     assert!(
-        stats.busy < LEAST || stats.parked == 0 && forks == LEAST as u64,
+        stats.busy == LEAST && stats.parked == 0 && forks == LEAST as u64,
         "{forks} forks: {stats:?}"
     );
-    for result in at_work.await.unwrap() {
+    for result in at_work.end().await {
         assert_eq!(result.unwrap(), Served::Ready);
     }
 }
@@ -152,9 +188,8 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
     signal(spawner, "STOP");
-    // Ten seconds, and some.
-    let limit = Duration::from_secs(20) * slowness();
-    let given_up = timeout(limit, bench.pool.provided(&seed)).await;
+    // Ten seconds, and what a busy machine adds. Without an end it would take for ever.
+    let given_up = timeout(give_up(), bench.pool.provided(&seed)).await;
     signal(spawner, "CONT");
     assert!(given_up.is_ok(), "{:?}", bench.pool.stats());
     bench
@@ -177,7 +212,7 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     // The first one is asked what it has used, and ends; the next one is there then.
     bench.through(&seed, call("/count")).await;
     bench.get(&seed, "/count").await.unwrap();
-    let parked = timeout(Duration::from_secs(5) * slowness(), async {
+    let parked = timeout(give_up(), async {
         while bench.pool.stats().parked == 0 {
             sleep(Duration::from_millis(5)).await;
         }
@@ -336,11 +371,12 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
     let other = bench.seed_of(PROBE, &other).await.unwrap();
     bench.pool.provided(&other).await;
     // There is room for two more. The first requests are asked for what they use.
-    let path = format!("/sleep/{}", 50 * slowness());
     for _ in 0..4 {
-        for result in served(bench, &other, LEAST + 4, &path).await {
+        let at_work = AtWork::begin(bench, &other, LEAST + 4).await;
+        for result in at_work.end().await {
             result.unwrap();
         }
+        bench.settles("all are over", |stats| stats.busy == 0).await;
     }
     bench
         .settles("all rest", |stats| {
@@ -379,6 +415,8 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
     });
     for _ in 0..300 {
         bench.text(&all[0], "/sleep/10").await;
+        // The next request is to find its instance, which a busy machine brings back later.
+        bench.settles("it is over", |stats| stats.busy == 0).await;
     }
     looking.abort();
     let made = made();
@@ -408,8 +446,7 @@ pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench
     let mut other = crate::support::spec(FreezePolicy::Auto);
     other.name = "other".to_owned();
     let other = bench.seed_of(PROBE, &other).await.unwrap();
-    let limit = Duration::from_secs(5) * slowness();
-    let provided = timeout(limit, bench.pool.provided(&other)).await;
+    let provided = timeout(give_up(), bench.pool.provided(&other)).await;
     for task in asking {
         task.abort();
     }

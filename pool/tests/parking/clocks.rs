@@ -51,6 +51,8 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
         let (before, started) = (now(), Instant::now());
         let (text, timing, _) = bench.through(&seed, call("/clock")).await;
         let (after, took) = (now(), started.elapsed());
+        // The next request is to find it parked.
+        bench.settles("it is over", |stats| stats.busy == 0).await;
         parked += u32::from(timing.served == Served::Parked);
         let Told { wall, monotonic } = told(&text);
         assert!(
@@ -88,7 +90,8 @@ fn injected_now() -> Duration {
 pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
     /// The short timer of the fixture.
     const MOMENT: u64 = 20_000_000;
-    let limit = Duration::from_secs(10) * slowness();
+    // Far longer than a busy machine takes. A wrong clock is ahead by an hour.
+    let limit = Duration::from_secs(600);
     let compiled = bench.compile("fixtures/wat/timers.wasm").await;
     let making = injected_now();
     let freeze = spec(FreezePolicy::Auto);
@@ -101,6 +104,8 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
         let before = injected_now();
         let (body, timing, _) = bench.through(&seed, call("/")).await;
         let after = injected_now();
+        // The next request is to find it parked.
+        bench.settles("it is over", |stats| stats.busy == 0).await;
         parked += u32::from(timing.served == Served::Parked);
         let numbers: Vec<u64> = body
             .chunks_exact(8)
@@ -132,6 +137,8 @@ pub async fn timers_are_right_in_reset_instances(bench: &Bench) {
     let seed = probe(bench).await;
     bench.park_one(&seed, "/hello").await;
     let rounds = (20 / slowness()).max(3);
+    let is_over = || bench.settles("it is over", |stats| stats.busy == 0);
+    let mut least_late = Duration::MAX;
     for round in 0..rounds {
         let wanted = 15 + 10 * (round % 3);
         let started = Instant::now();
@@ -139,20 +146,22 @@ pub async fn timers_are_right_in_reset_instances(bench: &Bench) {
             .through(&seed, call(&format!("/sleep/{wanted}")))
             .await;
         let took = started.elapsed();
+        is_over().await;
         assert_eq!(timing.served, Served::Parked);
         let slept: u32 = std::str::from_utf8(&text).unwrap().trim().parse().unwrap();
         let slept = Duration::from_millis(slept.into());
         let wanted = Duration::from_millis(wanted.into());
         assert!(wanted <= slept && slept <= took + OFF, "{slept:?} {took:?}");
         assert!(took >= wanted, "{took:?}");
-        assert!(
-            took < wanted + Duration::from_secs(1) * slowness(),
-            "{took:?}"
-        );
+        least_late = least_late.min(took - wanted);
 
         let (text, timing, _) = bench.through(&seed, call("/poll")).await;
+        is_over().await;
         assert_eq!(timing.served, Served::Parked);
         // On a machine that hangs for long enough both are.
         assert!(text == b"ready 1\n" || text == b"ready 0 1\n", "{text:?}");
     }
+    // A busy machine delays some of the timers. A wrong clock delays all.
+    let limit = Duration::from_secs(1) * slowness();
+    assert!(least_late < limit, "{least_late:?}");
 }

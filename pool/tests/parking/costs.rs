@@ -110,22 +110,28 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
         })
         .await;
 
-    // What ended their requests is over, too.
-    tokio::time::sleep(Duration::from_secs(1)).await;
     let children = our_processes();
     let of_children = || -> Duration { children.iter().map(|pid| cpu_time(*pid)).sum() };
     let of_this = || cpu_time(std::process::id());
-    // In this order what asking takes is not counted.
-    let (children_before, this_before, started) = (of_children(), of_this(), Instant::now());
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    let (took, this) = (started.elapsed(), of_this().saturating_sub(this_before));
-    let used = this + of_children().saturating_sub(children_before);
-    let part = used.as_secs_f64() / took.as_secs_f64();
-    let parked = bench.pool.stats().parked;
-    println!(
-        "{parked} parked instances: {used:?} of CPU time in {took:?}, {:.2}% of a core",
-        part * 100.0
-    );
-    assert!(parked >= instances);
-    assert!(part < 0.01 || !is_metal, "{part}");
+    // What ended their requests may go on for a moment, which is longer on a busy machine. Parked
+    // instances that take CPU time never stop.
+    for look in 1.. {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // In this order what asking takes is not counted.
+        let (children_before, this_before, started) = (of_children(), of_this(), Instant::now());
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let (took, this) = (started.elapsed(), of_this().saturating_sub(this_before));
+        let used = this + of_children().saturating_sub(children_before);
+        let part = used.as_secs_f64() / took.as_secs_f64();
+        let parked = bench.pool.stats().parked;
+        println!(
+            "{parked} parked instances: {used:?} of CPU time in {took:?}, {:.2}% of a core",
+            part * 100.0
+        );
+        assert!(parked >= instances);
+        if part < 0.01 || !is_metal {
+            break;
+        }
+        assert!(look < 8, "{part}");
+    }
 }

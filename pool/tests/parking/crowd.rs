@@ -1,32 +1,57 @@
 //! Too many at once: who is refused, and who is evicted.
 
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use faasw_pool::{Account, Backlog, BacklogLimits, InvokeError, ReplyBody};
+use faasw_pool::{Account, Backlog, BacklogLimits, Call, FreezePolicy, InvokeError, ReplyBody};
+use tokio::sync::Notify;
 
 use crate::probe;
-use crate::support::{Bench, arriving, bytes_of, call, slowness, whole};
+use crate::support::servers::{Conversation, Server};
+use crate::support::{Bench, arriving, bytes_of, call, whole};
 
+/// A request is refused while the only instance is at work, which lasts until the test ends it. A
+/// request that waited for the instance would wait for ever.
 pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
-    let seed = probe(bench).await;
+    let path = "fixtures/call-probe.wasm";
+    let seed = bench.seed(path, FreezePolicy::Auto).await.unwrap();
+    // The instance waits for the answer of an upstream server.
+    let may_answer = Arc::new(Notify::new());
+    let server = Arc::new(Server::new({
+        let may_answer = may_answer.clone();
+        move |mut conversation: Conversation| {
+            let may_answer = may_answer.clone();
+            async move {
+                may_answer.notified().await;
+                conversation.answer(b"late").await;
+            }
+        }
+    }));
+    let mut order = Call {
+        outbound: Some(server.clone()),
+        ..call("/get/a.example/")
+    };
+    // A call without an answer for as long as this could be evicted.
+    order.limits.first_byte = Duration::from_secs(3600);
     let held = tokio::spawn({
         let (pool, seed) = (bench.pool.clone(), seed.clone());
-        let order = call(&format!("/sleep/{}", 2000 * slowness()));
         async move { bytes_of(pool.invoke(&seed, order).await.unwrap().body).await }
     });
     bench
-        .settles("it is at work", |stats| stats.busy == 1)
+        .settles("it waits for its server", |stats| {
+            stats.busy == 1 && server.under_way.load(Ordering::SeqCst) == 1
+        })
         .await;
-    let asked = Instant::now();
-    let refused = bench.get(&seed, "/count").await;
-    let took = asked.elapsed();
+    let refused = bench.get(&seed, "/at-start").await;
     assert!(
         matches!(refused, Err(InvokeError::OverCapacity(1))),
         "{refused:?}"
     );
-    assert!(took < Duration::from_secs(1) * slowness(), "{took:?}");
-    held.await.unwrap().unwrap();
-    assert_eq!(bench.text(&seed, "/count").await, "1\n");
+    may_answer.notify_one();
+    assert_eq!(held.await.unwrap().unwrap(), b"200 \"late\"");
+    bench.settles("it is over", |stats| stats.busy == 0).await;
+    assert_eq!(bench.text(&seed, "/at-start").await, "");
     assert_eq!(bench.pool.stats().evicted, 0);
 }
 

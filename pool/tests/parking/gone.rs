@@ -95,6 +95,10 @@ async fn echo_while(
         let served = reply.timing.served;
         Ok::<_, InvokeError>((served, bytes_of(reply.body).await?))
     });
+    // No shell can serve it before `end`, so it is under way until then.
+    bench
+        .settles("the request is under way", |stats| stats.busy == 1)
+        .await;
     a_moment().await;
     end().await;
     a_moment().await;

@@ -14,7 +14,7 @@ use http_body::Frame;
 
 use crate::support::aside::can_be_hot;
 use crate::support::processes::{cpu_time, shells};
-use crate::support::{Bench, arriving, bytes_of, call, slowness, spec, whole};
+use crate::support::{Bench, arriving, bytes_of, call, give_up, slowness, spec, whole};
 
 const REQUESTS: u32 = 600;
 
@@ -39,8 +39,7 @@ impl Rounds {
 
     fn next(&mut self, bench: &Bench) -> Option<u32> {
         let found = bench.pool.stats().polling.found - self.before.polling.found;
-        let limit = Duration::from_secs(20) * slowness();
-        let goes_on = found < FOUND && can_be_hot() && self.begun.elapsed() < limit;
+        let goes_on = found < FOUND && can_be_hot() && self.begun.elapsed() < give_up();
         let round = self.done;
         self.done += 1;
         (round < REQUESTS / 2 / slowness() || goes_on).then_some(round)
@@ -164,7 +163,7 @@ async fn rest(pids: &[u32]) {
         if used() == before {
             return;
         }
-        assert!(begun.elapsed() < Duration::from_secs(10) * slowness());
+        assert!(begun.elapsed() < give_up());
     }
 }
 
@@ -187,10 +186,9 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
     }
     // Then their instances come before nobody's and behind nobody: where that was so, they are moved.
-    let limit = Duration::from_secs(20) * slowness();
     let begun = Instant::now();
     while shells().into_iter().any(is_aside) {
-        assert!(begun.elapsed() < limit, "{:?}", shells());
+        assert!(begun.elapsed() < give_up(), "{:?}", shells());
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
         tokio::time::sleep(Duration::from_millis(15)).await;
     }
@@ -226,8 +224,7 @@ pub async fn with_every_processor_at_work_nobody_waits_for_a_hot_one(bench: &Ben
             assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
         }
     };
-    let limit = Duration::from_secs(20) * slowness();
-    let served = tokio::time::timeout(limit, serves).await;
+    let served = tokio::time::timeout(give_up(), serves).await;
     is_over.store(true, Ordering::Relaxed);
     for spinner in spinners {
         spinner.join().unwrap();

@@ -12,7 +12,7 @@ use crate::support::processes::{
     descriptors, descriptors_of_a_shell, our_processes, our_threads, shells,
 };
 use crate::support::random::seeded;
-use crate::support::{Bench, bytes_of, call, next_part, slowness, spec, usual, whole};
+use crate::support::{Bench, bytes_of, call, give_up, next_part, slowness, spec, usual, whole};
 
 pub const MAX_PARKED: usize = 3;
 const SEEDS: usize = 3;
@@ -177,7 +177,7 @@ fn held(bench: &Bench) -> (usize, usize) {
 
 /// Waits until there is no process any more. Threads have gone by now.
 async fn all_end() {
-    let deadline = Instant::now() + Duration::from_secs(2) * slowness();
+    let deadline = Instant::now() + give_up();
     let threads = our_threads();
     assert!(shells().iter().all(|shell| !threads.contains(shell)));
     while !our_processes().is_empty() {

@@ -97,6 +97,12 @@ pub fn slowness() -> u32 {
         .unwrap_or(1)
 }
 
+/// How long a test waits for what must happen some time. Only a failure takes as long: a minute is
+/// enough on a machine that does many other things at once.
+pub fn give_up() -> Duration {
+    Duration::from_secs(60).max(Duration::from_secs(10) * slowness())
+}
+
 pub fn spec(freeze: FreezePolicy) -> FunctionSpec {
     FunctionSpec {
         name: "test".to_owned(),
@@ -317,7 +323,7 @@ impl Bench {
 
     /// Waits until what `holds` says is so, which `what` names.
     pub async fn settles(&self, what: &str, holds: impl Fn(PoolStats) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10) * slowness();
+        let deadline = Instant::now() + give_up();
         while !holds(self.pool.stats()) {
             let told = (self.pool.stats(), processes::shells());
             assert!(Instant::now() < deadline, "{what}: {told:?}");
@@ -382,9 +388,10 @@ pub fn named(name: &str, confinement: Confinement) -> String {
 
 pub type Body = for<'a> fn(&'a Bench) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Runs a test with a pool of its own, and a time limit, in a runtime of its own.
+/// Runs a test with a pool of its own, and a time limit, in a runtime of its own. The limit is for
+/// tests that never end: ten minutes are more than any takes on a busy machine.
 pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
-    let limit = Duration::from_secs(60) * slowness();
+    let limit = Duration::from_secs(600).max(Duration::from_secs(60) * slowness());
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

@@ -131,12 +131,12 @@ fn a_budget_that_cannot_be_met_is_met_when_something_can_go() {
         keys.sort();
         assert_eq!(gone, keys);
     }
-    // Quadratic it would be minutes.
+    // A minute is enough for a busy machine; quadratic work would take several.
     let began = Instant::now();
     for _ in 0..100_000 {
         assert_eq!(fit_after(&mut graph, 3), []);
     }
-    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+    assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
     // Whoever asks for it without a reason has all looked at.
     let (key, lease) = used[50].take().unwrap();
     drop(lease);

@@ -22,7 +22,8 @@ async fn fails(
     .await;
     let begun = Instant::now();
     let failed = pull(&server, None).await.unwrap_err();
-    assert!(begun.elapsed() < STALL * 20, "{failed}");
+    // A server that holds a transfer does so for ten minutes.
+    assert!(begun.elapsed() < STALL * 150, "{failed}");
     failed
 }
 

@@ -19,11 +19,10 @@ mod tests;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::closing::Closing;
 use self::connection::{Connection, LOOK_AGAIN, SMALL};

@@ -107,7 +107,7 @@ async fn closed_for(node: &Arc<Backlog>, held: Vec<(Account, Lease)>, bytes: u64
     closed
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn stalled_connections_are_closed_before_one_that_moves() {
     let node = backlog(1600, 1600, 700);
     let moving = account(&node);
@@ -129,7 +129,7 @@ async fn stalled_connections_are_closed_before_one_that_moves() {
     assert_eq!(node.closed(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn many_that_hold_little_and_take_nothing_are_closed_together() {
     let node = backlog(1600, 1600, 700);
     let held: Vec<_> = (0..25)
@@ -149,7 +149,7 @@ async fn many_that_hold_little_and_take_nothing_are_closed_together() {
     assert_eq!(node.held(), 0);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn where_all_move_the_one_that_takes_longest_is_closed() {
     let node = backlog(1600, 1600, 800);
     let (slow, quick) = (account(&node), account(&node));
@@ -167,7 +167,7 @@ async fn where_all_move_the_one_that_takes_longest_is_closed() {
     assert_eq!(closed, [0]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nobody_else_is_closed_for_a_connection_that_is_full_itself() {
     let node = backlog(800, 800, 200);
     let other = account(&node);
