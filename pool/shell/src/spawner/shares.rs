@@ -108,10 +108,10 @@ impl Shares {
         !self.contended.is_zero() && self.functions.len() > 1
     }
 
-    /// Whether all functions have the full weight.
+    /// Whether all functions have the full weight and all processors.
     pub(super) fn are_even(&self) -> bool {
         let mut all = self.functions.values();
-        all.all(|share| share.divided + share.held_back == 0)
+        self.reserved == 0 && all.all(|share| share.divided + share.held_back == 0)
     }
 
     /// Returns the time until the next look.

@@ -237,20 +237,22 @@ async fn a_listing_gives_way_between_its_pieces() {
     drop(held);
     // The first piece is read, then the neighbour has the only turn: the listing waits for its
     // next.
-    let (begun, page) = {
-        let mut has_begun = std::pin::pin!(has_begun);
-        loop {
-            let page = listed.as_mut().poll(&mut context);
-            assert!(read.as_mut().poll(&mut context).is_pending());
-            if let std::task::Poll::Ready(begun) = has_begun.as_mut().poll(&mut context)
-                && (page.is_ready() || store.reading.waiting() == 1)
-            {
-                break (begun, page);
-            }
-            tokio::task::yield_now().await;
+    let mut has_begun = std::pin::pin!(has_begun);
+    let mut begun = None;
+    let page = loop {
+        let page = listed.as_mut().poll(&mut context);
+        assert!(read.as_mut().poll(&mut context).is_pending());
+        if begun.is_none()
+            && let std::task::Poll::Ready(result) = has_begun.as_mut().poll(&mut context)
+        {
+            begun = Some(result);
         }
+        if page.is_ready() || (begun.is_some() && store.reading.waiting() == 1) {
+            break page;
+        }
+        tokio::task::yield_now().await;
     };
-    assert!(begun.is_ok() && page.is_pending());
+    assert!(page.is_pending() && matches!(begun, Some(Ok(()))));
     drop(goes_on);
     read.await.unwrap();
     assert_eq!(listed.await.unwrap(), (Vec::new(), false));
