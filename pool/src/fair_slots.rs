@@ -204,6 +204,12 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// The request that gets the next slot, if one can have it now.
     fn next(&self, state: &State<O>) -> Option<u64> {
+        // Spares looking at a long queue if nothing in it can be served.
+        let can_be_served =
+            |share: &OwnerShare| share.waiting > 0 && share.held < self.rules.per_owner;
+        if state.held >= self.rules.total || !state.owners.values().any(can_be_served) {
+            return None;
+        }
         let able = state.waiting.iter().filter(|(_, waiter)| {
             let request = &waiter.request;
             self.has_slot(state, request) && self.fits(state, request)

@@ -327,6 +327,7 @@ impl Exchange {
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
         // What its store and others still have to say is for nobody; nor does anybody else need what it was told.
         (self.store, self.calls, self.secrets) = (None, None, None);
+        self.relay.reset();
         let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {
@@ -480,6 +481,7 @@ pub(super) async fn place<'a>(
     bytes: Option<u64>,
 ) -> Option<(Permit<'a, Result<Part, InvokeError>>, Lease)> {
     let Some(client) = client else {
+        relay.reset();
         return pending().await;
     };
     let Some(bytes) = bytes else {
@@ -487,14 +489,30 @@ pub(super) async fn place<'a>(
         return pending().await;
     };
     relay.release_used(client).await;
-    let place = client.reserve().await.ok()?;
+    // A stream that waits for its client, or for what clients may leave unread, holds no slot.
+    if client.capacity() == 0 {
+        relay.release(client).await;
+        drop(client.reserve().await.ok()?);
+    }
+    let moves = async {
+        // The end of a body is no work.
+        if bytes > 0 {
+            relay.acquire().await;
+        }
+        if let Some(lease) = account.try_lease(bytes) {
+            return lease;
+        }
+        relay.release(client).await;
+        let lease = account.lease(bytes).await;
+        relay.acquire().await;
+        lease
+    };
     let lease = tokio::select! {
-        lease = account.lease(bytes) => lease,
+        lease = moves => lease,
         () = client.closed() => return None,
     };
-    // Last: a stream that waits for its client needs no slot.
-    relay.acquire().await;
-    Some((place, lease))
+    // Nothing else sends, so there is still a place.
+    Some((client.try_reserve().ok()?, lease))
 }
 
 /// Waits until an exchange is cut for others.

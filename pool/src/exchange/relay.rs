@@ -111,13 +111,18 @@ impl Relay {
         }
     }
 
+    /// Releases the slot, or leaves the queue, at once.
+    pub fn reset(&mut self) {
+        self.state = State::Idle;
+    }
+
     /// Ends the use of a stream that has nothing to move: releases its slot, once the connection
     /// has taken what was moved or time is up, or leaves the queue.
     pub async fn release(&mut self, client: &PartSender) {
         if let State::Held(held) = &self.state {
             taken(client, held.since).await;
         }
-        self.state = State::Idle;
+        self.reset();
     }
 }
 
@@ -134,7 +139,9 @@ async fn taken(client: &PartSender, since: Instant) {
 mod tests {
     use tokio::time::timeout;
 
+    use super::super::backlog::{Account, Backlog, BacklogLimits};
     use super::super::body::{self, Part};
+    use super::super::following::place;
     use super::*;
 
     /// Longer than any wait that ends by itself; tests pause the clock.
@@ -222,5 +229,88 @@ mod tests {
         assert!(!is_served(&mut second).await, "the first came before");
         first.release(&client).await;
         assert!(is_served(&mut second).await);
+    }
+
+    const BYTES: u64 = 10;
+
+    /// A budget of so many bytes for what clients have not taken.
+    fn account(bytes: u64) -> Account {
+        let node = Backlog::new(BacklogLimits {
+            node: bytes,
+            function: bytes,
+            connection: bytes,
+        });
+        Account::new(node.function(), node.connection())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_waits_for_its_client_holds_no_slot_though_it_used_half_of_it() {
+        let slots = relay_slots(1);
+        let (client, _connection) = body::channel();
+        let mut stalled = Relay::new(slots.clone(), 1);
+        let mut next = Relay::new(slots, 1);
+        stalled.acquire().await;
+        send(&client, &mut stalled);
+        while client.capacity() > 0 {
+            client.try_send(Ok(Part::Data(vec![7].into()))).unwrap();
+        }
+        let client = Some(client);
+        let account = account(u64::MAX);
+        tokio::select! {
+            _ = place(&client, &mut stalled, &account, Some(BYTES)) => panic!("it is full"),
+            () = next.acquire() => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_waits_for_its_budget_holds_no_slot() {
+        let slots = relay_slots(1);
+        let (client, _connection) = body::channel();
+        let client = Some(client);
+        let account = account(BYTES);
+        let mut waiting = Relay::new(slots.clone(), 1);
+        let mut next = Relay::new(slots, 1);
+        let (first, lease) = place(&client, &mut waiting, &account, Some(BYTES))
+            .await
+            .unwrap();
+        first.send(Ok(Part::Data(lease.hold(vec![7; 10].into()))));
+        waiting.moved();
+        tokio::select! {
+            _ = place(&client, &mut waiting, &account, Some(BYTES)) => panic!("it is used up"),
+            () = next.acquire() => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_body_needs_no_slot_and_a_stream_without_client_has_none() {
+        let slots = relay_slots(1);
+        let (client, _connection) = body::channel();
+        let account = account(u64::MAX);
+        let mut holder = Relay::new(slots.clone(), 1);
+        let mut ending = Relay::new(slots.clone(), 1);
+        holder.acquire().await;
+        let client = Some(client);
+        let end = place(&client, &mut ending, &account, Some(0)).await;
+        assert!(end.is_some());
+        // The guest goes on behind its response.
+        let mut next = Relay::new(slots, 1);
+        tokio::select! {
+            _ = place(&None, &mut holder, &account, None) => panic!("there is no client"),
+            () = next.acquire() => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_goes_away_is_noticed_in_the_queue() {
+        let slots = relay_slots(1);
+        let (client, connection) = body::channel();
+        let account = account(u64::MAX);
+        let mut holder = Relay::new(slots.clone(), 1);
+        let mut queued = Relay::new(slots, 1);
+        holder.acquire().await;
+        let client = Some(client);
+        let gone = place(&client, &mut queued, &account, Some(BYTES));
+        drop(connection);
+        assert!(timeout(LONG, gone).await.unwrap().is_none());
     }
 }

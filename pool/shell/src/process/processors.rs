@@ -3,6 +3,12 @@
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// Returns the number of processors that the calling thread may use; `None` if it is not known.
+pub fn usable() -> Option<usize> {
+    let all = sched_getaffinity(None).ok()?;
+    usize::try_from(all.count()).ok()
+}
+
 /// Limits a process to the first `count` processors of those that the calling thread may use; to
 /// all of them if `count` is `None`.
 ///

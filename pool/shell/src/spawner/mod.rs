@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, Signal};
 
+use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
@@ -95,14 +96,15 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     let ended = out_of_the_way(child_signal()?)?;
     begin_moving();
     let can_restore = priority::can_restore();
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut spawner = Spawner {
         node,
         programs,
         maker: prepare()?,
         children: Vec::new(),
         ending: Ending::default(),
-        sharing: Sharing::new(processors, Instant::now()),
+        // Under a quota each processor may be used, but not all of each.
+        sharing: Sharing::new(count, processors::usable() == Some(count), Instant::now()),
         can_restore,
     };
     spawner.introduce();

@@ -35,7 +35,16 @@ const PRESENT: Duration = Duration::from_secs(30);
 const HELD_BACK_MOST: u32 = 2;
 /// What light functions together want at least for a processor to be reserved, in thousandths of
 /// a processor: a few requests a second are no reason to leave a processor idle.
-const RESERVED_FOR_MIN: u64 = 50;
+const RESERVED_FOR_MIN: u64 = 100;
+/// What a light function wants at least to count, in thousandths of a processor.
+const PRESENT_MIN: u64 = 10;
+/// How long reserved processors may be mostly idle: a neighbour has its reserve for most of the
+/// time.
+const RESERVE_IDLE_MAX: Duration = Duration::from_secs(4);
+/// How long nothing is reserved after that. A function whose burst has queued, but that wants no
+/// more than there is, works its queue off then. Without the pause the reserve would keep the
+/// queue, and the queue the reserve.
+const RESERVE_PAUSE: Duration = Duration::from_secs(2);
 /// The unit of all averages in this file: thousandths of a sandbox or a processor.
 const ONE: u64 = 1000;
 
@@ -61,7 +70,7 @@ struct Share {
     divided: u32,
     /// Binary digits that the weight is divided by besides, for a use above an even share.
     held_back: u32,
-    /// It wants more than its share.
+    /// It wants clearly more than its share.
     is_heavy: bool,
 }
 
@@ -69,6 +78,8 @@ struct Share {
 #[derive(Debug)]
 pub(super) struct Shares {
     processors: u64,
+    /// Most processors that can be reserved.
+    reserved_max: u64,
     functions: BTreeMap<u64, Share>,
     /// The time for which contention still counts; zero without contention.
     contended: Duration,
@@ -76,17 +87,28 @@ pub(super) struct Shares {
     reserved: u64,
     /// The time for which [`Self::reserved`] still holds.
     reserved_for: Duration,
+    /// The time for which reserved processors were mostly idle.
+    reserve_idle: Duration,
+    /// The time for which nothing is to be reserved.
+    paused_for: Duration,
 }
 
 impl Shares {
-    /// Creates even shares of so many processors.
-    pub(super) fn new(processors: u64) -> Self {
+    /// Creates even shares of so many processors, some of which can be reserved.
+    pub(super) fn new(processors: u64, can_reserve: bool) -> Self {
         Self {
             processors,
+            reserved_max: if can_reserve {
+                processors.saturating_sub(1)
+            } else {
+                0
+            },
             functions: BTreeMap::new(),
             contended: Duration::ZERO,
             reserved: 0,
             reserved_for: Duration::ZERO,
+            reserve_idle: Duration::ZERO,
+            paused_for: Duration::ZERO,
         }
     }
 
@@ -150,46 +172,71 @@ impl Shares {
             true => LINGER,
             false => self.contended.saturating_sub(elapsed),
         };
-        self.reserved_for = self.reserved_for.saturating_sub(elapsed);
         self.weigh();
+        self.reserve(elapsed);
     }
 
+    /// Sets the weights.
     fn weigh(&mut self) {
-        if self.contended.is_zero() {
-            for share in self.functions.values_mut() {
-                (share.divided, share.held_back, share.is_heavy) = (0, 0, false);
-            }
-            (self.reserved, self.reserved_for) = (0, Duration::ZERO);
-            return;
-        }
         let level = self.level();
-        let (mut light, mut heavy, mut light_want) = (0, 0, 0);
+        let is_contended = !self.contended.is_zero();
+        let is_light = |share: &Share| share.wanting > 0 && 8 * share.using < 7 * level;
+        let has_light = self.functions.values().any(is_light);
         for share in self.functions.values_mut() {
+            if !is_contended {
+                (share.divided, share.held_back, share.is_heavy) = (0, 0, false);
+                continue;
+            }
             share.divided = divided(share.divided, share.wanting);
-            share.is_heavy = 8 * share.using > 7 * level;
-            match share.is_heavy {
-                true => heavy += 1,
-                false => {
-                    light += 1;
-                    light_want += share.wanting;
+            share.held_back = match share.using {
+                // Between the two bounds nothing changes, or weights would swing.
+                using if 8 * using > 9 * level || (has_light && 8 * using > 7 * level) => {
+                    (share.held_back + 1).min(HELD_BACK_MOST)
                 }
+                using if 8 * using < 7 * level => share.held_back.saturating_sub(1),
+                _ => share.held_back,
+            };
+            // It is neither satisfied, nor would its share satisfy it.
+            let is_above = |bound: u64| 8 * share.wanting > 9 * bound;
+            share.is_heavy = is_above(level) && is_above(share.using);
+        }
+    }
+
+    /// Reserves processors for light functions: as many as they want, at least one, and at most
+    /// their even part.
+    fn reserve(&mut self, elapsed: Duration) {
+        self.reserved_for = self.reserved_for.saturating_sub(elapsed);
+        self.paused_for = self.paused_for.saturating_sub(elapsed);
+        let (mut light, mut heavy, mut wanted, mut using) = (0, 0, 0, 0);
+        for share in self.functions.values() {
+            using += share.using;
+            if share.is_heavy {
+                heavy += 1;
+            } else if share.wanting >= PRESENT_MIN {
+                light += 1;
+                // Much of a wait may be for the function's own sandboxes.
+                wanted += share.wanting.min(2 * share.using);
             }
         }
-        for share in self.functions.values_mut() {
-            let is_above = light_want > 0 || 8 * share.using > 9 * level;
-            share.held_back = match share.is_heavy {
-                true if is_above => (share.held_back + 1).min(HELD_BACK_MOST),
-                true => share.held_back,
-                false => share.held_back.saturating_sub(1),
-            };
+        let is_idle = self.reserved > 0 && 2 * using <= (2 * self.processors - 1) * ONE;
+        self.reserve_idle = match is_idle {
+            true => self.reserve_idle + elapsed,
+            false => Duration::ZERO,
+        };
+        if self.reserve_idle > RESERVE_IDLE_MAX {
+            (self.reserve_idle, self.paused_for) = (Duration::ZERO, RESERVE_PAUSE);
         }
-        let is_worth_it = light_want >= RESERVED_FOR_MIN;
-        if heavy == 0 || (!is_worth_it && self.reserved_for.is_zero()) {
-            self.reserved = 0;
+        let is_worth_it = wanted >= RESERVED_FOR_MIN;
+        if heavy == 0
+            || light == 0
+            || !self.paused_for.is_zero()
+            || (!is_worth_it && self.reserved_for.is_zero())
+        {
+            (self.reserved, self.reserved_for) = (0, Duration::ZERO);
         } else if is_worth_it {
             let even = self.processors * light / (light + heavy);
-            let wanted = light_want.div_ceil(ONE).min(even.max(1));
-            self.reserved = wanted.min(self.processors.saturating_sub(1));
+            let whole = (wanted + ONE / 2) / ONE;
+            self.reserved = whole.min(even).max(1).min(self.reserved_max);
             self.reserved_for = LINGER;
         }
     }

@@ -93,10 +93,10 @@ pub(super) struct Sharing {
 }
 
 impl Sharing {
-    /// Creates even shares of so many processors.
-    pub(super) fn new(processors: usize, now: Instant) -> Self {
+    /// Creates even shares of so many processors, some of which can be reserved.
+    pub(super) fn new(processors: usize, can_reserve: bool, now: Instant) -> Self {
         Self {
-            shares: Shares::new(processors as u64),
+            shares: Shares::new(processors as u64, can_reserve),
             processors,
             looked: now,
             next: now,

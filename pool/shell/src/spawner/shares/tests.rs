@@ -29,7 +29,7 @@ fn of_all(shares: &Shares, function: u64, sandboxes: u64) -> u64 {
 
 #[test]
 fn without_contention_all_weigh_the_same_however_many_they_are() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let quiet = [(HOG, did(1500, 1500)), (NEIGHBOUR, did(400, 400))];
     look(&mut shares, &quiet, 100);
     let weights = [HOG, NEIGHBOUR, OTHER].map(|function| shares.weight(function));
@@ -41,7 +41,7 @@ fn without_contention_all_weigh_the_same_however_many_they_are() {
 
 #[test]
 fn one_function_alone_takes_no_weight_from_the_node() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     look(&mut shares, &[(HOG, did(24_000, 2000))], 50);
     assert!(!shares.are_contended());
     // A first request of another function finds it divided.
@@ -52,7 +52,7 @@ fn one_function_alone_takes_no_weight_from_the_node() {
 #[test]
 fn a_neighbour_outweighs_any_number_of_sandboxes_of_one_function() {
     for sandboxes in [3, 4, 24, 200, 256] {
-        let mut shares = Shares::new(PROCESSORS);
+        let mut shares = Shares::new(PROCESSORS, true);
         let both = [
             (HOG, did(sandboxes * ONE, 1900)),
             (NEIGHBOUR, did(500, 100)),
@@ -71,7 +71,7 @@ fn a_neighbour_outweighs_any_number_of_sandboxes_of_one_function() {
 
 #[test]
 fn no_weight_is_less_than_the_kernel_takes() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let both = [(HOG, did(1 << 30, 1900)), (NEIGHBOUR, did(500, 100))];
     look(&mut shares, &both, 50);
     assert_eq!(shares.weight(HOG), 1);
@@ -79,7 +79,7 @@ fn no_weight_is_less_than_the_kernel_takes() {
 
 #[test]
 fn functions_that_both_want_all_come_to_weigh_the_same() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let (many, few) = (200, 4);
     // The kernel gives each function its part of two processors by weight.
     for _ in 0..100 {
@@ -97,7 +97,7 @@ fn functions_that_both_want_all_come_to_weigh_the_same() {
 
 #[test]
 fn weights_come_back_when_contention_has_ended_and_not_before_it_has_for_a_while() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let both = [(HOG, did(64_000, 1900)), (NEIGHBOUR, did(500, 100))];
     look(&mut shares, &both, 50);
     let weight = shares.weight(HOG);
@@ -128,7 +128,7 @@ fn a_number_that_swings_by_little_changes_no_weight() {
 #[test]
 fn a_processor_is_reserved_for_a_neighbour_and_none_without_one() {
     for sandboxes in [3, 24, 200] {
-        let mut shares = Shares::new(PROCESSORS);
+        let mut shares = Shares::new(PROCESSORS, true);
         let hog = (HOG, did(sandboxes * ONE, 1600));
         look(&mut shares, &[hog], 50);
         assert_eq!(shares.processors(HOG), None, "alone with {sandboxes}");
@@ -152,20 +152,99 @@ fn a_processor_is_reserved_for_a_neighbour_and_none_without_one() {
 
 #[test]
 fn light_functions_have_as_many_processors_reserved_as_they_want_up_to_an_even_part() {
-    for (want, reserved) in [(300, 1), (1300, 2), (3500, 4), (6000, 4)] {
-        let mut shares = Shares::new(8);
+    for (want, reserved) in [(300, 1), (1300, 1), (1700, 2), (3700, 4)] {
+        let mut shares = Shares::new(8, true);
         let both = [
             (HOG, did(64_000, 6000)),
             (NEIGHBOUR, did(want, want.min(1800))),
         ];
-        look(&mut shares, &both, 50);
+        look(&mut shares, &both, 20);
         assert_eq!(shares.processors(HOG), Some(8 - reserved), "{want}");
+    }
+    // Most of the wait is for its own sandboxes.
+    let mut shares = Shares::new(8, true);
+    let bursts = [(HOG, did(64_000, 6000)), (NEIGHBOUR, did(2500, 130))];
+    look(&mut shares, &bursts, 20);
+    assert_eq!(shares.processors(HOG), Some(7));
+}
+
+#[test]
+fn nothing_is_reserved_under_a_quota() {
+    let mut shares = Shares::new(PROCESSORS, false);
+    let both = [(HOG, did(64_000, 1600)), (NEIGHBOUR, did(500, 300))];
+    look(&mut shares, &both, 20);
+    assert!(shares.are_contended());
+    assert_eq!(shares.processors(HOG), None);
+}
+
+/// Shares processors among functions that have so many sandboxes which always want to run, as the
+/// kernel does by weight. Returns the use of each, in thousandths.
+fn greedy(shares: &Shares, processors: u64, functions: &[(u64, u64)]) -> Vec<(u64, Did)> {
+    let weight = |(function, sandboxes): (u64, u64)| of_all(shares, function, sandboxes);
+    let all: u64 = functions.iter().map(|one| weight(*one)).sum();
+    let shared = functions.iter().map(|one| {
+        let even = processors * ONE * weight(*one) / all;
+        let most = shares.processors(one.0).unwrap_or(processors) * ONE;
+        (one.0, did(one.1 * ONE, even.min(most).min(one.1 * ONE)))
+    });
+    shared.collect()
+}
+
+#[test]
+fn functions_that_all_want_everything_reserve_nothing_from_each_other() {
+    for (processors, sandboxes) in [
+        (2, vec![20, 9]),
+        (2, vec![3, 4]),
+        (4, vec![33, 64]),
+        (8, vec![33, 32, 48]),
+    ] {
+        let mut shares = Shares::new(processors, true);
+        let functions: Vec<_> = (1..).zip(sandboxes).collect();
+        for _ in 0..600 {
+            let used = greedy(&shares, processors, &functions);
+            look(&mut shares, &used, 1);
+            let limited = functions
+                .iter()
+                .any(|(function, _)| shares.processors(*function).is_some());
+            assert!(!limited, "{processors} {functions:?}");
+        }
+        let used = greedy(&shares, processors, &functions);
+        let least = used.iter().map(|(_, did)| did.ran).min().unwrap();
+        let even = processors * TICK.as_nanos() as u64 / functions.len() as u64;
+        assert!(2 * least > even, "{processors} {functions:?}: {least}");
     }
 }
 
 #[test]
+fn a_burst_is_worked_off_beside_a_neighbour() {
+    // Thousandths of a processor: what comes for both is less than there is.
+    let (steady, neighbour) = (1200, 200);
+    let mut shares = Shares::new(PROCESSORS, true);
+    // Requests of 10 ms; the queue is in milliseconds of run time.
+    let mut queue = 500;
+    let (mut was_limited, mut looks) = (false, 0);
+    while looks < 1200 && (queue > steady || !was_limited) {
+        queue += steady / 10;
+        let most = shares.processors(HOG).unwrap_or(PROCESSORS) * ONE;
+        let served = queue.min(most.min(PROCESSORS * ONE - neighbour) / 10);
+        let sandboxes = (queue / 10).min(200) * ONE;
+        queue -= served;
+        let hog = did(sandboxes.max(10 * served), 10 * served);
+        look(
+            &mut shares,
+            &[(HOG, hog), (NEIGHBOUR, did(300, neighbour))],
+            1,
+        );
+        was_limited |= shares.processors(HOG).is_some();
+        looks += 1;
+    }
+    assert!(was_limited, "the queue ended before anything was reserved");
+    assert!(queue <= steady, "{queue} ms are queued after {looks} looks");
+}
+
+#[test]
 fn heavy_functions_share_what_is_not_reserved_and_functions_alike_reserve_nothing() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let (hog, other) = ((HOG, did(9000, 800)), (OTHER, did(5000, 900)));
     look(&mut shares, &[hog, other], 50);
     assert_eq!([HOG, OTHER].map(|of| shares.processors(of)), [None; 2]);
@@ -176,7 +255,7 @@ fn heavy_functions_share_what_is_not_reserved_and_functions_alike_reserve_nothin
 
 #[test]
 fn the_only_processor_is_never_reserved() {
-    let mut shares = Shares::new(1);
+    let mut shares = Shares::new(1, true);
     let both = [(HOG, did(64_000, 800)), (NEIGHBOUR, did(500, 100))];
     look(&mut shares, &both, 50);
     assert!(shares.are_contended());
@@ -186,7 +265,7 @@ fn the_only_processor_is_never_reserved() {
 
 #[test]
 fn many_functions_that_want_little_do_not_make_a_moderate_one_heavy() {
-    let mut shares = Shares::new(PROCESSORS);
+    let mut shares = Shares::new(PROCESSORS, true);
     let mut all = vec![(HOG, did(20_000, 1200)), (OTHER, did(550, 500))];
     all.extend((10..60).map(|function| (function, did(3, 2))));
     look(&mut shares, &all, 50);

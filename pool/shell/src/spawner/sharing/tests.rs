@@ -62,7 +62,7 @@ impl Node {
     fn new(functions: &[u64]) -> Self {
         let now = Instant::now();
         Self {
-            sharing: Sharing::new(1, now),
+            sharing: Sharing::new(1, true, now),
             members: functions.iter().copied().map(Member::of).collect(),
             totals: vec![Total { ran: 1, waited: 1 }; functions.len()],
             noted: Noted::default(),
@@ -178,7 +178,7 @@ fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_th
         _ => (20, 20),
     };
     let mut node = Node::new(&[HOG, HOG, HOG, HOG, NEIGHBOUR]);
-    node.sharing = Sharing::new(2, node.now);
+    node.sharing = Sharing::new(2, true, node.now);
     let of = |written: &[Written], number| {
         let processors = written.iter().filter_map(|written| match written {
             Written::Processors(one, processors) if *one == number => Some(*processors),
