@@ -38,7 +38,7 @@ mod tests {
         let all = sched_getaffinity(None).unwrap();
         let limited = std::thread::spawn(move || {
             let own = rustix::thread::gettid();
-            let counts = [Some(1), Some(u64::MAX), Some(1), None].map(|count| {
+            [Some(1), Some(u64::MAX), Some(1), None].map(|count| {
                 // The test's own thread keeps all, so they are known here.
                 let maker = std::thread::scope(|scope| {
                     let maker = scope.spawn(move || {
@@ -49,8 +49,7 @@ mod tests {
                 });
                 maker.unwrap();
                 sched_getaffinity(Some(own)).unwrap().count()
-            });
-            counts
+            })
         });
         let (one, every) = (1, all.count());
         assert_eq!(limited.join().unwrap(), [one, every, one, every]);
