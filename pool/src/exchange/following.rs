@@ -63,7 +63,7 @@ pub struct Terms {
     pub client: Client,
     /// Where it says that it waits for that.
     pub waits: Arc<Waits>,
-    /// What its response's stream takes slots of.
+    /// The slots for its response's stream.
     pub relay: Arc<RelaySlots>,
     /// It is counted among requests under way.
     pub under_way: UnderWay,

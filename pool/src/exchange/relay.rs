@@ -47,11 +47,11 @@ pub(super) struct Relay {
 enum State {
     Idle,
     Waiting(PendingSlot<FunctionNumber>),
-    Held(Held),
+    Held(HeldSlot),
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldSlot {
     _slot: Slot<FunctionNumber>,
     /// Parts that may still be moved.
     left: usize,
@@ -84,7 +84,7 @@ impl Relay {
                     self.state = State::Waiting(self.slots.request(request));
                 }
                 State::Waiting(pending) => {
-                    self.state = State::Held(Held {
+                    self.state = State::Held(HeldSlot {
                         _slot: pending.await,
                         left: PARTS_PER_SLOT,
                         since: Instant::now(),
@@ -105,7 +105,7 @@ impl Relay {
     /// Releases a slot whose parts were all moved, once the connection has taken them or time is
     /// up.
     pub async fn release_used(&mut self, client: &PartSender) {
-        if let State::Held(Held { left: 0, since, .. }) = &self.state {
+        if let State::Held(HeldSlot { left: 0, since, .. }) = &self.state {
             taken(client, *since).await;
             self.state = State::Idle;
         }
@@ -209,7 +209,7 @@ mod tests {
         stalled.acquire().await;
         send(&client, &mut stalled);
         assert!(!is_served(&mut next).await);
-        // It has one part left, and its guest makes nothing.
+        // The slot has one part left, and the guest makes nothing.
         let started = Instant::now();
         timeout(LONG, stalled.release(&client)).await.unwrap();
         assert!(started.elapsed() <= 2 * UNTAKEN_MAX);

@@ -33,10 +33,10 @@ const PRESENT: Duration = Duration::from_secs(30);
 /// Most binary digits that a function's weight is held back by: to a quarter. A sandbox that holds
 /// a lock or a grace period of the kernel must still run soon (docs/decisions/0040).
 const HELD_BACK_MOST: u32 = 2;
-/// What light functions together want at least for a processor to be reserved, in thousandths of
+/// The least that light functions want together for a processor to be reserved, in thousandths of
 /// a processor: a few requests a second are no reason to leave a processor idle.
 const RESERVED_FOR_MIN: u64 = 100;
-/// What a light function wants at least to count, in thousandths of a processor.
+/// The least that a light function wants to count, in thousandths of a processor.
 const PRESENT_MIN: u64 = 10;
 /// How long reserved processors may be mostly idle: a neighbour has its reserve for most of the
 /// time.
@@ -70,7 +70,7 @@ struct Share {
     divided: u32,
     /// Binary digits that the weight is divided by besides, for a use above an even share.
     held_back: u32,
-    /// It wants clearly more than its share.
+    /// The function wants clearly more than its share.
     is_heavy: bool,
 }
 
@@ -196,7 +196,7 @@ impl Shares {
                 using if 8 * using < 7 * level => share.held_back.saturating_sub(1),
                 _ => share.held_back,
             };
-            // It is neither satisfied, nor would its share satisfy it.
+            // The function is not satisfied, and its share would not satisfy it.
             let is_above = |bound: u64| 8 * share.wanting > 9 * bound;
             share.is_heavy = is_above(level) && is_above(share.using);
         }
