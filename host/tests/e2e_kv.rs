@@ -194,7 +194,7 @@ fn quotas_hold_and_calls_without_end_are_ended() {
     narrow.store_keys = 3;
     narrow.store_bytes = 1_000;
     let bench = Bench::start(Node::builder(), narrow);
-    // Its first answer, which ends, is far from that.
+    // Far longer than the answer to the one request of this function that ends.
     let brief = plain().first_byte(Duration::from_secs(3));
     bench.function("narrow", PROBE, plain());
     bench.function("endless", PROBE, brief);

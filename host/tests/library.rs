@@ -219,7 +219,7 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
             })
         })
         .collect();
-    // What never has its instances would hold up the others for ever.
+    // Deployments that wait for instances must not hold up others: they would for ever.
     let limit = common::give_up();
     let other = node.deploy("other", "module", FunctionOptions::default());
     timeout(limit, other).await.unwrap().unwrap();
@@ -363,7 +363,7 @@ async fn a_function_takes_as_many_requests_at_once_as_it_wants() {
     let node = common::start_on(Node::builder(), &backend).await;
     let options = FunctionOptions::default().concurrency(1);
     node.deploy("f", "module f", options.clone()).await.unwrap();
-    // It is under way until the test lets it end.
+    // The request is under way until the test lets it end.
     let under_way = tokio::spawn({
         let node = node.clone();
         async move { node.invoke("f", get("/held")).await }

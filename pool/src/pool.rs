@@ -1,5 +1,6 @@
 //! The pool: what the node calls.
 
+mod compiling;
 mod egress;
 mod initialise;
 mod provisioning;
@@ -9,7 +10,6 @@ mod taking;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
@@ -22,13 +22,12 @@ pub use self::initialise::Initialising;
 use self::provisioning::Provisioning;
 pub use self::starting::Starting;
 use crate::ablation::Mechanism;
-use crate::compile::{Compilation, Limits};
-use crate::error::{CompileError, InvokeError, PlatformError, SeedError, StartError};
+use crate::error::{InvokeError, PlatformError, SeedError, StartError};
 use crate::exchange::{
     Admission, Begun, Call, Ended, Exchange, Incoming, RelaySlots, Reply, ReplyBody, Rest, Secrets,
     ServedFunctions, Terms, permit_request,
 };
-use crate::fair_slots::{FairSlots, Slot, SlotRequest, SlotRules, Urgency};
+use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
@@ -160,16 +159,6 @@ pub struct Pool {
 /// Requests that have their turn at once, for each processor.
 const TURNS: usize = 2;
 
-/// Compilations at once, of which each function may have one. Each may use all processors, and
-/// gigabytes of memory; with two, one that renews a function's code in the background delays no
-/// deployment.
-const COMPILATIONS: SlotRules = SlotRules {
-    total: 2,
-    per_owner: 1,
-    background: 1,
-    background_yields: false,
-};
-
 impl Pool {
     /// Starts a pool. Must be called inside a tokio runtime.
     ///
@@ -193,61 +182,6 @@ impl Pool {
     #[must_use]
     pub fn generation(&self) -> String {
         format!("{}-{}", self.inner.isa, faasw_parts::DIGEST)
-    }
-
-    /// Compiles an upload in the compile helper. Dropping the future ends it.
-    ///
-    /// # Errors
-    /// What is wrong with the upload, or which limit it met.
-    pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
-        let work = Compilation {
-            upload: wasm,
-            ..Compilation::default()
-        };
-        Ok(self.compile_for(work).await?.0)
-    }
-
-    /// A slot to compile for this function or engine.
-    async fn compile_slot(&self, owner: &str) -> Slot<String> {
-        let request = SlotRequest {
-            owner: owner.to_owned(),
-            urgency: Urgency::Foreground,
-            bytes: 0,
-        };
-        self.inner.compiling.request(request).await
-    }
-
-    /// How many compilations, or makings of seeds, come before that of this function; nothing if
-    /// none of its own is queued.
-    #[must_use]
-    pub fn queued_behind(&self, function: &str) -> Option<usize> {
-        let compiling = self.inner.compiling.queued_behind(&function.to_owned());
-        compiling.max(self.inner.tree.queued_behind(function))
-    }
-
-    fn compile_limits(&self) -> Limits {
-        Limits {
-            cpu: self.inner.options.compile_cpu,
-            memory: self.inner.options.compile_memory,
-        }
-    }
-
-    /// Takes an artifact that [`Compiled::bytes`] gave, by a pool of the same
-    /// version and instruction set.
-    ///
-    /// # Errors
-    /// The system's, or `FBIG` when it is empty or too large.
-    pub async fn load_code(
-        &self,
-        kind: FunctionKind,
-        artifact: &[u8],
-    ) -> Result<Compiled, PlatformError> {
-        let system = |error| PlatformError::System {
-            what: "the artifact could not be loaded",
-            error,
-        };
-        let code = Code::copy_of(artifact).map_err(system)?;
-        Ok(Compiled::of(kind, KeptCode::here(Arc::new(code))))
     }
 
     /// Makes the seed that instances of a function are forked from.

@@ -179,7 +179,7 @@ async fn a_client_that_closes_its_side_is_gone() {
     let backend = FakeBackend::default();
     let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
-    // It is not answered while the client is there.
+    // The request is not answered while the client is there.
     let request = b"GET /f/held HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let began = async {

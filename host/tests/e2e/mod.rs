@@ -40,7 +40,7 @@ pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Waits until something is so that no event tells of.
+/// Waits for a condition that has no event, by checking it again and again.
 #[track_caller]
 pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + give_up();

@@ -280,7 +280,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         asking
     };
     run(&probe);
-    // It is under way until the test sends the rest of its body.
+    // The request is under way until the test sends the rest of its body.
     let post =
         "POST /f/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\na";
     let mut old = e2e::begins(address, post);

@@ -10,8 +10,8 @@ use crate::{
 };
 
 pub fn hostile_scripts_end_alone() {
-    // What goes on until its time is up has little time. What ends by itself is on a node where it
-    // has a minute, since a busy machine takes longer.
+    // Scripts that never end have little time. Scripts that end by themselves are on a node that
+    // gives them a minute, since a busy machine takes longer.
     let mut tight = limits();
     tight.instantiation = time_limit(3);
     tight.cpu_time = time_limit(2);

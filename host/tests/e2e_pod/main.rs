@@ -106,7 +106,7 @@ fn a_signal_that_comes_early_is_not_lost() {
 }
 
 fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
-    // It serves for as long as this test looks.
+    // The pod serves for as long as this test runs.
     let pod = Pod::of(HELLO, &["--drain-delay", "1h"]);
     let mut kept = TcpStream::connect(pod.address).unwrap();
     pod.node.signal("TERM");

@@ -11,8 +11,8 @@ use crate::{
 };
 
 pub fn hostile_scripts_end_alone() {
-    // What goes on until its time is up has little time. What ends by itself has a minute, since a
-    // busy machine takes longer than 3 s.
+    // Scripts that never end have little time. Scripts that end by themselves have a minute, since
+    // a busy machine takes longer than 3 s.
     let within = |time| FunctionOptions::default().cpu_time(time).first_byte(time);
     deploy("good", HELLO);
     for (text, wanted) in [

@@ -27,7 +27,7 @@ use crate::{
 /// From one request to the next of each kind.
 const PERIOD: Duration = Duration::from_millis(20);
 
-/// What the slowest answer may take during an attack, beside what answers take without one.
+/// Returns the most by which an attack may delay the slowest answer.
 fn slowest() -> Duration {
     time_limit(2)
 }

@@ -243,6 +243,18 @@ mod tests {
         Account::new(node.function(), node.connection())
     }
 
+    /// Asserts that a stream that can move nothing leaves its slot to the next.
+    async fn leaves_its_slot(
+        (client, waiting): (&Option<PartSender>, &mut Relay),
+        account: &Account,
+        next: &mut Relay,
+    ) {
+        tokio::select! {
+            _ = place(client, waiting, account, Some(BYTES)) => panic!("it can move a part"),
+            () = next.acquire() => {}
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_stream_that_waits_for_its_client_holds_no_slot_though_it_used_half_of_it() {
         let slots = relay_slots(1);
@@ -254,12 +266,8 @@ mod tests {
         while client.capacity() > 0 {
             client.try_send(Ok(Part::Data(vec![7].into()))).unwrap();
         }
-        let client = Some(client);
         let account = account(u64::MAX);
-        tokio::select! {
-            _ = place(&client, &mut stalled, &account, Some(BYTES)) => panic!("it is full"),
-            () = next.acquire() => {}
-        }
+        leaves_its_slot((&Some(client), &mut stalled), &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -275,10 +283,7 @@ mod tests {
             .unwrap();
         first.send(Ok(Part::Data(lease.hold(vec![7; 10].into()))));
         waiting.moved();
-        tokio::select! {
-            _ = place(&client, &mut waiting, &account, Some(BYTES)) => panic!("it is used up"),
-            () = next.acquire() => {}
-        }
+        leaves_its_slot((&client, &mut waiting), &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -294,10 +299,7 @@ mod tests {
         assert!(end.is_some());
         // The guest goes on behind its response.
         let mut next = Relay::new(slots, 1);
-        tokio::select! {
-            _ = place(&None, &mut holder, &account, None) => panic!("there is no client"),
-            () = next.acquire() => {}
-        }
+        leaves_its_slot((&None, &mut holder), &account, &mut next).await;
     }
 
     #[tokio::test(start_paused = true)]

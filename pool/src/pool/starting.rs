@@ -6,8 +6,9 @@ use std::time::Duration;
 use faasw_abi::isa::Isa;
 use faasw_seedtree::graph::Budget;
 
+use super::compiling::COMPILATIONS;
 use super::provisioning::Provisioning;
-use super::{COMPILATIONS, Inner, Pool};
+use super::{Inner, Pool};
 use crate::ablation::Mechanism;
 use crate::doctor;
 use crate::error::StartError;

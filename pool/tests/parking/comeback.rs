@@ -94,7 +94,7 @@ impl Failure {
                 return None;
             }
             Self::Killed => {
-                // It has said that it waits: what has begun is not done twice.
+                // A request that has begun is not repeated. The guest's wait shows that it has.
                 bench
                     .settles("it runs", |_| cpu_time(instance) > used_before)
                     .await;

@@ -113,8 +113,8 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
     let children = our_processes();
     let of_children = || -> Duration { children.iter().map(|pid| cpu_time(*pid)).sum() };
     let of_this = || cpu_time(std::process::id());
-    // What ended their requests may go on for a moment, which is longer on a busy machine. Parked
-    // instances that take CPU time never stop.
+    // The work behind the last requests may go on for a moment, longer on a busy machine. Parked
+    // instances that use CPU time would never stop.
     for look in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
         // In this order what asking takes is not counted.

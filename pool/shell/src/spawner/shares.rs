@@ -9,7 +9,7 @@
 //! functions) are also held back beside functions that want less (light functions). The weight of a
 //! heavy function is halved at each look, down to a quarter ([`HELD_BACK_MOST`]), and some
 //! processors are reserved for all others: as many as the light functions want, at least one, and
-//! never the last one.
+//! never the last one. The reserve pauses if it is hardly used ([`RESERVE_IDLE_MAX`]).
 //!
 //! All of it depends only on the time that processes ran and waited. Weights change by powers of
 //! two, so that the spawner writes few of them.

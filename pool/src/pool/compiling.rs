@@ -1,0 +1,79 @@
+//! Compiling uploads, and loading code that was compiled before.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use faasw_abi::wire::FunctionKind;
+
+use super::{Compiled, Pool};
+use crate::compile::{Compilation, Limits};
+use crate::error::{CompileError, PlatformError};
+use crate::fair_slots::{Slot, SlotRequest, SlotRules, Urgency};
+use crate::snapshots::{Code, KeptCode};
+
+/// Compilations at once, of which each function may have one. Each may use all processors, and
+/// gigabytes of memory; with two, one that renews a function's code in the background delays no
+/// deployment.
+pub(super) const COMPILATIONS: SlotRules = SlotRules {
+    total: 2,
+    per_owner: 1,
+    background: 1,
+    background_yields: false,
+};
+
+impl Pool {
+    /// Compiles an upload in the compile helper. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// What is wrong with the upload, or which limit it met.
+    pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
+        let work = Compilation {
+            upload: wasm,
+            ..Compilation::default()
+        };
+        Ok(self.compile_for(work).await?.0)
+    }
+
+    /// A slot to compile for this function or engine.
+    pub(super) async fn compile_slot(&self, owner: &str) -> Slot<String> {
+        let request = SlotRequest {
+            owner: owner.to_owned(),
+            urgency: Urgency::Foreground,
+            bytes: 0,
+        };
+        self.inner.compiling.request(request).await
+    }
+
+    /// How many compilations, or makings of seeds, come before that of this function; nothing if
+    /// none of its own is queued.
+    #[must_use]
+    pub fn queued_behind(&self, function: &str) -> Option<usize> {
+        let compiling = self.inner.compiling.queued_behind(&function.to_owned());
+        compiling.max(self.inner.tree.queued_behind(function))
+    }
+
+    pub(super) fn compile_limits(&self) -> Limits {
+        Limits {
+            cpu: self.inner.options.compile_cpu,
+            memory: self.inner.options.compile_memory,
+        }
+    }
+
+    /// Takes an artifact that [`Compiled::bytes`] gave, by a pool of the same
+    /// version and instruction set.
+    ///
+    /// # Errors
+    /// The system's, or `FBIG` when it is empty or too large.
+    pub async fn load_code(
+        &self,
+        kind: FunctionKind,
+        artifact: &[u8],
+    ) -> Result<Compiled, PlatformError> {
+        let system = |error| PlatformError::System {
+            what: "the artifact could not be loaded",
+            error,
+        };
+        let code = Code::copy_of(artifact).map_err(system)?;
+        Ok(Compiled::of(kind, KeptCode::here(Arc::new(code))))
+    }
+}
