@@ -25,7 +25,8 @@ impl Pool {
     /// Compiles an upload in the compile helper. Dropping the future ends it.
     ///
     /// # Errors
-    /// What is wrong with the upload, or which limit it met.
+    /// Returns an error if the upload is no valid module or component, or if compiling exceeds its
+    /// limit of CPU time or memory.
     pub async fn compile(&self, wasm: Bytes) -> Result<Compiled, CompileError> {
         let work = Compilation {
             upload: wasm,
@@ -63,7 +64,8 @@ impl Pool {
     /// version and instruction set.
     ///
     /// # Errors
-    /// The system's, or `FBIG` when it is empty or too large.
+    /// Returns `FBIG` if the artifact is empty or too large, and the error of the system if memory
+    /// for it cannot be had.
     pub async fn load_code(
         &self,
         kind: FunctionKind,
