@@ -19,7 +19,7 @@ mod travel;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -60,8 +60,11 @@ const ENGINE: &str = "engine-";
 /// place.
 const SHARE: u64 = 8;
 
-/// This part of a disk is left to others.
+/// One part in so many of a disk is left to others, or [`LEFT_FREE_MAX`] if that is less.
 const LEFT_FREE: u64 = 20;
+
+/// The most bytes of a disk that are left to others.
+const LEFT_FREE_MAX: u64 = 4 << 30;
 
 /// Versions that are gone, at most, whose images may still be under way.
 const GONE_MOST: usize = 1 << 16;
@@ -175,6 +178,8 @@ pub struct Images {
     account: Mutex<Account>,
     /// Names of what is wanted, until all else was removed.
     wanted: Mutex<Wanted>,
+    /// Whether the disk had too little free for the last image. The log says so once.
+    is_disk_short: AtomicBool,
 }
 
 impl Images {
@@ -209,6 +214,7 @@ impl Images {
             gone: Mutex::default(),
             account: Mutex::new(Account::new(shared)),
             wanted: Mutex::default(),
+            is_disk_short: AtomicBool::new(false),
         }
     }
 

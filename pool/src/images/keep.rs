@@ -3,13 +3,14 @@
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 use faasw_seedtree::image::{Arrangement, ImageError};
 use faasw_text::Line;
 use zerocopy::IntoBytes as _;
 
 use super::disk::Room;
-use super::{ImageOf, Images, LEFT_FREE, SHARE, What, lock};
+use super::{ImageOf, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, What, lock};
 use crate::ablation::Mechanism;
 use crate::snapshots::Frozen;
 
@@ -24,8 +25,18 @@ fn arrangement() -> Arrangement {
 /// Whether a disk has room for so many bytes once others have gone that have as many as are `over`,
 /// of those that may go.
 fn fits(room: Room, bytes: u64, over: u64, evictable: u64) -> bool {
+    over <= evictable && leaves_enough(room, bytes, over)
+}
+
+/// Whether a disk has enough left for others with so many bytes more and `over` fewer.
+fn leaves_enough(room: Room, bytes: u64, over: u64) -> bool {
     let left = room.free.saturating_add(over).saturating_sub(bytes);
-    over <= evictable && left > room.all / LEFT_FREE
+    left > left_free(room)
+}
+
+/// How many bytes of a disk are left to others.
+fn left_free(room: Room) -> u64 {
+    (room.all / LEFT_FREE).min(LEFT_FREE_MAX)
 }
 
 impl Images {
@@ -108,7 +119,25 @@ impl Images {
         }
         let (room, beside, evictable) = self.taken(name)?;
         let over = beside.saturating_add(bytes).saturating_sub(self.budget);
+        self.warn_of_a_short_disk(room, bytes, over);
         Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget - bytes, name))
+    }
+
+    /// Logs a warning when the disk has too little free for an image, and not again until it has
+    /// had enough for one.
+    fn warn_of_a_short_disk(&self, room: Room, bytes: u64, over: u64) {
+        let is_short = !leaves_enough(room, bytes, over);
+        if is_short && !self.is_disk_short.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                folder = %self.folder.display(),
+                free = room.free,
+                left_free = left_free(room),
+                "the disk has too little free for func-images: until it has more, the seeds \
+                 that no image has are made again after a start"
+            );
+        } else if !is_short {
+            self.is_disk_short.store(false, Ordering::Relaxed);
+        }
     }
 
     /// Whether there is room for so many bytes more, were others to go. None does.

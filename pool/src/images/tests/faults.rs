@@ -22,6 +22,8 @@ pub(super) enum Fault {
     Short,
     /// It says that it has read, and one bit is another.
     Flips,
+    /// A large disk, which has this number of free bytes from then on.
+    HasFree(u64),
     Never,
 }
 
@@ -66,6 +68,7 @@ impl Calls {
         match self.fault {
             Fault::Fails(error) if call == self.at => Err(io::Error::from_raw_os_error(error)),
             Fault::Stops if call >= self.at => Err(io::Error::from_raw_os_error(EIO)),
+            fault @ Fault::HasFree(_) => Ok((call >= self.at).then_some(fault)),
             fault => Ok((call == self.at).then_some(fault)),
         }
     }
@@ -177,8 +180,10 @@ impl Disk for Faulty {
     }
 
     fn room(&self, folder: &Path) -> io::Result<Room> {
-        self.0.next("room")?;
-        Real.room(folder)
+        match self.0.next("room")? {
+            Some(Fault::HasFree(free)) => Ok(Room { free, all: 1 << 40 }),
+            _ => Real.room(folder),
+        }
     }
 }
 
@@ -398,4 +403,23 @@ fn one_that_cannot_be_removed_does_not_keep_the_others() {
     let (fits, warnings) = warned(|| node.evict_to(1, ""));
     assert_eq!((fits, warnings, names(&folder)), (false, 1, 1));
     assert!(node.evict_to(0, "") && names(&folder) == 0);
+}
+
+/// A twentieth of a large disk is more than images leave free: 4 GiB are enough.
+#[test]
+fn a_short_disk_is_told_once_until_it_has_more() {
+    let of = ImageOf::function(&ID, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    let enough = Calls::new(Fault::HasFree(5 << 30), 0);
+    let (kept, warnings) = warned(|| faulty(&folder, &enough).keep(&of, &frozen_with(b"a")));
+    assert!(kept.is_some() && warnings == 0, "{kept:?}, {warnings}");
+
+    let before = names(&folder);
+    let node = faulty(&folder, &Calls::new(Fault::HasFree(4 << 30), 0));
+    let (kept, warnings) = warned(|| node.keep(&of, &frozen_with(b"b")));
+    assert!(kept.is_none() && warnings == 1, "{kept:?}, {warnings}");
+    let (kept, warnings) = warned(|| node.keep(&of, &frozen_with(b"b")));
+    assert!(kept.is_none() && warnings == 0, "{kept:?}, {warnings}");
+    assert_eq!(names(&folder), before);
+    assert_eq!(restored(&node, &of).as_deref(), Some("a"));
 }
