@@ -66,28 +66,44 @@ struct State<O> {
     held_bytes: u64,
     /// The part of `held_bytes` that background work has.
     background_bytes: u64,
-    /// By arrival.
-    waiting: BTreeMap<u64, Waiter<O>>,
     /// Owners that hold or await a slot.
-    owners: BTreeMap<O, OwnerShare>,
+    owners: BTreeMap<O, Owner>,
     /// The number of the next request.
     next: u64,
     /// How many slots were granted so far.
     granted: u64,
 }
 
+/// What one owner holds, and what it waits for. Each owner has a queue of its own, so that a grant
+/// looks at owners instead of at all that wait: a long queue of one costs the others nothing.
+#[derive(Debug, Default)]
+struct Owner {
+    share: OwnerShare,
+    /// Foreground work first, then by arrival.
+    waiting: BTreeMap<Place, Waiter>,
+}
+
+/// A place in an owner's queue: its urgency, then the number of the request.
+type Place = (Urgency, u64);
+
 #[derive(Debug)]
-struct Waiter<O> {
-    request: SlotRequest<O>,
+struct Waiter {
+    bytes: u64,
     granted: oneshot::Sender<()>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnerShare {
     held: usize,
-    waiting: usize,
     /// The count of grants when it was served last; 0 if it was not.
     served: u64,
+}
+
+impl OwnerShare {
+    /// The order in which requests of several owners are served.
+    fn rank(&self, (urgency, number): Place) -> (Urgency, usize, u64, u64) {
+        (urgency, self.held, self.served, number)
+    }
 }
 
 /// A slot. Dropping it gives it back.
@@ -112,7 +128,8 @@ pub struct PendingSlot<O: Ord + Clone> {
 #[derive(Clone, Debug)]
 pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
-    number: u64,
+    owner: O,
+    place: Place,
 }
 
 impl<O: Ord + Clone> FairSlots<O> {
@@ -126,7 +143,6 @@ impl<O: Ord + Clone> FairSlots<O> {
                 held_in_background: 0,
                 held_bytes: 0,
                 background_bytes: 0,
-                waiting: BTreeMap::new(),
                 owners: BTreeMap::new(),
                 next: 0,
                 granted: 0,
@@ -148,16 +164,12 @@ impl<O: Ord + Clone> FairSlots<O> {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;
-        state
-            .owners
-            .entry(request.owner.clone())
-            .or_default()
-            .waiting += 1;
+        let owner = state.owners.entry(request.owner.clone()).or_default();
         let waiter = Waiter {
-            request: request.clone(),
+            bytes: request.bytes,
             granted: sender,
         };
-        state.waiting.insert(number, waiter);
+        owner.waiting.insert((request.urgency, number), waiter);
         if request.urgency == Urgency::Foreground {
             self.foreground.send_modify(|count| *count += 1);
         }
@@ -178,9 +190,8 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// nothing if no request of the owner waits.
     pub fn queued_behind(&self, owner: &O) -> Option<usize> {
         let state = self.lock();
-        let its = |(_, waiter): &(&u64, &Waiter<O>)| waiter.request.owner == *owner;
-        let (number, _) = state.waiting.iter().rfind(its)?;
-        state.behind(*number)
+        let (last, _) = state.owners.get(owner)?.waiting.last_key_value()?;
+        state.behind(owner, *last)
     }
 
     /// Waits until no foreground work holds or awaits a slot.
@@ -192,40 +203,49 @@ impl<O: Ord + Clone> FairSlots<O> {
 
     /// Grants free slots to those that wait.
     fn grant(&self, state: &mut State<O>) {
-        while let Some(number) = self.next(state) {
-            let Some(waiter) = state.waiting.remove(&number) else {
+        while let Some((owner, place)) = self.next(state) {
+            let Some(waiter) = state.take_out(&owner, place) else {
                 return;
             };
-            state.count(&waiter.request);
+            state.count(&owner, place, waiter.bytes);
             // If the receiver is gone, dropping its slot gives this one back.
             let _ = waiter.granted.send(());
         }
     }
 
     /// The request that gets the next slot, if one can have it now.
-    fn next(&self, state: &State<O>) -> Option<u64> {
-        // Spares looking at a long queue if nothing in it can be served.
-        let can_be_served =
-            |share: &OwnerShare| share.waiting > 0 && share.held < self.rules.per_owner;
-        if state.held >= self.rules.total || !state.owners.values().any(can_be_served) {
+    fn next(&self, state: &State<O>) -> Option<(O, Place)> {
+        if state.held >= self.rules.total {
             return None;
         }
-        let able = state.waiting.iter().filter(|(_, waiter)| {
-            let request = &waiter.request;
-            self.has_slot(state, request) && self.fits(state, request)
+        let able = state.owners.iter().filter_map(|(name, owner)| {
+            let place = self.first_able(state, owner)?;
+            Some((owner.share.rank(place), name, place))
         });
-        let first = able.min_by_key(|(number, waiter)| state.rank(**number, &waiter.request));
-        first.map(|(number, _)| *number)
+        let (_, name, place) = able.min_by_key(|(rank, ..)| *rank)?;
+        Some((name.clone(), place))
     }
 
-    /// Whether the counts allow it one more slot.
-    fn has_slot(&self, state: &State<O>, request: &SlotRequest<O>) -> bool {
-        let rules = &self.rules;
-        let share = state.share(&request.owner);
-        if state.held >= rules.total || share.held >= rules.per_owner {
-            return false;
+    /// The first request of an owner that can have a slot now.
+    fn first_able(&self, state: &State<O>, owner: &Owner) -> Option<Place> {
+        if owner.share.held >= self.rules.per_owner {
+            return None;
         }
-        match request.urgency {
+        [Urgency::Foreground, Urgency::Background]
+            .into_iter()
+            .filter(|urgency| self.has_slot(state, *urgency))
+            .find_map(|urgency| {
+                let mut queue = owner.waiting.range((urgency, 0)..=(urgency, u64::MAX));
+                let (place, _) =
+                    queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
+                Some(*place)
+            })
+    }
+
+    /// Whether the counts of all owners together allow one more slot.
+    fn has_slot(&self, state: &State<O>, urgency: Urgency) -> bool {
+        let rules = &self.rules;
+        match urgency {
             Urgency::Foreground => true,
             Urgency::Background => {
                 let is_quiet = !rules.background_yields || *self.foreground.borrow() == 0;
@@ -235,14 +255,14 @@ impl<O: Ord + Clone> FairSlots<O> {
     }
 
     /// Whether the memory allows it. A request for more than there is gets a slot alone.
-    fn fits(&self, state: &State<O>, request: &SlotRequest<O>) -> bool {
+    fn fits(&self, state: &State<O>, urgency: Urgency, bytes: u64) -> bool {
         let most = self.bytes_max.load(Ordering::Relaxed);
-        let fits = |held: u64, most| held.saturating_add(request.bytes) <= most;
+        let fits = |held: u64, most| held.saturating_add(bytes) <= most;
         if state.held > 0 && !fits(state.held_bytes, most) {
             return false;
         }
         let (part, total) = (self.rules.background as u64, self.rules.total as u64);
-        match request.urgency {
+        match urgency {
             Urgency::Foreground => true,
             Urgency::Background if state.held_in_background == 0 => true,
             Urgency::Background => fits(state.background_bytes, most / total.max(1) * part),
@@ -252,17 +272,19 @@ impl<O: Ord + Clone> FairSlots<O> {
     /// Takes a request out, whether it holds its slot or waits.
     fn leave(&self, number: u64, request: &SlotRequest<O>) {
         let mut state = self.lock();
-        if state.waiting.remove(&number).is_some() {
-            state.change(&request.owner, |share| share.waiting -= 1);
-        } else {
+        let place = (request.urgency, number);
+        if state.take_out(&request.owner, place).is_none() {
             state.held -= 1;
             state.held_bytes = state.held_bytes.saturating_sub(request.bytes);
             if request.urgency == Urgency::Background {
                 state.held_in_background -= 1;
                 state.background_bytes = state.background_bytes.saturating_sub(request.bytes);
             }
-            state.change(&request.owner, |share| share.held -= 1);
+            if let Some(owner) = state.owners.get_mut(&request.owner) {
+                owner.share.held -= 1;
+            }
         }
+        state.forget_idle(&request.owner);
         if request.urgency == Urgency::Foreground {
             self.foreground.send_modify(|count| *count -= 1);
         }
@@ -275,66 +297,59 @@ impl<O: Ord + Clone> FairSlots<O> {
 }
 
 impl<O: Ord + Clone> State<O> {
-    fn share(&self, owner: &O) -> OwnerShare {
-        self.owners.get(owner).copied().unwrap_or_default()
+    /// Takes a request out of its owner's queue.
+    fn take_out(&mut self, owner: &O, place: Place) -> Option<Waiter> {
+        self.owners.get_mut(owner)?.waiting.remove(&place)
     }
 
-    /// Requests of a lower rank are served first.
-    fn rank(&self, number: u64, request: &SlotRequest<O>) -> (Urgency, usize, u64, u64) {
-        let share = self.share(&request.owner);
-        (request.urgency, share.held, share.served, number)
+    /// Forgets an owner that neither holds nor awaits a slot.
+    fn forget_idle(&mut self, owner: &O) {
+        let is_idle = |owner: &Owner| owner.share.held == 0 && owner.waiting.is_empty();
+        if self.owners.get(owner).is_some_and(is_idle) {
+            self.owners.remove(owner);
+        }
     }
 
     /// How many requests are served before this one; nothing if it does not wait.
-    fn behind(&self, number: u64) -> Option<usize> {
-        self.waiting.get(&number)?;
+    fn behind(&self, owner: &O, place: Place) -> Option<usize> {
+        if !self.owners.get(owner)?.waiting.contains_key(&place) {
+            return None;
+        }
         // Replays the order in which slots are granted.
-        let mut left: Vec<_> = self.waiting.iter().collect();
-        let mut shares = self.owners.clone();
-        let mut granted = self.granted;
-        for behind in 0..left.len() {
-            let rank = |(number, waiter): &(&u64, &Waiter<O>)| {
-                let share = shares.get(&waiter.request.owner);
-                let share = share.copied().unwrap_or_default();
-                (waiter.request.urgency, share.held, share.served, **number)
-            };
-            let next = (0..left.len()).min_by_key(|place| left.get(*place).map(rank))?;
-            let (first, waiter) = left.swap_remove(next);
-            if *first == number {
+        let mut queues: Vec<_> = self
+            .owners
+            .iter()
+            .map(|(name, owner)| (name, owner.share, owner.waiting.keys().peekable()))
+            .collect();
+        let mut behind = 0;
+        loop {
+            let firsts = queues.iter_mut().filter_map(|(name, share, queue)| {
+                let first = **queue.peek()?;
+                Some((share.rank(first), &**name, first, share, queue))
+            });
+            let (_, name, first, share, queue) = firsts.min_by_key(|(rank, ..)| *rank)?;
+            if (name, first) == (owner, place) {
                 return Some(behind);
             }
-            granted += 1;
-            if let Some(share) = shares.get_mut(&waiter.request.owner) {
-                share.held += 1;
-                share.served = granted;
-            }
+            queue.next();
+            behind += 1;
+            share.held += 1;
+            share.served = self.granted + behind as u64;
         }
-        None
     }
 
     /// Counts a slot that was granted to a request that has left the queue.
-    fn count(&mut self, request: &SlotRequest<O>) {
+    fn count(&mut self, owner: &O, (urgency, _): Place, bytes: u64) {
         self.granted += 1;
         self.held += 1;
-        self.held_bytes = self.held_bytes.saturating_add(request.bytes);
-        if request.urgency == Urgency::Background {
+        self.held_bytes = self.held_bytes.saturating_add(bytes);
+        if urgency == Urgency::Background {
             self.held_in_background += 1;
-            self.background_bytes = self.background_bytes.saturating_add(request.bytes);
+            self.background_bytes = self.background_bytes.saturating_add(bytes);
         }
-        let granted = self.granted;
-        self.change(&request.owner, |share| {
-            share.waiting -= 1;
-            share.held += 1;
-            share.served = granted;
-        });
-    }
-
-    fn change(&mut self, owner: &O, change: impl FnOnce(&mut OwnerShare)) {
-        if let Some(share) = self.owners.get_mut(owner) {
-            change(share);
-            if share.held + share.waiting == 0 {
-                self.owners.remove(owner);
-            }
+        if let Some(owner) = self.owners.get_mut(owner) {
+            owner.share.held += 1;
+            owner.share.served = self.granted;
         }
     }
 }
@@ -361,7 +376,8 @@ impl<O: Ord + Clone> PendingSlot<O> {
     pub fn position(&self) -> Option<QueuePosition<O>> {
         self.slot.as_ref().map(|slot| QueuePosition {
             slots: slot.slots.clone(),
-            number: slot.number,
+            owner: slot.request.owner.clone(),
+            place: (slot.request.urgency, slot.number),
         })
     }
 }
@@ -385,7 +401,7 @@ impl<O: Ord + Clone> QueuePosition<O> {
     /// How many requests are served before this one, as the queue is now; nothing once it has its
     /// slot.
     pub fn behind(&self) -> Option<usize> {
-        self.slots.lock().behind(self.number)
+        self.slots.lock().behind(&self.owner, self.place)
     }
 }
 
