@@ -36,6 +36,10 @@ const HELD_BACK_MOST: u32 = 2;
 /// The least that light functions want together for a processor to be reserved, in thousandths of
 /// a processor: a few requests a second are no reason to leave a processor idle.
 const RESERVED_FOR_MIN: u64 = 100;
+/// The least that they use together for that, in thousandths of a processor, and enough to keep a
+/// reserve. It is much less: a function that waits behind others uses little, and one that has a
+/// reserve waits little.
+const RESERVED_FOR_USE_MIN: u64 = 10;
 /// The least that a light function wants to count, in thousandths of a processor.
 const PRESENT_MIN: u64 = 10;
 /// How long reserved processors may be mostly idle: a neighbour has its reserve for most of the
@@ -87,6 +91,8 @@ pub(super) struct Shares {
     reserved: u64,
     /// The time for which [`Self::reserved`] still holds.
     reserved_for: Duration,
+    /// Reserved processors that were idle, as a moving average.
+    idle: u64,
     /// The time for which reserved processors were mostly idle.
     reserve_idle: Duration,
     /// The time for which nothing is to be reserved.
@@ -107,6 +113,7 @@ impl Shares {
             contended: Duration::ZERO,
             reserved: 0,
             reserved_for: Duration::ZERO,
+            idle: 0,
             reserve_idle: Duration::ZERO,
             paused_for: Duration::ZERO,
         }
@@ -146,8 +153,14 @@ impl Shares {
         }
     }
 
-    /// Updates all shares with the run times of the time since the last look.
-    pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, Did>) {
+    /// Returns how many processors are reserved.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Updates all shares with the run times of the time since the last look, and with the time for
+    /// which the reserved processors, all together, were idle in it.
+    pub(super) fn look(&mut self, elapsed: Duration, did: &BTreeMap<u64, Did>, idle: Duration) {
         let nanoseconds = elapsed.as_nanos().clamp(1, u64::MAX.into()) as u64;
         let of = |time: u64| time.saturating_mul(ONE) / nanoseconds;
         for (function, did) in did {
@@ -172,13 +185,19 @@ impl Shares {
             true => LINGER,
             false => self.contended.saturating_sub(elapsed),
         };
+        self.idle = (3 * self.idle + of(idle.as_nanos() as u64)) / 4;
         self.weigh();
-        self.reserve(elapsed);
+        let is_reserve_idle = 2 * idle >= elapsed.saturating_mul(self.reserved as u32);
+        self.reserve(elapsed, is_reserve_idle);
     }
 
     /// Sets the weights.
     fn weigh(&mut self) {
-        let level = self.level();
+        let using = self.functions.values().map(|share| share.using).sum();
+        let level = self.level(using);
+        // What a reserve leaves idle could be used as well: without it the level would fall with
+        // the use, and light functions would count as heavy.
+        let level_of_all = self.level(using + self.idle);
         let is_contended = !self.contended.is_zero();
         let is_light = |share: &Share| share.wanting > 0 && 8 * share.using < 7 * level;
         let has_light = self.functions.values().any(is_light);
@@ -196,57 +215,62 @@ impl Shares {
                 using if 8 * using < 7 * level => share.held_back.saturating_sub(1),
                 _ => share.held_back,
             };
-            // The function is not satisfied, and its share would not satisfy it.
+            // The function is not satisfied, and its share would not satisfy it. A function that
+            // wants much and has little waits behind others: that makes none heavy.
             let is_above = |bound: u64| 8 * share.wanting > 9 * bound;
-            share.is_heavy = is_above(level) && is_above(share.using);
+            let has_much = match share.is_heavy {
+                // Beside a reserve it has less, down to half in the worst case.
+                true => 3 * share.using >= level_of_all,
+                false => 8 * share.using >= 7 * level_of_all,
+            };
+            share.is_heavy = has_much && is_above(level_of_all) && is_above(share.using);
         }
     }
 
     /// Reserves processors for light functions: as many as they want, at least one, and at most
     /// their even part.
-    fn reserve(&mut self, elapsed: Duration) {
+    fn reserve(&mut self, elapsed: Duration, is_idle: bool) {
         self.reserved_for = self.reserved_for.saturating_sub(elapsed);
         self.paused_for = self.paused_for.saturating_sub(elapsed);
-        let (mut light, mut heavy, mut wanted, mut using) = (0, 0, 0, 0);
+        let (mut light, mut heavy) = (0, 0);
+        let (mut wanting, mut using, mut wanted) = (0, 0, 0);
         for share in self.functions.values() {
-            using += share.using;
             if share.is_heavy {
                 heavy += 1;
             } else if share.wanting >= PRESENT_MIN {
                 light += 1;
+                wanting += share.wanting;
+                using += share.using;
                 // Much of a wait may be for the function's own sandboxes.
                 wanted += share.wanting.min(2 * share.using);
             }
         }
-        let is_idle = self.reserved > 0 && 2 * using <= (2 * self.processors - 1) * ONE;
-        self.reserve_idle = match is_idle {
+        self.reserve_idle = match is_idle && self.reserved > 0 {
             true => self.reserve_idle + elapsed,
             false => Duration::ZERO,
         };
         if self.reserve_idle > RESERVE_IDLE_MAX {
             (self.reserve_idle, self.paused_for) = (Duration::ZERO, RESERVE_PAUSE);
         }
-        let is_worth_it = wanted >= RESERVED_FOR_MIN;
-        if heavy == 0
-            || light == 0
-            || !self.paused_for.is_zero()
-            || (!is_worth_it && self.reserved_for.is_zero())
-        {
+        let is_worth_it =
+            using >= RESERVED_FOR_USE_MIN && (self.reserved > 0 || wanting >= RESERVED_FOR_MIN);
+        if heavy == 0 || !self.paused_for.is_zero() {
             (self.reserved, self.reserved_for) = (0, Duration::ZERO);
         } else if is_worth_it {
             let even = self.processors * light / (light + heavy);
             let whole = (wanted + ONE / 2) / ONE;
             self.reserved = whole.min(even).max(1).min(self.reserved_max);
             self.reserved_for = LINGER;
+        } else if self.reserved_for.is_zero() {
+            self.reserved = 0;
         }
     }
 
-    /// Returns the most that a function can use if no function with less wants more: the level of
-    /// max-min fairness.
-    fn level(&self) -> u64 {
+    /// Returns the most that a function can use if all use `left` together and no function with less
+    /// wants more: the level of max-min fairness.
+    fn level(&self, mut left: u64) -> u64 {
         let mut wanting: Vec<_> = self.functions.values().map(|share| share.wanting).collect();
         wanting.sort_unstable();
-        let mut left: u64 = self.functions.values().map(|share| share.using).sum();
         let mut level = 0;
         for (served, wanting_one) in wanting.iter().enumerate() {
             level = left / (wanting.len() - served) as u64;

@@ -56,6 +56,10 @@ pub(super) trait Scheduler {
     /// Limits a process to so many processors, or to those of the spawner.
     fn limit_processors(&self, pid: Pid, processors: Option<u64>);
 
+    /// Returns the time for which the last `count` processors of the spawner's were idle since the
+    /// host's start, all together; `None` if it is not known.
+    fn idle(&self, count: u64) -> Option<Duration>;
+
     /// Whether a cell has the least weight beside all others: its run time takes nothing from them.
     fn is_aside(&self, number: u32) -> bool;
 }
@@ -74,6 +78,10 @@ impl Scheduler for Groups {
         processors::limit(pid, processors);
     }
 
+    fn idle(&self, count: u64) -> Option<Duration> {
+        processors::idle(count)
+    }
+
     fn is_aside(&self, number: u32) -> bool {
         Self::is_aside(self, number)
     }
@@ -90,6 +98,9 @@ pub(super) struct Sharing {
     next: Instant,
     /// All cells together have the weight for contention.
     is_contended: bool,
+    /// The number of processors that were reserved at the last look, and how long they had been
+    /// idle by then.
+    idle: (u64, Option<Duration>),
 }
 
 impl Sharing {
@@ -101,6 +112,7 @@ impl Sharing {
             looked: now,
             next: now,
             is_contended: false,
+            idle: (0, None),
         }
     }
 
@@ -148,7 +160,9 @@ impl Sharing {
             member.total = total;
             looked_at.push((number, pid, member));
         }
-        self.shares.look(now - self.looked, &did);
+        let elapsed = now - self.looked;
+        let idle = self.reserve_idle(scheduler, elapsed);
+        self.shares.look(elapsed, &did, idle);
         self.looked = now;
         for member in looked_at {
             self.write(member, scheduler);
@@ -161,6 +175,21 @@ impl Sharing {
         let tick = self.shares.tick();
         self.next = now + tick;
         Some(tick)
+    }
+
+    /// Returns the time for which the reserved processors were idle since the last look, all
+    /// together. Where the host does not tell, they count as idle.
+    fn reserve_idle(&mut self, scheduler: &impl Scheduler, elapsed: Duration) -> Duration {
+        let reserved = self.shares.reserved();
+        let is = (reserved > 0).then(|| scheduler.idle(reserved)).flatten();
+        let (reserved_before, was) = std::mem::replace(&mut self.idle, (reserved, is));
+        let all = elapsed.saturating_mul(reserved as u32);
+        match (was, is) {
+            (Some(was), Some(is)) if reserved_before == reserved => is.saturating_sub(was).min(all),
+            // Just reserved: nothing is known yet.
+            (_, Some(_)) => Duration::ZERO,
+            (_, None) => all,
+        }
     }
 
     fn write(&self, (number, pid, member): (u32, Pid, &mut Member), scheduler: &impl Scheduler) {

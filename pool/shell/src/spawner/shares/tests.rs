@@ -17,9 +17,14 @@ fn did(wanting: u64, using: u64) -> Did {
 }
 
 fn look(shares: &mut Shares, did: &[(u64, Did)], looks: u32) {
-    let did = did.iter().copied().collect();
+    let did: BTreeMap<u64, Did> = did.iter().copied().collect();
     for _ in 0..looks {
-        shares.look(TICK, &did);
+        // The sandboxes alone use processors here.
+        let used: u64 = did.values().map(|did| did.ran).sum();
+        let all = TICK.as_nanos() as u64 * shares.processors;
+        let reserved = TICK * shares.reserved() as u32;
+        let idle = Duration::from_nanos(all.saturating_sub(used)).min(reserved);
+        shares.look(TICK, &did, idle);
     }
 }
 
@@ -200,9 +205,14 @@ fn functions_that_all_want_everything_reserve_nothing_from_each_other() {
     ] {
         let mut shares = Shares::new(processors, true);
         let functions: Vec<_> = (1..).zip(sandboxes).collect();
-        for _ in 0..600 {
+        for looks in 0..600 {
             let used = greedy(&shares, processors, &functions);
             look(&mut shares, &used, 1);
+            // Weights are powers of two: a function may have less than its share until it has once
+            // had a reserve.
+            if looks < 30 {
+                continue;
+            }
             let limited = functions
                 .iter()
                 .any(|(function, _)| shares.processors(*function).is_some());
@@ -272,4 +282,38 @@ fn many_functions_that_want_little_do_not_make_a_moderate_one_heavy() {
     assert_eq!(shares.processors(HOG), Some(1));
     assert_eq!(shares.processors(OTHER), None);
     assert_eq!(shares.weight(OTHER), WEIGHT_FULL);
+}
+
+/// A neighbour that waits behind a flood uses little, and a stall of a second is none of its end.
+#[test]
+fn a_starved_neighbour_has_its_reserve_and_keeps_it_through_a_stall() {
+    let mut shares = Shares::new(PROCESSORS, true);
+    let hog = (HOG, did(200 * ONE, 1950));
+    look(&mut shares, &[hog, (NEIGHBOUR, did(900, 20))], 20);
+    assert_eq!(shares.processors(HOG), Some(1));
+    for _ in 0..LINGER.as_millis() / TICK.as_millis() - 1 {
+        look(&mut shares, &[hog, (NEIGHBOUR, did(0, 0))], 1);
+        assert_eq!(shares.processors(HOG), Some(1));
+    }
+    // With the reserve it is served at once.
+    for _ in 0..200 {
+        look(&mut shares, &[hog, (NEIGHBOUR, did(60, 50))], 1);
+        assert_eq!(shares.processors(HOG), Some(1));
+    }
+}
+
+/// What the reserve leaves idle lowers the use of all together, not what each could have.
+#[test]
+fn a_neighbour_that_waits_does_not_count_as_heavy() {
+    for (wanting, using) in [(700, 60), (1400, 60), (4000, 60), (1400, 700)] {
+        let mut shares = Shares::new(PROCESSORS, true);
+        let hog = (HOG, did(64 * ONE, 1950));
+        look(&mut shares, &[hog, (NEIGHBOUR, did(wanting, 50))], 20);
+        assert_eq!(shares.processors(HOG), Some(1), "{wanting}");
+        let hog = (HOG, did(64 * ONE, 1000));
+        for _ in 0..30 {
+            look(&mut shares, &[hog, (NEIGHBOUR, did(wanting, using))], 1);
+            assert_eq!(shares.processors(NEIGHBOUR), None, "{wanting}");
+        }
+    }
 }

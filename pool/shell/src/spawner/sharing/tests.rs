@@ -1,6 +1,6 @@
 //! Which settings are written at which time, with a scheduler that records them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use super::*;
 
@@ -21,6 +21,8 @@ enum Written {
 struct Noted {
     written: RefCell<Vec<Written>>,
     aside: Option<u32>,
+    /// Idle time of all reserved processors together; `None` if the host does not tell it.
+    idle: Cell<Option<Duration>>,
 }
 
 impl Scheduler for Noted {
@@ -36,6 +38,10 @@ impl Scheduler for Noted {
         let number = pid.as_raw_nonzero().get() as u32 - 1;
         let written = Written::Processors(number, processors);
         self.written.borrow_mut().push(written);
+    }
+
+    fn idle(&self, _: u64) -> Option<Duration> {
+        self.idle.get()
     }
 
     fn is_aside(&self, number: u32) -> bool {
@@ -65,7 +71,10 @@ impl Node {
             sharing: Sharing::new(1, true, now),
             members: functions.iter().copied().map(Member::of).collect(),
             totals: vec![Total { ran: 1, waited: 1 }; functions.len()],
-            noted: Noted::default(),
+            noted: Noted {
+                idle: Cell::new(Some(Duration::ZERO)),
+                ..Noted::default()
+            },
             now,
         }
     }
@@ -198,5 +207,27 @@ fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_th
     let written = node.pass(20, |_| (1, 0));
     for hog in 0..4 {
         assert_eq!(of(&written, hog), [None], "{written:?}");
+    }
+}
+
+#[test]
+fn a_reserve_pauses_if_its_processors_are_mostly_idle_and_stays_if_others_use_them() {
+    let busy = |function| match function {
+        HOG => (40, 60),
+        // Most of what serves the neighbour is the node's time, which no sandbox has used.
+        _ => (20, 20),
+    };
+    for (idle_per_second, pauses) in [(Some(200), false), (Some(800), true), (None, true)] {
+        let mut node = Node::new(&[HOG, HOG, HOG, HOG, NEIGHBOUR]);
+        node.sharing = Sharing::new(2, true, node.now);
+        let mut unlimited = 0;
+        for second in 0..40 {
+            let idle = idle_per_second.map(|idle| Duration::from_millis(idle * second));
+            node.noted.idle.set(idle);
+            let written = node.pass(1, busy);
+            unlimited += usize::from(written.contains(&Written::Processors(0, None)));
+        }
+        assert_eq!(unlimited > 0, pauses, "{idle_per_second:?}: {unlimited}");
+        assert!(unlimited < 10, "{idle_per_second:?}: {unlimited}");
     }
 }
