@@ -115,6 +115,14 @@ async fn a_function_is_served(bench: &Bench) {
     serve(bench).await;
 }
 
+fn mechanisms_are_known_by_name() {
+    for one in Mechanism::ALL {
+        assert_eq!(one.name().parse(), Ok(one));
+    }
+    let error = "isolation".parse::<Mechanism>().unwrap_err();
+    assert!(error.contains("write-set"), "{error}");
+}
+
 fn main() {
     support::main(|skip| {
         let mut trials = trials![skip;
@@ -143,6 +151,13 @@ fn main() {
             });
             trials.push(trial.with_ignored_flag(skip));
         }
+        trials.push(libtest_mimic::Trial::test(
+            "mechanisms_are_known_by_name",
+            || {
+                mechanisms_are_known_by_name();
+                Ok(())
+            },
+        ));
         trials
     });
 }
