@@ -74,17 +74,17 @@ struct State<O> {
     granted: u64,
 }
 
-/// What one owner holds, and what it waits for. Each owner has a queue of its own, so that a grant
-/// looks at owners instead of at all that wait: a long queue of one costs the others nothing.
+/// One owner: its slots and its queue. A grant looks at owners instead of at all requests that
+/// wait, so that a long queue of one owner costs the others nothing.
 #[derive(Debug, Default)]
 struct Owner {
     share: OwnerShare,
     /// Foreground work first, then by arrival.
-    waiting: BTreeMap<Place, Waiter>,
+    waiting: BTreeMap<QueueKey, Waiter>,
 }
 
-/// A place in an owner's queue: its urgency, then the number of the request.
-type Place = (Urgency, u64);
+/// The key of a request in its owner's queue: its urgency, then the number of the request.
+type QueueKey = (Urgency, u64);
 
 #[derive(Debug)]
 struct Waiter {
@@ -101,7 +101,7 @@ struct OwnerShare {
 
 impl OwnerShare {
     /// The order in which requests of several owners are served.
-    fn rank(&self, (urgency, number): Place) -> (Urgency, usize, u64, u64) {
+    fn rank(&self, (urgency, number): QueueKey) -> (Urgency, usize, u64, u64) {
         (urgency, self.held, self.served, number)
     }
 }
@@ -129,7 +129,7 @@ pub struct PendingSlot<O: Ord + Clone> {
 pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
     owner: O,
-    place: Place,
+    place: QueueKey,
 }
 
 impl<O: Ord + Clone> FairSlots<O> {
@@ -214,7 +214,7 @@ impl<O: Ord + Clone> FairSlots<O> {
     }
 
     /// The request that gets the next slot, if one can have it now.
-    fn next(&self, state: &State<O>) -> Option<(O, Place)> {
+    fn next(&self, state: &State<O>) -> Option<(O, QueueKey)> {
         if state.held >= self.rules.total {
             return None;
         }
@@ -227,7 +227,7 @@ impl<O: Ord + Clone> FairSlots<O> {
     }
 
     /// The first request of an owner that can have a slot now.
-    fn first_able(&self, state: &State<O>, owner: &Owner) -> Option<Place> {
+    fn first_able(&self, state: &State<O>, owner: &Owner) -> Option<QueueKey> {
         if owner.share.held >= self.rules.per_owner {
             return None;
         }
@@ -298,7 +298,7 @@ impl<O: Ord + Clone> FairSlots<O> {
 
 impl<O: Ord + Clone> State<O> {
     /// Takes a request out of its owner's queue.
-    fn take_out(&mut self, owner: &O, place: Place) -> Option<Waiter> {
+    fn take_out(&mut self, owner: &O, place: QueueKey) -> Option<Waiter> {
         self.owners.get_mut(owner)?.waiting.remove(&place)
     }
 
@@ -311,7 +311,7 @@ impl<O: Ord + Clone> State<O> {
     }
 
     /// How many requests are served before this one; nothing if it does not wait.
-    fn behind(&self, owner: &O, place: Place) -> Option<usize> {
+    fn behind(&self, owner: &O, place: QueueKey) -> Option<usize> {
         if !self.owners.get(owner)?.waiting.contains_key(&place) {
             return None;
         }
@@ -339,7 +339,7 @@ impl<O: Ord + Clone> State<O> {
     }
 
     /// Counts a slot that was granted to a request that has left the queue.
-    fn count(&mut self, owner: &O, (urgency, _): Place, bytes: u64) {
+    fn count(&mut self, owner: &O, (urgency, _): QueueKey, bytes: u64) {
         self.granted += 1;
         self.held += 1;
         self.held_bytes = self.held_bytes.saturating_add(bytes);

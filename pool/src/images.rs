@@ -60,7 +60,8 @@ const ENGINE: &str = "engine-";
 /// place.
 const SHARE: u64 = 8;
 
-/// One part in so many of a disk is left to others, or [`LEFT_FREE_MAX`] if that is less.
+/// The part of a disk that is left to others is its size divided by this, but at most
+/// [`LEFT_FREE_MAX`].
 const LEFT_FREE: u64 = 20;
 
 /// The most bytes of a disk that are left to others.

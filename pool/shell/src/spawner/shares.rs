@@ -195,8 +195,8 @@ impl Shares {
     fn weigh(&mut self) {
         let using = self.functions.values().map(|share| share.using).sum();
         let level = self.level(using);
-        // What a reserve leaves idle could be used as well: without it the level would fall with
-        // the use, and light functions would count as heavy.
+        // Idle time of reserved processors counts as well: without it the level would fall with the
+        // use, and light functions would count as heavy.
         let level_of_all = self.level(using + self.idle);
         let is_contended = !self.contended.is_zero();
         let is_light = |share: &Share| share.wanting > 0 && 8 * share.using < 7 * level;
@@ -266,8 +266,8 @@ impl Shares {
         }
     }
 
-    /// Returns the most that a function can use if all use `left` together and no function with less
-    /// wants more: the level of max-min fairness.
+    /// Returns the most that a function can use if all use `left` together and no function with
+    /// less wants more: the level of max-min fairness.
     fn level(&self, mut left: u64) -> u64 {
         let mut wanting: Vec<_> = self.functions.values().map(|share| share.wanting).collect();
         wanting.sort_unstable();

@@ -302,7 +302,7 @@ fn a_starved_neighbour_has_its_reserve_and_keeps_it_through_a_stall() {
     }
 }
 
-/// What the reserve leaves idle lowers the use of all together, not what each could have.
+/// The idle time of a reserve lowers the use of all together, not what each could have.
 #[test]
 fn a_neighbour_that_waits_does_not_count_as_heavy() {
     for (wanting, using) in [(700, 60), (1400, 60), (4000, 60), (1400, 700)] {
