@@ -254,7 +254,9 @@ impl Shares {
         }
         let is_worth_it =
             using >= RESERVED_FOR_USE_MIN && (self.reserved > 0 || wanting >= RESERVED_FOR_MIN);
-        if heavy == 0 || !self.paused_for.is_zero() {
+        // Functions that are all heavy reserve nothing from each other, not even for a moment more.
+        let is_for_nobody = heavy == 0 || (light == 0 && heavy > 1);
+        if is_for_nobody || !self.paused_for.is_zero() {
             (self.reserved, self.reserved_for) = (0, Duration::ZERO);
         } else if is_worth_it {
             let even = self.processors * light / (light + heavy);

@@ -317,3 +317,25 @@ fn a_neighbour_that_waits_does_not_count_as_heavy() {
         }
     }
 }
+
+#[test]
+fn a_reserve_ends_at_once_when_all_functions_are_heavy() {
+    let mut shares = Shares::new(PROCESSORS, true);
+    let hog = (HOG, did(200 * ONE, 1300));
+    look(&mut shares, &[hog, (OTHER, did(200 * ONE, 300))], 20);
+    assert_eq!(
+        shares.processors(HOG),
+        Some(1),
+        "the other has less than its share"
+    );
+    let mut looks = 0;
+    while shares.processors(HOG).is_some() {
+        look(
+            &mut shares,
+            &[(HOG, did(200 * ONE, 900)), (OTHER, did(200 * ONE, 1050))],
+            1,
+        );
+        looks += 1;
+    }
+    assert!(TICK * looks < LINGER, "{looks} looks");
+}
