@@ -45,9 +45,10 @@ const PRESENT_MIN: u64 = 10;
 /// How long reserved processors may be mostly idle: a neighbour has its reserve for most of the
 /// time.
 const RESERVE_IDLE_MAX: Duration = Duration::from_secs(4);
-/// How long nothing is reserved after that. A function whose burst has queued, but that wants no
-/// more than there is, works its queue off then. Without the pause the reserve would keep the
-/// queue, and the queue the reserve.
+/// How long nothing is reserved after that. A function whose burst has queued works its queue off
+/// then, if it wants less than it has on average: on two processors some 1.2 of them beside a
+/// neighbour that uses a fifth of one. Without the pause the reserve would keep the queue, and the
+/// queue the reserve.
 const RESERVE_PAUSE: Duration = Duration::from_secs(2);
 /// The unit of all averages in this file: thousandths of a sandbox or a processor.
 const ONE: u64 = 1000;
@@ -176,8 +177,8 @@ impl Shares {
             // The kernel adds a wait to the account when it ends. So a single look sees too
             // much or too little, and only an average is right.
             let wanting = of(did.ran.saturating_add(did.waited));
-            share.wanting = (3 * share.wanting + wanting) / 4;
-            share.using = (3 * share.using + of(did.ran)) / 4;
+            share.wanting = average(share.wanting, wanting);
+            share.using = average(share.using, of(did.ran));
         }
         self.functions.retain(|_, share| share.idle < PRESENT);
         let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
@@ -185,7 +186,7 @@ impl Shares {
             true => LINGER,
             false => self.contended.saturating_sub(elapsed),
         };
-        self.idle = (3 * self.idle + of(idle.as_nanos() as u64)) / 4;
+        self.idle = average(self.idle, of(idle.as_nanos() as u64));
         self.weigh();
         let is_reserve_idle = 2 * idle >= elapsed.saturating_mul(self.reserved as u32);
         self.reserve(elapsed, is_reserve_idle);
@@ -215,20 +216,22 @@ impl Shares {
                 using if 8 * using < 7 * level => share.held_back.saturating_sub(1),
                 _ => share.held_back,
             };
-            // The function is not satisfied, and its share would not satisfy it. A function that
-            // wants much and has little waits behind others: that makes none heavy.
+            // The function is not satisfied, and its share would not satisfy it; or it has clearly
+            // more than its share, a reserve for example. A function that wants much and has little
+            // waits behind others: that makes none heavy.
             let is_above = |bound: u64| 8 * share.wanting > 9 * bound;
             let has_much = match share.is_heavy {
                 // Beside a reserve it has less, down to half in the worst case.
                 true => 3 * share.using >= level_of_all,
                 false => 8 * share.using >= 7 * level_of_all,
             };
-            share.is_heavy = has_much && is_above(level_of_all) && is_above(share.using);
+            let is_satisfied = !is_above(share.using) && 8 * share.using <= 9 * level_of_all;
+            share.is_heavy = has_much && is_above(level_of_all) && !is_satisfied;
         }
     }
 
-    /// Reserves processors for light functions: as many as they want, at least one, and at most
-    /// their even part.
+    /// Reserves processors for light functions: as many as they want and at most their even part,
+    /// but at least one.
     fn reserve(&mut self, elapsed: Duration, is_idle: bool) {
         self.reserved_for = self.reserved_for.saturating_sub(elapsed);
         self.paused_for = self.paused_for.saturating_sub(elapsed);
@@ -239,6 +242,10 @@ impl Shares {
                 heavy += 1;
             } else if share.wanting >= PRESENT_MIN {
                 light += 1;
+                // The averages of a function that has stopped fall for seconds.
+                if !share.idle.is_zero() {
+                    continue;
+                }
                 wanting += share.wanting;
                 using += share.using;
                 // Much of a wait may be for the function's own sandboxes.
@@ -247,7 +254,8 @@ impl Shares {
         }
         self.reserve_idle = match is_idle && self.reserved > 0 {
             true => self.reserve_idle + elapsed,
-            false => Duration::ZERO,
+            // One busy look among idle ones does not renew the time.
+            false => self.reserve_idle.saturating_sub(elapsed),
         };
         if self.reserve_idle > RESERVE_IDLE_MAX {
             (self.reserve_idle, self.paused_for) = (Duration::ZERO, RESERVE_PAUSE);
@@ -282,6 +290,16 @@ impl Shares {
             left -= *wanting_one;
         }
         level
+    }
+}
+
+/// Returns a moving average with one more value, rounded towards the value: a constant value
+/// becomes its own average.
+fn average(before: u64, value: u64) -> u64 {
+    let sum = 3 * before + value;
+    match value > before {
+        true => sum.div_ceil(4),
+        false => sum / 4,
     }
 }
 

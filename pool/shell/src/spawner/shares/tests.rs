@@ -233,7 +233,7 @@ fn a_burst_is_worked_off_beside_a_neighbour() {
     // Requests of 10 ms; the queue is in milliseconds of run time.
     let mut queue = 500;
     let (mut was_limited, mut looks) = (false, 0);
-    while looks < 1200 && (queue > steady || !was_limited) {
+    while looks < 1200 && (queue > steady / 10 || !was_limited) {
         queue += steady / 10;
         let most = shares.processors(HOG).unwrap_or(PROCESSORS) * ONE;
         let served = queue.min(most.min(PROCESSORS * ONE - neighbour) / 10);
@@ -249,7 +249,10 @@ fn a_burst_is_worked_off_beside_a_neighbour() {
         looks += 1;
     }
     assert!(was_limited, "the queue ended before anything was reserved");
-    assert!(queue <= steady, "{queue} ms are queued after {looks} looks");
+    assert!(
+        queue <= steady / 10,
+        "{queue} ms are queued after {looks} looks"
+    );
 }
 
 #[test]
@@ -338,4 +341,58 @@ fn a_reserve_ends_at_once_when_all_functions_are_heavy() {
         looks += 1;
     }
     assert!(TICK * looks < LINGER, "{looks} looks");
+}
+
+#[test]
+fn a_function_that_has_stopped_keeps_no_reserve() {
+    let mut shares = Shares::new(PROCESSORS, true);
+    let hog = (HOG, did(64 * ONE, 1600));
+    look(&mut shares, &[hog, (NEIGHBOUR, did(16 * ONE, 300))], 20);
+    assert_eq!(shares.processors(HOG), Some(1));
+    let mut looks = 0;
+    while shares.processors(HOG).is_some() {
+        look(&mut shares, &[(HOG, did(64 * ONE, 1000))], 1);
+        looks += 1;
+    }
+    assert!(TICK * looks <= LINGER, "{looks} looks");
+}
+
+/// Its wants are satisfied there, and two heavy functions share the rest.
+#[test]
+fn a_function_that_fills_its_reserve_beside_heavy_ones_loses_it() {
+    let mut shares = Shares::new(PROCESSORS, true);
+    let hogs = |using| [HOG, OTHER].map(|hog| (hog, did(64 * ONE, using)));
+    let [one, other] = hogs(900);
+    look(&mut shares, &[one, other, (NEIGHBOUR, did(200, 100))], 50);
+    assert_eq!(shares.processors(HOG), Some(1));
+    let [one, other] = hogs(500);
+    look(&mut shares, &[one, other, (NEIGHBOUR, did(1000, 990))], 20);
+    assert_eq!(shares.processors(HOG), None);
+}
+
+#[test]
+fn a_spark_now_and_then_does_not_keep_an_idle_reserve() {
+    let mut shares = Shares::new(PROCESSORS, true);
+    let hog = (HOG, did(64 * ONE, 1900));
+    look(&mut shares, &[hog, (NEIGHBOUR, did(500, 100))], 10);
+    assert_eq!(shares.processors(HOG), Some(1));
+    let hog = (HOG, did(64 * ONE, 1000));
+    let mut unlimited = 0;
+    for looks in 0..200 {
+        // One busy look in each 2.5 s.
+        let spark = if looks % 25 == 0 { 900 } else { 20 };
+        look(&mut shares, &[hog, (NEIGHBOUR, did(spark, spark))], 1);
+        unlimited += u32::from(shares.processors(HOG).is_none());
+    }
+    assert!(TICK * unlimited >= 2 * RESERVE_PAUSE, "{unlimited} looks");
+}
+
+#[test]
+fn a_constant_value_is_its_own_average() {
+    for value in [0, 1, 12, 13, 1000, 200_000] {
+        let reached = (0..200).fold(0, |before, _| average(before, value));
+        assert_eq!(reached, value);
+        let reached = (0..200).fold(300_000, |before, _| average(before, value));
+        assert_eq!(reached, value);
+    }
 }
