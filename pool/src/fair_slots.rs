@@ -74,8 +74,10 @@ struct State<O> {
     granted: u64,
 }
 
-/// One owner: its slots and its queue. A grant looks at owners instead of at all requests that
-/// wait, so that a long queue of one owner costs the others nothing.
+/// An owner's slots and its queue.
+///
+/// Because each owner has a queue, a grant looks at one request of each owner, unless memory bounds
+/// the slots. So a long queue of one owner does not slow down the others.
 #[derive(Debug, Default)]
 struct Owner {
     share: OwnerShare,
