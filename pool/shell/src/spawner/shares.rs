@@ -254,7 +254,7 @@ impl Shares {
         }
         self.reserve_idle = match is_idle && self.reserved > 0 {
             true => self.reserve_idle + elapsed,
-            // One busy look among idle ones does not renew the time.
+            // A busy look shortens the idle time instead of ending it.
             false => self.reserve_idle.saturating_sub(elapsed),
         };
         if self.reserve_idle > RESERVE_IDLE_MAX {

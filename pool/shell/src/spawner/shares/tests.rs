@@ -357,7 +357,8 @@ fn a_function_that_has_stopped_keeps_no_reserve() {
     assert!(TICK * looks <= LINGER, "{looks} looks");
 }
 
-/// Its wants are satisfied there, and two heavy functions share the rest.
+/// A function alone on a reserved processor gets what it wants there, while two heavy functions
+/// share the rest.
 #[test]
 fn a_function_that_fills_its_reserve_beside_heavy_ones_loses_it() {
     let mut shares = Shares::new(PROCESSORS, true);
@@ -379,7 +380,7 @@ fn a_spark_now_and_then_does_not_keep_an_idle_reserve() {
     let hog = (HOG, did(64 * ONE, 1000));
     let mut unlimited = 0;
     for looks in 0..200 {
-        // One busy look in each 2.5 s.
+        // A look is busy once in 2.5 s.
         let spark = if looks % 25 == 0 { 900 } else { 20 };
         look(&mut shares, &[hog, (NEIGHBOUR, did(spark, spark))], 1);
         unlimited += u32::from(shares.processors(HOG).is_none());
