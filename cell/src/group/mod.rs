@@ -61,10 +61,6 @@ const WEIGHT_CONTENDED: u64 = 100;
 /// Most that the kernel takes.
 const WEIGHT_MAX: u64 = 10_000;
 
-/// The part of its usual weight that a cell has in the background: others get ten times as much
-/// of a processor that both want.
-const BACKGROUND_PART: u64 = 10;
-
 /// Bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
 
@@ -338,21 +334,6 @@ impl Groups {
         let file = format!("{number}/{}", self.version.memory());
         put(folder.ours.as_fd(), &file, &bytes.to_string())?;
         self.lend_memory(number, bytes)
-    }
-
-    /// Has the cell of a group weigh a tenth of its usual weight, or all of that. Without effect
-    /// where the kernel does not account for processors.
-    pub fn set_background(&self, number: u32, background: bool) {
-        let weight = match background {
-            true => (self.share.weight / BACKGROUND_PART).max(1),
-            false => self.share.weight,
-        };
-        let folder = self
-            .processors()
-            .and_then(|folder| open_folder(folder.ours.as_fd(), number.to_string()).ok());
-        if let Some(folder) = folder {
-            put_weight(self.version, folder.as_fd(), weight);
-        }
     }
 
     /// Sets what all groups together may have of memory.

@@ -124,7 +124,7 @@ impl Images {
     }
 
     /// Logs a warning when the disk has too little free for an image, and not again until it has
-    /// had enough for one.
+    /// had enough for the largest one: images of different sizes must not repeat the warning.
     fn warn_of_a_short_disk(&self, room: Room, bytes: u64, over: u64) {
         let is_short = !leaves_enough(room, bytes, over);
         if is_short && !self.is_disk_short.swap(true, Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl Images {
                 "the disk has too little free for func-images: until it has more, the seeds \
                  that no image has are made again after a start"
             );
-        } else if !is_short {
+        } else if leaves_enough(room, self.budget / SHARE, over) {
             self.is_disk_short.store(false, Ordering::Relaxed);
         }
     }

@@ -27,7 +27,6 @@ mod uniqueness;
 use faasw_pool::{FreezePolicy, FunctionVersion, PoolOptions};
 
 use support::Bench;
-use support::processes::has_page_scan;
 
 use ahead::{
     a_function_that_fails_has_none_made_for_nothing, a_function_that_goes_leaves_no_process,
@@ -93,12 +92,8 @@ async fn probe(bench: &Bench) -> FunctionVersion {
 
 fn main() {
     support::main(|skip| {
-        let unable = !has_page_scan();
-        if unable {
-            eprintln!("WITHOUT PAGEMAP_SCAN (Linux 6.7): the tests of this file are ignored.");
-        }
         // These end processes from outside, or measure them one by one.
-        let mut all = trials![skip || unable;
+        let mut all = trials![skip;
             an_instance_that_did_not_end_well_is_never_parked in only_instances(),
             a_killed_parked_shell_is_not_handed_out in only_instances(),
             a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
@@ -135,7 +130,7 @@ fn main() {
             },
         ];
         for confinement in support::EACH {
-            all.extend(trials![skip || unable, confinement;
+            all.extend(trials![skip, confinement;
                 no_two_requests_draw_the_same in PoolOptions {
                     shells_ready: 2,
                     max_reuse: 12,

@@ -175,14 +175,3 @@ pub fn has_ended(pid: u32) -> bool {
     let state = stat.rsplit(')').next().unwrap_or_default().trim_start();
     state.is_empty() || state.starts_with('Z')
 }
-
-/// Whether the system can say which pages of a process are its own, without
-/// which nothing is reset.
-pub fn has_page_scan() -> bool {
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    let mut numbers = release
-        .split(['.', '-'])
-        .map(|part| part.parse().unwrap_or(0));
-    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
-    version >= (6, 7)
-}

@@ -44,6 +44,7 @@ struct Child {
     number: u32,
     /// How it shares processors, once its function is known.
     member: Option<Member>,
+    is_background: bool,
 }
 
 /// Times that making a child took, in nanoseconds.
@@ -402,6 +403,7 @@ impl Spawner {
                     pid,
                     number,
                     member: None,
+                    is_background: false,
                 });
                 self.tell(&Spawned {
                     token,
@@ -453,21 +455,27 @@ impl Spawner {
         if let Ok(groups) = &self.maker.groups {
             // If that fails, the process has ended or keeps the limit that it was born with.
             let _ = groups.limit_memory(child.number, order.memory_bytes);
-            let member = child.member.insert(Member::of(order.function));
-            let now = Instant::now();
+            let member = Member::of(order.function, child.is_background);
+            let member = child.member.insert(member);
             let member = (child.number, child.pid, member);
-            self.sharing.join(member, groups, now);
+            self.sharing
+                .join(member, groups, sharing::total, Instant::now());
         }
     }
 
     /// Has a sandbox run at the background priority, or at the usual one.
-    fn set_priority(&self, token: u64, background: bool) {
-        let Some(child) = self.children.iter().find(|child| child.token == token) else {
+    fn set_priority(&mut self, token: u64, background: bool) {
+        let mut children = self.children.iter_mut();
+        let Some(child) = children.find(|child| child.token == token) else {
             return;
         };
+        child.is_background = background;
         // The group's weight counts among sandboxes, the nice value where groups do not.
-        if let Ok(groups) = &self.maker.groups {
-            groups.set_background(child.number, background);
+        if let Ok(groups) = &self.maker.groups
+            && let Some(member) = &mut child.member
+        {
+            let member = (child.number, child.pid, member);
+            self.sharing.set_background(member, background, groups);
         }
         priority::set_background(child.pid, background);
     }
@@ -549,6 +557,10 @@ impl Spawner {
                 continue;
             };
             let child = self.children.swap_remove(index);
+            if let (Some(member), Ok(groups)) = (&child.member, &self.maker.groups) {
+                let member = (child.number, member);
+                self.sharing.leave(member, death.cpu_nanoseconds, groups);
+            }
             let out_of_memory = self.is_out_of_memory(child.number, death.signal);
             self.give_back(child.number, !out_of_memory);
             self.tell(&Ended {

@@ -14,6 +14,10 @@ use rustix::process::Pid;
 use super::shares::{Did, Shares, TICK};
 use crate::process::processors;
 
+/// The part of its function's weight that a sandbox has in the background: a sandbox at the usual
+/// priority gets ten times as much of a processor that both want.
+const BACKGROUND_PART: u64 = 10;
+
 /// Run time of a process since its start, in nanoseconds, by the kernel's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Total {
@@ -31,17 +35,29 @@ pub(super) struct Member {
     weight: u64,
     /// Processors that it may use; `None` for all.
     processors: Option<u64>,
+    is_background: bool,
 }
 
 impl Member {
-    /// Creates a member of `function` whose group has the full weight.
-    pub(super) fn of(function: u64) -> Self {
+    /// Creates a member of `function` whose group has the full weight. It runs at the background
+    /// priority or at the usual one.
+    pub(super) fn of(function: u64, is_background: bool) -> Self {
         Self {
             function,
             total: None,
             weight: WEIGHT_FULL,
             processors: None,
+            is_background,
         }
+    }
+}
+
+/// Returns the weight of a sandbox in the background, or at the usual priority, whose function has
+/// this weight.
+fn weight_of(weight: u64, is_background: bool) -> u64 {
+    match is_background {
+        true => (weight / BACKGROUND_PART).max(1),
+        false => weight,
     }
 }
 
@@ -101,6 +117,10 @@ pub(super) struct Sharing {
     /// The number of processors that were reserved at the last look, and how long they had been
     /// idle by then.
     idle: (u64, Option<Duration>),
+    /// Run times since the last look of members that have ended, by function.
+    ended: BTreeMap<u64, Did>,
+    /// The last look read run times: there are enough members to contend.
+    is_looking: bool,
 }
 
 impl Sharing {
@@ -113,19 +133,52 @@ impl Sharing {
             next: now,
             is_contended: false,
             idle: (0, None),
+            ended: BTreeMap::new(),
+            is_looking: false,
         }
     }
 
-    /// Gives a new member the weight and the processors of its function.
+    /// Gives a new member the weight and the processors of its function. Reads its run time by
+    /// `total`, so that it also counts if it ends before the next look.
     pub(super) fn join(
         &mut self,
-        member: (u32, Pid, &mut Member),
+        (number, pid, member): (u32, Pid, &mut Member),
         scheduler: &impl Scheduler,
+        total: impl Fn(Pid) -> Option<Total>,
         now: Instant,
     ) {
-        self.write(member, scheduler);
+        if self.is_looking {
+            member.total = total(pid);
+        }
+        self.write((number, pid, member), scheduler);
         // With it there may be more members than processors.
         self.next = self.next.min(now + TICK);
+    }
+
+    /// Counts the run time of a member that has ended since the last look. `ran` is the run time of
+    /// its whole life, in nanoseconds.
+    pub(super) fn leave(
+        &mut self,
+        (number, member): (u32, &Member),
+        ran: u64,
+        scheduler: &impl Scheduler,
+    ) {
+        if let Some(before) = member.total
+            && !scheduler.is_aside(number)
+        {
+            self.ended.entry(member.function).or_default().ran += ran.saturating_sub(before.ran);
+        }
+    }
+
+    /// Has a member run at the background priority, or at the usual one.
+    pub(super) fn set_background(
+        &self,
+        (number, pid, member): (u32, Pid, &mut Member),
+        is_background: bool,
+        scheduler: &impl Scheduler,
+    ) {
+        member.is_background = is_background;
+        self.write((number, pid, member), scheduler);
     }
 
     /// If a look is due, reads the run times of all members by `total` and writes the weights that
@@ -141,12 +194,15 @@ impl Sharing {
         let members: Vec<_> = members.collect();
         // Each member has one thread.
         if members.len() <= self.processors && !self.is_contended && self.shares.are_even() {
+            self.is_looking = false;
+            self.ended.clear();
             return None;
         }
         if now < self.next {
             return Some(self.next - now);
         }
-        let mut did: BTreeMap<u64, Did> = BTreeMap::new();
+        self.is_looking = true;
+        let mut did = std::mem::take(&mut self.ended);
         let mut looked_at = Vec::with_capacity(members.len());
         for (number, pid, member) in members {
             let total = total(pid);
@@ -193,7 +249,7 @@ impl Sharing {
     }
 
     fn write(&self, (number, pid, member): (u32, Pid, &mut Member), scheduler: &impl Scheduler) {
-        let weight = self.shares.weight(member.function);
+        let weight = weight_of(self.shares.weight(member.function), member.is_background);
         if weight != member.weight {
             scheduler.weigh(number, weight);
             member.weight = weight;

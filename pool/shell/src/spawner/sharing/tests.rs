@@ -69,7 +69,7 @@ impl Node {
         let now = Instant::now();
         Self {
             sharing: Sharing::new(1, true, now),
-            members: functions.iter().copied().map(Member::of).collect(),
+            members: functions.iter().map(|id| Member::of(*id, false)).collect(),
             totals: vec![Total { ran: 1, waited: 1 }; functions.len()],
             noted: Noted {
                 idle: Cell::new(Some(Duration::ZERO)),
@@ -145,10 +145,10 @@ fn weights_are_written_when_they_change_and_a_member_that_joins_gets_its_functio
     assert!(!written.iter().any(|one| matches!(one, Written::One(3, _))));
     assert!(written.contains(&Written::All(true)));
     assert_eq!(node.pass(20, busy), [], "nothing has changed");
-    let mut joining = [HOG, NEIGHBOUR].map(Member::of);
+    let mut joining = [HOG, NEIGHBOUR].map(|id| Member::of(id, false));
     for (number, member) in (4..).zip(&mut joining) {
         let member = (number, pid(number), member);
-        node.sharing.join(member, &node.noted, node.now);
+        node.sharing.join(member, &node.noted, |_| None, node.now);
     }
     assert_eq!(node.noted.written.take(), [Written::One(4, least)]);
     let written = node.pass(20, |_| (1, 0));
@@ -200,9 +200,9 @@ fn a_heavy_function_gets_fewer_processors_beside_a_light_one_also_for_members_th
         assert_eq!(of(&written, hog), [Some(1)], "{written:?}");
     }
     assert_eq!(of(&written, 4), []);
-    let mut joining = Member::of(HOG);
+    let mut joining = Member::of(HOG, false);
     let member = (5, pid(5), &mut joining);
-    node.sharing.join(member, &node.noted, node.now);
+    node.sharing.join(member, &node.noted, |_| None, node.now);
     assert_eq!(of(&node.noted.written.take(), 5), [Some(1)]);
     let written = node.pass(20, |_| (1, 0));
     for hog in 0..4 {
@@ -230,4 +230,52 @@ fn a_reserve_pauses_if_its_processors_are_mostly_idle_and_stays_if_others_use_th
         assert_eq!(unlimited > 0, pauses, "{idle_per_second:?}: {unlimited}");
         assert!(unlimited < 10, "{idle_per_second:?}: {unlimited}");
     }
+}
+
+#[test]
+fn sandboxes_that_live_shorter_than_a_look_count() {
+    let mut node = Node::new(&[HOG, HOG, NEIGHBOUR]);
+    let mut contended = 0;
+    for _ in 0..20 {
+        // A process for each request: all of its life is between two looks.
+        for number in 3..23 {
+            let started = |_| Some(Total { ran: 1, waited: 0 });
+            let mut short = Member::of(HOG, false);
+            let member = (number, pid(number), &mut short);
+            node.sharing.join(member, &node.noted, started, node.now);
+            node.sharing
+                .leave((number, &short), 100_000_000 + 1, &node.noted);
+        }
+        node.pass(1, |_| (2, 0));
+        contended += usize::from(node.sharing.is_contended);
+    }
+    assert!(
+        contended > 10,
+        "{contended} of 20 looks saw twice the processor's time"
+    );
+}
+
+#[test]
+fn a_sandbox_in_the_background_keeps_a_tenth_of_its_functions_weight() {
+    let busy = |function| match function {
+        HOG => (30, 70),
+        _ => (1, 0),
+    };
+    let mut node = Node::new(&[HOG, HOG, HOG, NEIGHBOUR]);
+    let mut set = |node: &mut Node, is_background| {
+        let member = (0, pid(0), &mut node.members[0]);
+        node.sharing
+            .set_background(member, is_background, &node.noted);
+        node.noted.written.take()
+    };
+    let tenth = WEIGHT_FULL / BACKGROUND_PART;
+    assert_eq!(set(&mut node, true), [Written::One(0, tenth)]);
+    node.pass(20, busy);
+    let of_hog = WEIGHT_FULL >> (2 + 2);
+    let weights: Vec<_> = node.members.iter().map(|member| member.weight).collect();
+    assert_eq!(
+        weights,
+        [of_hog / BACKGROUND_PART, of_hog, of_hog, WEIGHT_FULL]
+    );
+    assert_eq!(set(&mut node, false), [Written::One(0, of_hog)]);
 }
