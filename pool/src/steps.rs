@@ -211,8 +211,18 @@ impl StepTree {
         self.seed(key).await.map(drop)
     }
 
+    /// Makes a node's seed in the background, unless it is there. `owner` owns the node.
+    ///
+    /// # Errors
+    /// Returns the reason why it cannot be made.
+    pub async fn make_ahead(&self, key: Key, owner: Owner) -> Result<(), SeedError> {
+        let memory = self.guest.spec.memory_limit;
+        let permit = || async { For::Later(self.seeds.permit_ahead(owner, memory).await) };
+        self.seeds.obtain_for(key, permit).await.map(drop)
+    }
+
     async fn seed(&self, key: Key) -> Result<Held, SeedError> {
-        self.seeds.obtain(key, For::Clients).await
+        self.seeds.obtain(key).await
     }
 
     /// How many wait for a node's seed.

@@ -18,7 +18,7 @@ use faasw_pool::steps::{Forked, StepTree};
 use faasw_pool::{FreezePolicy, FunctionSpec};
 use faasw_seedtree::{Key, Owner};
 
-use support::{Bench, Log, slowness, spec};
+use support::{Bench, Log, give_up, slowness, spec};
 
 const DEPTH: usize = 5;
 const CHILDREN: u64 = 10;
@@ -35,6 +35,21 @@ async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
     let compiled = bench.compile("pool/tests/support/steps.wat").await;
     let tree = StepTree::new(&bench.pool, &spec, &compiled).await.unwrap();
     (Arc::new(tree), log)
+}
+
+/// A making ahead of need has the owner's only slot when it finds that a client's making of the
+/// same seed is under way. The client's needs the slot.
+async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
+    let (tree, _) = tree(bench).await;
+    for salt in 0..10 {
+        let parent = tree.define(None, OWNER, EXPORT, salt).unwrap();
+        let child = tree.define(Some(parent), OWNER, EXPORT, salt).unwrap();
+        let made = async { tokio::join!(tree.make(child), tree.make_ahead(child, OWNER)) };
+        let made = tokio::time::timeout(give_up(), made).await;
+        let (made, made_ahead) = made.expect("neither is made");
+        made.unwrap();
+        made_ahead.unwrap();
+    }
 }
 
 /// As many children on each level, of the first of the level above.
@@ -243,6 +258,7 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
+                a_making_ahead_of_need_does_not_block_that_of_a_client,
                 fifty_seeds_are_built_evicted_and_built_again,
                 whoever_goes_does_not_wait_any_more,
                 a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth,

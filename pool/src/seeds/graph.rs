@@ -9,6 +9,7 @@ mod permits;
 mod restoring;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -200,15 +201,34 @@ impl Seeds {
         }
     }
 
-    /// The same, and waits for it. Where what it is read from, or what it descends from, turns out to
-    /// be damaged meanwhile, it is made anew.
+    /// Makes a seed for a client, unless it is there, and waits for it. If its image or an ancestor
+    /// turns out to be damaged, the seed is made again.
     ///
     /// # Errors
-    /// Why it was not made.
-    pub async fn obtain(self: &Arc<Self>, key: Key, whom: For) -> Result<Held, SeedError> {
+    /// Returns the reason why the seed was not made.
+    pub async fn obtain(self: &Arc<Self>, key: Key) -> Result<Held, SeedError> {
+        self.obtain_for(key, || ready(For::Clients)).await
+    }
+
+    /// As [`Self::obtain`], for the reason that `reason` returns, which is called for each attempt.
+    ///
+    /// A permit in it is held by the making alone. If another making of the seed is under way, the
+    /// permit is dropped before this waits: the other one may need it.
+    ///
+    /// # Errors
+    /// As [`Self::obtain`].
+    pub async fn obtain_for<F>(
+        self: &Arc<Self>,
+        key: Key,
+        reason: impl Fn() -> F,
+    ) -> Result<Held, SeedError>
+    where
+        F: Future<Output = For>,
+    {
         let mut left = MADE_ANEW_MAX;
         loop {
-            match self.ask(key, whom.clone()).await {
+            let reason = reason().await;
+            match self.ask(key, reason).await {
                 Ok(Err(SeedError::Platform(PlatformError::SeedUnreadable))) if left > 0 => {
                     left -= 1
                 }

@@ -7,6 +7,7 @@
 //! for needs a processor.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
@@ -67,7 +68,7 @@ impl Function {
         }
         let seeds = self.seeds();
         tokio::select! {
-            made = seeds.obtain(self.key(), For::Clients) => match made {
+            made = seeds.obtain(self.key()) => match made {
                 Err(SeedError::Platform(PlatformError::RuntimeEnds)) => Ok(None),
                 made => made.map(Some).map_err(of_a_request),
             },
@@ -166,13 +167,17 @@ impl Function {
     pub(crate) async fn have_image(&self) {
         let seeds = self.seeds();
         let (owner, memory) = (self.holding().owner(), self.memory_limit());
-        let permit = seeds.permit_ahead(owner, memory).await;
-        let was_there = self.is_in_memory();
-        // It is told in the log why it was not made.
-        if let Ok(frozen) = seeds.obtain(self.key(), For::Later(permit)).await {
+        let was_there = AtomicBool::new(false);
+        let permit = || async {
+            let permit = seeds.permit_ahead(owner, memory).await;
+            was_there.store(self.is_in_memory(), Ordering::Relaxed);
+            For::Later(permit)
+        };
+        // The log has the reason if it was not made.
+        if let Ok(frozen) = seeds.obtain_for(self.key(), permit).await {
             seeds.images_are_written().await;
             drop(frozen);
-            if !was_there {
+            if !was_there.load(Ordering::Relaxed) {
                 seeds.let_rest(self.key());
             }
         }

@@ -102,7 +102,7 @@ impl Tree {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }
-        let made = self.seeds.obtain(self.linked.key, For::Clients).await;
+        let made = self.seeds.obtain(self.linked.key).await;
         // It is never evicted.
         made.map(|held| held.clone()).map_err(platform)
     }
@@ -187,7 +187,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be instantiated; platform errors.
     pub async fn warm(&self, engine: &LanguageEngine) -> Result<(), SeedError> {
-        self.seeds.obtain(engine.key(), For::Clients).await?;
+        self.seeds.obtain(engine.key()).await?;
         Ok(())
     }
 
@@ -205,7 +205,7 @@ impl Tree {
         time_limit: Duration,
     ) -> Result<(FunctionVersion, FreezeReport, Held), SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, None)?;
-        let frozen = self.seeds.obtain(function.key(), For::Clients).await?;
+        let frozen = self.seeds.obtain(function.key()).await?;
         function.note_seed(&frozen);
         let report = function.version().report(&frozen);
         self.add(&function);
@@ -229,7 +229,7 @@ impl Tree {
     ) -> Result<Result<FunctionVersion, ImageError>, SeedError> {
         let function = self.new_function(spec, kind, code, time_limit, Some(known))?;
         let engine = match function.engine() {
-            Some(engine) => Some(self.seeds.obtain(engine.key(), For::Clients).await?),
+            Some(engine) => Some(self.seeds.obtain(engine.key()).await?),
             None => None,
         };
         let parent = match &engine {
@@ -239,7 +239,7 @@ impl Tree {
         if let Err(error) = function.check_image(&parent).await {
             return Ok(Err(error));
         }
-        self.seeds.obtain(function.key(), For::Clients).await?;
+        self.seeds.obtain(function.key()).await?;
         if !function.version().is_restored() {
             // It went, or was spoilt, since it was looked at.
             return Ok(Err(ImageError::CutOff));
@@ -253,7 +253,7 @@ impl Tree {
     /// # Errors
     /// When it cannot be made; platform errors.
     pub async fn have(&self, function: &Function) -> Result<bool, SeedError> {
-        self.seeds.obtain(function.key(), For::Clients).await?;
+        self.seeds.obtain(function.key()).await?;
         Ok(function.version().is_restored())
     }
 

@@ -152,11 +152,24 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
         .head()
         .end_without_head();
     let polling = || bench.pool.stats().polling;
-    let leaves = seed(bench, &for_ever(writes.clone().ring(Doorbell::Unasked))).await;
-    for _ in 0..50 {
-        asks(bench, &leaves).await;
+    let leaves = for_ever(writes.clone().ring(Doorbell::Unasked));
+    // A guest whose processor is taken away while it polls strays, too. One that strays by what it
+    // writes does so in each of these functions.
+    let mut functions_strayed = 0;
+    for _ in 0..8 {
+        let (function, before) = (seed(bench, &leaves).await, polling().strayed);
+        for _ in 0..50 {
+            asks(bench, &function).await;
+        }
+        if polling().strayed == before {
+            break;
+        }
+        functions_strayed += 1;
     }
-    assert_eq!(polling().strayed, 0, "that is how one looks in vain");
+    assert!(
+        functions_strayed < 8,
+        "a guest that polls in vain may write"
+    );
     let stays = writes.step(Op::Until, GO, 1, 0).head().end().done();
     let stays = seed(bench, &stays).await;
     let begun = Instant::now();

@@ -59,7 +59,7 @@ impl Rounds {
 /// They look for as long as they may.
 pub fn often() -> PoolOptions {
     PoolOptions {
-        poll: Duration::from_millis(10),
+        poll: Duration::from_millis(10) * slowness(),
         ..crate::only_instances()
     }
 }
