@@ -124,6 +124,11 @@ impl Connections {
         self.state().open.is_empty()
     }
 
+    /// Whether evicted connections have not ended yet.
+    pub(super) fn are_leaving(&self) -> bool {
+        self.state().leaving > 0
+    }
+
     /// Takes a new connection in. Nothing where its address has too many that all have
     /// something to do, or the listener.
     pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Slot> {

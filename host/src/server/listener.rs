@@ -26,12 +26,9 @@ use super::{
 };
 use crate::limits::Limits;
 
-/// How long accepting rests after it failed: trying again at once changes nothing.
+/// How long accepting rests after it failed, or after a connection was evicted for an open file and
+/// has not ended yet: trying again at once changes nothing.
 const REST: Duration = Duration::from_millis(50);
-/// How long accepting waits at most for the end of a connection that was evicted for an open file.
-/// It ends as soon as its task runs, which takes longer than a second only if the node has hardly
-/// any processor.
-const EVICTION_MAX: Duration = Duration::from_secs(1);
 
 /// Bytes that the system takes of a response beyond what is on its way.
 const UNSENT: u32 = 256 << 10;
@@ -190,9 +187,14 @@ pub(super) async fn serve<L: Listener, H: Handler>(
         let handler = handler.clone();
         let serving = connection::serve(connection, address, slot, handler, &limits);
         connections.spawn(serving);
+        if slots.are_leaving() {
+            // The tasks of evicted connections run and release their files. Without this, a worker
+            // accepts hundreds of connections in a burst before it runs any other task.
+            tokio::task::yield_now().await;
+        }
         if is_scarce {
             // The one that was closed for it is to be gone before the next takes another file.
-            let _ = tokio::time::timeout(EVICTION_MAX, connections.join_next()).await;
+            let _ = tokio::time::timeout(REST, connections.join_next()).await;
         }
         spare.refill();
     }
