@@ -8,6 +8,7 @@
 //! An owner is a function today. The type is a parameter, so that a tenant can take its place.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ pub enum Urgency {
 pub struct SlotRules {
     /// Slots in all.
     pub total: usize,
-    /// Slots of one owner.
+    /// Slots of one owner. Of several, its background work gets all but one.
     pub per_owner: usize,
     /// Slots of background work. Of the memory it may take the same part.
     pub background: usize,
@@ -97,6 +98,7 @@ struct Waiter {
 #[derive(Clone, Copy, Debug, Default)]
 struct OwnerShare {
     held: usize,
+    held_in_background: usize,
     /// The count of grants when it was served last; 0 if it was not.
     served: u64,
 }
@@ -132,6 +134,11 @@ pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
     owner: O,
     place: QueueKey,
+}
+
+/// Returns the range of an owner's requests of one urgency.
+fn queue_of(urgency: Urgency) -> RangeInclusive<QueueKey> {
+    (urgency, 0)..=(urgency, u64::MAX)
 }
 
 impl<O: Ord + Clone> FairSlots<O> {
@@ -220,38 +227,63 @@ impl<O: Ord + Clone> FairSlots<O> {
         if state.held >= self.rules.total {
             return None;
         }
+        // Memory that becomes free is for the foreground work that waits for it.
+        let owners = || state.owners.values();
+        let is_short = owners().any(|owner| self.waits_for_memory(state, owner));
+        let urgencies: &[Urgency] = match is_short {
+            true => &[Urgency::Foreground],
+            false => &[Urgency::Foreground, Urgency::Background],
+        };
         let able = state.owners.iter().filter_map(|(name, owner)| {
-            let place = self.first_able(state, owner)?;
+            let place = self.first_able(state, owner, urgencies)?;
             Some((owner.share.rank(place), name, place))
         });
         let (_, name, place) = able.min_by_key(|(rank, ..)| *rank)?;
         Some((name.clone(), place))
     }
 
-    /// The first request of an owner that can have a slot now.
-    fn first_able(&self, state: &State<O>, owner: &Owner) -> Option<QueueKey> {
+    /// The first request of an owner, of these urgencies, that can have a slot now.
+    fn first_able(
+        &self,
+        state: &State<O>,
+        owner: &Owner,
+        urgencies: &[Urgency],
+    ) -> Option<QueueKey> {
         if owner.share.held >= self.rules.per_owner {
             return None;
         }
-        [Urgency::Foreground, Urgency::Background]
-            .into_iter()
-            .filter(|urgency| self.has_slot(state, *urgency))
+        urgencies
+            .iter()
+            .filter(|urgency| self.has_slot(state, owner, **urgency))
             .find_map(|urgency| {
-                let mut queue = owner.waiting.range((urgency, 0)..=(urgency, u64::MAX));
+                let mut queue = owner.waiting.range(queue_of(*urgency));
                 let (place, _) =
-                    queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
+                    queue.find(|(_, waiter)| self.fits(state, *urgency, waiter.bytes))?;
                 Some(*place)
             })
     }
 
-    /// Whether the counts of all owners together allow one more slot.
-    fn has_slot(&self, state: &State<O>, urgency: Urgency) -> bool {
+    /// Whether an owner's next foreground request lacks nothing but memory.
+    fn waits_for_memory(&self, state: &State<O>, owner: &Owner) -> bool {
+        let urgency = Urgency::Foreground;
+        let mut queue = owner.waiting.range(queue_of(urgency));
+        owner.share.held < self.rules.per_owner
+            && queue
+                .next()
+                .is_some_and(|(_, waiter)| !self.fits(state, urgency, waiter.bytes))
+    }
+
+    /// Whether the counts of all owners together, and those of this one, allow one more slot.
+    fn has_slot(&self, state: &State<O>, owner: &Owner, urgency: Urgency) -> bool {
         let rules = &self.rules;
         match urgency {
             Urgency::Foreground => true,
             Urgency::Background => {
                 let is_quiet = !rules.background_yields || *self.foreground.borrow() == 0;
-                is_quiet && state.held_in_background < rules.background
+                let of_owner = rules.per_owner.saturating_sub(1).max(1);
+                is_quiet
+                    && state.held_in_background < rules.background
+                    && owner.share.held_in_background < of_owner
             }
         }
     }
@@ -284,6 +316,8 @@ impl<O: Ord + Clone> FairSlots<O> {
             }
             if let Some(owner) = state.owners.get_mut(&request.owner) {
                 owner.share.held -= 1;
+                owner.share.held_in_background -=
+                    usize::from(request.urgency == Urgency::Background);
             }
         }
         state.forget_idle(&request.owner);
@@ -351,6 +385,7 @@ impl<O: Ord + Clone> State<O> {
         }
         if let Some(owner) = self.owners.get_mut(owner) {
             owner.share.held += 1;
+            owner.share.held_in_background += usize::from(urgency == Urgency::Background);
             owner.share.served = self.granted;
         }
     }

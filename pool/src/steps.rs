@@ -211,14 +211,30 @@ impl StepTree {
         self.seed(key).await.map(drop)
     }
 
-    /// Makes a node's seed in the background, unless it is there. `owner` owns the node.
+    /// Makes a node's seed in the background, unless it is there. `owner` owns the node. Runs
+    /// `permitted` between the permit and the request for the seed.
     ///
     /// # Errors
     /// Returns the reason why it cannot be made.
-    pub async fn make_ahead(&self, key: Key, owner: Owner) -> Result<(), SeedError> {
+    pub async fn make_ahead<F: Future<Output = ()>>(
+        &self,
+        (key, owner): (Key, Owner),
+        permitted: impl Fn() -> F,
+    ) -> Result<(), SeedError> {
         let memory = self.guest.spec.memory_limit;
-        let permit = || async { For::Later(self.seeds.permit_ahead(owner, memory).await) };
+        let permit = || async {
+            let permit = self.seeds.permit_ahead(owner, memory).await;
+            permitted().await;
+            For::Later(permit)
+        };
         self.seeds.obtain_for(key, permit).await.map(drop)
+    }
+
+    /// Whether the making of a node's seed waits for a slot.
+    #[must_use]
+    pub fn is_queued(&self, key: Key) -> bool {
+        let progress = self.seeds.progress(key);
+        progress.is_some_and(|progress| progress.queued_behind().is_some())
     }
 
     async fn seed(&self, key: Key) -> Result<Held, SeedError> {

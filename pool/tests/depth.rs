@@ -10,7 +10,7 @@
 
 mod support;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -41,15 +41,21 @@ async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
 /// same seed is under way. The client's needs the slot.
 async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
     let (tree, _) = tree(bench).await;
-    for salt in 0..10 {
-        let parent = tree.define(None, OWNER, EXPORT, salt).unwrap();
-        let child = tree.define(Some(parent), OWNER, EXPORT, salt).unwrap();
-        let made = async { tokio::join!(tree.make(child), tree.make_ahead(child, OWNER)) };
-        let made = tokio::time::timeout(give_up(), made).await;
-        let (made, made_ahead) = made.expect("neither is made");
-        made.unwrap();
-        made_ahead.unwrap();
-    }
+    let key = tree.define(None, OWNER, EXPORT, 0).unwrap();
+    let by_client = Mutex::new(None);
+    let permitted = async || {
+        let (client, making) = (tree.clone(), tree.clone());
+        let client = tokio::spawn(async move { client.make(key).await });
+        by_client.lock().unwrap().replace(client);
+        while !making.is_queued(key) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let made = tree.make_ahead((key, OWNER), permitted);
+    let made = tokio::time::timeout(give_up(), made).await;
+    made.unwrap().unwrap();
+    let by_client = by_client.lock().unwrap().take().unwrap();
+    by_client.await.unwrap().unwrap();
 }
 
 /// As many children on each level, of the first of the level above.

@@ -182,3 +182,52 @@ async fn a_request_that_is_withdrawn_leaves_nothing() {
     let state = slots.lock();
     assert!(state.held == 0 && state.owners.is_empty());
 }
+
+#[test]
+fn background_work_of_an_owner_leaves_it_a_slot_for_foreground_work() {
+    let slots = slots(SlotRules {
+        total: 8,
+        per_owner: 3,
+        background: 8,
+        background_yields: false,
+    });
+    let first = slots.request(background("a")).try_take().unwrap();
+    let second = slots.request(background("a")).try_take().unwrap();
+    let third = slots.request(background("a")).try_take().unwrap_err();
+    let other = slots.request(background("b")).try_take().unwrap();
+    let urgent = slots.request(foreground("a")).try_take().unwrap();
+    drop(first);
+    let third = third.try_take().unwrap();
+    drop((second, third, other, urgent));
+    assert!(slots.lock().owners.is_empty());
+    // The only slot of an owner may do background work.
+    let slots = self::slots(SlotRules {
+        per_owner: 1,
+        ..RULES
+    });
+    assert!(slots.request(background("a")).try_take().is_ok());
+}
+
+#[test]
+fn background_work_takes_no_memory_that_foreground_work_waits_for() {
+    let slots = slots(SlotRules {
+        total: 8,
+        background: 8,
+        background_yields: false,
+        ..RULES
+    });
+    slots.limit_bytes(100);
+    let of = |request, bytes| SlotRequest { bytes, ..request };
+    let held = slots.request(of(background("a"), 60)).try_take().unwrap();
+    let urgent = slots.request(of(foreground("b"), 60));
+    let urgent = urgent.try_take().unwrap_err();
+    let small = slots.request(of(background("c"), 10));
+    let small = small.try_take().unwrap_err();
+    // Foreground work that fits does not wait.
+    assert!(slots.request(of(foreground("d"), 10)).try_take().is_ok());
+    drop(held);
+    let urgent = urgent.try_take().unwrap();
+    let small = small.try_take().unwrap();
+    drop((urgent, small));
+    assert!(slots.lock().owners.is_empty());
+}

@@ -546,14 +546,16 @@ impl Open {
             // Who has gone away does not listen.
             let _ = teller.send(held);
         }
+        // A permit is for one guest, and jobs behind a shared one may be other functions' or of
+        // another version: those need permits of their own.
+        let mut ahead = match &self.whom {
+            For::Later(permit) => Some(permit.clone()),
+            For::Clients => None,
+        };
         for job in done.jobs {
-            // A job behind one that is shared may be another function's: it needs a permit of its
-            // own then.
-            let whom = match &self.whom {
-                For::Later(permit) if permit.is_of(job.owner) => self.whom.clone(),
-                _ => For::Clients,
-            };
-            self.seeds.start(job, whom);
+            let permit = ahead.take_if(|permit| permit.is_of(job.owner));
+            self.seeds
+                .start(job, permit.map_or(For::Clients, For::Later));
         }
     }
 }

@@ -76,12 +76,19 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             };
             let (order, log) = order(&spinning(told()), limits);
             let answered = field.send(order).await;
-            assert_eq!(answered.unwrap(), b"", "the answer itself was good");
+            // The answer itself is good, unless the node, on one processor, first sees the guest when
+            // its time is up.
+            match &answered {
+                Ok(answer) => assert_eq!(answer, b""),
+                Err(error) => assert!(went_on(error), "{error}"),
+            }
             let charged = log.charge().await;
             assert!(charged < allowed + ENDING, "{charged:?} of {cpu:?}");
             least = least.min(charged);
-            let ended = log.stream_result().await;
-            assert!(went_on(&ended.unwrap_err()), "whoever follows it is told");
+            if answered.is_ok() {
+                let ended = log.stream_result().await.unwrap_err();
+                assert!(went_on(&ended), "whoever follows it is told");
+            }
             field.nobody_else_notices().await;
             assert!(!field.is_parked());
         }

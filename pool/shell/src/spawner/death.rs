@@ -6,21 +6,36 @@ use rustix::process::Pid;
 
 /// How a child has ended.
 pub(super) struct Death {
-    pub(super) pid: Pid,
     /// As [`Ended`](faasw_fri::messages::Ended) has them.
     pub(super) signal: u64,
     pub(super) code: u64,
     pub(super) cpu_nanoseconds: u64,
 }
 
-/// A child that has ended, if there is one.
-pub(super) fn reaped() -> Option<Death> {
+/// Returns a child that has ended and is not reaped, if there is one. Until it is reaped, the
+/// kernel has its account.
+pub(super) fn ended() -> Option<Pid> {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the call writes at most one value there.
+    if unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), options) } != 0 {
+        return None;
+    }
+    // SAFETY: all zeroes are a value, and so is what the call wrote. For a child that has ended the
+    // field is its number; the call writes zero if there is none.
+    Pid::from_raw(unsafe { info.assume_init().si_pid() })
+}
+
+/// Reaps a child that has ended.
+pub(super) fn reap(pid: Pid) -> Option<Death> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    let number = pid.as_raw_nonzero().get();
     // SAFETY: the call writes one value to each place that it is given.
-    let pid = unsafe { libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
-    // Nothing, where none has ended or there is none.
-    let pid = Pid::from_raw(pid.max(0))?;
+    let reaped = unsafe { libc::wait4(number, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
+    if reaped != number {
+        return None;
+    }
     // SAFETY: all zeroes are a value of it, and so is what the call wrote.
     let usage = unsafe { usage.assume_init() };
     let nanoseconds = |time: libc::timeval| {
@@ -30,7 +45,6 @@ pub(super) fn reaped() -> Option<Death> {
     };
     let number = |number: i32| u64::try_from(number).unwrap_or(0);
     Some(Death {
-        pid,
         signal: match libc::WIFSIGNALED(status) {
             true => number(libc::WTERMSIG(status)),
             false => 0,

@@ -30,7 +30,6 @@ use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::shell::Birth;
-use crate::spawner::death::reaped;
 use crate::spawner::ending::{Ending, Next};
 use crate::spawner::maker::{Maker, Shells};
 use crate::spawner::sharing::{Member, Sharing};
@@ -550,17 +549,23 @@ impl Spawner {
     }
 
     fn reap(&mut self) {
-        while let Some(death) = reaped() {
-            self.ending.reaped(death.pid);
-            let of = |child: &Child| child.pid == death.pid;
-            let Some(index) = self.children.iter().position(of) else {
+        while let Some(pid) = death::ended() {
+            let of = |child: &Child| child.pid == pid;
+            let index = self.children.iter().position(of);
+            let child = index.map(|index| self.children.swap_remove(index));
+            if let Some(child) = &child
+                && let (Some(member), Ok(groups)) = (&child.member, &self.maker.groups)
+            {
+                let member = (child.number, pid, member);
+                self.sharing.leave(member, groups, sharing::total);
+            }
+            self.ending.reaped(pid);
+            let Some(death) = death::reap(pid) else {
+                return;
+            };
+            let Some(child) = child else {
                 continue;
             };
-            let child = self.children.swap_remove(index);
-            if let (Some(member), Ok(groups)) = (&child.member, &self.maker.groups) {
-                let member = (child.number, member);
-                self.sharing.leave(member, death.cpu_nanoseconds, groups);
-            }
             let out_of_memory = self.is_out_of_memory(child.number, death.signal);
             self.give_back(child.number, !out_of_memory);
             self.tell(&Ended {

@@ -25,6 +25,14 @@ pub(super) struct Total {
     waited: u64,
 }
 
+impl Did {
+    /// Adds the run time of a process between two readings.
+    fn add(&mut self, before: Total, total: Total) {
+        self.ran += total.ran.saturating_sub(before.ran);
+        self.waited += total.waited.saturating_sub(before.waited);
+    }
+}
+
 /// A process that shares processors with the others of its function.
 #[derive(Debug)]
 pub(super) struct Member {
@@ -155,18 +163,19 @@ impl Sharing {
         self.next = self.next.min(now + TICK);
     }
 
-    /// Counts the run time of a member that has ended since the last look. `ran` is the run time of
-    /// its whole life, in nanoseconds.
+    /// Counts the run time since the last look of a member that has ended and is not reaped yet.
     pub(super) fn leave(
         &mut self,
-        (number, member): (u32, &Member),
-        ran: u64,
+        (number, pid, member): (u32, Pid, &Member),
         scheduler: &impl Scheduler,
+        total: impl Fn(Pid) -> Option<Total>,
     ) {
         if let Some(before) = member.total
             && !scheduler.is_aside(number)
+            && let Some(total) = total(pid)
         {
-            self.ended.entry(member.function).or_default().ran += ran.saturating_sub(before.ran);
+            let did = self.ended.entry(member.function).or_default();
+            did.add(before, total);
         }
     }
 
@@ -209,9 +218,7 @@ impl Sharing {
             if let (Some(before), Some(total)) = (member.total, total)
                 && !scheduler.is_aside(number)
             {
-                let did = did.entry(member.function).or_default();
-                did.ran += total.ran.saturating_sub(before.ran);
-                did.waited += total.waited.saturating_sub(before.waited);
+                did.entry(member.function).or_default().add(before, total);
             }
             member.total = total;
             looked_at.push((number, pid, member));
