@@ -194,7 +194,8 @@ fn server_timing_tells_the_stages() {
         .collect();
     let names: Vec<_> = stages.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["queue", "fork", "init", "exec", "run"]);
-    assert!(stages[3].1 >= 30.0, "{timing}");
+    // The guest sleeps for 30 ms. On one processor the node may see it start a moment later.
+    assert!(stages[3].1 >= 20.0, "{timing}");
     let was_forked = served.contains("shell") || served.contains("made");
     assert!(
         stages[1].1 > 0.0 || behind.is_some() || !was_forked,

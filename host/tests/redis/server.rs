@@ -111,9 +111,16 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let is_ready = || {
-            // Whoever must log in is answered, too.
-            let answer = self.asked("PING");
-            answer.is_some_and(|answer| !answer.contains("LOADING"))
+            // A server refuses commands before a login, and thereby does not tell that it still
+            // loads its data.
+            let mut options = self.options.iter();
+            let password = options
+                .by_ref()
+                .find(|option| *option == "--requirepass")
+                .and_then(|_| options.next());
+            let login = password.map_or("PING".to_owned(), |password| format!("AUTH {password}"));
+            let answers = self.asked_all([&login, "PING"]);
+            answers.is_some_and(|[_, answer]| !answer.contains("LOADING"))
         };
         let running = Daemon::run(&mut command, 20, is_ready);
         let runs = running.is_some();
