@@ -39,7 +39,8 @@ impl Rounds {
 
     fn next(&mut self, bench: &Bench) -> Option<u32> {
         let found = bench.pool.stats().polling.found - self.before.polling.found;
-        let goes_on = found < FOUND && can_be_hot() && self.begun.elapsed() < give_up();
+        let most = give_up().min(Duration::from_secs(60));
+        let goes_on = found < FOUND && can_be_hot() && self.begun.elapsed() < most;
         let round = self.done;
         self.done += 1;
         (round < REQUESTS / 2 / slowness() || goes_on).then_some(round)
@@ -119,7 +120,10 @@ pub async fn bodies_pass_hot_or_cold(bench: &Bench) {
         let ((), echoed) = tokio::join!(sends, invokes);
         assert!(echoed.ends_with(&small), "{echoed:?}");
     }
-    rounds.end(bench);
+    // In the emulated machine moving the bodies keeps all processors at work, and no guest polls.
+    if slowness() == 1 {
+        rounds.end(bench);
+    }
 }
 
 /// A function's seed whose instances look for so long, whatever the pool's do.
