@@ -76,8 +76,8 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             };
             let (order, log) = order(&spinning(told()), limits);
             let answered = field.send(order).await;
-            // The answer itself is good, unless the node, on one processor, first sees the guest when
-            // its time is up.
+            // The answer itself is good, unless the node first sees the guest when its time is up,
+            // as on one processor.
             match &answered {
                 Ok(answer) => assert_eq!(answer, b""),
                 Err(error) => assert!(went_on(error), "{error}"),
