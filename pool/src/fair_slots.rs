@@ -227,40 +227,35 @@ impl<O: Ord + Clone> FairSlots<O> {
         if state.held >= self.rules.total {
             return None;
         }
-        // Memory that becomes free is for the foreground work that waits for it.
-        let owners = || state.owners.values();
-        let is_short = owners().any(|owner| self.waits_for_memory(state, owner));
-        let urgencies: &[Urgency] = match is_short {
-            true => &[Urgency::Foreground],
-            false => &[Urgency::Foreground, Urgency::Background],
-        };
+        self.next_of(state, Urgency::Foreground).or_else(|| {
+            // Memory that becomes free is for the foreground work that waits for it.
+            let mut owners = state.owners.values();
+            let is_short = owners.any(|owner| self.waits_for_memory(state, owner));
+            match is_short {
+                true => None,
+                false => self.next_of(state, Urgency::Background),
+            }
+        })
+    }
+
+    /// The request of one urgency that gets the next slot.
+    fn next_of(&self, state: &State<O>, urgency: Urgency) -> Option<(O, QueueKey)> {
         let able = state.owners.iter().filter_map(|(name, owner)| {
-            let place = self.first_able(state, owner, urgencies)?;
+            let place = self.first_able(state, owner, urgency)?;
             Some((owner.share.rank(place), name, place))
         });
         let (_, name, place) = able.min_by_key(|(rank, ..)| *rank)?;
         Some((name.clone(), place))
     }
 
-    /// The first request of an owner, of these urgencies, that can have a slot now.
-    fn first_able(
-        &self,
-        state: &State<O>,
-        owner: &Owner,
-        urgencies: &[Urgency],
-    ) -> Option<QueueKey> {
-        if owner.share.held >= self.rules.per_owner {
+    /// The first request of an owner, of one urgency, that can have a slot now.
+    fn first_able(&self, state: &State<O>, owner: &Owner, urgency: Urgency) -> Option<QueueKey> {
+        if owner.share.held >= self.rules.per_owner || !self.has_slot(state, owner, urgency) {
             return None;
         }
-        urgencies
-            .iter()
-            .filter(|urgency| self.has_slot(state, owner, **urgency))
-            .find_map(|urgency| {
-                let mut queue = owner.waiting.range(queue_of(*urgency));
-                let (place, _) =
-                    queue.find(|(_, waiter)| self.fits(state, *urgency, waiter.bytes))?;
-                Some(*place)
-            })
+        let mut queue = owner.waiting.range(queue_of(urgency));
+        let (place, _) = queue.find(|(_, waiter)| self.fits(state, urgency, waiter.bytes))?;
+        Some(*place)
     }
 
     /// Whether an owner's next foreground request lacks nothing but memory.

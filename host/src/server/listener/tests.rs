@@ -1,9 +1,15 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering},
+    task::{Context, Poll},
+};
 
 use faasw_pool::BacklogLimits;
 use http::{Request, Response};
 use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex},
+    io::{
+        AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, duplex,
+    },
     sync::{Mutex, Notify, mpsc},
     task::JoinHandle,
 };
@@ -17,19 +23,66 @@ use crate::{
 /// Numbers from here on are kept.
 const WATERMARK: RawFd = 50;
 
+/// The node's end of a connection, which counts while it is open.
+struct Counted {
+    stream: DuplexStream,
+    open: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
 /// Accepts what the test says, one after the other.
 struct Script {
-    accepted: Mutex<mpsc::UnboundedReceiver<io::Result<Accepted<DuplexStream>>>>,
+    accepted: Mutex<mpsc::UnboundedReceiver<io::Result<Accepted<Counted>>>>,
     asked: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    /// The most connections that were open at once.
+    most_open: Arc<AtomicUsize>,
 }
 
 impl Listener for Script {
-    type Connection = DuplexStream;
+    type Connection = Counted;
 
-    async fn accept(&self) -> io::Result<Accepted<DuplexStream>> {
+    async fn accept(&self) -> io::Result<Accepted<Counted>> {
         self.asked.fetch_add(1, Ordering::Relaxed);
         match self.accepted.lock().await.recv().await {
-            Some(accepted) => accepted,
+            Some(accepted) => {
+                let open = self.open.fetch_add(1, Ordering::Relaxed) + 1;
+                self.most_open.fetch_max(open, Ordering::Relaxed);
+                accepted
+            }
             // The system goes on saying so.
             None => Err(rustix::io::Errno::MFILE.into()),
         }
@@ -54,8 +107,10 @@ impl Handler for Answers {
 }
 
 struct Served {
-    accept: mpsc::UnboundedSender<io::Result<Accepted<DuplexStream>>>,
+    accept: mpsc::UnboundedSender<io::Result<Accepted<Counted>>>,
     asked: Arc<AtomicUsize>,
+    open: Arc<AtomicUsize>,
+    most_open: Arc<AtomicUsize>,
     answers: Answers,
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
@@ -63,19 +118,28 @@ struct Served {
 
 impl Served {
     fn start() -> Self {
+        Self::start_with(Limits::default())
+    }
+
+    fn start_with(limits: Limits) -> Self {
         let (accept, accepted) = mpsc::unbounded_channel();
         let asked = Arc::<AtomicUsize>::default();
+        let (open, most_open) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let script = Script {
             accepted: Mutex::new(accepted),
             asked: asked.clone(),
+            open: open.clone(),
+            most_open: most_open.clone(),
         };
         let (answers, stop) = (Answers::default(), watch::Sender::new(false));
-        let limits = (Limits::default(), Proxies::default(), WATERMARK);
+        let limits = (limits, Proxies::default(), WATERMARK);
         let backlog = Backlog::new(BacklogLimits::default());
         let serving = serve(script, answers.clone(), limits, backlog, stop.subscribe());
         Self {
             accept,
             asked,
+            open,
+            most_open,
             answers,
             stop,
             serving: tokio::spawn(serving),
@@ -84,7 +148,11 @@ impl Served {
 
     /// A client whose connection gets this descriptor.
     fn connect(&self, descriptor: RawFd) -> DuplexStream {
-        let (ours, connection) = duplex(4096);
+        let (ours, stream) = duplex(4096);
+        let connection = Counted {
+            stream,
+            open: self.open.clone(),
+        };
         let accepted = Accepted {
             connection,
             address: None,
@@ -175,4 +243,20 @@ async fn without_any_file_a_connection_is_accepted_with_the_spare_and_accepting_
     assert!(asked <= rests as usize + 3, "{asked}");
     stop.send_replace(true);
     serving.await.unwrap();
+}
+
+#[tokio::test]
+async fn evicted_connections_close_before_a_burst_is_accepted_to_its_end() {
+    const MOST: usize = 4;
+    let served = Served::start_with(Limits {
+        connections: MOST,
+        ..Limits::default()
+    });
+    let mut burst: Vec<_> = (0..100).map(|_| served.connect(WATERMARK - 1)).collect();
+    let mut last = burst.pop().unwrap();
+    assert!(is_served(&mut last, "/").await);
+    let most_open = served.most_open.load(Ordering::Relaxed);
+    assert!(most_open <= 2 * MOST, "{most_open} were open at once");
+    drop(burst);
+    served.end().await;
 }
