@@ -42,6 +42,7 @@ impl Drop for Entry {
         if let Some(connecting) = &self.connecting {
             connecting.abort();
         }
+        // For an entry that was removed without an end: its call was cancelled.
         self.credit.close();
     }
 }
@@ -114,8 +115,7 @@ pub fn is_progress(kind: FromWorker) -> bool {
 
 fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
     if let Some(entry) = calls.remove(&call) {
-        // As above.
-        let _ = entry.parts.send(last);
+        entry.end(last);
     }
     Heard::Over
 }
@@ -140,19 +140,29 @@ impl Entry {
         }
     }
 
-    /// Ends it without the worker.
-    pub fn fail(&self, answer: Bytes, tail: Bytes) {
+    /// Ends the call without the worker.
+    pub fn fail(self, answer: Bytes, tail: Bytes) {
         let last = match self.has_head {
             true => Part::End(tail),
             false => Part::Failed(answer),
         };
-        // Whoever does not listen any more need not be told.
+        self.end(last);
+    }
+
+    /// Passes the last part on. The request's data is refused before: a caller that has the end
+    /// of its call can send no more.
+    fn end(self, last: Part) {
+        self.credit.close();
+        // A caller that dropped the receiver does not need the end.
         let _ = self.parts.send(last);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+    use std::task::{Context, Wake, Waker};
+
     use super::*;
     use crate::frames::PIECE_MIN;
 
@@ -217,6 +227,33 @@ mod tests {
         let pieces = std::iter::from_fn(|| says(&mut calls, FromWorker::Data, b"x").ok());
         assert_eq!(pieces.take(WINDOW).count(), WINDOW / PIECE_MIN);
         received.close();
+    }
+
+    /// A waker that notes whether the call's credit was closed when it was woken.
+    struct Noting(Arc<Credit>, Mutex<Vec<bool>>);
+
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            self.1.lock().unwrap().push(self.0.is_closed());
+        }
+    }
+
+    #[test]
+    fn a_caller_that_has_the_end_of_its_call_can_send_no_more() {
+        let fail = |calls: &mut Calls| {
+            calls.remove(&7).unwrap().fail(Bytes::new(), Bytes::new());
+        };
+        let failed = |calls: &mut Calls| says(calls, FromWorker::Failed, b"why").unwrap();
+        for end in [&fail as &dyn Fn(&mut Calls), &failed] {
+            let (mut calls, mut received) = calls();
+            let credit = calls[&7].credit.clone();
+            let noting = Arc::new(Noting(credit, Mutex::default()));
+            let waker = Waker::from(noting.clone());
+            let mut context = Context::from_waker(&waker);
+            assert!(received.poll_recv(&mut context).is_pending());
+            end(&mut calls);
+            assert_eq!(*noting.1.lock().unwrap(), [true]);
+        }
     }
 
     #[test]
