@@ -80,21 +80,21 @@ pub const WASI_VERSION: &str = "0.2.12";
 #[must_use]
 pub fn wit_files() -> &'static [(&'static str, &'static str)] {
     &[
-        ("world.wit", include_str!("../wit/world.wit")),
-        ("deps/io.wit", include_str!("../wit/deps/io.wit")),
-        ("deps/clocks.wit", include_str!("../wit/deps/clocks.wit")),
-        ("deps/random.wit", include_str!("../wit/deps/random.wit")),
+        ("world.wit", include_str!("../../wit/world.wit")),
+        ("deps/io.wit", include_str!("../../wit/deps/io.wit")),
+        ("deps/clocks.wit", include_str!("../../wit/deps/clocks.wit")),
+        ("deps/random.wit", include_str!("../../wit/deps/random.wit")),
         (
             "deps/filesystem.wit",
-            include_str!("../wit/deps/filesystem.wit"),
+            include_str!("../../wit/deps/filesystem.wit"),
         ),
-        ("deps/sockets.wit", include_str!("../wit/deps/sockets.wit")),
-        ("deps/cli.wit", include_str!("../wit/deps/cli.wit")),
-        ("deps/http.wit", include_str!("../wit/deps/http.wit")),
-        ("deps/engine.wit", include_str!("../wit/deps/engine.wit")),
+        ("deps/sockets.wit", include_str!("../../wit/deps/sockets.wit")),
+        ("deps/cli.wit", include_str!("../../wit/deps/cli.wit")),
+        ("deps/http.wit", include_str!("../../wit/deps/http.wit")),
+        ("deps/engine.wit", include_str!("../../wit/deps/engine.wit")),
         (
             "deps/function.wit",
-            include_str!("../wit/deps/function.wit"),
+            include_str!("../../wit/deps/function.wit"),
         ),
     ]
 }
