@@ -17,7 +17,7 @@ import zipfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 LICENSES = HERE / "LICENSES"
-FIXTURES = HERE / "../fixtures"
+FIXTURES = HERE / "../tests/fixtures"
 # As the recipes have them.
 STREAMS, COMPONENTIZE = "web-streams-polyfill@4.3.0", "componentize-py==0.25.1"
 BUNDLED = ["hono@4.13.19", "itty-router@6.0.0"]

@@ -16,14 +16,14 @@ use crate::{
 /// What to measure.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Address of the function, which is fixtures/compute/compute-cgi.wasm deployed on a node
+    /// Address of the function, which is tests/fixtures/compute/compute-cgi.wasm deployed on a node
     #[arg(long, value_name = "URL")]
     function: Url,
     /// The same module, to be run natively
     #[arg(
         long,
         value_name = "FILE",
-        default_value = "fixtures/compute/compute-cgi.wasm"
+        default_value = "tests/fixtures/compute/compute-cgi.wasm"
     )]
     module: PathBuf,
     /// Pairs of runs for each kernel

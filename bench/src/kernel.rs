@@ -1,4 +1,4 @@
-//! The kernels of `fixtures/compute/compute-cgi`: what they are asked and answer.
+//! The kernels of `tests/fixtures/compute/compute-cgi`: what they are asked and answer.
 
 use std::time::Duration;
 

@@ -30,7 +30,7 @@ use crate::{
     table::{self, Table},
 };
 
-/// Name of the function: `fixtures/kv-probe.wasm`.
+/// Name of the function: `tests/fixtures/kv-probe.wasm`.
 const NAME: &str = "kv";
 /// Requests and round trips before the first that counts.
 const WARM_UP: u32 = 300;
@@ -43,7 +43,7 @@ const GOAL_SETS: f64 = 5_000.0;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The function that uses a store as its path says
-    #[arg(long, value_name = "FILE", default_value = "fixtures/kv-probe.wasm")]
+    #[arg(long, value_name = "FILE", default_value = "tests/fixtures/kv-probe.wasm")]
     function: PathBuf,
     /// Where the node keeps its data; removed afterwards
     #[arg(long, value_name = "FOLDER", default_value = ".")]

@@ -239,7 +239,7 @@ mod tests {
     fn every_kernel_of_the_fixture_runs_and_repeats_itself() {
         let path = concat!(
             env!("CARGO_MANIFEST_DIR"),
-            "/../fixtures/compute/compute-cgi.wasm"
+            "/../tests/fixtures/compute/compute-cgi.wasm"
         );
         let native = Native::compile(&std::fs::read(path).unwrap()).unwrap();
         for kernel in KERNELS {

@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     faasw: PathBuf,
     /// The folder with the functions for tests
-    #[arg(long, value_name = "DIR", default_value = "fixtures")]
+    #[arg(long, value_name = "DIR", default_value = "tests/fixtures")]
     fixtures: PathBuf,
     /// Only these antagonists
     #[arg(long, value_name = "NAME", value_delimiter = ',')]

@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 /// Name of the processes that hold a microVM each.
-const SHELL: &str = "faasw-shell";
+const SHELL: &str = "faasw-sandbox";
 
 /// A process's number.
 pub type Pid = u32;

@@ -1,6 +1,6 @@
 //! Refusals that need some care: a list of imports, and what to build instead.
 
-use faasw_compile_report::{Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 use faasw_runtime::supported::{OTHERS, WASI_VERSION};
 
 use crate::interface::InterfaceName;

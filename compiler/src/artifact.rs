@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
+use crate::protocol::{FunctionKind, Refusal, RefusalKind};
 use faasw_runtime::engine;
 use wasmtime::Engine;
 

@@ -15,7 +15,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use faasw_compile_report::contract::CACHE_MAX;
+use crate::protocol::contract::CACHE_MAX;
 use wasmtime::CacheStore;
 
 /// What earlier compilations of a function have left, and what this one adds.

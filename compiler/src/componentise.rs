@@ -9,7 +9,7 @@ use std::{
     panic::{self, AssertUnwindSafe},
 };
 
-use faasw_compile_report::{Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 use wasi_preview1_component_adapter_provider::{
     WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME as PREVIEW1, WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER,
     WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER,

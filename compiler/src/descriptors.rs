@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use faasw_compile_report::{
+use crate::protocol::{
     Refusal, RefusalKind,
     contract::{INPUT_FD, INPUT_MAX, OUTPUT_FD, REPORT_FD},
 };

@@ -8,7 +8,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
-use faasw_compile_report::contract::EXIT_MEMORY;
+use crate::protocol::contract::EXIT_MEMORY;
 
 /// The system's allocator, whose failures end the process.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! The compile helper as a process.
 //!
-//! [`faasw_compile_report::contract`] says how it is started and how it ends.
+//! [`crate::protocol::contract`] says how it is started and how it ends.
 //! Exceeding a limit ends it on the spot and without a report, which is the
 //! reason for what is unusual here: the allocator that exits
 //! ([`crate::exhaustion`]), and writing the report last.
@@ -12,8 +12,8 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
-use faasw_cell::filter::Filter;
-use faasw_compile_report::{
+use faasw_jail::filter::Filter;
+use crate::protocol::{
     CompileReport, Compiled, Input, Refusal, RefusalKind,
     contract::{
         CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG, UPLOAD_MAX,

@@ -5,7 +5,7 @@
 //! the compiler, which knows the engine's own settings. What follows may then
 //! rely on indices, names and types being sound.
 
-use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
+use crate::protocol::{FunctionKind, Refusal, RefusalKind};
 use wasmparser::{Validator, WasmFeatures};
 
 use crate::{component, module, outline::Outline, supported::Supported};

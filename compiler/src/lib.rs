@@ -2,8 +2,11 @@
 //!
 //! This is the only place that parses tenant Wasm on the host, and the only one
 //! that links Cranelift. It runs as a process of its own, confined and limited
-//! by whoever starts it ([`faasw_compile_report::contract`]); nothing here
+//! by the process that starts it ([`protocol::contract`]); nothing here
 //! trusts the input, and nothing here runs what it compiles.
+//!
+//! - [`protocol`]: what the node asks and the helper answers. The node's side has no other
+//!   module: all else needs the feature `program`.
 //!
 //! [`perform`] reads top to bottom:
 //!
@@ -16,133 +19,51 @@
 //! - `packed`: a function's files, which are no code, but as little to be trusted.
 //! - `artifact`: the compilation itself. `cache`: what it leaves for the next one.
 //!
-//! The program is `faasw-compiler`. What it is made of beside that is here, too, so
-//! that tests can be a helper that does something else than compile:
+//! The program is `faasw-compiler`. Tests use the rest of it for helpers that do something
+//! else than compile:
 //!
 //! - [`helper`]: the process, from its arguments to its report.
 //! - [`cell`]: what is round it. [`exhaustion`]: what running out of memory does.
 //!   `descriptors`: the files that it is given.
 #![deny(unsafe_code)]
 
+#[cfg(feature = "program")]
 mod advice;
+#[cfg(feature = "program")]
 mod artifact;
+#[cfg(feature = "program")]
 mod cache;
+#[cfg(feature = "program")]
 pub mod cell;
+#[cfg(feature = "program")]
 mod component;
+#[cfg(feature = "program")]
 mod componentise;
+#[cfg(feature = "program")]
 mod descriptors;
+#[cfg(feature = "program")]
 pub mod exhaustion;
+#[cfg(feature = "program")]
 pub mod helper;
+#[cfg(feature = "program")]
 mod inspect;
+#[cfg(feature = "program")]
 mod interface;
+#[cfg(feature = "program")]
 mod module;
+#[cfg(feature = "program")]
 mod outline;
+#[cfg(feature = "program")]
+mod perform;
+#[cfg(feature = "program")]
 mod preview1;
+pub mod protocol;
+#[cfg(feature = "program")]
 mod source;
+#[cfg(feature = "program")]
 mod supported;
+#[cfg(feature = "program")]
 mod wizer;
 
-use std::sync::Arc;
-
-use faasw_abi::files::{FilesError, upload};
-use faasw_abi::isa::Isa;
-use faasw_abi::state::INITIALISER;
-use faasw_compile_report::{Compiled, FunctionKind, Input, Refusal, RefusalKind, Task, Wizer};
-
-use crate::{cache::Cache, inspect::Function};
-
-/// A function and the code made of it.
-#[derive(Debug)]
-pub struct Artifact {
-    /// What the report says of it; `cpu_milliseconds` is left for the process to fill in.
-    pub compiled: Compiled,
-    /// What the guest loads; of a task that rewrites, the module.
-    pub code: Vec<u8>,
-    /// What is kept for the next compilation, where something is to be.
-    pub cache: Vec<u8>,
-}
-
-/// Does what a helper is asked.
-///
-/// The same upload gives the same artifact, on any machine and with any cache that a helper
-/// of this version has kept.
-///
-/// # Errors
-/// A [`Refusal`] that says what is wrong with the upload and what to do next.
-pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
-    if input.task == Task::Pack {
-        return packed(input.upload);
-    }
-    let source = source::read(input.upload)?;
-    let wasm = componentise::whole(source.wasm)?;
-    let function = inspect::inspect(&wasm)?;
-    let cache = input
-        .keeps_cache
-        .then(|| Arc::new(Cache::new(input.beside)));
-    let compile = |wasm: &[u8]| artifact::compile(wasm, function.kind, isa, cache.as_ref());
-    let instrument = |export| wizer::instrument(&wasm, function.kind, export);
-    let instrumented = match &input.task {
-        Task::Compile | Task::Pack => None,
-        Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
-        Task::CompileToInitialiseBy(export) => Some(instrument(export)),
-        Task::Rewrite(export) => {
-            let rewritten = wizer::rewrite(&wasm, function.kind, export, input.beside)?;
-            let function = inspect::inspect(&rewritten)?;
-            return Ok(artifact(function, rewritten, source.from_text, None));
-        }
-    };
-    let as_it_is = || compile(&wasm);
-    let (code, wizer) = match instrumented {
-        Some(Ok(wasm)) => match compile(&wasm) {
-            Ok(code) => (code, Some(Wizer::Instrumented)),
-            Err(refusal) => (as_it_is()?, Some(Wizer::Refused(refusal.message))),
-        },
-        Some(Err(reason)) => (as_it_is()?, Some(Wizer::Refused(reason))),
-        None => (as_it_is()?, None),
-    };
-    let kept = cache.map(|cache| cache.write()).unwrap_or_default();
-    Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
-}
-
-/// The bundle of a function's files. They are no function: of what is reported only the size says something.
-fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
-    let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
-    let bundle = upload::pack(files).map_err(refused)?;
-    let function = Function {
-        kind: FunctionKind::CgiModule,
-        name_hint: None,
-        imports: Vec::new(),
-        initial_memory_bytes: 0,
-        has_initialiser: false,
-        is_engine: false,
-    };
-    Ok(artifact(function, bundle, false, None))
-}
-
-impl Artifact {
-    fn with_cache(mut self, cache: Vec<u8>) -> Self {
-        self.compiled.cache_bytes = cache.len().try_into().unwrap_or(u64::MAX);
-        Self { cache, ..self }
-    }
-}
-
-fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
-    let compiled = Compiled {
-        kind: function.kind,
-        name_hint: function.name_hint,
-        imports: function.imports,
-        initial_memory_bytes: function.initial_memory_bytes,
-        code_bytes: code.len().try_into().unwrap_or(u64::MAX),
-        cache_bytes: 0,
-        cpu_milliseconds: 0,
-        from_text,
-        has_initialiser: function.has_initialiser,
-        is_engine: function.is_engine,
-        wizer,
-    };
-    Artifact {
-        compiled,
-        code,
-        cache: Vec::new(),
-    }
-}
+#[cfg(feature = "program")]
+pub use perform::{Artifact, perform};

@@ -1,7 +1,7 @@
 //! What a binary shows of itself when it is read, and what the rules for modules and for
 //! components make of it.
 
-use faasw_compile_report::FunctionKind;
+use crate::protocol::FunctionKind;
 use wasmparser::{
     ComponentName, CustomSectionReader, Encoding, ExternalKind, KnownCustom, MemoryType, Name,
     Parser, Payload, TypeRef,

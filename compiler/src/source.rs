@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use faasw_compile_report::{Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 use wast::parser::{self, ParseBuffer};
 
 /// What every Wasm binary begins with, modules and components alike.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use faasw_compile_report::{Refusal, RefusalKind};
+use crate::protocol::{Refusal, RefusalKind};
 use faasw_runtime::supported;
 use wit_parser::{Interface, Resolve, SourceMap, UnresolvedPackageGroup, WorldItem};
 

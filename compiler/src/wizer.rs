@@ -11,7 +11,7 @@ use std::{
 };
 
 use faasw_abi::state::{INITIALISER, Memory, RESUME, State, ValueType};
-use faasw_compile_report::{FunctionKind, Refusal, RefusalKind};
+use crate::protocol::{FunctionKind, Refusal, RefusalKind};
 use wasmparser::{ValType, Validator, WasmFeatures};
 use wasmtime_wizer::{ComponentInstanceState, InstanceState, SnapshotVal, Wizer};
 

@@ -15,7 +15,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{Input, Task, Wizer};
+use faasw_compiler::protocol::{Input, Task, Wizer};
 use faasw_compiler::{Artifact, perform};
 use support::{fixtures::fixture, random::seeded};
 

@@ -20,7 +20,7 @@ use std::{
     process::Command,
 };
 
-use faasw_compile_report::contract::REPORT_FD;
+use faasw_compiler::protocol::contract::REPORT_FD;
 use libtest_mimic::{Arguments, Trial};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 

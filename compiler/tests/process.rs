@@ -9,7 +9,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use faasw_compile_report::{
+use faasw_compiler::protocol::{
     FunctionKind, RefusalKind,
     contract::{EXIT_MEMORY, EXIT_USAGE, OUTPUT_FD, REPORT_FD},
 };

@@ -12,7 +12,7 @@
 mod support;
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{FunctionKind, Input, Refusal, RefusalKind, Task};
+use faasw_compiler::protocol::{FunctionKind, Input, Refusal, RefusalKind, Task};
 use faasw_compiler::{Artifact, perform};
 use support::{fixtures::fixture, random::seeded};
 

@@ -16,7 +16,7 @@ mod random;
 
 use faasw_abi::isa::Isa;
 use faasw_abi::state::{self, Value, ValueType};
-use faasw_compile_report::{Input, RefusalKind, Task, Wizer, contract::EXIT_MEMORY};
+use faasw_compiler::protocol::{Input, RefusalKind, Task, Wizer, contract::EXIT_MEMORY};
 use faasw_compiler::perform;
 use helper::Start;
 use random::seeded;

@@ -14,10 +14,10 @@
 
 #![allow(unsafe_code, reason = "a process is named by a call")]
 
-use faasw_cell::close_handed_over;
-use faasw_cell::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
-use faasw_cell::filter::{Filter, Must, Rule, rule};
-use faasw_cell::habits::{
+use faasw_jail::close_handed_over;
+use faasw_jail::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::filter::{Filter, Must, Rule, rule};
+use faasw_jail::habits::{
     NOT_EXECUTABLE, change_protection, clocks, ends, free, futex, let_pages_go, memory_for_entropy,
     move_memory,
 };

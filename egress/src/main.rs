@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
-use faasw_cell::egress::{CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::egress::{CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_egress::{cell, connector, runtime, worker};
 
 fn main() -> ExitCode {

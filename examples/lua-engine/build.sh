@@ -6,7 +6,7 @@
 
 set -euo pipefail
 WORK=$(realpath -m "${1:?a folder to work in}")
-OUT=$(realpath -m "${2:-$(dirname "$0")/../../fixtures/lua-engine.wasm}")
+OUT=$(realpath -m "${2:-$(dirname "$0")/../../tests/fixtures/lua-engine.wasm}")
 readonly WORK OUT LUA=5.4.9
 cd "$(dirname "$0")"
 mkdir -p "$WORK"

@@ -154,7 +154,7 @@ impl DataDir {
     }
 
     pub(crate) fn admin_socket(&self) -> PathBuf {
-        faasw_control::admin_socket(&self.path)
+        faasw_client::admin_socket(&self.path)
     }
 }
 

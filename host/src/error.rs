@@ -7,7 +7,7 @@ use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
 use faasw_abi::files::FilesError;
 use faasw_abi::script::{ENGINE_VERSION, ScriptError};
-use faasw_control::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
+use faasw_client::{EXTENSIONS_MAX, Extension, FunctionName, HostName, NameError, OptionsError};
 use faasw_pool::{CompileError, ExportError, ImageError, ParcelError, SeedError};
 use thiserror::Error;
 

@@ -122,7 +122,7 @@ pub use services::{
     trust::TrustError,
 };
 
-pub use faasw_control::{
+pub use faasw_client::{
     DeployStage, Deployed, DeploymentInfo, Digest, DigestError, EngineInfo, EngineUse, Extension,
     ExtensionError, FilesInfo, FreezePolicy, FunctionBrief, FunctionDetails, FunctionInfo,
     FunctionKind, FunctionName, FunctionOptions, HostName, HostNameError, ImageInfo, ImagePages,

@@ -1,6 +1,6 @@
 //! The node's limits.
 
-use faasw_control::{FunctionOptions, RequestLimits, TimeLimit};
+use faasw_client::{FunctionOptions, RequestLimits, TimeLimit};
 use std::time::Duration;
 
 /// What a node takes, gives and waits for at most.

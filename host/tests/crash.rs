@@ -106,7 +106,7 @@ impl Operation {
 
 /// The smallest function that gives this answer, which has 15 bytes.
 fn module(answer: &str) -> Bytes {
-    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let escaped = answer.escape_default().to_string();
     let changed = text.replace("hello from wat\\n", &escaped);
     assert!(changed != text && answer.len() == 15);

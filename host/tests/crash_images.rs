@@ -58,7 +58,7 @@ impl Functions {
             "export default {{ fetch() {{ return new Response('script {}') }} }}",
             self.version
         );
-        let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+        let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
         let answer = format!("version {:06}\\n", self.version);
         let module = text.replace("hello from wat\\n", &answer);
         assert_ne!(module, text);

@@ -38,7 +38,7 @@ impl Program {
     fn shells(&self) -> usize {
         let is_shell = |pid: &u32| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name.trim_end() == "faasw-shell")
+            name.is_ok_and(|name| name.trim_end() == "faasw-sandbox")
         };
         let all = descendants(self.running.child.id());
         all.iter().filter(|pid| is_shell(pid)).count()
@@ -67,7 +67,7 @@ fn parked(data_dir: &Path) -> u64 {
 /// Deploys a version that differs from others by what it is told.
 fn deploy(version: &str, data_dir: &Path) {
     let module = data_dir.join("hello.wasm");
-    fs::write(&module, file("fixtures/wat/hello.wasm")).unwrap();
+    fs::write(&module, file("tests/fixtures/wat/hello.wasm")).unwrap();
     let module = module.to_str().unwrap();
     let environment = format!("VERSION={version}");
     told(&["deploy", module, "--env", &environment], data_dir);
@@ -137,7 +137,7 @@ fn what_does_not_fit_is_said_once() {
 
 fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
     let bench = Bench::start(Node::builder().min_parked(64), limits());
-    let module = file("fixtures/wat/hello.wasm");
+    let module = file("tests/fixtures/wat/hello.wasm");
     bench.deploy("f", &module, FunctionOptions::default());
     let (node, options) = (
         bench.node.clone(),

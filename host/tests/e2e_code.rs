@@ -98,7 +98,7 @@ impl Disk {
 
 /// An answer of the same size each time, which says a number.
 fn numbered(number: usize) -> Vec<u8> {
-    let hello = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let text = "hello from wat";
     assert!(hello.contains(text) && number < 1000);
     hello

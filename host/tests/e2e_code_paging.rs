@@ -456,7 +456,7 @@ fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
     let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
     bench.deploy(
         "small",
-        &e2e::file("fixtures/wat/hello.wat"),
+        &e2e::file("tests/fixtures/wat/hello.wat"),
         FunctionOptions::default(),
     );
     for _ in 0..10 {

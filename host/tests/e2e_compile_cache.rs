@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 /// A component with so much in a custom section that something is kept of its compilation.
 fn large(told: u8) -> Vec<u8> {
-    let mut module = e2e::file("fixtures/http-probe.wasm");
+    let mut module = e2e::file("tests/fixtures/http-probe.wasm");
     let content = [&[3][..], b"pad", &vec![told; 1 << 20]].concat();
     let length = u32::try_from(content.len()).unwrap();
     module.push(0);
@@ -72,7 +72,7 @@ fn sealed(content: &[u8]) -> Vec<u8> {
 
 fn each_function_has_its_own_for_as_long_as_it_is_there() {
     let node = Deployments::begin();
-    node.deploy("small", &e2e::file("fixtures/http-probe.wasm"));
+    node.deploy("small", &e2e::file("tests/fixtures/http-probe.wasm"));
     assert_eq!(node.kept("small").0, 0);
     node.deploy("a", &large(1));
     node.deploy("b", &large(2));

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use e2e::{BENCH, Bench, limits};
 use faasw::{FunctionOptions, Node};
 
-const PROBE: &str = "fixtures/config-probe.wasm";
+const PROBE: &str = "tests/fixtures/config-probe.wasm";
 
 fn colour(colour: &str) -> FunctionOptions {
     FunctionOptions::default().config("colour", colour)
@@ -62,7 +62,7 @@ fn it_is_read_by_every_interface_for_it() {
 
 /// As bindings leave it before any tool has made a component of it.
 fn a_core_module_is_the_component_that_it_tells_of() {
-    let deployed = BENCH.function("core", "fixtures/config-probe-core.wasm", colour("green"));
+    let deployed = BENCH.function("core", "tests/fixtures/config-probe-core.wasm", colour("green"));
     let component = BENCH.function("component", PROBE, colour("green"));
     assert_eq!(deployed.function.kind, component.function.kind);
     for path in [
@@ -174,7 +174,7 @@ fn what_is_refused_says_why_when_it_is_called() {
 fn who_cannot_read_it_is_told() {
     let deployed = BENCH.deploy(
         "deaf",
-        &e2e::file("fixtures/http-probe.wasm"),
+        &e2e::file("tests/fixtures/http-probe.wasm"),
         colour("green"),
     );
     let notice = deployed.notice.unwrap();

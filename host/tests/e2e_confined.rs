@@ -46,7 +46,7 @@ fn serve(data_dir: &Path, listen: &str) -> (Running, SocketAddr) {
 
 /// Deploys the smallest function, and has it asked.
 fn hello(data_dir: &Path, address: SocketAddr) {
-    let deployed = faasw(&["deploy", "fixtures/wat/hello.wasm"])
+    let deployed = faasw(&["deploy", "tests/fixtures/wat/hello.wasm"])
         .env("FAASW_DATA_DIR", data_dir)
         .output()
         .unwrap();
@@ -147,7 +147,7 @@ fn every_thread_of_a_serving_node_is_confined() {
 
     let mut up = Running::start(&[
         "up",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         "--listen",
         "127.0.0.1:0",
         "--json",
@@ -235,7 +235,7 @@ fn the_compiler_is_in_memory_only_while_something_is_compiled() {
     let deploying = ["a", "b", "c"].map(|name| {
         let data_dir = folder.path().to_owned();
         thread::spawn(move || {
-            let words = ["deploy", "fixtures/wat/hello.wat", "--name", name];
+            let words = ["deploy", "tests/fixtures/wat/hello.wat", "--name", name];
             let deployed = faasw(&words).env("FAASW_DATA_DIR", data_dir).output();
             assert!(deployed.as_ref().unwrap().status.success(), "{deployed:?}");
         })
@@ -253,7 +253,7 @@ fn the_compiler_is_in_memory_only_while_something_is_compiled() {
     // Another spawner has it, too.
     kill(spawner(node.child.id()).unwrap());
     eventually("a function is deployed by another spawner", || {
-        let words = ["deploy", "fixtures/wat/hello.wat", "--name", "d"];
+        let words = ["deploy", "tests/fixtures/wat/hello.wat", "--name", "d"];
         let deployed = faasw(&words).env("FAASW_DATA_DIR", folder.path()).output();
         deployed.unwrap().status.success()
     });
@@ -326,7 +326,7 @@ fn a_node_reads_files_of_its_own_folders_alone() {
     let has_landlock = has_landlock();
     println!("Landlock: {has_landlock}");
     let (own, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let hello = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let version = |number| hello.replace("hello from wat\\n", &format!("hello number {number}\\n"));
     let file = own.path().join("f.wat");
     fs::write(&file, version(1)).unwrap();

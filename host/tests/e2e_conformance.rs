@@ -193,7 +193,7 @@ fn no_field_passes_for_another_one_in_cgi() {
 
 fn head_and_old_clients_are_served() {
     BENCH.probe();
-    BENCH.function("drip", "fixtures/wat/drip.wasm", FunctionOptions::default());
+    BENCH.function("drip", "tests/fixtures/wat/drip.wasm", FunctionOptions::default());
     let head = "HEAD /probe/hello HTTP/1.1\r\nHost: h\r\n\r\n";
     let all = parse_all(&bytes_for(format!("{head}{NEXT}").as_bytes()), &[0]);
     assert_eq!((all.len(), all[0].status), (2, 200));
@@ -249,9 +249,9 @@ fn bodies_in_drips_are_bounded() {
     let total = options()
         .total_time(Duration::from_millis(500))
         .idle_client(time_limit(60));
-    BENCH.function("total", "fixtures/http-probe.wasm", total);
+    BENCH.function("total", "tests/fixtures/http-probe.wasm", total);
     let idle = options().idle_client(Duration::from_millis(300));
-    BENCH.function("idle", "fixtures/http-probe.wasm", idle);
+    BENCH.function("idle", "tests/fixtures/http-probe.wasm", idle);
     let post = |name: &str, drips: bool| {
         let head =
             format!("POST /{name}/echo HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\nx");
@@ -346,7 +346,7 @@ fn a_stream_that_is_reset_ends_its_instance() {
     let options = FunctionOptions::default()
         .first_byte(long)
         .idle_client(long);
-    BENCH.function("sleeper", "fixtures/http-probe.wasm", options);
+    BENCH.function("sleeper", "tests/fixtures/http-probe.wasm", options);
     BENCH.block_on(async {
         let mut connection = Connection::open(BENCH.address).await;
         // Before the response has begun.
@@ -376,7 +376,7 @@ fn a_stream_that_is_reset_ends_its_instance() {
 fn a_slow_client_holds_back_a_fast_function() {
     BENCH.probe();
     let options = FunctionOptions::default().idle_client(Duration::from_millis(500));
-    BENCH.function("held", "fixtures/http-probe.wasm", options);
+    BENCH.function("held", "tests/fixtures/http-probe.wasm", options);
     let size = (64 << 20) / time_limit(1).as_secs().max(1) as usize;
     BENCH.block_on(async {
         let mut connection = Connection::open(BENCH.address).await;

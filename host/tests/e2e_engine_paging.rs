@@ -389,7 +389,7 @@ fn scripts_are_made_of_an_engine_that_is_on_its_way() {
     });
     bench.deploy(
         "small",
-        &e2e::file("fixtures/wat/hello.wat"),
+        &e2e::file("tests/fixtures/wat/hello.wat"),
         FunctionOptions::default(),
     );
     for round in 0..12 {

@@ -23,7 +23,7 @@ use faasw::{
     files::{Files, Kind},
 };
 
-const COMMAND: &str = "fixtures/entry-c.wasm";
+const COMMAND: &str = "tests/fixtures/entry-c.wasm";
 const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
 
 fn in_mode(mode: &str) -> FunctionOptions {
@@ -176,7 +176,7 @@ fn warmed_up() -> FunctionOptions {
 fn a_file_that_is_opened_may_be_the_point() {
     let mut files = Files::default();
     files.add(Kind::File, "request", b"");
-    let upload = files.before(&e2e::file("fixtures/wat/entry-file.wasm"));
+    let upload = files.before(&e2e::file("tests/fixtures/wat/entry-file.wasm"));
     let at = |path: &str| by_nothing().freeze_at(path);
     let asked = |bench: &Bench| {
         for number in 0..5 {

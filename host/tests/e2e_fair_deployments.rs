@@ -68,7 +68,7 @@ fn hold_up_no_other(module: &'static str) {
     };
     until("all are initialised at once", are_initialising);
 
-    let hello = file("fixtures/wat/hello.wat");
+    let hello = file("tests/fixtures/wat/hello.wat");
     bench.deploy("neighbour", &hello, FunctionOptions::default());
     assert_eq!(bench.text("/neighbour/"), "hello from wat\n");
     assert!(endless.iter().all(|one| !one.is_finished()));

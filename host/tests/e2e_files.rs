@@ -23,8 +23,8 @@ use faasw::{
     files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind},
 };
 
-const PROBE: &str = "fixtures/files-probe.wasm";
-const COMPONENT: &str = "fixtures/files-probe-p2.wasm";
+const PROBE: &str = "tests/fixtures/files-probe.wasm";
+const COMPONENT: &str = "tests/fixtures/files-probe-p2.wasm";
 
 /// Bytes of the large file: more than a mailbox's ring, and no whole number of pages.
 const LARGE: usize = 3 * (1 << 20) + 17;

@@ -155,7 +155,7 @@ fn what_is_removed_is_not_told() {
     let bench = place.start();
     place.deploy(&bench);
     let before = place.images();
-    let probe = e2e::file("fixtures/http-probe.wasm");
+    let probe = e2e::file("tests/fixtures/http-probe.wasm");
     bench.deploy("probe", &probe, FunctionOptions::default());
     until("it has another image", || {
         let now = place.images();
@@ -176,7 +176,7 @@ fn a_damaged_image_is_told() {
     bench.deploy("script", &script, FunctionOptions::default());
     until("there are images", || place.images().len() == 4);
     let before = place.images();
-    let probe = e2e::file("fixtures/http-probe.wasm");
+    let probe = e2e::file("tests/fixtures/http-probe.wasm");
     bench.deploy("probe", &probe, FunctionOptions::default());
     until("there is one more", || place.images().len() == 5);
     let images = place.images();

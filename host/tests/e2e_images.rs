@@ -44,7 +44,7 @@ impl Restarts {
         bench.deploy("script", &script, FunctionOptions::default());
         bench.deploy(
             "probe",
-            &e2e::file("fixtures/http-probe.wasm"),
+            &e2e::file("tests/fixtures/http-probe.wasm"),
             FunctionOptions::default(),
         );
         until("there is an image of each", || {
@@ -395,7 +395,7 @@ fn the_disk_has_as_many_as_it_may() {
         let options = FunctionOptions::default();
         bench.deploy(
             &format!("f{number}"),
-            &e2e::file("fixtures/http-probe.wasm"),
+            &e2e::file("tests/fixtures/http-probe.wasm"),
             options,
         );
         until("the new one is there, and not all of the others", || {
@@ -453,7 +453,7 @@ fn a_new_version_has_an_image_of_its_own() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     let before = restarts.images();
-    let module = e2e::file("fixtures/http-probe.wasm");
+    let module = e2e::file("tests/fixtures/http-probe.wasm");
     bench.deploy("probe", &module, FunctionOptions::default().env("A", "B"));
     until("it has an image", || {
         let now = restarts.images();
@@ -477,7 +477,7 @@ fn images_tell_nothing() {
     let secret = "a secret of forty bytes that stands alone";
     let options = FunctionOptions::default().env("SECRET", secret);
     let before = restarts.images();
-    bench.deploy("probe", &e2e::file("fixtures/http-probe.wasm"), options);
+    bench.deploy("probe", &e2e::file("tests/fixtures/http-probe.wasm"), options);
     until("it has an image", || {
         restarts
             .images()

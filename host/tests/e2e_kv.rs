@@ -16,7 +16,7 @@ use common::raw;
 use e2e::{BENCH, Bench, limits, place::Place, process};
 use faasw::{FunctionOptions, Node, StoreName};
 
-const PROBE: &str = "fixtures/kv-probe.wasm";
+const PROBE: &str = "tests/fixtures/kv-probe.wasm";
 
 fn plain() -> FunctionOptions {
     FunctionOptions::default()
@@ -139,7 +139,7 @@ fn a_shared_store_is_for_those_it_was_granted_to() {
     assert_eq!(BENCH.text("/two/spin/users/get/k"), denied);
     let useless = BENCH.deploy(
         "deaf",
-        &e2e::file("fixtures/http-probe.wasm"),
+        &e2e::file("tests/fixtures/http-probe.wasm"),
         sharing("users"),
     );
     let notice = useless.notice.unwrap();

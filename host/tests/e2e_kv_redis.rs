@@ -22,7 +22,7 @@ use e2e::{
 };
 use server::Server;
 
-const PROBE: &str = "fixtures/kv-probe.wasm";
+const PROBE: &str = "tests/fixtures/kv-probe.wasm";
 const PASSWORD: &str = "hush-dd7b1c";
 
 /// A node whose server is named by the environment.

@@ -78,7 +78,7 @@ fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
 fn is_healthy() {
     BENCH.function(
         "healthy",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
     assert_eq!(BENCH.get("/healthy/").status, 200);
@@ -89,13 +89,13 @@ fn fixture(name: &str) {
     let options = FunctionOptions::default()
         .first_byte(give_up())
         .cpu_time(give_up());
-    BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
+    BENCH.function(name, &format!("tests/fixtures/wat/{name}.wasm"), options);
 }
 
 /// A small function that never ends, and has a short time limit.
 fn endless(name: &str) {
     let options = FunctionOptions::default().first_byte(time_limit(1));
-    BENCH.function(name, &format!("fixtures/wat/{name}.wasm"), options);
+    BENCH.function(name, &format!("tests/fixtures/wat/{name}.wasm"), options);
 }
 
 fn every_trap_is_named() {
@@ -121,7 +121,7 @@ fn every_trap_is_named() {
         fixture(fixture_name);
         fails(&format!("/{fixture_name}/"), 502, "trapped", &[function]);
     }
-    BENCH.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    BENCH.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     fails("/c/trap", 502, "trapped", &["trap_from_c"]);
 }
 
@@ -148,7 +148,7 @@ fn an_endless_loop_is_cut_off_at_its_time_limit() {
     fails("/loop/", 504, "timed-out", &[&limit]);
     assert!(begun.elapsed() >= time_limit(1), "{:?}", begun.elapsed());
     let options = FunctionOptions::default().first_byte(time_limit(1));
-    BENCH.function("probe-short", "fixtures/http-probe.wasm", options);
+    BENCH.function("probe-short", "tests/fixtures/http-probe.wasm", options);
     fails("/probe-short/loop", 504, "timed-out", &[&limit]);
     fails("/probe-short/sleep/3600000", 504, "timed-out", &[&limit]);
 }
@@ -174,7 +174,7 @@ fn endless_allocation_ends_at_the_memory_limit() {
         &["grow_until_refused", "128 MiB"],
     );
     let options = FunctionOptions::default().memory(16 << 20);
-    BENCH.function("small", "fixtures/wat/grow-forever.wasm", options);
+    BENCH.function("small", "tests/fixtures/wat/grow-forever.wasm", options);
     fails("/small/", 502, "trapped", &["16 MiB"]);
 }
 
@@ -310,7 +310,7 @@ fn a_client_that_sends_too_slowly_is_told_so() {
     waiting.request_read = common::time_limit(60);
     let bench = Bench::start(Node::builder(), waiting);
     // Its output is buffered by its C library until it has read everything.
-    bench.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    bench.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let half =
         "POST /c/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nab";
     let answer = bench.block_on(raw::send(bench.address, half.as_bytes()));
@@ -343,7 +343,7 @@ fn refused(what: &str, module: Vec<u8>, words: &[&str]) -> DeployError {
 }
 
 fn modules_that_cannot_run_are_refused_with_the_reason() {
-    let wat = |name: &str| file(&format!("fixtures/wat/{name}.wasm"));
+    let wat = |name: &str| file(&format!("tests/fixtures/wat/{name}.wasm"));
     refused(
         "unknown import",
         wat("unknown-import"),
@@ -360,7 +360,7 @@ fn modules_that_cannot_run_are_refused_with_the_reason() {
 }
 
 fn files_that_are_not_modules_are_refused() {
-    let probe = file("fixtures/http-probe.wasm");
+    let probe = file("tests/fixtures/http-probe.wasm");
     refused("truncated", probe[..probe.len() / 2].to_vec(), &[]);
     refused("only a header", probe[..8].to_vec(), &[]);
     refused("nothing", Vec::new(), &[]);
@@ -379,7 +379,7 @@ fn a_memory_limit_that_no_guest_can_have_is_refused() {
     let options = FunctionOptions::default().memory(64 << 30);
     let deploying = BENCH
         .node
-        .deploy("refused", file("fixtures/wat/hello.wasm"), options);
+        .deploy("refused", file("tests/fixtures/wat/hello.wasm"), options);
     let text = BENCH.block_on(deploying).unwrap_err().to_string();
     assert!(text.contains("65536 MiB"), "{text}");
 }
@@ -436,10 +436,10 @@ fn a_full_node_says_when_to_try_again() {
     // The loop lasts until its client goes away.
     let hour = Duration::from_secs(3600);
     let options = FunctionOptions::default().first_byte(hour).cpu_time(hour);
-    bench.function("loop", "fixtures/wat/loop.wasm", options);
+    bench.function("loop", "tests/fixtures/wat/loop.wasm", options);
     bench.function(
         "hello",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
     let busy = e2e::begins(bench.address, "GET /loop/ HTTP/1.1\r\nHost: h\r\n\r\n");

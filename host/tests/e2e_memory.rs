@@ -83,7 +83,7 @@ fn group_of_all(node: u32) -> PathBuf {
     let (own, ..) = own_group();
     let is_shell = |pid: &u32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-        name.is_ok_and(|name| name.starts_with("faasw-shell"))
+        name.is_ok_and(|name| name.starts_with("faasw-sandbox"))
     };
     let shell = descendants(node).into_iter().find(is_shell).unwrap();
     let text = fs::read_to_string(format!("/proc/{shell}/cgroup")).unwrap();
@@ -139,7 +139,7 @@ impl Scene {
         let address = node.address();
         let runtime = Runtime::new().unwrap();
         let client = Client::new(folder.path());
-        let hello = e2e::file("fixtures/wat/hello.wasm");
+        let hello = e2e::file("tests/fixtures/wat/hello.wasm");
         for (name, module, memory) in [("hello", hello, 16), ("hog", HOG.into(), EACH)] {
             let options = FunctionOptions::default().memory(memory * MIB);
             let name = FunctionName::new(name).unwrap();

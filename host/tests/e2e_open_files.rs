@@ -36,7 +36,7 @@ fn node(data_dir: &std::path::Path) -> (Running, SocketAddr) {
     let mut node = Running::start_command(command);
     let address = node.address();
     told(
-        &["deploy", "fixtures/http-probe.wasm", "--name", "probe"],
+        &["deploy", "tests/fixtures/http-probe.wasm", "--name", "probe"],
         data_dir,
     );
     (node, address)
@@ -76,7 +76,7 @@ fn all_is_well(node: &Running, address: SocketAddr, data_dir: &std::path::Path) 
     }
     let name = format!("new-{}", rand::random::<u32>());
     told(
-        &["deploy", "fixtures/wat/hello.wat", "--name", &name],
+        &["deploy", "tests/fixtures/wat/hello.wat", "--name", &name],
         data_dir,
     );
     assert!(told(&["ls"], data_dir).contains(&name));

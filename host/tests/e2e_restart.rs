@@ -59,7 +59,7 @@ fn slow_times() -> [Duration; 3] {
 
 /// Answers, after a start function that computes for so long.
 fn slow_module(time: Duration) -> String {
-    let hello = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let import = r#"(memory (export "memory") 1)"#;
     assert!(hello.contains(import));
     let spinning = format!(
@@ -91,7 +91,7 @@ fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
         told(&words, folder.path());
     }
     told(
-        &["deploy", "fixtures/wat/hello.wat", "--name", "quick"],
+        &["deploy", "tests/fixtures/wat/hello.wat", "--name", "quick"],
         folder.path(),
     );
     assert_eq!(node.running.stop("TERM"), Some(0));
@@ -171,7 +171,7 @@ fn drawn_first(address: SocketAddr, name: &str) -> String {
 fn freezing_is_after_a_restart_as_it_was_before() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path());
-    let module = "fixtures/init-draws.wasm";
+    let module = "tests/fixtures/init-draws.wasm";
     told(&["deploy", module, "--name", "own"], folder.path());
     let words = [
         "deploy",
@@ -222,7 +222,7 @@ fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
 fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::with(folder.path(), &[]);
-    told(&["deploy", "fixtures/wat/hello.wat"], folder.path());
+    told(&["deploy", "tests/fixtures/wat/hello.wat"], folder.path());
     assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
     assert_eq!(node.running.stop("TERM"), Some(0));
     for shells in ["4", "1", "0"] {

@@ -31,7 +31,7 @@ fn certificates_are_read_at_the_start_and_on_sighup() {
     let old = files.write(&["one.test"]);
     let words = [
         "up",
-        "fixtures/cgi-probe.wasm",
+        "tests/fixtures/cgi-probe.wasm",
         "--name",
         "probe",
         "--listen",

@@ -69,7 +69,7 @@ fn a_go_component_answers_with_entropy_of_its_own() {
 fn minor_versions_of_wasi_mix_in_one_component() {
     BENCH.function(
         "two-versions",
-        "fixtures/wat/two-versions.wasm",
+        "tests/fixtures/wat/two-versions.wasm",
         FunctionOptions::default(),
     );
     assert_eq!(BENCH.text("/two-versions/"), "by 0.2.0\nby 0.2.10\n");

@@ -245,7 +245,7 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
     let mut node = Running::serving(&data, &options);
     let address = node.address();
     told(&["deploy", file.to_str().unwrap()], &data);
-    let probe = e2e::root().join("fixtures/http-probe.wasm");
+    let probe = e2e::root().join("tests/fixtures/http-probe.wasm");
     told(
         &["deploy", probe.to_str().unwrap(), "--name", "probe"],
         &data,
@@ -320,7 +320,7 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
 }
 
 fn up_writes_requests_to_standard_output() {
-    let probe = e2e::root().join("fixtures/http-probe.wasm");
+    let probe = e2e::root().join("tests/fixtures/http-probe.wasm");
     let words = [
         "up",
         probe.to_str().unwrap(),
@@ -389,7 +389,7 @@ fn streams_are_told_when_they_are_over() {
 fn a_warm_up_has_no_id() {
     let (bench, told) = observed();
     let options = FunctionOptions::default().warm_up(WarmUpRequest::new("/log").unwrap());
-    bench.function("warm", "fixtures/http-probe.wasm", options);
+    bench.function("warm", "tests/fixtures/http-probe.wasm", options);
     let lines = bench.node.logs("warm", usize::MAX).unwrap();
     assert!(!lines.is_empty());
     assert!(

@@ -20,7 +20,7 @@ use common::{give_up, time_limit};
 use e2e::{Bench, bundle, limits};
 use faasw::{DeployError, FreezePolicy, FunctionOptions, Node, SeedError, WarmUpRequest};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
 fn with_node(test: impl FnOnce(&Bench)) {
     let mut limits = limits();
@@ -88,7 +88,7 @@ fn they_look_like_a_clients() {
                 return seen
             end";
         let lua = vec![faasw::Extension::new(".lua").unwrap()];
-        let engine = e2e::file("fixtures/lua-engine.wasm");
+        let engine = e2e::file("tests/fixtures/lua-engine.wasm");
         bench
             .block_on(bench.node.add_engine("lua", engine, lua))
             .unwrap();
@@ -148,7 +148,7 @@ fn what_answers_badly_is_not_deployed() {
         let flood = bench.deploy("flood", &module, by(&["/log-flood/100000", "/count"]));
         assert!(flood.function.ready);
         assert_eq!(bench.text("/flood/count"), "2\n");
-        let error = refused(bench, &e2e::file("fixtures/cgi-probe.wasm"), by(&["/"]));
+        let error = refused(bench, &e2e::file("tests/fixtures/cgi-probe.wasm"), by(&["/"]));
         assert!(error.to_string().starts_with("a command ends"), "{error}");
         // It may be meant; it may be a mistake.
         bench.deploy("strange", &module, by(&["/status/204", "/status/404?a"]));
@@ -197,7 +197,7 @@ fn what_fails_later_is_in_nobodys_way() {
     let start = || Bench::start(builder(), limits());
     let bench = start();
     let lua = vec![faasw::Extension::new(".lua").unwrap()];
-    let engine = e2e::file("fixtures/lua-engine.wasm");
+    let engine = e2e::file("tests/fixtures/lua-engine.wasm");
     bench
         .block_on(bench.node.add_engine("lua", engine, lua))
         .unwrap();

@@ -133,15 +133,15 @@ fn what_was_made_outlives_the_node() {
     bench.end();
 }
 
-/// By the same version of Wizer, and its own runner: `fixtures/wizened/README.md`.
+/// By the same version of Wizer, and its own runner: `tests/fixtures/wizened/README.md`.
 fn it_is_what_upstreams_tool_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::start(Node::builder().data_dir(folder.path()), limits());
     {
         let bench = &bench;
         for (path, init, upstream) in [
-            (FOUND, None, "fixtures/wizened/module.wasm"),
-            (STATEFUL, Some("prepare"), "fixtures/wizened/component.wasm"),
+            (FOUND, None, "tests/fixtures/wizened/module.wasm"),
+            (STATEFUL, Some("prepare"), "tests/fixtures/wizened/component.wasm"),
         ] {
             let options = init.map_or_else(FunctionOptions::default, by);
             let wizened = wizen(bench, &e2e::file(path), options).unwrap();

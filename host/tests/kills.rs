@@ -126,7 +126,7 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
 
 /// The smallest function, saying which one it is.
 fn module(number: u64) -> Bytes {
-    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let answer = format!("version {number:06}\\n");
     text.replace("hello from wat\\n", &answer).into()
 }
@@ -210,8 +210,8 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
     let mut groups = BTreeSet::new();
     for _ in 0..kills {
         let victim = [
-            "faasw-shell",
-            "faasw-shell",
+            "faasw-sandbox",
+            "faasw-sandbox",
             "memfd:faasw-com",
             "faasw-spawner",
         ][chance.usize(..4)];

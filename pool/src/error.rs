@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use faasw_abi::trap::TrapKind;
-use faasw_cell::{CellError, Obstacle};
+use faasw_jail::{CellError, Obstacle};
 use rustix::io::Errno;
 use thiserror::Error;
 

@@ -82,8 +82,8 @@ pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
 pub use faasw_seedtree::image::{
     Contents, IMAGE_MAX, ImageError, Opening, ParcelError, ParcelPart, Sealing,
 };
-pub use faasw_words::POLL;
-pub use faasw_words::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
+pub use faasw_common::POLL;
+pub use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fair_slots::{
     FairSlots, PendingSlot, QueuePosition, Slot, SlotRequest, SlotRules, Urgency,
 };

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use faasw_cell::group::memory_limit;
+use faasw_jail::group::memory_limit;
 
 /// Memory is short when less than this part of it is left.
 pub const SHORT: u64 = 16;

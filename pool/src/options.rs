@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use faasw_abi::isa::Isa;
-use faasw_cell::group::FREE_MAX;
+use faasw_jail::group::FREE_MAX;
 
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
@@ -62,7 +62,7 @@ pub struct PoolOptions {
     /// included; `None` for what the machine has, or the control groups that this process
     /// is in allow, less a reserve for this process. What each instance can take at most
     /// is its function's memory and
-    /// [`VM_OVERHEAD`](faasw_cell::group::VM_OVERHEAD). Where the host has control groups,
+    /// [`VM_OVERHEAD`](faasw_jail::group::VM_OVERHEAD). Where the host has control groups,
     /// the kernel holds them to it.
     pub instance_memory: Option<u64>,
     /// Bytes that instances at work may come to at worst where no control group holds them

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-pub use faasw_words::LogStream;
+pub use faasw_common::LogStream;
 
 use crate::error::InvokeError;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-pub use faasw_words::{Lack, Lacking, SeedInfo};
+pub use faasw_common::{Lack, Lacking, SeedInfo};
 
 use crate::memory::SHORT;
 use crate::shells::Confinement;

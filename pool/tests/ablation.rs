@@ -16,7 +16,7 @@ use faasw_pool::{FreezePolicy, Mechanism, PoolOptions, SeedInfo};
 
 use support::{Bench, call};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
 /// Instances look for their next request, but for what is switched off.
 fn hot_without(mechanism: Mechanism) -> PoolOptions {

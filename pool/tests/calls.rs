@@ -24,7 +24,7 @@ use tokio::sync::{Barrier, Notify};
 use support::servers::{Conversation, Server};
 use support::{Bench, Log, bytes_of, call, slowness, spec, whole};
 
-const PROBE: &str = "fixtures/call-probe.wasm";
+const PROBE: &str = "tests/fixtures/call-probe.wasm";
 
 async fn probe(bench: &Bench) -> FunctionVersion {
     bench.seed(PROBE, FreezePolicy::Auto).await.unwrap()

@@ -107,7 +107,7 @@ async fn shells_have_nothing(bench: &Bench) {
             .iter()
             .filter(|name| !name.starts_with("kvm-nx"))
             .collect();
-        assert_eq!(other, ["faasw-shell"], "{threads:?}");
+        assert_eq!(other, ["faasw-sandbox"], "{threads:?}");
     }
     assert_ne!(user(*one), user(*other));
     let (one, other) = (one.to_string(), other.to_string());
@@ -291,7 +291,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     let neighbour = bench.seed_of(HELLO, &spec_of("neighbour")).await.unwrap();
     let parked = bench.park_one(&neighbour, "/").await;
     let full = weight(parked).unwrap();
-    let probe = "fixtures/http-probe.wasm";
+    let probe = "tests/fixtures/http-probe.wasm";
     let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
     // More than processors, so that they contend.
     let count = 4 * processors;

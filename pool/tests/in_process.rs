@@ -23,7 +23,7 @@ use faasw_pool::{
 use support::processes::{descriptors, name_of, our_processes, our_threads, shells};
 use support::{Bench, call, give_up, slowness, spec};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
 
 /// No shell is made ahead: each thread is an instance.

@@ -22,7 +22,7 @@ use support::{Bench, Log, bytes_of, call, give_up, slowness, spec, timing_of};
 
 async fn a_component_answers_from_a_fresh_vm_each_time(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     for _ in 0..3 {
@@ -69,7 +69,7 @@ async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) 
     assert!(faults[2..].iter().min() < faults.first(), "{faults:?}");
     // What was filled in is the seed's, not the first instance's.
     let probe = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     for _ in 0..6 {
@@ -79,7 +79,7 @@ async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) 
 
 async fn a_command_answers_in_cgi_style(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/cgi-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/cgi-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let reply = bench.get(&seed, "/env").await.unwrap();
@@ -91,7 +91,7 @@ async fn a_command_answers_in_cgi_style(bench: &Bench) {
 
 async fn no_two_instances_draw_the_same_randomness(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut drawn = Vec::new();
@@ -107,7 +107,7 @@ async fn no_two_instances_draw_the_same_randomness(bench: &Bench) {
 
 async fn traps_are_told_with_the_functions_name(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     for (path, expected, trap) in [
@@ -140,7 +140,7 @@ async fn traps_are_told_with_the_functions_name(bench: &Bench) {
 
 async fn a_guest_that_loops_is_ended_with_its_process(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut order = call("/loop");
@@ -156,7 +156,7 @@ async fn a_guest_that_loops_is_ended_with_its_process(bench: &Bench) {
 
 async fn a_killed_shell_fails_its_request_and_no_other(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     // Shells that are made ahead have used some processor time before, and some while they
@@ -197,7 +197,7 @@ async fn a_killed_shell_fails_its_request_and_no_other(bench: &Bench) {
 
 async fn a_killed_spawner_is_replaced(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let spawner = our_processes()
@@ -224,7 +224,7 @@ async fn a_killed_spawner_is_replaced(bench: &Bench) {
 }
 
 async fn an_initialisation_that_draws_entropy_is_not_shared(bench: &Bench) {
-    let compiled = bench.compile("fixtures/init-draws.wasm").await;
+    let compiled = bench.compile("tests/fixtures/init-draws.wasm").await;
     let drawn = |text: &str| {
         text.lines()
             .find_map(|line| line.strip_prefix("init-random "))
@@ -256,9 +256,9 @@ async fn an_initialisation_that_draws_entropy_is_not_shared(bench: &Bench) {
 
 async fn a_function_that_fails_to_start_is_refused_with_the_reason(bench: &Bench) {
     for (file, expected) in [
-        ("fixtures/wat/start-trap.wat", "unreachable"),
-        ("fixtures/wat/big-memory.wat", "128 MiB"),
-        ("fixtures/wat/data-out-of-range.wat", "out of bounds"),
+        ("tests/fixtures/wat/start-trap.wat", "unreachable"),
+        ("tests/fixtures/wat/big-memory.wat", "128 MiB"),
+        ("tests/fixtures/wat/data-out-of-range.wat", "out of bounds"),
     ] {
         match bench.seed(file, FreezePolicy::Auto).await {
             Err(SeedError::Function(error)) => {

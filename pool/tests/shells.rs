@@ -19,7 +19,7 @@ use faasw_pool::{Call, Confinement, FreezePolicy, FunctionVersion, Pool, PoolOpt
 use support::processes::{name_of, our_processes, shells};
 use support::{Bench, arriving, call, give_up, spec};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
 /// Each request has a shell of its own.
 fn forking() -> PoolOptions {

@@ -22,7 +22,7 @@ use support::{Bench, Log, arriving, bytes_of, call, next_part, slowness};
 
 async fn a_chunk_is_seen_when_it_is_flushed(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/wat/drip.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/wat/drip.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let expected: Vec<String> = (1..=5).map(|number| format!("drip {number}\n")).collect();
@@ -57,7 +57,7 @@ async fn drips(bench: &Bench, seed: &FunctionVersion) -> Vec<String> {
 
 async fn an_echo_comes_back_while_the_request_still_arrives(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let (client, body) = arriving();
@@ -94,7 +94,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
     // Several times what the rings and all buffers between them hold.
     const BYTES: usize = 40 << 20;
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let byte = |number: usize| (number * 7 % 251) as u8;
@@ -147,7 +147,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
 
 async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut order = call("/body/100000000");
@@ -178,7 +178,7 @@ async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(benc
 
 async fn a_client_that_leaves_ends_its_instance(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut order = call("/body/100000000");
@@ -192,7 +192,7 @@ async fn a_client_that_leaves_ends_its_instance(bench: &Bench) {
 
 async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/wat/drip.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/wat/drip.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut order = call("/");
@@ -205,7 +205,7 @@ async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
 
 async fn cpu_time_is_bounded_apart_from_wall_time(bench: &Bench) {
     let probe = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut order = call("/loop");

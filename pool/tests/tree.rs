@@ -24,7 +24,7 @@ use faasw_pool::{
 
 use support::{Bench, Log, bytes_of, call, give_up, slowness, spec};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
 
 /// No function's seed fits.
@@ -78,7 +78,7 @@ async fn functions_share_what_they_have_in_common(bench: &Bench) {
         bench.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
         bench.seed(PROBE, FreezePolicy::Auto).await.unwrap(),
         bench
-            .seed("fixtures/cgi-probe.wasm", FreezePolicy::Auto)
+            .seed("tests/fixtures/cgi-probe.wasm", FreezePolicy::Auto)
             .await
             .unwrap(),
     ];
@@ -204,7 +204,7 @@ async fn the_seed_that_is_worth_less_is_evicted(bench: &Bench) {
 
 async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/init-draws.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/init-draws.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     eventually("the seed is evicted", bench, |all| !all[0].is_in_memory).await;

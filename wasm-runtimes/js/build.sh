@@ -2,7 +2,7 @@
 #
 # Builds ../js.wasm.zst from registry packages: wasm-runtimes/js/build.sh
 #
-# Rust as ../../fixtures/rebuild.sh says (rustup's wasm32-wasip2, or Debian's packages); for
+# Rust as ../../tests/fixtures/rebuild.sh says (rustup's wasm32-wasip2, or Debian's packages); for
 # QuickJS's C either WASI_SDK, a folder that has the WASI SDK, or Debian's clang-22, llvm-22,
 # libclang-rt-22-dev-wasm32 and wasi-libc. The streams' library is npm's.
 
@@ -45,7 +45,7 @@ fi
 export CFLAGS_wasm32_wasip2="${CFLAGS_wasm32_wasip2-} -ffile-prefix-map=$CARGO_TARGET_DIR=/build"
 # What is built of C is kept for each crate's name and version, whatever is in it.
 rm -rf "$CARGO_TARGET_DIR"/wasm32-wasip2/release/{build,.fingerprint}/"${QUICKJS%-*}"-*
-../../fixtures/rebuild.sh js-engine
+../../tests/fixtures/rebuild.sh js-engine
 zstd --quiet --force --ultra -22 "$CARGO_TARGET_DIR/js-engine.wasm" -o ../js.wasm.zst
 chmod 644 ../js.wasm.zst
 ../built.sh JS "$CARGO_TARGET_DIR/js-engine.wasm"

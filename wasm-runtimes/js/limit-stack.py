@@ -5,7 +5,7 @@ QuickJS compares the stack's pointer with a limit wherever it recurses, but not 
 the pointer that it can see is that of the stack in linear memory, while frames of compiled code
 are on another, which nobody sees: where a recursion has much there and little here, its function
 is given some more here, so that a script has its RangeError before the other stack ends. How much
-was measured by a program for each recursion (fixtures/scripts/deep.js).
+was measured by a program for each recursion (tests/fixtures/scripts/deep.js).
 """
 
 import re

@@ -111,7 +111,7 @@ mod tests {
             "scripts/LICENSES/itty-router.txt",
             "lua-engine.LICENSE.txt",
         ] {
-            let text = file(&format!("../fixtures/{beside}"));
+            let text = file(&format!("../tests/fixtures/{beside}"));
             assert!(text.contains("Permission is hereby granted"), "{beside}");
         }
     }

@@ -41,7 +41,7 @@ PARTS = {
     "memory": memory.measure,
     "saving": saving.measure,
 }
-LUA = ROOT / "fixtures/lua-engine.wasm"
+LUA = ROOT / "tests/fixtures/lua-engine.wasm"
 
 
 class Bench:

@@ -20,13 +20,13 @@
 )]
 
 mod attacks;
-#[path = "../../../cell/tests/escape/mod.rs"]
+#[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
 #[path = "../support/jail.rs"]
 mod jail;
 
-use faasw_cell::filter::{Filter, rule};
-use faasw_compile_report::contract::REPORT_FD;
+use faasw_jail::filter::{Filter, rule};
+use faasw_compiler::protocol::contract::REPORT_FD;
 use faasw_compiler::cell;
 use libtest_mimic::Arguments;
 

@@ -8,7 +8,7 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
-use faasw_compile_report::{Input, Refusal, RefusalKind};
+use faasw_compiler::protocol::{Input, Refusal, RefusalKind};
 use faasw_compiler::{Artifact, helper::Perform};
 
 /// How a deed ends where the filter has its rule.
@@ -68,7 +68,7 @@ pub const DEEDS: [Deed; 9] = [
     Deed {
         name: "memory_runs_out",
         act: |_, _| done(Vec::<u8>::with_capacity(1 << 40).len() as u64),
-        end: End::Code(faasw_compile_report::contract::EXIT_MEMORY),
+        end: End::Code(faasw_compiler::protocol::contract::EXIT_MEMORY),
         rules: &[],
     },
     Deed {

@@ -25,8 +25,8 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use faasw_cell::filter::Filter;
-use faasw_compile_report::{CompileReport, Task};
+use faasw_jail::filter::Filter;
+use faasw_compiler::protocol::{CompileReport, Task};
 use faasw_compiler::{
     cell::{self, REFUSED},
     exhaustion::ExitingAllocator,

@@ -19,10 +19,10 @@ pub fn read(path: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All in `fixtures/` and `fixtures/wat/`, functions and others.
+/// All in `tests/fixtures/` and `tests/fixtures/wat/`, functions and others.
 pub fn fixtures() -> Vec<String> {
     let mut paths = Vec::new();
-    for folder in ["fixtures", "fixtures/wat"] {
+    for folder in ["tests/fixtures", "tests/fixtures/wat"] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".wasm") || name.ends_with(".wat") {

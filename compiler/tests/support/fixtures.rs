@@ -2,9 +2,9 @@
 
 use std::{fs, path::Path};
 
-/// A file of `fixtures/`.
+/// A file of `tests/fixtures/`.
 pub fn fixture(path: &str) -> Vec<u8> {
-    read("fixtures", path)
+    read("tests/fixtures", path)
 }
 
 /// A file of `examples/`.

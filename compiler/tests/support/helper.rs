@@ -13,7 +13,7 @@ use std::{
     process::{Command, ExitStatus, Stdio},
 };
 
-use faasw_compile_report::{
+use faasw_compiler::protocol::{
     CompileReport, Compiled, Refusal, Task,
     contract::{INPUT_FD, ISA_FLAG, OUTPUT_FD, REPORT_FD, UNCONFINED_FLAG},
 };

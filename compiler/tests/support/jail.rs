@@ -12,14 +12,14 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
-use faasw_cell::{
+use faasw_jail::{
     ConfinementLevel, Network, Site,
     carried::Carried,
     group::{Groups, Place, Share},
     helper::{self, Program},
     out_of_the_way,
 };
-use faasw_compile_report::contract::CELL_FLAG;
+use faasw_compiler::protocol::contract::CELL_FLAG;
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::Errno,

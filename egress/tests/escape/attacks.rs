@@ -3,7 +3,7 @@
 use std::ffi::c_long;
 use std::ptr;
 
-use faasw_cell::egress::NODE_FD;
+use faasw_jail::egress::NODE_FD;
 use libc::{
     AF_INET, AF_NETLINK, AF_PACKET, AF_UNIX, EBADF, ECONNREFUSED, EISCONN, EMFILE, ENOMEM, EPERM,
     MAP_ANONYMOUS, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE, SOCK_DGRAM, SOCK_RAW,

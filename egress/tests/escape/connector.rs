@@ -15,13 +15,13 @@
 
 #[allow(dead_code, reason = "some are the worker's")]
 mod attacks;
-#[path = "../../../cell/tests/escape/mod.rs"]
+#[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
 mod jail;
 
 use escape::attack::{Attack, Kernel};
 use escape::common;
-use faasw_cell::egress::Kind;
+use faasw_jail::egress::Kind;
 
 fn main() {
     jail::run(Kind::Connector, all);

@@ -9,10 +9,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-use faasw_cell::egress::{self, Kind, NODE_FD};
-use faasw_cell::filter::{Filter, rule};
-use faasw_cell::group::{Groups, Place, Share};
-use faasw_cell::{ConfinementLevel, Network, Program, Site, out_of_the_way};
+use faasw_jail::egress::{self, Kind, NODE_FD};
+use faasw_jail::filter::{Filter, rule};
+use faasw_jail::group::{Groups, Place, Share};
+use faasw_jail::{ConfinementLevel, Network, Program, Site, out_of_the_way};
 use faasw_egress::cell;
 use libtest_mimic::Arguments;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};

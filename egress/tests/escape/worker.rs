@@ -16,13 +16,13 @@
 
 #[allow(dead_code, reason = "some are the connector's")]
 mod attacks;
-#[path = "../../../cell/tests/escape/mod.rs"]
+#[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
 mod jail;
 
 use escape::attack::Attack;
 use escape::common;
-use faasw_cell::egress::Kind;
+use faasw_jail::egress::Kind;
 
 fn main() {
     jail::run(Kind::Worker, all);

@@ -21,9 +21,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use faasw_cell::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
-use faasw_cell::filter::{Filter, Rule};
-use faasw_cell::{ConfinementLevel, Network, Program, Site};
+use faasw_jail::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::filter::{Filter, Rule};
+use faasw_jail::{ConfinementLevel, Network, Program, Site};
 use faasw_egress::{cell, connector, runtime, worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};

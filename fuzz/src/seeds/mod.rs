@@ -17,7 +17,7 @@ use faasw_abi::wire::{
     FunctionKind, Pair, RequestHead, ResponseHead, SeedConfig, SeedFiles, encode_trailers,
 };
 use faasw_abi::{script, state, store};
-use faasw_compile_report::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
+use faasw_compiler::protocol::{CompileReport, Compiled, Refusal, RefusalKind, Wizer};
 use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
     Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Parked, Prepared,

@@ -2,8 +2,8 @@
 
 use faasw_abi::mailbox::{GUEST_WORDS, GuestWords, MAILBOX_BYTES};
 use faasw_abi::memory_map::LARGE_PAGE;
-use faasw_shell::memory::arena::Arena;
-use faasw_shell::memory::mailbox::Mailbox;
+use faasw_sandbox::memory::arena::Arena;
+use faasw_sandbox::memory::mailbox::Mailbox;
 use std::os::fd::OwnedFd;
 use zerocopy::FromBytes as _;
 

@@ -19,7 +19,7 @@ use faasw_runtime::testing::{MemoryAnswer, MemoryCall};
 use support::{HttpComponent, bytes, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/call-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/call-probe.wasm")));
 
 fn response() -> Vec<u8> {
     let head = ResponseHead {

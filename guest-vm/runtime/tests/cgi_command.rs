@@ -15,9 +15,9 @@ use faasw_abi::outcome::Outcome;
 use support::{Answer, Call, CgiModule, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(CgiModule, &fixture("fixtures/cgi-probe.wasm")));
+    LazyLock::new(|| compile(CgiModule, &fixture("tests/fixtures/cgi-probe.wasm")));
 static C_PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(CgiModule, &fixture("fixtures/cgi-c.wasm")));
+    LazyLock::new(|| compile(CgiModule, &fixture("tests/fixtures/cgi-c.wasm")));
 
 fn request(path: &str) -> Call {
     get(CgiModule, path)
@@ -28,7 +28,7 @@ fn probe(path: &str) -> Answer {
 }
 
 fn wat(name: &str) -> Answer {
-    let code = compile(CgiModule, &fixture(&format!("fixtures/wat/{name}.wasm")));
+    let code = compile(CgiModule, &fixture(&format!("tests/fixtures/wat/{name}.wasm")));
     request("/").run(&code)
 }
 

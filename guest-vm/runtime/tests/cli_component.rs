@@ -21,7 +21,7 @@ use wit_component::ComponentEncoder;
 /// The CGI probe, made a component as `wasm-tools component new` makes one.
 static PROBE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let component = ComponentEncoder::default()
-        .module(&fixture("fixtures/cgi-probe.wasm"))
+        .module(&fixture("tests/fixtures/cgi-probe.wasm"))
         .unwrap()
         .adapter(
             WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME,

@@ -15,7 +15,7 @@ use faasw_abi::outcome::Outcome;
 use support::{Call, HttpComponent, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/config-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/config-probe.wasm")));
 
 fn configured(path: &str) -> Call {
     get(HttpComponent, path)

@@ -18,7 +18,7 @@ use support::{Call, CgiModule, HttpComponent, Kind, compile, fixture, get};
 const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
 
 fn command(mode: &str) -> (Vec<u8>, Call) {
-    let code = compile(CgiModule, &fixture("fixtures/entry-c.wasm"));
+    let code = compile(CgiModule, &fixture("tests/fixtures/entry-c.wasm"));
     (code, get(CgiModule, "/p?q").environment("MODE", mode))
 }
 
@@ -58,7 +58,7 @@ fn assert_is_answered(platform: &MemoryPlatform) {
 
 /// A command that opens `/d/request`, which is to be its entry point if it is at this path.
 fn opening(path: &str) -> (Vec<u8>, Call) {
-    let code = compile(CgiModule, &fixture("fixtures/wat/entry-file.wasm"));
+    let code = compile(CgiModule, &fixture("tests/fixtures/wat/entry-file.wasm"));
     let files: [(Kind, &str, &[u8]); 2] = [
         (Kind::File, "request", b"what was deployed"),
         (Kind::File, "other", b""),
@@ -115,7 +115,7 @@ fn who_opens_another_file_does_not_come_there() {
 /// The body of a command's answer that is frozen at `/d/request` and does so with its files, for a request of that path; how
 /// often it was frozen.
 fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (Vec<u8>, usize) {
-    let text = String::from_utf8(fixture("fixtures/wat/entry-file.wat")).unwrap();
+    let text = String::from_utf8(fixture("tests/fixtures/wat/entry-file.wat")).unwrap();
     let changed = change(text.clone());
     let code = compile(CgiModule, changed.as_bytes());
     let files: [(Kind, &str, &[u8]); 3] = [

@@ -18,7 +18,7 @@ use support::{Call, CgiModule, CliComponent, Kind, compile, fixture, get};
 
 /// What wasi-testsuite's programs find, below `/`.
 fn suite_files() -> Vec<(Kind, &'static str, Vec<u8>)> {
-    let folder = "fixtures/wasi-testsuite/fs-tests.dir";
+    let folder = "tests/fixtures/wasi-testsuite/fs-tests.dir";
     let file = |path: &'static str| {
         (
             Kind::File,
@@ -38,7 +38,7 @@ fn suite_files() -> Vec<(Kind, &'static str, Vec<u8>)> {
 
 #[test]
 fn programs_of_wasi_testsuite_that_need_files_pass() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/wasi-testsuite");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/wasi-testsuite");
     let files = suite_files();
     let files: Vec<(Kind, &str, &[u8])> = files
         .iter()
@@ -75,8 +75,8 @@ fn programs_of_wasi_testsuite_that_need_files_pass() {
 /// The same program for preview 1 and for 0.2, with what calls it.
 static PROBES: LazyLock<[(FunctionKind, Vec<u8>); 2]> = LazyLock::new(|| {
     [
-        (CgiModule, "fixtures/files-probe.wasm"),
-        (CliComponent, "fixtures/files-probe-p2.wasm"),
+        (CgiModule, "tests/fixtures/files-probe.wasm"),
+        (CliComponent, "tests/fixtures/files-probe-p2.wasm"),
     ]
     .map(|(kind, path)| (kind, compile(kind, &fixture(path))))
 });

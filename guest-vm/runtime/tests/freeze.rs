@@ -32,7 +32,7 @@ fn refusal(kind: faasw_abi::wire::FunctionKind, name: &str) -> String {
 
 #[test]
 fn draws_before_the_freeze_are_counted_by_import() {
-    let code = compile(HttpComponent, &fixture("fixtures/init-draws.wasm"));
+    let code = compile(HttpComponent, &fixture("tests/fixtures/init-draws.wasm"));
     let call = get(HttpComponent, "/").environment("A", "1");
     let mut ready = call.ready(&code).unwrap();
     assert_eq!(ready.draws().bits(), DRAW_ENTROPY | DRAW_CLOCK);
@@ -54,7 +54,7 @@ fn draws_before_the_freeze_are_counted_by_import() {
 
 #[test]
 fn a_function_that_draws_nothing_is_free_to_freeze() {
-    let code = compile(CgiModule, &fixture("fixtures/wat/hello.wasm"));
+    let code = compile(CgiModule, &fixture("tests/fixtures/wat/hello.wasm"));
     let ready = get(CgiModule, "/").ready(&code).unwrap();
     assert!(ready.draws().is_empty());
     assert_eq!(ready.draws().to_string(), "");
@@ -63,7 +63,7 @@ fn a_function_that_draws_nothing_is_free_to_freeze() {
 /// What the timers' fixture tells after its seed rested for an hour of the wall clock and
 /// the instance then ran for `ran`; and what it waited for.
 fn timers_after(ran: Duration) -> ([u64; 6], Vec<u64>) {
-    let code = compile(CliComponent, &fixture("fixtures/wat/timers.wasm"));
+    let code = compile(CliComponent, &fixture("tests/fixtures/wat/timers.wasm"));
     let call = get(CliComponent, "/");
     let mut ready = call.ready(&code).unwrap();
     let platform = ready.platform_mut();
@@ -213,7 +213,7 @@ fn a_component_evaluates_its_own_exports_and_those_of_its_interfaces() {
 
 #[test]
 fn too_much_memory_at_the_start_names_both_sizes() {
-    let report = refusal(CgiModule, "fixtures/wat/big-memory.wasm");
+    let report = refusal(CgiModule, "tests/fixtures/wat/big-memory.wasm");
     assert_eq!(
         report,
         "function asks for 256 MiB at start; its memory limit is 128 MiB"
@@ -222,10 +222,10 @@ fn too_much_memory_at_the_start_names_both_sizes() {
 
 #[test]
 fn a_trap_at_the_start_names_its_function() {
-    let report = refusal(CgiModule, "fixtures/wat/start-trap.wasm");
+    let report = refusal(CgiModule, "tests/fixtures/wat/start-trap.wasm");
     assert!(report.contains("unreachable"), "{report}");
     assert!(report.contains("trap_in_start"), "{report}");
-    let report = refusal(CgiModule, "fixtures/wat/data-out-of-range.wasm");
+    let report = refusal(CgiModule, "tests/fixtures/wat/data-out-of-range.wasm");
     assert!(report.contains("out of bounds"), "{report}");
 }
 
@@ -236,14 +236,14 @@ fn an_unknown_import_is_named() {
         (HttpComponent, "unknown-import-component", "acme:secret/api"),
         (HttpComponent, "unknown-import-handler", "acme:secret/api"),
     ] {
-        let report = refusal(kind, &format!("fixtures/wat/{name}.wasm"));
+        let report = refusal(kind, &format!("tests/fixtures/wat/{name}.wasm"));
         assert!(report.contains(import), "{report}");
     }
 }
 
 #[test]
 fn a_missing_entry_is_named() {
-    let report = refusal(CgiModule, "fixtures/wat/no-start.wasm");
+    let report = refusal(CgiModule, "tests/fixtures/wat/no-start.wasm");
     assert!(report.contains("_start"), "{report}");
     let code = compile(HttpComponent, b"(component)");
     let report = get(HttpComponent, "/").ready(&code).err().unwrap().report;
@@ -262,7 +262,7 @@ fn what_is_no_compiled_code_is_refused() {
 fn the_platform_comes_back_from_a_failure() {
     use faasw_runtime::function::{Linkers, Prepared};
     use faasw_runtime::testing::MemoryPlatform;
-    let code = compile(CgiModule, &fixture("fixtures/wat/start-trap.wasm"));
+    let code = compile(CgiModule, &fixture("tests/fixtures/wat/start-trap.wasm"));
     let mut platform = MemoryPlatform::new(1);
     platform.request_body = b"mine".to_vec();
     let loaded = support::load(CgiModule, &code).unwrap();
@@ -286,7 +286,7 @@ fn code_for_the_higher_instruction_set_runs_where_the_processor_has_it() {
     use faasw_abi::isa::Isa;
     use faasw_runtime::engine::compile_config;
     let compiler = wasmtime::Engine::new(&compile_config(Isa::V3).unwrap()).unwrap();
-    let hello = fixture("fixtures/wat/hello.wasm");
+    let hello = fixture("tests/fixtures/wat/hello.wasm");
     let code = support::compile_with(&compiler, CgiModule, &hello);
     let has = std::arch::is_x86_feature_detected!("avx2")
         && std::arch::is_x86_feature_detected!("fma")

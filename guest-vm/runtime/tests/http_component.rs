@@ -15,7 +15,7 @@ use faasw_abi::outcome::Outcome;
 use support::{Answer, HttpComponent, compile, fixture, get, values};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/http-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/http-probe.wasm")));
 
 fn probe(path: &str) -> Answer {
     get(HttpComponent, path).run(&PROBE)

@@ -13,7 +13,7 @@ use support::fixture;
 use support::scripts::{JAVASCRIPT, asked};
 
 fn file(name: &str) -> Vec<u8> {
-    fixture(&format!("fixtures/scripts/{name}"))
+    fixture(&format!("tests/fixtures/scripts/{name}"))
 }
 
 #[test]

@@ -14,7 +14,7 @@ use support::scripts::{PYTHON, asked};
 
 #[test]
 fn scripts_find_what_they_are_promised() {
-    let api = fixture("fixtures/scripts/api.py");
+    let api = fixture("tests/fixtures/scripts/api.py");
     let files: [(&str, &[u8]); 4] = [
         ("api.py", &api),
         ("data/__init__.py", b""),

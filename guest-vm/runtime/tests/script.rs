@@ -21,7 +21,7 @@ use faasw_runtime::testing::MemoryPlatform;
 use support::{Call, CgiModule, HttpComponent, bytes, compile, fixture, get};
 
 static LUA: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/lua-engine.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/lua-engine.wasm")));
 
 /// An engine that was given `sent`, to become the function of `call`.
 fn given(code: &[u8], sent: Vec<u8>, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
@@ -105,13 +105,13 @@ fn what_is_no_script_or_no_engine_is_refused() {
     let mut none = none;
     let failure = none.take_script(call.config.clone()).unwrap_err();
     assert_eq!(failure.outcome, Outcome::GuestFailed);
-    let probe = compile(HttpComponent, &fixture("fixtures/http-probe.wasm"));
+    let probe = compile(HttpComponent, &fixture("tests/fixtures/http-probe.wasm"));
     let report = refused(given(&probe, script.clone(), &call), Outcome::LoadFailed);
     assert!(
         report.contains("faasw:engine/script@0.1.0#init"),
         "{report}"
     );
-    let command = compile(CgiModule, &fixture("fixtures/cgi-probe.wasm"));
+    let command = compile(CgiModule, &fixture("tests/fixtures/cgi-probe.wasm"));
     let report = refused(
         given(&command, script, &get(CgiModule, "/")),
         Outcome::LoadFailed,

@@ -16,7 +16,7 @@ use faasw_abi::secrets::encode;
 use support::{Call, HttpComponent, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/config-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/config-probe.wasm")));
 
 /// What the function answers that has configuration and two secrets, and got these values with its request.
 fn answered(call: &Call, given: Option<&[(&str, &str)]>) -> String {

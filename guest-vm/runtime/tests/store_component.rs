@@ -16,7 +16,7 @@ use faasw_abi::store::{Answer, LENGTH_BYTES, ListFrom, Operation, Request, lengt
 use support::{HttpComponent, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/kv-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/kv-probe.wasm")));
 
 /// What the function answers where the store answers that, opening it first, and what the store was asked.
 fn asked(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {

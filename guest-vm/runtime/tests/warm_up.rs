@@ -22,7 +22,7 @@ use support::scripts::{JAVASCRIPT, asked};
 use support::{CgiModule, HttpComponent, bytes, compile, fixture, get};
 
 static PROBE: LazyLock<Vec<u8>> =
-    LazyLock::new(|| compile(HttpComponent, &fixture("fixtures/http-probe.wasm")));
+    LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/http-probe.wasm")));
 
 fn ready() -> Ready<MemoryPlatform> {
     get(HttpComponent, "/").ready(&PROBE).unwrap()
@@ -109,7 +109,7 @@ fn what_answers_badly_is_told() {
 
 #[test]
 fn a_command_cannot_be_warmed_up() {
-    let code = compile(CgiModule, &fixture("fixtures/cgi-probe.wasm"));
+    let code = compile(CgiModule, &fixture("tests/fixtures/cgi-probe.wasm"));
     let call = get(CgiModule, "/");
     let mut ready = call.ready(&code).unwrap();
     let failure = ready.warm_up(call.request.clone(), Vec::new()).unwrap_err();

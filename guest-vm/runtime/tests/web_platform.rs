@@ -23,7 +23,7 @@ use serde_json::json;
 use support::fixture;
 use support::scripts::{JAVASCRIPT, asked};
 
-const FOLDER: &str = "fixtures/web-platform-tests";
+const FOLDER: &str = "tests/fixtures/web-platform-tests";
 
 /// What is behind the harness, before the test.
 const SETUP: &str = "setup({ output: false }); add_completion_callback(completed);";

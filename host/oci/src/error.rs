@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 use http::StatusCode;
 use thiserror::Error;
 

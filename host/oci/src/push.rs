@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use faasw_control::Digest;
+use faasw_client::Digest;
 use serde::Serialize;
 
 use crate::{

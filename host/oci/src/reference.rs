@@ -5,7 +5,7 @@
 
 use std::{fmt, str::FromStr};
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use thiserror::Error;
 
 /// Longest repository, in bytes, as registries take them.

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, pin::pin, time::Duration};
 
 use bytes::Bytes;
 use faasw_abi::files::upload;
-use faasw_control::{FunctionLimits, FunctionOptions, LogPage, NodeInfo, Problem, query};
+use faasw_client::{FunctionLimits, FunctionOptions, LogPage, NodeInfo, Problem, query};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use serde::Serialize;

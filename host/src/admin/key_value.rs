@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::store::KEY_MAX;
-use faasw_control::{Problem, STORE_VALUE_BYTES, Store, key_value::read_parameter};
+use faasw_client::{Problem, STORE_VALUE_BYTES, Store, key_value::read_parameter};
 use http::{HeaderValue, Response, StatusCode, Uri, header};
 
 use super::api::{Answer, Api, bad_query, json, no_content};

@@ -1,6 +1,6 @@
 //! The metrics' own listener.
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 
 use crate::{

@@ -1,6 +1,6 @@
 //! The admin API's side of the node, on a Unix socket in the data directory.
 //!
-//! What is asked and answered is in [`faasw_control`], and so is the client. Failures
+//! What is asked and answered is in [`faasw_client`], and so is the client. Failures
 //! are problem bodies. Who may open the socket may do everything; its mode and its
 //! directory's leave that to the node's user.
 
@@ -15,7 +15,7 @@ use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 use tokio::net::UnixListener;
 
 pub(crate) use api::Api;
-pub use faasw_control::{Client, ClientError, NodeInfo};
+pub use faasw_client::{Client, ClientError, NodeInfo};
 pub(crate) use metrics::Page;
 
 use crate::error::StartError;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faasw_control::{FunctionName, Problem, SECRET_BYTES, SecretName, key_value::read_parameter};
+use faasw_client::{FunctionName, Problem, SECRET_BYTES, SecretName, key_value::read_parameter};
 use http::{StatusCode, Uri};
 
 use super::api::{Answer, Api, bad_query, json, no_content};

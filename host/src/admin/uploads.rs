@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 

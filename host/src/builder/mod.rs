@@ -4,7 +4,7 @@ mod prepare;
 
 use std::{fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
-use faasw_control::{FunctionName, HostName};
+use faasw_client::{FunctionName, HostName};
 use faasw_pool::{Confinement, Isa, Launcher, Outbound, Pool, PoolOptions};
 use ipnet::IpNet;
 use zeroize::Zeroize as _;

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use faasw_control::admin_socket;
+use faasw_client::admin_socket;
 use faasw_pool::{Images, Outbound};
 use http::uri::Scheme;
 use tokio::net::{TcpListener, UnixListener};

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::Args;
 use faasw::NodeBuilder;
-use faasw_control::HostName;
+use faasw_client::HostName;
 
 use super::{exit::Exit, values::host};
 

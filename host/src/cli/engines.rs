@@ -1,6 +1,6 @@
 //! `engine`: the running node's language engines.
 
-use faasw_control::{Client, EngineInfo, FunctionName};
+use faasw_client::{Client, EngineInfo, FunctionName};
 
 use super::{
     args::{Engine, EngineAdd, EngineName, Ls},

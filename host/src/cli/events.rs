@@ -1,7 +1,7 @@
 //! The node's own log: its events on standard error.
 //!
 //! An event is a line, whatever is in it. Who makes one escapes what others said
-//! (`faasw_text`); here that is made sure of for every event of every crate, where
+//! (`faasw_common::text`); here that is made sure of for every event of every crate, where
 //! all of them pass.
 
 use std::{
@@ -11,7 +11,7 @@ use std::{
 };
 
 use faasw::EventLimiter;
-use faasw_text::{Json, Line};
+use faasw_common::text::{Json, Line};
 use tokio::task::JoinHandle;
 use tracing::Subscriber;
 use tracing_subscriber::{

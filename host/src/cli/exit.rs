@@ -3,8 +3,8 @@
 use std::{fmt::Display, process::ExitCode};
 
 use faasw::{PlatformError, PoolStartError, StartError};
-use faasw_control::{ClientError, FunctionName};
-use faasw_text::Indented;
+use faasw_client::{ClientError, FunctionName};
+use faasw_common::text::Indented;
 
 use super::output::say;
 

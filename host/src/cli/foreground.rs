@@ -7,7 +7,7 @@ use std::{
 };
 
 use faasw::{Deployed, Extension, FunctionName, FunctionOptions, Limits, Node};
-use faasw_text::Indented;
+use faasw_common::text::Indented;
 use serde::Serialize;
 
 use super::{

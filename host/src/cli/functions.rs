@@ -1,6 +1,6 @@
 //! `deploy`, `ls`, `rollback` and `rm`: the running node's functions.
 
-use faasw_control::{Client, FunctionOptions};
+use faasw_client::{Client, FunctionOptions};
 
 use super::{
     args::{Deploy, Ls, Rm, Rollback},

@@ -9,10 +9,10 @@ use std::{
     process, thread,
 };
 
-use faasw_control::{
+use faasw_client::{
     Client, ClientError, FunctionName, ImageInfo, ImageWorkingSet, Imported, SetReuse,
 };
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::{fs, io::AsyncRead, net::UnixStream};
 
 use super::{
@@ -290,7 +290,7 @@ fn told(reuse: &SetReuse) -> String {
 
 #[cfg(test)]
 mod tests {
-    use faasw_control::ImagePages;
+    use faasw_client::ImagePages;
 
     use super::*;
 

@@ -2,11 +2,11 @@
 
 use std::{fmt::Write as _, time::Duration};
 
-use faasw_control::{
+use faasw_client::{
     Client, FunctionDetails, FunctionInfo, HostName, Initialised, Lacking, RequestLimits,
     SecretName, StoreName, spelling,
 };
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::{
     args::Inspect,

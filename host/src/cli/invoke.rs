@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use bytes::Bytes;
-use faasw_control::Client;
+use faasw_client::Client;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, header};
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! `kv`: the key-value stores of the running node's functions.
 
-use faasw_control::{Client, Store, StoreInfo};
-use faasw_text::Line;
+use faasw_client::{Client, Store, StoreInfo};
+use faasw_common::text::Line;
 
 use super::{
     args::{Kv, KvGet, KvLs, KvRm, KvSet},

@@ -1,6 +1,6 @@
 //! `logs`: what a function wrote, and what it writes.
 
-use faasw_control::{Client, LogPage};
+use faasw_client::{Client, LogPage};
 
 use super::{
     args::Logs,

@@ -1,7 +1,7 @@
 //! What happens in a node, shown to who started it, and told to the access log.
 
 use faasw::{Event, NodeBuilder, RequestId, spelling};
-use faasw_text::TabbedLine;
+use faasw_common::text::TabbedLine;
 
 use super::{
     access_log::AccessLog,

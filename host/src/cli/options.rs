@@ -4,7 +4,7 @@ use std::{fs, time::Duration};
 
 use clap::Args;
 use faasw::Limits;
-use faasw_control::{
+use faasw_client::{
     FreezePolicy, FunctionOptions, HostName, Outbound, SecretName, StoreName, WarmUpRequest,
     spelling,
 };

@@ -16,11 +16,11 @@ use std::{
 
 use bytes::Bytes;
 use faasw::Limits;
-use faasw_control::{
+use faasw_client::{
     Deployed, DeploymentInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionKind,
     FunctionName, LogLine, spelling,
 };
-use faasw_text::{ByteLines, Json, Line, Lines, TabbedLine};
+use faasw_common::text::{ByteLines, Json, Line, Lines, TabbedLine};
 use serde::Serialize;
 
 use super::{args::DataDir, exit::Exit};
@@ -288,7 +288,7 @@ pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
 
 #[cfg(test)]
 mod tests {
-    use faasw_control::DeployStage;
+    use faasw_client::DeployStage;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use faasw::{
     budgets::{Asked, Budgets, group_limits, machine, memory_used},
     shared::{Entry, SharedError, read_key},
 };
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::{
     admin_folder::AdminFolder,
@@ -69,7 +69,7 @@ impl Prepared {
         let budgets = budgets(args)?;
         // Before anything else is started. Where it is not done, cells have no groups, and admission alone holds them to the
         // container's memory.
-        faasw_cell::group::make_way();
+        faasw_jail::group::make_way();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
         let listen = match args.listen {
             Some(address) => address,

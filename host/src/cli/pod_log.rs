@@ -7,7 +7,7 @@
 use std::io;
 
 use faasw::{Event, LogLine, LogStream};
-use faasw_text::{Json, TabbedLine};
+use faasw_common::text::{Json, TabbedLine};
 
 use super::{
     access_log::Lines,

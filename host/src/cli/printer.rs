@@ -14,7 +14,7 @@ use std::{
 };
 
 use faasw::FunctionName;
-use faasw_text::Json;
+use faasw_common::text::Json;
 use serde::Serialize;
 
 use super::{exit::Exit, output::say};

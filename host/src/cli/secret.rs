@@ -6,8 +6,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_control::{Client, SECRET_BYTES, SecretInfo};
-use faasw_text::Line;
+use faasw_client::{Client, SECRET_BYTES, SecretInfo};
+use faasw_common::text::Line;
 use zeroize::Zeroizing;
 
 use super::{

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::Args;
 use faasw::Confinement;
-use faasw_control::spelling;
+use faasw_client::spelling;
 use ipnet::IpNet;
 
 use super::{

@@ -12,7 +12,7 @@ use faasw::{
     Limits, Node,
     shared::{Begun, Found, Listed, SharedError, Store, What},
 };
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_client::{Digest, FunctionName, FunctionOptions};
 use rustix::process::geteuid;
 use serde::Serialize;
 

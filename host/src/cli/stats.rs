@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw_control::{Client, GroupSummary, ShellSummary, Summary};
+use faasw_client::{Client, GroupSummary, ShellSummary, Summary};
 
 use super::{
     args::Stats,

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use faasw_control::CONFIGURATION_BYTES;
+use faasw_client::CONFIGURATION_BYTES;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use faasw_control::{Client, SeedInfo};
+use faasw_client::{Client, SeedInfo};
 
 use super::{
     args::Tree,

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use faasw_control::HostName;
+use faasw_client::HostName;
 use faasw_egress_policy::AllowPrivate;
 use ipnet::IpNet;
 
-pub(super) fn host(text: &str) -> Result<HostName, faasw_control::HostNameError> {
+pub(super) fn host(text: &str) -> Result<HostName, faasw_client::HostNameError> {
     HostName::new(text)
 }
 

@@ -5,7 +5,7 @@
 //! those there are three that no fault says: that there is no such thing (404), that something
 //! else is in the way (409), and that the disk is full (507).
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use faasw_pool::{Fault, Manner};
 use http::StatusCode;
 

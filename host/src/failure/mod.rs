@@ -15,7 +15,7 @@ mod words;
 
 use std::borrow::Cow;
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use faasw_pool::{Fault, InvokeError, Manner, PlatformError, RequestPart, SeedError};
 use http::StatusCode;
 use thiserror::Error;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use faasw_control::{FunctionName, HostName, NameError};
+use faasw_client::{FunctionName, HostName, NameError};
 use faasw_pool::{ClientError, CompileError, TrapKind};
 
 use super::*;

@@ -17,7 +17,7 @@ pub(crate) use route::Sites;
 
 use std::sync::Arc;
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use http::{Method, Request, Response, StatusCode, Version, header, uri::Scheme};
 
 use self::{

@@ -2,7 +2,7 @@
 
 use std::{future::Future, sync::Arc};
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 

@@ -4,7 +4,7 @@
 //! Whoever sends the first kind may want this node and another one on the way to
 //! disagree about a request, so its connection ends with the answer.
 
-use faasw_control::Problem;
+use faasw_client::Problem;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, uri::Authority};
 
 use crate::message::TARGET_BYTES;

@@ -4,7 +4,7 @@
 //! sees the whole path. At all other hosts functions share an origin and are told
 //! apart by the first segment of the path.
 
-use faasw_control::{FunctionName, HostName};
+use faasw_client::{FunctionName, HostName};
 use http::{Request, Uri};
 
 use super::host::host_of;

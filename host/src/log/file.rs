@@ -1,6 +1,6 @@
 //! A function's log on disk: a file, and the one before it.
 
-use faasw_control::{FunctionName, LogLine};
+use faasw_client::{FunctionName, LogLine};
 use faasw_pool::open_files;
 use std::{
     fs::{self, File},

@@ -19,7 +19,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use faasw_control::{FunctionName, LogLine, LogPage};
+use faasw_client::{FunctionName, LogLine, LogPage};
 use faasw_pool::{LogSink, LogStream};
 use tokio::sync::Notify;
 

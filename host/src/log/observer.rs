@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use faasw_control::{FunctionName, LogLine};
+use faasw_client::{FunctionName, LogLine};
 
 use crate::message::{AccessRecord, TellRequest};
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use faasw_control::{LogLine, LogPage};
+use faasw_client::{LogLine, LogPage};
 
 /// Most lines that are kept.
 const LINES: usize = 1000;

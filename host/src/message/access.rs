@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use faasw_control::{ProblemSlug, RequestId, TraceContext, spelling};
+use faasw_client::{ProblemSlug, RequestId, TraceContext, spelling};
 use http::{HeaderMap, Request, Response, Version, header};
 use serde::{Serialize, Serializer};
 
@@ -306,7 +306,7 @@ mod tests {
         ));
         // Nothing was to be taken of this one.
         let following = follow(&tell, Request::get("/"));
-        let problem = faasw_control::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
+        let problem = faasw_client::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
         drop(Follow::response(
             Some(following),
             problem.response(mine(), true),

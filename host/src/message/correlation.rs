@@ -5,7 +5,7 @@
 //! threads share, and a system call once in thousands; nothing of it is in a seed or a guest's to choose. The client hears of it by
 //! `X-Request-Id`, the function finds it in the field of the same name.
 
-use faasw_control::{RequestId, TraceContext};
+use faasw_client::{RequestId, TraceContext};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::trace::{TRACEPARENT, TRACESTATE, Trace};

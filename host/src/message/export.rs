@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_pool::{ParcelError, Sealing};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
 
 /// A piece, or nothing behind the last one.

@@ -4,7 +4,7 @@
 //! A node passes both on as they came and removes what cannot be read, as proxies may (section
 //! *Alternative Processing*): the function goes on with its caller's trace, or begins its own.
 
-use faasw_control::TraceContext;
+use faasw_client::TraceContext;
 use http::{HeaderMap, HeaderName};
 
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");

@@ -1,6 +1,6 @@
 //! The labels of the metrics.
 
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};

@@ -28,9 +28,9 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use faasw_control::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use faasw_client::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
 
-use faasw_control::{FunctionName, Problem};
+use faasw_client::{FunctionName, Problem};
 
 use crate::{failure::Failure, log};
 use crowd::Crowd;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use faasw_control::{
+use faasw_client::{
     FunctionName, FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary,
 };
 use faasw_pool::{Served, TrapKind};
@@ -129,8 +129,8 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use faasw_control::FunctionName;
-    use faasw_control::ShellSummary;
+    use faasw_client::FunctionName;
+    use faasw_client::ShellSummary;
     use faasw_pool::{
         Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
         StockStats, Timing,

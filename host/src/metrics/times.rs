@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use faasw_control::StageSummary;
+use faasw_client::StageSummary;
 use prometheus_client::{
     encoding::{EncodeMetric, MetricEncoder, NoLabelSet},
     metrics::{MetricType, TypedMetric},

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use faasw_control::{Digest, EngineInfo, Extension, FunctionName};
+use faasw_client::{Digest, EngineInfo, Extension, FunctionName};
 use faasw_wasm_runtimes::{ALL, Carried};
 
 use super::{

@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak},
 };
 
-use faasw_control::{
+use faasw_client::{
     DeploymentInfo, FunctionBrief, FunctionDetails, FunctionInfo, FunctionName, FunctionOptions,
     HostName, Lack, Lacking, LogLine, LogPage,
 };

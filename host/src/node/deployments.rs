@@ -10,7 +10,7 @@ use std::{
 };
 
 use faasw_abi::files::upload::FILES_MAX;
-use faasw_control::{DeployStage, DeploymentInfo, FunctionName};
+use faasw_client::{DeployStage, DeploymentInfo, FunctionName};
 use faasw_pool::{FairSlots, QueuePosition, Slot, SlotRequest, SlotRules, Urgency};
 
 /// Deployments at once: as many as uploads are taken at once. Of one function only a few: others

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
 };
 
-use faasw_control::{Digest, EngineUse, Extension, FunctionName};
+use faasw_client::{Digest, EngineUse, Extension, FunctionName};
 use tokio::sync::OnceCell;
 
 use super::deploy::code::Ready;

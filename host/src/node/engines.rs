@@ -9,7 +9,7 @@ use std::{sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
 use faasw_abi::script;
-use faasw_control::{
+use faasw_client::{
     Digest, EXTENSIONS_MAX, EngineInfo, EngineUse, Extension, FreezePolicy, FunctionName,
     FunctionOptions, OptionsError,
 };

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 use faasw_pool::{FunctionBacklog, StoreService};
 use tokio::{
     sync::{Notify, OnceCell},

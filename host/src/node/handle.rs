@@ -3,7 +3,7 @@
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use faasw_control::{
+use faasw_client::{
     Deployed, DeploymentInfo, EngineInfo, Extension, FunctionBrief, FunctionDetails, FunctionInfo,
     FunctionName, FunctionOptions, ImageInfo, Imported, LogLine, LogPage, RequestId, Summary,
 };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use faasw_control::ImageInfo;
+use faasw_client::ImageInfo;
 use faasw_pool::ExportError;
 use tokio::sync::Semaphore;
 

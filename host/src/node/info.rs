@@ -2,7 +2,7 @@
 //! clients of the admin API.
 
 use faasw_abi::store::is_import;
-use faasw_control::{
+use faasw_client::{
     FilesInfo, FreezePolicy, FunctionBrief, FunctionInfo, FunctionName, Initialised, SecretName,
 };
 
@@ -227,7 +227,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
 mod tests {
     use super::*;
     use crate::registry::FreezeRecord;
-    use faasw_control::{Digest, FunctionKind, FunctionOptions};
+    use faasw_client::{Digest, FunctionKind, FunctionOptions};
     use std::time::{Duration, SystemTime};
 
     fn record(policy: FreezePolicy, after_init: bool, drew_entropy: bool) -> VersionRecord {

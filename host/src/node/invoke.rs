@@ -14,12 +14,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw_control::FunctionKind;
+use faasw_client::FunctionKind;
 use faasw_pool::{
     Account, Admitted, BudgetAccount, Call, Client, ClientError, Effort, Fault, InvokeError,
     LogSink, LogStream, ReplyBody, Timing,
 };
-use faasw_text::{Indented, Line};
+use faasw_common::text::{Indented, Line};
 use http::{Method, Request, Response};
 use http_body::Body as _;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use faasw_control::FunctionInfo;
+use faasw_client::FunctionInfo;
 
 use super::{
     core::{Core, blocking},

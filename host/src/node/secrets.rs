@@ -7,7 +7,7 @@ use std::{
 };
 
 use faasw_abi::configuration::is_reader;
-use faasw_control::{FunctionName, Outbound, SECRET_BYTES, SecretInfo, SecretName};
+use faasw_client::{FunctionName, Outbound, SECRET_BYTES, SecretInfo, SecretName};
 use faasw_pool::{SECRETS_MAX, Secrets};
 use thiserror::Error;
 use zeroize::Zeroizing;

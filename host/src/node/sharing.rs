@@ -1,6 +1,6 @@
 //! What a node has made of a function, whole, for others of its host (`crate::shared`).
 
-use faasw_control::Initialised;
+use faasw_client::Initialised;
 
 use super::{
     Node,

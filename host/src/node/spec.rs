@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_abi::entry::is_entry;
-use faasw_control::{FunctionName, FunctionOptions, Initialised};
+use faasw_client::{FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{FunctionFiles, FunctionSpec, Script, ScriptFiles};
 
 use super::{core::Core, warm_up::warm_ups};

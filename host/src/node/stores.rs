@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, future::ready, sync::Arc};
 
 use bytes::Bytes;
 use faasw_abi::store::{Answer, VALUE_MAX, is_import};
-use faasw_control::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
+use faasw_client::{FunctionName, STORE_PAGE, Store, StoreInfo, StoreKeys};
 use faasw_pool::{Answering, StoreService};
 
 use super::{core::Core, function::Function, handle::Node};

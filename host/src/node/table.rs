@@ -1,6 +1,6 @@
 //! The functions that a node has: by name, and by the hosts that are theirs.
 
-use faasw_control::{FunctionName, FunctionOptions, HostName};
+use faasw_client::{FunctionName, FunctionOptions, HostName};
 use std::{
     collections::{BTreeMap, HashMap},
     sync::Arc,

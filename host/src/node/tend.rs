@@ -12,9 +12,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use faasw_pool::Images;
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::{
     core::{Core, blocking},

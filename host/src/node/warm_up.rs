@@ -1,7 +1,7 @@
 //! Requests that nobody made, as the pool takes them.
 
 use bytes::Bytes;
-use faasw_control::{FunctionName, FunctionOptions, WarmUpRequest};
+use faasw_client::{FunctionName, FunctionOptions, WarmUpRequest};
 use faasw_pool::WarmUp;
 use http::{Request, uri::Scheme};
 

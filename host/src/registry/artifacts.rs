@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use faasw_abi::pages::PageSet;
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::ReadCode;
 use redb::ReadableTable as _;
 

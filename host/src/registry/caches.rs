@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 
 use super::blobs::{Blobs, InMemory};
 

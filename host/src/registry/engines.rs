@@ -1,7 +1,7 @@
 //! Language engines in the registry. Their components and code are files like those of
 //! functions, and stay as long as an engine or a script's version has them.
 
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 
 use super::{
     EngineRecord, Engines, NewArtifact, Registry, RegistryError,

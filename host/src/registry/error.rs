@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use thiserror::Error;
 
 use super::record::FORMAT_WITH_FILES;

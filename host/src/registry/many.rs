@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw_control::FunctionOptions;
+use faasw_client::FunctionOptions;
 
 use super::{tables::*, *};
 

@@ -33,7 +33,7 @@ pub(crate) use record::{
     Proof, StoredArtifact, VersionRecord,
 };
 
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::{GivenFolder, ImageId};
 
 use crate::data_dir::DataDir;

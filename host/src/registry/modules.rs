@@ -2,7 +2,7 @@
 
 use std::io::{Read, Seek as _};
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 
 use super::{Registry, RegistryError};
 

@@ -1,6 +1,6 @@
 //! What the registry's store holds, as JSON so that a later version can add to it.
 
-use faasw_control::{
+use faasw_client::{
     Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialised, spelling,
 };
 use std::time::{Duration, SystemTime};

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use faasw_control::{FunctionName, SecretInfo, SecretName};
+use faasw_client::{FunctionName, SecretInfo, SecretName};
 use faasw_pool::SECRETS_MAX;
 use redb::{ReadTransaction, ReadableTable as _, TableDefinition, TableError, WriteTransaction};
 

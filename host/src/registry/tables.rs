@@ -6,7 +6,7 @@ use std::{
     ops::Range,
 };
 
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError, WriteTransaction};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use faasw_control::{Digest, EngineUse};
+use faasw_client::{Digest, EngineUse};
 use redb::{ReadTransaction, ReadableTable as _};
 use serde::Deserialize;
 

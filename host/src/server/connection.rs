@@ -2,8 +2,8 @@
 
 use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc};
 
-use faasw_control::Problem;
-use faasw_text::Line;
+use faasw_client::Problem;
+use faasw_common::text::Line;
 use http::{Method, Request, Response, StatusCode, Version, header::CONNECTION};
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{

@@ -197,7 +197,7 @@ impl Making {
             Images::secret().map_err(random)?,
             Images::secret().map_err(random)?,
         );
-        let name = faasw_control::Digest::of(&name);
+        let name = faasw_client::Digest::of(&name);
         let folder = of.join(format!("{PASSING}{name}"));
         make_folder(&folder, 0o700)?;
         Ok(Self { folder, secret })

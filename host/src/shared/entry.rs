@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_client::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{GivenFolder, Images, Origin};
 
 use super::{

@@ -7,7 +7,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_client::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{Images, Opening, Origin, ParcelError};
 use serde::{Deserialize, Serialize};
 
@@ -200,7 +200,7 @@ impl Opened {
 
 #[cfg(test)]
 mod tests {
-    use faasw_control::FunctionKind;
+    use faasw_client::FunctionKind;
 
     use super::*;
     use crate::registry::FreezeRecord;

@@ -8,7 +8,7 @@ use std::{
     time::SystemTime,
 };
 
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::{Origin, open_given};
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr};
 
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_client::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::Origin;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;

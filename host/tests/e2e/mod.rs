@@ -35,7 +35,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A file of the repository, such as `fixtures/http-probe.wasm`.
+/// A file of the repository, such as `tests/fixtures/http-probe.wasm`.
 pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -218,13 +218,13 @@ impl Bench {
     /// The component with a behaviour for every path.
     pub fn probe(&self) {
         let options = FunctionOptions::default().env("COLOUR", "green");
-        self.function("probe", "fixtures/http-probe.wasm", options);
+        self.function("probe", "tests/fixtures/http-probe.wasm", options);
     }
 
     /// The same as a command in CGI style.
     pub fn cgi(&self) {
         let options = FunctionOptions::default().env("COLOUR", "green");
-        self.function("cgi", "fixtures/cgi-probe.wasm", options);
+        self.function("cgi", "tests/fixtures/cgi-probe.wasm", options);
     }
 
     pub fn get(&self, path: &str) -> RawResponse {

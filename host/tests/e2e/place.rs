@@ -120,7 +120,7 @@ impl Place {
     pub fn deploy(&self, bench: &Bench) {
         let script = bundle(&[("handler.js", SCRIPT)]);
         bench.deploy("script", &script, FunctionOptions::default());
-        let probe = super::file("fixtures/http-probe.wasm");
+        let probe = super::file("tests/fixtures/http-probe.wasm");
         let options = FunctionOptions::default().env("SECRET", SECRET);
         bench.deploy("probe", &probe, options);
         // What all functions share, the engine, and both.

@@ -9,7 +9,7 @@ use super::{
     root, until,
 };
 
-pub const HELLO: &str = "fixtures/wat/hello.wasm";
+pub const HELLO: &str = "tests/fixtures/wat/hello.wasm";
 
 /// A pod, and where it is.
 pub struct Pod {

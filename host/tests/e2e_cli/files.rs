@@ -8,7 +8,7 @@ use crate::{
     good, run,
 };
 
-const PROBE: &str = "fixtures/files-probe.wasm";
+const PROBE: &str = "tests/fixtures/files-probe.wasm";
 
 pub fn a_folder_is_deployed_with_its_function() {
     let data = tempfile::tempdir().unwrap();

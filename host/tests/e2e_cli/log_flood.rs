@@ -36,11 +36,11 @@ pub fn requests_that_fail_without_end_are_summed_up_in_the_nodes_log() {
     let address = |of: &str| ready[of].as_str().unwrap().parse().unwrap();
     let (address, metrics) = (address("address"), address("metrics"));
     told(
-        &["deploy", "fixtures/http-probe.wasm", "--name", "noisy"],
+        &["deploy", "tests/fixtures/http-probe.wasm", "--name", "noisy"],
         folder.path(),
     );
     told(
-        &["deploy", "fixtures/http-probe.wasm", "--name", "quiet"],
+        &["deploy", "tests/fixtures/http-probe.wasm", "--name", "quiet"],
         folder.path(),
     );
     let mut failed = 0;

@@ -57,7 +57,7 @@ fn up_prints_one_line_to_paste_and_that_works() {
     let words = [
         "up",
         "examples/hello/hello.wasm",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         "--listen",
         "127.0.0.1:0",
     ];
@@ -111,7 +111,7 @@ fn up_prints_one_line_to_paste_and_that_works() {
 fn up_shows_the_functions_logs() {
     let words = [
         "up",
-        "fixtures/cgi-probe.wasm",
+        "tests/fixtures/cgi-probe.wasm",
         "--name",
         "probe",
         "--listen",
@@ -136,7 +136,7 @@ fn up_shows_the_functions_logs() {
 fn a_taken_port_is_said_with_the_next_step() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = faasw(&["up", "fixtures/wat/hello.wasm", "--listen", &address])
+    let output = faasw(&["up", "tests/fixtures/wat/hello.wasm", "--listen", &address])
         .output()
         .unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -150,7 +150,7 @@ fn a_taken_port_is_said_with_the_next_step() {
 fn a_file_that_is_not_deployed_ends_up() {
     let words = [
         "up",
-        "fixtures/wat/unknown-import.wasm",
+        "tests/fixtures/wat/unknown-import.wasm",
         "--listen",
         "127.0.0.1:0",
     ];
@@ -180,7 +180,7 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     let run = |words: &[&str]| run(words, folder.path());
     let deployed = good(run(&[
         "deploy",
-        "fixtures/cgi-probe.wasm",
+        "tests/fixtures/cgi-probe.wasm",
         "-e",
         "A=b",
         "--timeout",
@@ -266,7 +266,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     let mut node = Running::start(&words);
     let address = node.address();
     let run = |words: &[&str]| good(run(words, folder.path()));
-    let probe = ["deploy", "fixtures/http-probe.wasm", "--name", "f"];
+    let probe = ["deploy", "tests/fixtures/http-probe.wasm", "--name", "f"];
     let inspected = |member: &str| {
         let text = run(&["inspect", "f", "--json"]);
         serde_json::from_str::<serde_json::Value>(&text).unwrap()[member].clone()
@@ -285,7 +285,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         "POST /f/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 2\r\n\r\na";
     let mut old = e2e::begins(address, post);
     e2e::until("it is under way", || inspected("under_way") == 1);
-    run(&["deploy", "fixtures/wat/hello.wasm", "--name", "f"]);
+    run(&["deploy", "tests/fixtures/wat/hello.wasm", "--name", "f"]);
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
     assert!(stats["microvms"]["busy"].as_u64() >= Some(1), "{stats}");
@@ -337,7 +337,7 @@ fn nothing_is_left_of_a_killed_node() {
     for signal in ["KILL", "ABRT", "TERM"] {
         let words = [
             "up",
-            "fixtures/wat/loop.wasm",
+            "tests/fixtures/wat/loop.wasm",
             "--listen",
             "127.0.0.1:0",
             "--timeout",
@@ -397,7 +397,7 @@ fn wizen_writes_a_module_whole_or_leaves_what_was_there() {
     let drawing = "host/tests/e2e/initialised.wat";
     good(wizen(&["host/tests/e2e/wizened.wat", "-o", to]));
     let made = std::fs::read(&out).unwrap();
-    assert_eq!(made, e2e::file("fixtures/wizened/module.wasm"));
+    assert_eq!(made, e2e::file("tests/fixtures/wizened/module.wasm"));
     for (words, told) in [
         (
             &["examples/hello-wat/hello.wat", "-o", to][..],

@@ -34,7 +34,7 @@ pub fn scripts_run_by_engines_that_the_command_adds() {
     let add = [
         "engine",
         "add",
-        "fixtures/lua-engine.wasm",
+        "tests/fixtures/lua-engine.wasm",
         "--name",
         "lua",
         "--extension",
@@ -144,7 +144,7 @@ pub fn up_runs_a_folder_and_watches_it() {
         "up",
         folder.to_str().unwrap(),
         "--engine",
-        ".lua=fixtures/lua-engine.wasm",
+        ".lua=tests/fixtures/lua-engine.wasm",
         "--watch",
         "--listen",
         "127.0.0.1:0",

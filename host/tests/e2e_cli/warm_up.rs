@@ -4,7 +4,7 @@ use std::fs;
 
 use crate::{e2e::process::Running, good, run};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
 pub fn warm_up_requests_come_from_files_too() {
     let data = tempfile::tempdir().unwrap();

@@ -27,7 +27,7 @@ fn save(file: &Path, text: &str) {
 pub fn up_deploys_a_file_again_when_it_changes() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hello.wat");
-    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let write = |text: &str| save(&file, text);
     write(&text);
     let path = file.to_str().unwrap();
@@ -72,7 +72,7 @@ fn fill(pipe: impl AsFd) {
 pub fn up_goes_on_though_nobody_reads_what_it_prints() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hello.wat");
-    let text = String::from_utf8(e2e::file("fixtures/wat/hello.wat")).unwrap();
+    let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let save = |word: &str| save(&file, &text.replace("hello from wat", word));
     save("version no. 1x");
     let path = file.to_str().unwrap();

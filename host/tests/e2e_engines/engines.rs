@@ -10,9 +10,9 @@ use crate::{
 
 pub fn what_is_no_engine_is_not_added() {
     let bench = Bench::start(Node::builder(), limits());
-    let probe = add(&bench, "lua", &e2e::file("fixtures/http-probe.wasm"));
+    let probe = add(&bench, "lua", &e2e::file("tests/fixtures/http-probe.wasm"));
     assert!(matches!(probe, Err(EngineError::NotAnEngine)), "{probe:?}");
-    let module = add(&bench, "lua", &e2e::file("fixtures/cgi-probe.wasm"));
+    let module = add(&bench, "lua", &e2e::file("tests/fixtures/cgi-probe.wasm"));
     assert!(
         matches!(module, Err(EngineError::NotAnEngine)),
         "{module:?}"

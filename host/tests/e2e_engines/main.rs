@@ -1,4 +1,4 @@
-//! Language engines and their scripts, in real microVMs: `fixtures/lua-engine.wasm`, which
+//! Language engines and their scripts, in real microVMs: `tests/fixtures/lua-engine.wasm`, which
 //! `examples/lua-engine` builds.
 
 #![allow(
@@ -31,7 +31,7 @@ use faasw::{
     SeedError,
 };
 
-const LUA: &str = "fixtures/lua-engine.wasm";
+const LUA: &str = "tests/fixtures/lua-engine.wasm";
 
 /// A script that says who it is.
 const HELLO: &str = "return function(request) return 'hello ' .. request.path end";

@@ -29,7 +29,7 @@ pub fn bodies_of_every_size_arrive() {
 }
 
 pub fn a_stream_is_seen_chunk_by_chunk() {
-    BENCH.function("drip", "fixtures/wat/drip.wasm", FunctionOptions::default());
+    BENCH.function("drip", "tests/fixtures/wat/drip.wasm", FunctionOptions::default());
     let answer = BENCH.block_on(async {
         let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
         let request = b"GET /drip/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTE: trailers\r\nX-Faasw-Timing: 1\r\n\r\n";

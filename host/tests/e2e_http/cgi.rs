@@ -57,7 +57,7 @@ pub fn commands_answer_in_cgi_style() {
 }
 
 pub fn commands_come_from_c_and_from_text() {
-    BENCH.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    BENCH.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let echoed = BENCH.request("POST", "/c/echo?x", "Content-Type: text/y\r\n", "from C");
     assert_eq!(echoed.status, 200);
     assert!(
@@ -70,14 +70,14 @@ pub fn commands_come_from_c_and_from_text() {
     assert!(echoed.body.ends_with("\n\nfrom C"), "{}", echoed.body);
     assert_eq!(BENCH.get("/c/nothere").status, 404);
 
-    let text = BENCH.function("text", "fixtures/wat/hello.wat", FunctionOptions::default());
+    let text = BENCH.function("text", "tests/fixtures/wat/hello.wat", FunctionOptions::default());
     assert_eq!(text.function.kind, FunctionKind::CgiModule);
     assert_eq!(BENCH.get("/text/").status, 200);
 }
 
 /// RFC 3875, section 4.1.2: programs read as many bytes as they are told, and not to the end.
 pub fn commands_are_told_the_length_of_a_body_in_chunks() {
-    BENCH.function("c", "fixtures/cgi-c.wasm", FunctionOptions::default());
+    BENCH.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let head =
         "POST /c/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n";
     let send = |body: &str| {
@@ -129,7 +129,7 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
 pub fn a_command_that_writes_nothing_has_not_answered() {
     BENCH.function(
         "nothing",
-        "fixtures/wat/nothing.wasm",
+        "tests/fixtures/wat/nothing.wasm",
         FunctionOptions::default(),
     );
     let answer = BENCH.get("/nothing/");
@@ -146,7 +146,7 @@ pub fn a_command_that_writes_nothing_has_not_answered() {
 pub fn memory_is_copied_and_filled_right() {
     BENCH.function(
         "copies",
-        "fixtures/wat/copies.wasm",
+        "tests/fixtures/wat/copies.wasm",
         FunctionOptions::default(),
     );
     assert_eq!(BENCH.get("/copies/").body, "right\n");

@@ -119,7 +119,7 @@ pub fn functions_compute_what_they_should() {
 /// `init-draws` under a freeze policy: what two requests say.
 fn draws(name: &str, policy: FreezePolicy) -> (faasw::Deployed, [String; 2]) {
     let options = FunctionOptions::default().freeze(policy);
-    let deployed = BENCH.function(name, "fixtures/init-draws.wasm", options);
+    let deployed = BENCH.function(name, "tests/fixtures/init-draws.wasm", options);
     let path = format!("/{name}/");
     (deployed, [BENCH.text(&path), BENCH.text(&path)])
 }

@@ -134,7 +134,7 @@ fn functions_cannot_forge_the_framing() {
 fn output_becomes_the_functions_log_line_by_line() {
     BENCH.function(
         "logs",
-        "fixtures/http-probe.wasm",
+        "tests/fixtures/http-probe.wasm",
         FunctionOptions::default(),
     );
     BENCH.text("/logs/log");
@@ -209,7 +209,7 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
         names
-            .filter(|name| matches!(name, Ok(name) if name.trim() == "faasw-shell"))
+            .filter(|name| matches!(name, Ok(name) if name.trim() == "faasw-sandbox"))
             .count()
     };
     // Other nodes of this program keep to their cells.
@@ -222,7 +222,7 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
     }
     assert!(threads() > 0);
     let options = FunctionOptions::default().first_byte(time_limit(1));
-    bench.function("loop", "fixtures/wat/loop.wasm", options);
+    bench.function("loop", "tests/fixtures/wat/loop.wasm", options);
     assert_eq!(bench.get("/loop/").status, 504);
     assert_eq!(bench.text("/probe/count").trim(), "1");
     bench.end();

@@ -11,7 +11,7 @@ use crate::{
 /// The operator's engine comes before the one that is carried.
 pub fn an_engine_of_the_operator_takes_its_place() {
     let bench = Bench::start(Node::builder(), limits());
-    let lua = e2e::file("fixtures/lua-engine.wasm");
+    let lua = e2e::file("tests/fixtures/lua-engine.wasm");
     let add = |name: &str, extension: &str| {
         let extensions = vec![Extension::new(extension).unwrap()];
         let adding = bench.node.add_engine(name, lua.clone(), extensions);

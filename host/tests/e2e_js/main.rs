@@ -79,7 +79,7 @@ fn a_script_needs_nothing_else() {
 
 fn bundles_of_frameworks_run_as_they_are() {
     for name in ["hono", "itty"] {
-        let text = String::from_utf8(e2e::file(&format!("fixtures/scripts/{name}.js"))).unwrap();
+        let text = String::from_utf8(e2e::file(&format!("tests/fixtures/scripts/{name}.js"))).unwrap();
         deploy(name, &text);
         assert!(BENCH.text(&format!("/{name}/")).contains("Hello "));
         let user = BENCH.text(&format!("/{name}/users/%C3%BC?q=a%20b"));

@@ -56,7 +56,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
     assert!(answer.starts_with("404 "), "{answer}");
     bench.function(
         "later",
-        "fixtures/http-probe.wasm",
+        "tests/fixtures/http-probe.wasm",
         FunctionOptions::default(),
     );
     let answer = bench.text("/asks/get/self/later/hello");
@@ -75,7 +75,7 @@ pub fn bodies_and_failures_pass() {
     REACHING.probe();
     REACHING.function(
         "echo",
-        "fixtures/http-probe.wasm",
+        "tests/fixtures/http-probe.wasm",
         FunctionOptions::default(),
     );
     let options = granted(&["http://*.spin.internal", "http://self"]);

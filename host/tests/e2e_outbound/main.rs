@@ -52,7 +52,7 @@ use tokio::runtime::Runtime;
 use tokio_rustls::TlsAcceptor;
 use upstream::Upstream;
 
-const PROBE: &str = "fixtures/call-probe.wasm";
+const PROBE: &str = "tests/fixtures/call-probe.wasm";
 
 /// Where upstreams run.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());

@@ -75,7 +75,7 @@ pub fn a_flood_leaves_a_neighbour_an_eighth_of_the_memory() {
 pub fn a_request_causes_a_bounded_number_of_invocations() {
     REACHING.function(
         "hello",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
     REACHING.function(
@@ -104,7 +104,7 @@ pub fn a_request_causes_a_bounded_number_of_invocations() {
 pub fn nested_calls_at_any_depth_count_for_the_clients_request() {
     REACHING.function(
         "hello",
-        "fixtures/wat/hello.wasm",
+        "tests/fixtures/wat/hello.wasm",
         FunctionOptions::default(),
     );
     let grants = ["http://*.spin.internal", "http://self"];
@@ -122,7 +122,7 @@ pub fn nested_calls_at_any_depth_count_for_the_clients_request() {
 
 pub fn invocations_use_the_cpu_time_of_the_request_that_caused_them() {
     let options = FunctionOptions::default().cpu_time(LONG).first_byte(LONG);
-    REACHING.function("spins", "fixtures/wat/loop.wasm", options);
+    REACHING.function("spins", "tests/fixtures/wat/loop.wasm", options);
     let options = granted(&["http://*.spin.internal"]).cpu_time(Duration::from_secs(1));
     REACHING.function("spends", PROBE, options);
     // The first call uses all of it, the second does not begin. The caller can still answer.

@@ -63,7 +63,7 @@ fn nobody_connects_before_the_seed_is_there_and_probes_say_so() {
 }
 
 fn the_function_has_all_paths() {
-    let pod = Pod::of("fixtures/http-probe.wasm", &["--drain-delay", "0"]);
+    let pod = Pod::of("tests/fixtures/http-probe.wasm", &["--drain-delay", "0"]);
     for path in ["/healthz", "/readyz", "/http-probe/x", "/"] {
         let answer = get(pod.address, path);
         assert!(

@@ -13,7 +13,7 @@ use crate::e2e::{self, BENCH, bundle};
 
 /// The packages of PyPI that are kept for tests, by the paths of their files.
 static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
-    let packed = e2e::file("fixtures/scripts/packages.tar.zst");
+    let packed = e2e::file("tests/fixtures/scripts/packages.tar.zst");
     let mut unpacked = Vec::new();
     let mut reader = ruzstd::decoding::StreamingDecoder::new(packed.as_slice()).unwrap();
     reader.read_to_end(&mut unpacked).unwrap();

@@ -12,7 +12,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../../cell/tests/escape/denied.rs"]
+#[path = "../../../jail/tests/escape/denied.rs"]
 mod denied;
 #[path = "../e2e/mod.rs"]
 mod e2e;
@@ -36,7 +36,7 @@ use restriction::Restriction;
 use serde_json::Value;
 
 const HELLO: &str = "examples/hello/hello.wasm";
-const PROBE: &str = "fixtures/call-probe.wasm";
+const PROBE: &str = "tests/fixtures/call-probe.wasm";
 
 /// Part of what each host has to hear: the cause, and the cure.
 fn expected(restriction: Restriction) -> [&'static str; 2] {
@@ -168,7 +168,7 @@ fn with_reduced_confinement_all_works_and_says_so() {
         assert!(answer.body.contains("upstream"), "{}", answer.body);
 
         let nodes = status(node.child.id()).unwrap();
-        for name in ["faasw-shell", "faasw-connector", "faasw-worker"] {
+        for name in ["faasw-sandbox", "faasw-connector", "faasw-worker"] {
             let mut closed = Vec::new();
             until("one of each kind has closed its cell", || {
                 closed = closed_cells(&node, name);

@@ -34,7 +34,7 @@ use faasw::{
     FreezePolicy, FunctionName, FunctionOptions, Node, SECRET_BYTES, SecretError, SecretName,
 };
 
-const PROBE: &str = "fixtures/config-probe.wasm";
+const PROBE: &str = "tests/fixtures/config-probe.wasm";
 
 fn name(text: &str) -> SecretName {
     SecretName::new(text).unwrap()
@@ -213,7 +213,7 @@ fn what_cannot_be_one_is_refused() {
 }
 
 fn who_cannot_read_them_is_told() {
-    let module = e2e::file("fixtures/http-probe.wasm");
+    let module = e2e::file("tests/fixtures/http-probe.wasm");
     let deployed = BENCH.deploy("deaf", &module, reading(&["key"]));
     let notice = deployed.notice.unwrap();
     assert!(notice.contains("it was given a secret"), "{notice}");

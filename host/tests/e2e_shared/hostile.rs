@@ -36,7 +36,7 @@ pub fn an_entry_of_something_else_is_not_used() {
     not_its(&["--name", "other"], "another name");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hello.wat");
-    let module = fs::read(e2e::root().join("fixtures/wat/hello.wat")).unwrap();
+    let module = fs::read(e2e::root().join("tests/fixtures/wat/hello.wat")).unwrap();
     fs::write(&file, module).unwrap();
     let file = file.to_str().unwrap();
     does_without("its text", file, &entry, &[], "another module");

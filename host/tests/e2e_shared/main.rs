@@ -179,7 +179,7 @@ fn files_are_taken_up() {
     fs::write(folder.path().join("greeting"), "hello").unwrap();
     let files = format!("{}:/data", folder.path().display());
     is_taken_up(
-        "fixtures/files-probe.wasm",
+        "tests/fixtures/files-probe.wasm",
         &["--files", &files],
         "/read/data/greeting",
     );

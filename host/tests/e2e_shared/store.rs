@@ -70,7 +70,7 @@ pub fn whatever_differs_is_another_entry() {
             "before-init",
         ],
         &[
-            "fixtures/wat/nothing.wasm",
+            "tests/fixtures/wat/nothing.wasm",
             "--name",
             "hello",
             "--namespace",

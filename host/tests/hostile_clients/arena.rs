@@ -124,8 +124,8 @@ fn deploy(data_dir: &str) {
     let heads = format!("{data_dir}/heads.wat");
     fs::write(&heads, large_head()).unwrap();
     for (file, name) in [
-        ("fixtures/wat/hello.wat", "neighbour"),
-        ("fixtures/http-probe.wasm", "probe"),
+        ("tests/fixtures/wat/hello.wat", "neighbour"),
+        ("tests/fixtures/http-probe.wasm", "probe"),
         (heads.as_str(), "heads"),
     ] {
         let output = faasw(&["deploy", file, "--name", name, "--data-dir", data_dir])

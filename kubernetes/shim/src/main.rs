@@ -7,7 +7,7 @@ use faasw_shim::{
     sharing::{view, work},
     start,
 };
-use faasw_text::Lines;
+use faasw_common::text::Lines;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();

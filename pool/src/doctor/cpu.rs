@@ -4,7 +4,7 @@ use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fs;
 use std::path::Path;
 
-use faasw_shell::vm::Template;
+use faasw_sandbox::vm::Template;
 use kvm_ioctls::Kvm;
 
 use super::finding::{Finding, State};

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use faasw_shell::memory::search_time;
-use faasw_shell::vm::{PageWalk, Template};
+use faasw_sandbox::memory::search_time;
+use faasw_sandbox::vm::{PageWalk, Template};
 use kvm_ioctls::Kvm;
 
 use super::finding::{Finding, State};

@@ -3,8 +3,8 @@
 
 use std::fs;
 
-use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD, Version};
-use faasw_cell::{ConfinementLevel, Obstacle};
+use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD, Version};
+use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, State};
 use crate::shells::Confinement;
@@ -49,7 +49,7 @@ fn read(path: &str) -> String {
 fn users(confinement: Confinement) -> Finding {
     let what = "users of cells";
     let level = confinement.level();
-    if level == ConfinementLevel::Reduced && !faasw_cell::has_privilege(level) {
+    if level == ConfinementLevel::Reduced && !faasw_jail::has_privilege(level) {
         return found(
             what,
             State::Poor,
@@ -59,7 +59,7 @@ fn users(confinement: Confinement) -> Finding {
              from each other",
         );
     }
-    if faasw_cell::has_privilege(level) {
+    if faasw_jail::has_privilege(level) {
         found(
             what,
             State::Good,

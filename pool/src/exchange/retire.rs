@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use faasw_abi::memory_map::PAGE;
 use faasw_seedtree::{Misses, UsedPages};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::time::timeout;
 
 use super::admission::AdmissionPermit;

@@ -29,7 +29,7 @@ pub fn digest(described: &[u8]) -> String {
 
 /// The build alone.
 pub fn build() -> Vec<u8> {
-    let digests = [faasw_parts::DIGEST, env!("FAASW_SOURCES_DIGEST")];
+    let digests = [faasw_bundled::DIGEST, env!("FAASW_SOURCES_DIGEST")];
     digests.concat().into_bytes()
 }
 
@@ -67,6 +67,6 @@ mod tests {
             .map(|told| told.join().unwrap())
             .collect();
         assert!(there.iter().all(|told| *told == here));
-        assert!(here.len() > faasw_parts::DIGEST.len() + 40);
+        assert!(here.len() > faasw_bundled::DIGEST.len() + 40);
     }
 }

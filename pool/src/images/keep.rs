@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use faasw_seedtree::image::{Arrangement, ImageError};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use zerocopy::IntoBytes as _;
 
 use super::disk::Room;

@@ -28,7 +28,7 @@ use faasw_abi::pages::{PageRange, PageSet};
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use zerocopy::FromBytes;
 
 pub use self::travel::{Arriving, ExportError, Origin};

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
 use std::time::{Duration, SystemTime};
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::{ENGINE, ImageId, Images, SHARED, UNFINISHED, What, lock};
 

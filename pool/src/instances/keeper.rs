@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use faasw_words::Lack;
+use faasw_common::Lack;
 use tokio::sync::Notify;
 
 use super::parking::Parking;

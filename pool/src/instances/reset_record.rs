@@ -35,7 +35,7 @@ impl ResetRecord {
         let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(count) = self.count_to_warn_of(failed, Instant::now()) {
             tracing::warn!(
-                why = %faasw_text::Line(why),
+                why = %faasw_common::text::Line(why),
                 count,
                 "instances ended instead of being reset; requests that find none fork another, \
                  which takes many times longer"

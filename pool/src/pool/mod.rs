@@ -14,8 +14,8 @@ use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::image::ImageError;
-use faasw_text::Line;
-use faasw_words::ImageInfo;
+use faasw_common::text::Line;
+use faasw_common::ImageInfo;
 
 pub use self::egress::{Connector, Egress, EgressProcess, Worker};
 pub use self::initialise::Initialising;
@@ -181,7 +181,7 @@ impl Pool {
     /// generation is not to be loaded.
     #[must_use]
     pub fn generation(&self) -> String {
-        format!("{}-{}", self.inner.isa, faasw_parts::DIGEST)
+        format!("{}-{}", self.inner.isa, faasw_bundled::DIGEST)
     }
 
     /// Makes the seed that instances of a function are forked from.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use faasw_abi::channel::ChannelKind;
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::time::timeout;
 
 use super::Pool;

@@ -56,7 +56,7 @@ pub fn write(ram: &LayerBuilder) -> Result<Box<VcpuState>, Errno> {
 }
 
 fn write_guest(ram: &LayerBuilder) -> Result<u64, Errno> {
-    let image = object::File::parse(faasw_parts::GUEST).map_err(|_| Errno::NOEXEC)?;
+    let image = object::File::parse(faasw_bundled::GUEST).map_err(|_| Errno::NOEXEC)?;
     for segment in image.segments() {
         // Zeroed memory follows the file's part by itself: the layer is new.
         let content = segment.data().map_err(|_| Errno::NOEXEC)?;

@@ -14,7 +14,7 @@ use std::time::Instant;
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
-use faasw_words::{ImageInfo, Lack};
+use faasw_common::{ImageInfo, Lack};
 
 use super::graph::{Held, Seeds};
 use super::holding::Holding;

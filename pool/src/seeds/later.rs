@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
 use faasw_seedtree::Key;
-use faasw_words::Lack;
+use faasw_common::Lack;
 use tokio::time::{Instant, interval_at};
 
 use super::function::{Function, FunctionVersion};

@@ -7,7 +7,7 @@ use std::thread;
 
 use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
-use faasw_words::ImageInfo;
+use faasw_common::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::recipe::Recipe;

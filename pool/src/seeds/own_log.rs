@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use crate::mailbox::LogLines;
 use crate::sink::{LogSink, LogStream};

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use faasw_cell::{ConfinementLevel, has_landlock};
+use faasw_jail::{ConfinementLevel, has_landlock};
 
 use super::process::Process;
 use super::spawner::Spawner;
@@ -54,7 +54,7 @@ pub enum Confinement {
     /// functions that were compiled elsewhere still run, and compiling fails and says
     /// why.
     ///
-    /// Threads are named `faasw-shell` and get none of the program's signals. Each is
+    /// Threads are named `faasw-sandbox` and get none of the program's signals. Each is
     /// ended with `SIGSTKFLT`, sent to it alone and never delivered: no handler is
     /// installed, and none of the program's is called.
     InProcess,

@@ -4,7 +4,7 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use faasw_cell::carried::executable;
+use faasw_jail::carried::executable;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 

@@ -1,10 +1,10 @@
 //! How the control groups of a pool's cells are used: what its spawners tell, one spawner
-//! after the other. They make and keep the groups; see [`faasw_cell::group`].
+//! after the other. They make and keep the groups; see [`faasw_jail::group`].
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use faasw_cell::group::read_usage;
+use faasw_jail::group::read_usage;
 use faasw_fri::messages::{FriGroups, KeepGroups};
 
 use crate::stats::{GroupStats, MemoryStats};

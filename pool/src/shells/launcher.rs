@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use faasw_cell::{ConfinementLevel, Network};
+use faasw_jail::{ConfinementLevel, Network};
 use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
 use faasw_fri::{receive, send};
-use faasw_shell::launcher::{ARGUMENT, OUTSIDE, REDUCED};
-use faasw_shell::process::programs::{self, Numbers};
+use faasw_sandbox::launcher::{ARGUMENT, OUTSIDE, REDUCED};
+use faasw_sandbox::process::programs::{self, Numbers};
 use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::io::Interest;
@@ -192,10 +192,10 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     if let Some((program, argument)) = crate::trial::spawner()? {
         return Ok((program, Some(argument)));
     }
-    let program = executable::prepare(c"faasw-shell", faasw_parts::SHELL)?;
+    let program = executable::prepare(c"faasw-sandbox", faasw_bundled::SHELL)?;
     #[cfg(feature = "ablation")]
     if Mechanism::Cell.is_off() {
-        return Ok((program, Some(faasw_cell::WITHOUT_CELL.to_owned())));
+        return Ok((program, Some(faasw_jail::WITHOUT_CELL.to_owned())));
     }
     Ok((program, None))
 }
@@ -240,11 +240,11 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [
-        Carried::prepare(programs::COMPILER, c"faasw-compiler", faasw_parts::COMPILER)?,
-        Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_parts::EGRESS)?,
+        Carried::prepare(programs::COMPILER, c"faasw-compiler", faasw_bundled::COMPILER)?,
+        Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let given = [(faasw_shell::NODE_FD, socket)].into_iter();
+    let given = [(faasw_sandbox::NODE_FD, socket)].into_iter();
     let given = given.chain(carried.iter().flat_map(Carried::descriptors));
     let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
     let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_cell::{ConfinementLevel, Network};
+use faasw_jail::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 

@@ -86,19 +86,19 @@ mod tests {
 
     #[test]
     fn what_is_compiled_in_is_found_in_the_programs_own_file() {
-        let place = place_of(faasw_parts::COMPILER).unwrap();
-        let mut found = vec![0; faasw_parts::COMPILER.len()];
+        let place = place_of(faasw_bundled::COMPILER).unwrap();
+        let mut found = vec![0; faasw_bundled::COMPILER.len()];
         let mut read = 0;
         while read < found.len() {
             let at = place.offset + read as u64;
             read += rustix::io::pread(&place.by, &mut found[read..], at).unwrap();
         }
-        assert!(found == faasw_parts::COMPILER);
+        assert!(found == faasw_bundled::COMPILER);
     }
 
     #[test]
     fn what_is_elsewhere_is_not_found() {
-        let mut copy = faasw_parts::SHELL.to_vec();
+        let mut copy = faasw_bundled::SHELL.to_vec();
         copy.shrink_to_fit();
         assert!(place_of(copy.leak()).is_none());
     }

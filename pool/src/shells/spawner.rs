@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use faasw_cell::{ConfinementLevel, Network, Obstacle, Step, egress};
+use faasw_jail::{ConfinementLevel, Network, Obstacle, Step, egress};
 use faasw_fri::messages::{
     Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION, SetPriority, SpawnEgress,
     SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use faasw_shell::shell::thread::{Host, Thread};
+use faasw_sandbox::shell::thread::{Host, Thread};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use tokio::runtime::Handle;

@@ -191,7 +191,7 @@ impl<'a> Battlefield<'a> {
 const HOSTILE: &str = "hostile";
 
 async fn good(bench: &Bench) -> FunctionVersion {
-    let path = "fixtures/http-probe.wasm";
+    let path = "tests/fixtures/http-probe.wasm";
     bench.seed(path, FreezePolicy::Auto).await.unwrap()
 }
 

@@ -197,7 +197,7 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
         })
         .await;
     let honest = bench
-        .seed("fixtures/http-probe.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await;
     let text = bench.text(&honest.unwrap(), "/hello").await;
     assert_eq!(text.trim(), "hello");

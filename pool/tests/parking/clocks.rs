@@ -92,7 +92,7 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
     const MOMENT: u64 = 20_000_000;
     // Far longer than a busy machine takes. A wrong clock is ahead by an hour.
     let limit = Duration::from_secs(600);
-    let compiled = bench.compile("fixtures/wat/timers.wasm").await;
+    let compiled = bench.compile("tests/fixtures/wat/timers.wasm").await;
     let making = injected_now();
     let freeze = spec(FreezePolicy::Auto);
     let (seed, _) = bench.pool.make_seed(&freeze, &compiled).await.unwrap();

@@ -14,7 +14,7 @@ use crate::support::{Bench, arriving, bytes_of, call, give_up, whole};
 /// A request is refused while the only instance is at work, which lasts until the test ends it. A
 /// request that waited for the instance would wait for ever.
 pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
-    let path = "fixtures/call-probe.wasm";
+    let path = "tests/fixtures/call-probe.wasm";
     let seed = bench.seed(path, FreezePolicy::Auto).await.unwrap();
     // The instance waits for the answer of an upstream server.
     let may_answer = Arc::new(Notify::new());

@@ -76,7 +76,7 @@ use sequences::{
 use state::{nothing_passes_from_one_request_to_the_next, one_count_after_the_other};
 use uniqueness::{no_initialisation_draws_what_another_drew, no_two_requests_draw_the_same};
 
-const PROBE: &str = "fixtures/http-probe.wasm";
+const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
 /// No shell is made ahead: each process is an instance.
 fn only_instances() -> PoolOptions {

@@ -96,7 +96,7 @@ pub async fn no_two_requests_draw_the_same(bench: &Bench) {
 
 pub async fn no_initialisation_draws_what_another_drew(bench: &Bench) {
     let seed = bench
-        .seed("fixtures/init-draws.wasm", FreezePolicy::Auto)
+        .seed("tests/fixtures/init-draws.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
     let mut handed_out = HandedOut::default();

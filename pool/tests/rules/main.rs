@@ -2,7 +2,7 @@
 //! work gets a shell ended.
 //!
 //! This program is its own spawner, with one rule less. Rules that no ordinary work
-//! comes to are listed apart in `faasw_shell::process::cell`, with why they are there.
+//! comes to are listed apart in `faasw_sandbox::process::cell`, with why they are there.
 //!
 //! Without `/dev/kvm` the tests here say so and count as ignored.
 
@@ -18,11 +18,11 @@ mod support;
 
 use std::path::PathBuf;
 
-use faasw_cell::ConfinementLevel;
-use faasw_cell::filter::{Must, rule};
+use faasw_jail::ConfinementLevel;
+use faasw_jail::filter::{Must, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
-use faasw_shell::process::cell::{self, Host};
-use faasw_shell::vm::{PageWalk, Template};
+use faasw_sandbox::process::cell::{self, Host};
+use faasw_sandbox::vm::{PageWalk, Template};
 use libtest_mimic::{Arguments, Trial};
 
 use support::{Bench, bytes_of, call, spec, whole};
@@ -51,7 +51,7 @@ fn main() {
             }
             rules
         };
-        faasw_shell::spawner::run(ConfinementLevel::Full, rules).unwrap();
+        faasw_sandbox::spawner::run(ConfinementLevel::Full, rules).unwrap();
         return;
     }
     let mut arguments = Arguments::from_args();
@@ -87,7 +87,7 @@ fn main() {
 fn host() -> Option<Host> {
     let template = Template::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
     Some(Host {
-        scans: faasw_shell::memory::page_map::PageMap::open().ok()?.scans(),
+        scans: faasw_sandbox::memory::page_map::PageMap::open().ok()?.scans(),
         prefaults: template.can_prefault(),
         page_walk: template.page_walk(),
     })
@@ -134,14 +134,14 @@ fn is_told(error: &impl ToString) -> bool {
 async fn work(bench: &Bench) -> bool {
     const FUNCTIONS: [(&str, u64, &[&str]); 3] = [
         (
-            "fixtures/http-probe.wasm",
+            "tests/fixtures/http-probe.wasm",
             128,
             &["/hello", "/sleep/20", "/echo"],
         ),
         // Less memory than shells are preset with, and more.
-        ("fixtures/http-probe.wasm", 16, &["/hello"]),
+        ("tests/fixtures/http-probe.wasm", 16, &["/hello"]),
         (
-            "fixtures/compute/compute-cgi.wasm",
+            "tests/fixtures/compute/compute-cgi.wasm",
             512,
             &["/fib?n=5", "/touch?n=256"],
         ),

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
+use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
 
 /// Whether this host can have groups that all others come before.
 fn can_step_aside() -> bool {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use faasw_cell::group::{Groups, Place, Share, VM_OVERHEAD};
+use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
 
 /// Whether this user may look into other users' processes; says so where it may not.
 pub fn may_look() -> bool {
@@ -93,7 +93,7 @@ pub fn assert_closed_but_for_its_network(pid: u32) {
     let mounts = fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap();
     assert_eq!(mounts.lines().count(), 1, "{mounts}");
     assert!(
-        mounts.contains("faasw-cell") && mounts.contains(" ro,"),
+        mounts.contains("faasw-jail") && mounts.contains(" ro,"),
         "{mounts}"
     );
     let root = format!("/proc/{pid}/root/");

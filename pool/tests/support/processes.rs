@@ -40,7 +40,7 @@ pub fn shells() -> Vec<u32> {
     let mut shells = our_processes();
     // The system wakes who waits for a thread's end while it still lists the thread.
     shells.extend(our_threads().into_iter().filter(|id| !is_exiting(*id)));
-    shells.retain(|pid| name_of(*pid) == "faasw-shell");
+    shells.retain(|pid| name_of(*pid) == "faasw-sandbox");
     shells.sort_unstable();
     shells
 }

@@ -3,7 +3,7 @@
 use std::{ffi::c_long, ptr};
 
 use faasw_abi::memory_map::CODE_MAX;
-use faasw_compile_report::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
+use faasw_compiler::protocol::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
 use libc::{
     EFBIG, ENOENT, ENOEXEC, ENOTTY, EPERM, ETXTBSY, MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ,
 };

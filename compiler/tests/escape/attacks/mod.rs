@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use faasw_abi::memory_map::CODE_MAX;
-use faasw_compile_report::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
+use faasw_compiler::protocol::contract::{INPUT_FD, OUTPUT_FD, REPORT_FD};
 use libc::{
     CLONE_NEWNS, EACCES, EBADF, EINVAL, EMFILE, ENOENT, ENOMEM, ENOTSOCK, EPERM, MAP_ANONYMOUS,
     MAP_PRIVATE, MAP_SHARED, PROT_EXEC, PROT_READ, PROT_WRITE, SIGKILL,

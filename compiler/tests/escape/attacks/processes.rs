@@ -2,7 +2,7 @@
 
 use std::ffi::c_long;
 
-use faasw_compile_report::contract::OUTPUT_FD;
+use faasw_compiler::protocol::contract::OUTPUT_FD;
 use libc::{
     CLONE_NEWUSER, CLONE_VM, EAGAIN, EINVAL, ENOSYS, EPERM, ESRCH, SIGABRT, SIGCHLD, SIGKILL,
 };

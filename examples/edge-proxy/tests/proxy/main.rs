@@ -39,10 +39,10 @@ use upstream::Upstream;
 const HELLO: &str = "../hello/hello.wasm";
 const GATE: &str = "gate/gate.wasm";
 /// A component with a behaviour for every path.
-const PROBE: &str = "../../fixtures/http-probe.wasm";
+const PROBE: &str = "../../tests/fixtures/http-probe.wasm";
 /// A CGI program that answers with its environment.
-const ENVIRONMENT: &str = "../../fixtures/cgi-probe.wasm";
-const TRAP: &str = "../../fixtures/wat/unreachable.wasm";
+const ENVIRONMENT: &str = "../../tests/fixtures/cgi-probe.wasm";
+const TRAP: &str = "../../tests/fixtures/wat/unreachable.wasm";
 
 /// `seconds`, times how much slower than metal this machine is said to be by
 /// `FAASW_TEST_SLOWNESS`.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use serde::Deserialize;
 
 use crate::{OciError, reference::parse_digest, registry::Blob};

@@ -10,7 +10,7 @@ pub(crate) mod manifest;
 use std::{collections::BTreeMap, fs::File, io::Read as _};
 
 use bytes::Bytes;
-use faasw_control::Digest;
+use faasw_client::Digest;
 
 pub use layer::{FileKind, FilesEntry, FilesLimits, read_files, write_files};
 use manifest::{Content, Document};

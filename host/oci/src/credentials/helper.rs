@@ -4,7 +4,7 @@
 
 use std::{io, process::Stdio, time::Duration};
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 use serde::Deserialize;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

@@ -9,8 +9,8 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use faasw_control::Digest;
-use faasw_text::Line;
+use faasw_client::Digest;
+use faasw_common::text::Line;
 use http_body::{Body, Frame, SizeHint};
 use reqwest::Response;
 use serde::Deserialize;

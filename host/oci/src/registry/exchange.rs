@@ -3,7 +3,7 @@
 use std::{error::Error as _, fmt::Write as _};
 
 use bytes::Bytes;
-use faasw_text::Line;
+use faasw_common::text::Line;
 use http::{HeaderValue, Method, StatusCode, header};
 use reqwest::{RequestBuilder, Response, Url};
 use tokio::time::timeout;

@@ -10,7 +10,7 @@ mod upload;
 use std::fs::File;
 
 use bytes::Bytes;
-use faasw_control::Digest;
+use faasw_client::Digest;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::{Client, Url};
 use tokio::sync::Mutex;

@@ -1,7 +1,7 @@
 //! The way there: blobs, then the manifest that makes them an artifact.
 
 use bytes::Bytes;
-use faasw_control::Digest;
+use faasw_client::Digest;
 use http::{Method, StatusCode};
 
 use super::{

@@ -14,7 +14,7 @@ mod uploads;
 
 use std::time::Duration;
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use faasw_oci::{
     Access, Artifact, OciError, Reference, Registry, artifact::WASM_LAYER, credentials::Credential,
     registry::Action,

@@ -160,7 +160,7 @@ async fn a_manifest_is_the_one_that_was_asked_for() {
     let failed = fails(lying, || Answer::ok(MODULE)).await;
     assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
     let server = good().await;
-    let wanted = reference(&server).at(faasw_control::Digest::of(b"another"));
+    let wanted = reference(&server).at(faasw_client::Digest::of(b"another"));
     let registry = registry(&server, Action::Pull, None);
     let failed = registry.manifest(wanted.which()).await.unwrap_err();
     assert!(matches!(failed, OciError::Damaged { .. }), "{failed}");
@@ -168,7 +168,7 @@ async fn a_manifest_is_the_one_that_was_asked_for() {
 
 #[tokio::test]
 async fn a_tag_is_resolved_with_and_without_the_word_of_the_registry() {
-    let expected = faasw_control::Digest::of(manifest_of(MODULE).as_bytes());
+    let expected = faasw_client::Digest::of(manifest_of(MODULE).as_bytes());
     let resolve = async |registry: Registry| registry.resolve(&Which::Tag("v1".into())).await;
     let server = good().await;
     assert_eq!(
@@ -223,7 +223,7 @@ async fn of_an_index_the_one_for_wasi_is_pulled_and_the_index_is_what_is_kept() 
     let found = faasw_oci::Artifact::find(&registry, reference(&server).which())
         .await
         .unwrap();
-    assert_eq!(found.digest(), faasw_control::Digest::of(index.as_bytes()));
+    assert_eq!(found.digest(), faasw_client::Digest::of(index.as_bytes()));
     // An index of itself leads nowhere.
     let circle = Server::start(move |_| Answer::ok(index.clone())).await;
     assert!(pull(&circle, None).await.is_err());

@@ -7,8 +7,8 @@ mod lines;
 use std::{io, path::Path, time::SystemTime};
 
 use faasw::AccessRecord;
-use faasw_control::spelling;
-use faasw_text::Json;
+use faasw_client::spelling;
+use faasw_common::text::Json;
 
 use self::file::AccessFile;
 pub use self::lines::Lines;

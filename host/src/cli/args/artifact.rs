@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
 use clap::{Args, ValueEnum};
-use faasw_control::{FunctionName, spelling};
+use faasw_client::{FunctionName, spelling};
 use faasw_oci::Reference;
 
 use super::{DataDir, Format, name};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use faasw_control::{Extension, FunctionName};
+use faasw_client::{Extension, FunctionName};
 
 use super::{DataDir, Format, Ls, name};
 

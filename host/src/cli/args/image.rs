@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 
 use super::{DataDir, Format, Inspect, name};
 

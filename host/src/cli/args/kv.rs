@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
-use faasw_control::{FunctionName, Store, StoreName};
+use faasw_client::{FunctionName, Store, StoreName};
 
 use super::{DataDir, Format};
 use crate::cli::exit::Exit;
@@ -105,7 +105,7 @@ pub struct DialKv {
 
 #[cfg(test)]
 mod tests {
-    use faasw_control::FunctionOptions;
+    use faasw_client::FunctionOptions;
 
     use super::*;
     use crate::cli::args::{Command, parse};

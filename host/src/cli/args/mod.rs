@@ -12,7 +12,7 @@ mod share;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 use http::{HeaderName, HeaderValue, Method};
 
 pub use self::{
@@ -402,7 +402,7 @@ mod tests {
     use std::time::Duration;
 
     use faasw::Limits;
-    use faasw_control::{FreezePolicy, FunctionOptions, WarmUpRequest};
+    use faasw_client::{FreezePolicy, FunctionOptions, WarmUpRequest};
 
     use super::*;
     use clap::{CommandFactory as _, error::ErrorKind};

@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::Args;
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 
 use super::super::{options::Options, serving::Serving, values::time};
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use faasw_control::{FunctionName, SecretName};
+use faasw_client::{FunctionName, SecretName};
 
 use super::{DataDir, Format, name};
 
@@ -61,7 +61,7 @@ fn secret(text: &str) -> Result<SecretName, String> {
 
 #[cfg(test)]
 mod tests {
-    use faasw_control::FunctionOptions;
+    use faasw_client::FunctionOptions;
 
     use super::*;
     use crate::cli::args::{Command, parse};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use faasw_control::FunctionName;
+use faasw_client::FunctionName;
 
 use super::{
     super::{

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use faasw::shared::Namespace;
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 
 use super::{super::options::Options, Format};
 

@@ -20,7 +20,7 @@ use std::{
 };
 
 use faasw::{Dial, Dialing, ServerAddress};
-use faasw_cell::{CapabilitySet, confine_daemon};
+use faasw_jail::{CapabilitySet, confine_daemon};
 use rustix::{
     io::Errno,
     net::{

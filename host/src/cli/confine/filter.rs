@@ -6,9 +6,9 @@
 //! in other circumstances; what is missing fails with `ENOSYS`, as on an older kernel.
 
 use faasw::ServerAddress;
-use faasw_cell::dangerous::{DANGEROUS, MAKERS};
-use faasw_cell::filter::{Filter, Must, Rule, rule};
-use faasw_cell::ordinary::ORDINARY;
+use faasw_jail::dangerous::{DANGEROUS, MAKERS};
+use faasw_jail::filter::{Filter, Must, Rule, rule};
+use faasw_jail::ordinary::ORDINARY;
 use faasw_pool::PAGE_FAULT_CALLS;
 
 /// What is let through whatever its arguments beside [`ORDINARY`].

@@ -6,7 +6,7 @@
 
 use std::os::fd::AsRawFd as _;
 
-use faasw_cell::filter::Filter;
+use faasw_jail::filter::Filter;
 
 use super::*;
 

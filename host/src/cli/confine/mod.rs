@@ -12,7 +12,7 @@ mod filter;
 use std::{path::PathBuf, sync::Arc};
 
 use faasw::{Launcher, ServerAddress};
-use faasw_cell::{CapabilitySet, confine_daemon};
+use faasw_jail::{CapabilitySet, confine_daemon};
 
 pub use dialer::dial_for_a_node;
 pub use files::{Files, finding};

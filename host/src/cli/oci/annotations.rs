@@ -6,7 +6,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
-use faasw_control::{
+use faasw_client::{
     FunctionOptions,
     query::{option_pairs, options_of},
 };
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    use faasw_control::{FreezePolicy, Outbound};
+    use faasw_client::{FreezePolicy, Outbound};
 
     #[test]
     fn options_survive_annotations() {
@@ -162,7 +162,7 @@ mod tests {
         for text in ["https://a.test", "https://b.test"] {
             let host = Outbound::new(text).unwrap();
             options = options.allow_outbound(host.clone());
-            options = options.bind_secret(faasw_control::SecretName::new("s").unwrap(), host);
+            options = options.bind_secret(faasw_client::SecretName::new("s").unwrap(), host);
         }
         let mut seen: Vec<&str> = Vec::new();
         for (parameter, _) in said(&options) {

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
-use faasw_control::{FunctionLimits, TimeLimit};
+use faasw_client::{FunctionLimits, TimeLimit};
 
 use super::annotations::{Pair, options_from};
 use crate::cli::{
@@ -148,14 +148,14 @@ pub fn shown(pairs: &[Pair]) -> String {
         text.extend(value.chars().take(SHOWN_MAX));
         text.push_str(if is_long { "…" } else { "" });
     }
-    faasw_text::Line(text).to_string()
+    faasw_common::text::Line(text).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use faasw_control::RequestLimits;
+    use faasw_client::RequestLimits;
 
     use super::*;
     use crate::cli::args::{Command, parse};

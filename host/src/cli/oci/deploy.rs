@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use bytes::Bytes;
 use faasw::files::Files;
-use faasw_control::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
+use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
 use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
 
 use super::{
@@ -98,7 +98,7 @@ impl Target {
         &mut self,
         registry: &Registry,
         which: &Which,
-    ) -> Result<faasw_control::Digest, Exit> {
+    ) -> Result<faasw_client::Digest, Exit> {
         // Before anything is fetched: it may be that there is nobody to give it to.
         let node = self.client.node().await?;
         let limit = node.module_limit as u64;

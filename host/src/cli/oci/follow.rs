@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use faasw_oci::{Registry, reference::Which};
 use tokio::time::sleep;
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use bytes::Bytes;
 use faasw::files::Kind;
-use faasw_control::FunctionOptions;
+use faasw_client::FunctionOptions;
 use faasw_oci::{
     artifact::{FileKind, FilesEntry, write_files},
     push::{Pushed, os_of},

@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::sync::Notify;
 use tracing::{
     Event, Level, Metadata,

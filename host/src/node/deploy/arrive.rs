@@ -7,7 +7,7 @@ use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{Buf, BufMut as _, Bytes};
 use faasw_abi::files::bundle::BUNDLE_MAX;
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::{Arriving, Contents, IMAGE_MAX, ImageError, Images, Opening, ParcelError};
 use http_body_util::BodyExt as _;
 use tokio::{

@@ -7,7 +7,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_abi::pages::PageSet;
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::{Bringing, CodeSource, ReadCode, ScriptSource, SealedCode};
 
 use crate::{

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_control::{DeployStage, Deployed};
+use faasw_client::{DeployStage, Deployed};
 use faasw_pool::Images;
 
 use super::{

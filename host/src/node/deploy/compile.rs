@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use faasw_control::{Digest, FunctionName, Initialised};
+use faasw_client::{Digest, FunctionName, Initialised};
 use faasw_pool::{Compilation, FreezeReport, Initialiser};
 
 use super::{code::Ready, detect::Detected, prepare::Prepared};

@@ -1,7 +1,7 @@
 //! The first stage: whether what was sent can be a function here at all.
 
 use bytes::Bytes;
-use faasw_control::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
+use faasw_client::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
 use faasw_pool::Initialiser;
 
 use super::files::{Packed, check_files};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::files::{bundle::Summary, upload};
-use faasw_control::{Digest, FunctionName, FunctionOptions};
+use faasw_client::{Digest, FunctionName, FunctionOptions};
 use faasw_pool::{CompileError, FunctionFiles, ScriptFiles};
 
 use super::code::StoredScript;

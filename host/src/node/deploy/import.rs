@@ -3,9 +3,9 @@
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
-use faasw_control::{DeployStage, FunctionName, Imported, Initialised};
+use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
 use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -255,12 +255,12 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
     Some(Manifest {
         name: FunctionName::new(name).ok()?,
         record: VersionRecord {
-            digest: faasw_control::Digest::of(module),
+            digest: faasw_client::Digest::of(module),
             engine: None,
             files: None,
             initialised: None,
-            kind: faasw_control::FunctionKind::HttpComponent,
-            options: faasw_control::FunctionOptions::default().env("A", "b"),
+            kind: faasw_client::FunctionKind::HttpComponent,
+            options: faasw_client::FunctionOptions::default().env("A", "b"),
             deployed: std::time::SystemTime::UNIX_EPOCH,
             imaged: None,
             freeze: FreezeRecord::default(),
@@ -279,7 +279,7 @@ fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
 mod tests {
     use std::time::SystemTime;
 
-    use faasw_control::Digest;
+    use faasw_client::Digest;
 
     use super::*;
 

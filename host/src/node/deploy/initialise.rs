@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_abi::state::INITIALISER;
-use faasw_control::{DeployStage, Digest, FunctionName, FunctionOptions, Initialised};
+use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions, Initialised};
 use faasw_pool::{CompileError, FreezeReport, FunctionSpec, InitialiseError, Initialising};
 
 use super::{

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use faasw_abi::pages::PageSet;
-use faasw_control::{Digest, FunctionName};
+use faasw_client::{Digest, FunctionName};
 use faasw_pool::{Known, ReadCode, ScriptFiles};
 
 use super::code::{Ready, StoredCode, StoredScript, Whose};

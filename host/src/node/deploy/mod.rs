@@ -32,9 +32,9 @@ pub(super) use self::{
 use std::sync::Arc;
 
 use bytes::Bytes;
-use faasw_control::{DeployStage, Deployed, FunctionName, FunctionOptions};
+use faasw_client::{DeployStage, Deployed, FunctionName, FunctionOptions};
 use faasw_pool::CompileError;
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::core::Core;
 use crate::{error::DeployError, log::FunctionLog};

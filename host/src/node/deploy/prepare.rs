@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use faasw_control::Digest;
+use faasw_client::Digest;
 use faasw_pool::{Initialiser, ReadCode, SealedCode};
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::{
     code::{Ready, Whose},

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_control::{DeployStage, FunctionName};
+use faasw_client::{DeployStage, FunctionName};
 use faasw_pool::ScriptFiles;
 
 use super::{code::Ready, compile::Compiled, detect::Detected, files::Packed};

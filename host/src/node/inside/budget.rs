@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use faasw_control::RequestLimits;
+use faasw_client::RequestLimits;
 use faasw_pool::{BudgetAccount, CallLimits, RequestBudget};
 use tokio::time::Instant;
 

@@ -7,7 +7,7 @@ mod secrets;
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::SystemTime};
 
 use faasw_abi::wire::FunctionKind;
-use faasw_control::{EngineUse, Extension, FunctionOptions};
+use faasw_client::{EngineUse, Extension, FunctionOptions};
 use faasw_pool::ReadCode;
 
 use super::{record::FORMAT_WITH_FILES, tables::*, *};

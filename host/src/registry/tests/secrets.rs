@@ -1,6 +1,6 @@
 //! Functions' secrets, by their names.
 
-use faasw_control::SecretName;
+use faasw_client::SecretName;
 
 use super::*;
 use crate::registry::{record::FORMAT_WITH_SECRETS, tables::FORMAT_KEY};

@@ -9,7 +9,7 @@ use faasw_abi::{
     store::{Answer, ITEMS_MAX, ListFrom, OWN_STORE, Operation, Request, VALUE_MAX},
     wire::WireError,
 };
-use faasw_control::{FunctionName, Store, StoreName};
+use faasw_client::{FunctionName, Store, StoreName};
 use faasw_pool::{Answering, StoreService};
 
 use super::{Change, Changed, KeyValue, Quota, Start, StoreError};

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 
 use super::StoreError;
 

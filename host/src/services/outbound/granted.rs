@@ -8,7 +8,7 @@ use std::{
 
 use bytes::Bytes;
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
-use faasw_control::SecretName;
+use faasw_client::SecretName;
 use faasw_egress_policy::{Destination, Grant, Own, RequestError};
 use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, RequestBudget};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};

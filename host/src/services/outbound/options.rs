@@ -18,7 +18,7 @@ use crate::services::trust::{TrustError, authorities};
 
 /// How requests that functions make are made: what may be reached beside what everybody may, who is trusted, where
 /// names are asked for. Which function makes requests to what is for its own options to say
-/// ([`FunctionOptions::allow_outbound`](faasw_control::FunctionOptions::allow_outbound)).
+/// ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
 #[derive(Clone, Debug, Default)]
 pub struct OutboundOptions {
     system: Option<System>,

@@ -8,7 +8,7 @@
 use std::{fmt, io};
 
 use faasw_abi::{channel::HEAD_MAX, outgoing::OutgoingHead};
-use faasw_control::{Outbound, SecretName};
+use faasw_client::{Outbound, SecretName};
 use faasw_egress_policy::Destination;
 use faasw_pool::Secrets;
 use memchr::memmem::find;

@@ -8,7 +8,7 @@ mod bound;
 
 use std::{fmt, sync::Arc};
 
-use faasw_control::{FunctionName, SecretInfo, SecretName};
+use faasw_client::{FunctionName, SecretInfo, SecretName};
 use ring::{
     aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey},
     rand::{SecureRandom as _, SystemRandom},

@@ -1,8 +1,8 @@
 //! Between node and spawner.
 
 use faasw_abi::isa::Isa;
-use faasw_cell::egress;
-use faasw_cell::{ConfinementLevel, Network, Obstacle, Step};
+use faasw_jail::egress;
+use faasw_jail::{ConfinementLevel, Network, Obstacle, Step};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
 use super::{Answer, Kind, Message};

@@ -18,7 +18,7 @@ use faasw_abi::mailbox::{self, GUEST_WORDS, GuestWords, HOST_WORDS, HostWords, L
 use faasw_abi::ring::RingBuffer;
 use faasw_fri::control::FILE_BYTES;
 use faasw_seedtree::memory_file;
-use faasw_text::Lines;
+use faasw_common::text::Lines;
 use rustix::fs::SealFlags;
 use rustix::io::Errno;
 use zerocopy::{FromZeros, IntoBytes};

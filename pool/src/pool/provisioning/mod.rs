@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::task::consume_budget;
 use tokio::time::{Instant, sleep, timeout};
 

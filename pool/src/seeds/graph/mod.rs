@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use faasw_seedtree::graph::{Asked, Budget, Defined, Job, OwnerEvictions, Resting, Ticket};
 use faasw_seedtree::{Graph, Key, Owner};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};

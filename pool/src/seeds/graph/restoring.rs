@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use faasw_abi::pages::{PageRange, PageSet};
 use faasw_seedtree::{Key, Owner};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::pages::{PageRange, PageSet};
-use faasw_cell::group::VM_OVERHEAD;
+use faasw_jail::group::VM_OVERHEAD;
 use faasw_fri::messages::{
     Activate, Forked, Image, Origin, Parked, Rang, Reset, Resume, Seal, Sealed, Survey, Used,
     VcpuState,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_cell::{Obstacle, Step};
+use faasw_jail::{Obstacle, Step};
 use faasw_fri::Packet;
 use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
 use rustix::io::Errno;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use faasw_text::Line;
+use faasw_common::text::Line;
 use tokio::time::{Instant, timeout_at};
 
 use super::ready::{Ready, Todo};

@@ -15,7 +15,7 @@ mod watermarks;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use faasw_cell::{ConfinementLevel, Network};
+use faasw_jail::{ConfinementLevel, Network};
 use rustix::io::Errno;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;

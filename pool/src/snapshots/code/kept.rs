@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use faasw_abi::pages::PageSet;
-use faasw_text::Line;
+use faasw_common::text::Line;
 use rustix::io::Errno;
 
 use super::{Code, CodeDigest, CodeFilling, ReadCode};

@@ -13,7 +13,7 @@ use ::redis::{
     ServerErrorKind, Value, aio::MultiplexedConnection, cmd,
 };
 use faasw_abi::store::RECORD_MAX;
-use faasw_text::Line;
+use faasw_common::text::Line;
 use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{

@@ -14,7 +14,7 @@ use std::{
 };
 
 use ::redis::{ConnectionAddr, IntoConnectionInfo as _, RedisConnectionInfo};
-use faasw_text::Line;
+use faasw_common::text::Line;
 use rustls::pki_types::CertificateDer;
 use thiserror::Error;
 use tokio::sync::Semaphore;

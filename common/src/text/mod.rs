@@ -1,0 +1,192 @@
+//! Text that a guest, a client or an upload made, escaped so that it can be shown.
+//!
+//! A line break in a function's name makes a false line of a log; a terminal obeys
+//! control characters; a bidirectional control shows text in another order than it
+//! has. This module is the one place that decides what may be shown as it is
+//! ([`is_plain`]), and how the rest is spelled: as Rust spells it (`\n`, `\u{202e}`),
+//! or as JSON does. Whoever writes such text to a log, a terminal, a problem body or a
+//! metric's label puts it in one of the wrappers below.
+//!
+//! Escaping what is escaped already changes nothing: what the pool has cleaned can be
+//! cleaned again where it is printed. A backslash stays as it is, so that the
+//! original cannot always be told from the result; it is for reading.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+/// Text as one line: line breaks and tabs are escaped, too.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<T>(pub T);
+
+/// Text as one line of a log of its own, which keeps its tabs.
+#[derive(Clone, Copy, Debug)]
+pub struct TabbedLine<T>(pub T);
+
+/// Text that keeps its line breaks and tabs: for where it stands alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<T>(pub T);
+
+/// The same, each line but the first indented: none of them can be taken for a line of
+/// its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Indented<T>(pub T);
+
+/// Bytes that need not be text, for a terminal: text among them as [`Lines`] shows it, each other
+/// byte as `\xNN`.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteLines<'a>(pub &'a [u8]);
+
+/// A whole document of JSON. Its strings stay what they are to who parses it.
+#[derive(Clone, Copy, Debug)]
+pub struct Json<T>(pub T);
+
+/// What stands in front of each line of [`Indented`] but the first.
+pub const INDENT: &str = "  ";
+
+/// Whether a character may be shown as it is: it is visible or a space, moves or turns
+/// nothing else, and ends no line.
+#[must_use]
+pub fn is_plain(character: char) -> bool {
+    match character {
+        ' '..='~' => true,
+        '\0'..='\u{9f}' => false,
+        // These are letters and marks to Unicode, but nothing to the eye: fillers,
+        // joiners, and selectors that can carry a whole hidden text.
+        '\u{34f}'
+        | '\u{115f}'
+        | '\u{1160}'
+        | '\u{17b4}'
+        | '\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
+        | '\u{3164}'
+        | '\u{ffa0}'
+        | '\u{e0000}'..='\u{e0fff}' => false,
+        other => is_printable(other),
+    }
+}
+
+/// What the standard library prints unescaped: it keeps Unicode's table of categories
+/// (controls, formats, separators, private and unassigned ones are not printable).
+fn is_printable(character: char) -> bool {
+    // Behind a letter: a mark that combines is escaped at the beginning of a text only.
+    let mut behind_a = [b'a'; 5];
+    let Some((_, room)) = behind_a.split_first_mut() else {
+        return false;
+    };
+    let length = 1 + character.encode_utf8(room).len();
+    let text = behind_a.get(..length).map(std::str::from_utf8);
+    matches!(text, Some(Ok(text)) if text.escape_debug().count() == 2)
+}
+
+/// Spells characters that may not be shown, and lets the others through.
+struct Escaping<'a, 'b> {
+    out: &'a mut Formatter<'b>,
+    spell: fn(&mut Formatter<'_>, char) -> fmt::Result,
+}
+
+impl Write for Escaping<'_, '_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut rest = text;
+        // Stretches that stay are written at once; most text is one such stretch.
+        while let Some(at) = rest.find(|character| !is_plain(character)) {
+            let (plain, other) = rest.split_at(at);
+            self.out.write_str(plain)?;
+            let mut characters = other.chars();
+            if let Some(character) = characters.next() {
+                (self.spell)(self.out, character)?;
+            }
+            rest = characters.as_str();
+        }
+        self.out.write_str(rest)
+    }
+}
+
+fn spelled(out: &mut Formatter<'_>, character: char) -> fmt::Result {
+    write!(out, "{}", character.escape_default())
+}
+
+impl<T: Display> Display for Line<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut escaping = Escaping {
+            out: f,
+            spell: spelled,
+        };
+        write!(escaping, "{}", self.0)
+    }
+}
+
+impl<T: Display> Display for TabbedLine<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut escaping = Escaping {
+            out: f,
+            spell: |out, character| match character {
+                '\t' => out.write_char('\t'),
+                other => spelled(out, other),
+            },
+        };
+        write!(escaping, "{}", self.0)
+    }
+}
+
+impl<T: Display> Display for Lines<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut escaping = Escaping {
+            out: f,
+            spell: |out, character| match character {
+                '\t' | '\n' => out.write_char(character),
+                other => spelled(out, other),
+            },
+        };
+        write!(escaping, "{}", self.0)
+    }
+}
+
+impl<T: Display> Display for Indented<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut escaping = Escaping {
+            out: f,
+            spell: |out, character| match character {
+                '\t' => out.write_char('\t'),
+                '\n' => {
+                    out.write_char('\n')?;
+                    out.write_str(INDENT)
+                }
+                other => spelled(out, other),
+            },
+        };
+        write!(escaping, "{}", self.0)
+    }
+}
+
+impl Display for ByteLines<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            write!(f, "{}", Lines(chunk.valid()))?;
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<T: Display> Display for Json<T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let mut escaping = Escaping {
+            out: f,
+            spell: |out, character| match character {
+                // Between the values; within a string JSON has them escaped already.
+                '\t' | '\n' | '\r' => out.write_char(character),
+                other => {
+                    let mut units = [0; 2];
+                    let units = other.encode_utf16(&mut units);
+                    let mut units = units.iter();
+                    units.try_for_each(|unit| write!(out, "\\u{unit:04x}"))
+                }
+            },
+        };
+        write!(escaping, "{}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! One task of the helper, from an upload to an artifact.
+
+use std::sync::Arc;
+
+use faasw_abi::files::{FilesError, upload};
+use faasw_abi::isa::Isa;
+use faasw_abi::state::INITIALISER;
+use crate::protocol::{Compiled, FunctionKind, Input, Refusal, RefusalKind, Task, Wizer};
+
+use crate::cache::Cache;
+use crate::inspect::{self, Function};
+use crate::{artifact, componentise, source, wizer};
+
+/// A function and the code made of it.
+#[derive(Debug)]
+pub struct Artifact {
+    /// What the report says of it; `cpu_milliseconds` is left for the process to fill in.
+    pub compiled: Compiled,
+    /// What the guest loads; of a task that rewrites, the module.
+    pub code: Vec<u8>,
+    /// What is kept for the next compilation, where something is to be.
+    pub cache: Vec<u8>,
+}
+
+/// Does what a helper is asked.
+///
+/// The same upload gives the same artifact, on any machine and with any cache that a helper
+/// of this version has kept.
+///
+/// # Errors
+/// A [`Refusal`] that says what is wrong with the upload and what to do next.
+pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
+    if input.task == Task::Pack {
+        return packed(input.upload);
+    }
+    let source = source::read(input.upload)?;
+    let wasm = componentise::whole(source.wasm)?;
+    let function = inspect::inspect(&wasm)?;
+    let cache = input
+        .keeps_cache
+        .then(|| Arc::new(Cache::new(input.beside)));
+    let compile = |wasm: &[u8]| artifact::compile(wasm, function.kind, isa, cache.as_ref());
+    let instrument = |export| wizer::instrument(&wasm, function.kind, export);
+    let instrumented = match &input.task {
+        Task::Compile | Task::Pack => None,
+        Task::CompileToInitialise => function.has_initialiser.then(|| instrument(INITIALISER)),
+        Task::CompileToInitialiseBy(export) => Some(instrument(export)),
+        Task::Rewrite(export) => {
+            let rewritten = wizer::rewrite(&wasm, function.kind, export, input.beside)?;
+            let function = inspect::inspect(&rewritten)?;
+            return Ok(artifact(function, rewritten, source.from_text, None));
+        }
+    };
+    let as_it_is = || compile(&wasm);
+    let (code, wizer) = match instrumented {
+        Some(Ok(wasm)) => match compile(&wasm) {
+            Ok(code) => (code, Some(Wizer::Instrumented)),
+            Err(refusal) => (as_it_is()?, Some(Wizer::Refused(refusal.message))),
+        },
+        Some(Err(reason)) => (as_it_is()?, Some(Wizer::Refused(reason))),
+        None => (as_it_is()?, None),
+    };
+    let kept = cache.map(|cache| cache.write()).unwrap_or_default();
+    Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
+}
+
+/// The bundle of a function's files. They are no function: of what is reported only the size says something.
+fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
+    let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
+    let bundle = upload::pack(files).map_err(refused)?;
+    let function = Function {
+        kind: FunctionKind::CgiModule,
+        name_hint: None,
+        imports: Vec::new(),
+        initial_memory_bytes: 0,
+        has_initialiser: false,
+        is_engine: false,
+    };
+    Ok(artifact(function, bundle, false, None))
+}
+
+impl Artifact {
+    fn with_cache(mut self, cache: Vec<u8>) -> Self {
+        self.compiled.cache_bytes = cache.len().try_into().unwrap_or(u64::MAX);
+        Self { cache, ..self }
+    }
+}
+
+fn artifact(function: Function, code: Vec<u8>, from_text: bool, wizer: Option<Wizer>) -> Artifact {
+    let compiled = Compiled {
+        kind: function.kind,
+        name_hint: function.name_hint,
+        imports: function.imports,
+        initial_memory_bytes: function.initial_memory_bytes,
+        code_bytes: code.len().try_into().unwrap_or(u64::MAX),
+        cache_bytes: 0,
+        cpu_milliseconds: 0,
+        from_text,
+        has_initialiser: function.has_initialiser,
+        is_engine: function.is_engine,
+        wizer,
+    };
+    Artifact {
+        compiled,
+        code,
+        cache: Vec::new(),
+    }
+}

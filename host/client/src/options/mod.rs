@@ -1,0 +1,109 @@
+//! What a deployment may choose about its function.
+
+mod error;
+mod freezing;
+mod given;
+mod limits;
+mod reach;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use faasw_common::FreezePolicy;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::given::is_key;
+pub use self::{error::OptionsError, given::CONFIGURATION_BYTES};
+use crate::{HostName, Outbound, SecretName, StoreName, TimeLimit, WarmUpRequest, spelling};
+
+/// Longest text that says where something came from, in bytes.
+const LONGEST_SOURCE: usize = 1024;
+
+/// Options of one function; what is left out follows the node's limits.
+///
+/// ```
+/// use std::time::Duration;
+/// use faasw_client::FunctionOptions;
+///
+/// let options = FunctionOptions::default()
+///     .env("GREETING", "hello")
+///     .memory(64 << 20)
+///     .first_byte(Duration::from_millis(500))
+///     .concurrency(20);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FunctionOptions {
+    environment: Vec<(String, String)>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    configuration: BTreeMap<String, String>,
+    /// Bytes.
+    memory: Option<u64>,
+    /// Microseconds.
+    times_us: BTreeMap<TimeLimit, u64>,
+    #[serde(with = "spelling::freeze")]
+    freeze: FreezePolicy,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    init: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warm_ups: Vec<WarmUpRequest>,
+    concurrency: Option<usize>,
+    /// Microseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    poll_us: Option<u64>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    hosts: BTreeSet<HostName>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    stores: BTreeSet<StoreName>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    outbound: BTreeSet<Outbound>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    secrets: BTreeSet<SecretName>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    bound_secrets: BTreeMap<SecretName, BTreeSet<Outbound>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    arguments: Vec<String>,
+    /// Where its files are, if somewhere else than at `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    freeze_at: Option<String>,
+    /// Means nothing to whoever runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+}
+
+impl FunctionOptions {
+    /// Says where what is deployed came from, as a reference to an artifact. That is kept and shown with the version, and
+    /// changes nothing else.
+    #[must_use]
+    pub fn source(mut self, text: impl Into<String>) -> Self {
+        self.source = Some(text.into());
+        self
+    }
+
+    /// Where what is deployed came from, if that was said.
+    #[must_use]
+    pub fn own_source(&self) -> Option<&str> {
+        self.source.as_deref()
+    }
+
+    /// Checks what the types cannot.
+    ///
+    /// # Errors
+    /// Which option makes no sense.
+    pub fn check(&self) -> Result<(), OptionsError> {
+        self.check_given()?;
+        self.check_reach()?;
+        self.check_limits()?;
+        self.check_freezing()?;
+        if let Some(source) = &self.source {
+            let is_long = source.is_empty() || source.len() > LONGEST_SOURCE;
+            if is_long || source.contains(char::is_control) {
+                return Err(OptionsError::Source);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,298 @@
+//! What all cells of a node share, and the forking of children into them.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::process::{Gid, Pid, PidfdFlags, Uid};
+use rustix::thread::UnshareFlags;
+use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
+
+use crate::close::{Cell, CellError, EMPTY, Plan, Step};
+use crate::descriptors::out_of_the_way;
+use crate::empty_folder::empty_folder;
+use crate::group::Group;
+use crate::level::ConfinementLevel;
+use crate::privileges::Identities;
+
+/// Prepared by the process that forks all others: it must have one thread.
+///
+/// Network and IPC namespaces are made once, because making one takes milliseconds
+/// (AFaaS §4.2 pools them for that reason). Sharing them is safe: they are empty,
+/// there is no capability to put anything in, and no system call of a filter here
+/// opens a socket or an IPC object. The connector alone is of a site that has the host's network
+/// ([`Network::Host`]), and its filter lets it make sockets of that.
+///
+/// A site of the reduced level has no namespaces: its cells are in the host's, and their filters
+/// alone keep them from its network.
+#[derive(Debug)]
+pub struct Site {
+    /// This process, for children to see whether it still lives.
+    maker: OwnedFd,
+    plan: Plan,
+    /// The root of cells that have one without a mount namespace: a folder that has no name.
+    root: Option<OwnedFd>,
+}
+
+/// Which network a site's cells are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(u64)]
+pub enum Network {
+    /// An empty one: whoever has seen anything of a tenant or of a stranger.
+    Empty = 0,
+    /// The host's: who connects, and reads nothing of whom it connects to.
+    Host = 1,
+}
+
+impl Network {
+    /// The network's number, for [`Network::from_u32`].
+    pub(crate) fn number(self) -> u32 {
+        match self {
+            Self::Empty => 0,
+            Self::Host => 1,
+        }
+    }
+
+    /// The network with this number; `None` for other numbers.
+    pub(crate) fn from_u32(number: u32) -> Option<Self> {
+        [Self::Empty, Self::Host]
+            .into_iter()
+            .find(|network| network.number() == number)
+    }
+}
+
+/// Whether this process may give cells users of their own. Without that the full level takes user
+/// namespaces that the host lets everybody make.
+#[must_use]
+pub fn has_privilege(level: ConfinementLevel) -> bool {
+    Identities::available(0, level).is_some()
+}
+
+/// Has user and group keep their numbers in the user namespace that was entered: who
+/// has none there cannot make namespaces below (user_namespaces(7)).
+fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
+    let map = |number: u32| format!("{number} {number} 1");
+    for (file, text) in [
+        ("/proc/self/setgroups", "deny".to_owned()),
+        ("/proc/self/uid_map", map(user.as_raw())),
+        ("/proc/self/gid_map", map(group.as_raw())),
+    ] {
+        std::fs::write(file, text)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+    }
+    Ok(())
+}
+
+/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is one: Debian's 6.12 starts it in
+/// whoever makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing
+/// tells of its end.
+fn as_soon_as_alone(
+    patience: Duration,
+    mut unshare: impl FnMut() -> Result<(), Errno>,
+) -> Result<(), Errno> {
+    let (began, mut between) = (Instant::now(), Duration::from_millis(1));
+    loop {
+        match unshare() {
+            Err(Errno::INVAL) if began.elapsed() < patience => {
+                std::thread::sleep(between);
+                between = (between * 2).min(Duration::from_millis(50));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// In this time a thread ends that has nothing to do any more, where there is little of a processor.
+const OTHERS_END: Duration = Duration::from_secs(5);
+
+/// From Linux 5.7 on (clone(2)).
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Which side of a fork this is.
+#[derive(Debug)]
+pub enum Born {
+    /// The child's number.
+    Maker(Pid),
+    /// The child.
+    Child(Cell),
+}
+
+impl Site {
+    /// At the full level, moves the calling process to namespaces of its own. Without privilege it
+    /// gets a user namespace, and cells share its user. At the reduced level the process stays
+    /// where it is.
+    ///
+    /// # Errors
+    /// The step that this host does not allow.
+    pub fn prepare(network: Network, level: ConfinementLevel) -> Result<Self, CellError> {
+        let process = rustix::process::getpid();
+        let number = process.as_raw_nonzero().get().unsigned_abs();
+        let plan = Plan {
+            identities: Identities::available(number, level),
+            level,
+            network,
+        };
+        if level == ConfinementLevel::Full {
+            Self::leave_namespaces(plan)?;
+        }
+        let root = match plan.has_empty_folder() {
+            true => Some(empty_folder().map_err(Step::Root.failed())?),
+            false => None,
+        };
+        let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
+            .and_then(|maker| out_of_the_way(&maker))
+            .map_err(Step::Maker.failed())?;
+        Ok(Self { maker, plan, root })
+    }
+
+    fn leave_namespaces(plan: Plan) -> Result<(), CellError> {
+        let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
+        if plan.network == Network::Empty {
+            spaces |= UnshareFlags::NEWNET;
+        }
+        if plan.identities.is_none() {
+            spaces |= UnshareFlags::NEWUSER;
+        }
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        // SAFETY: no memory or descriptor table is unshared, and there is one thread of ours.
+        as_soon_as_alone(OTHERS_END, || unsafe {
+            rustix::thread::unshare_unsafe(spaces)
+        })
+        .and_then(|()| match plan.identities {
+            Some(_) => Ok(()),
+            None => keep_name(user, group),
+        })
+        .map_err(Step::Namespaces.failed())?;
+        // What the host unmounts goes here, too; what is mounted here stays here.
+        let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", below)
+            .and_then(|()| {
+                let flags = MountFlags::RDONLY
+                    | MountFlags::NOSUID
+                    | MountFlags::NODEV
+                    | MountFlags::NOEXEC;
+                let options = c"size=4k,nr_inodes=1,mode=555";
+                rustix::mount::mount(c"faasw-jail", EMPTY, c"tmpfs", flags, options)
+            })
+            .map_err(Step::Root.failed())
+    }
+
+    /// Which network its cells are in.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.plan.network
+    }
+
+    /// Whether each cell has a user of its own, see [`has_privilege`].
+    #[must_use]
+    pub fn has_identities(&self) -> bool {
+        self.plan.identities.is_some()
+    }
+
+    /// Forks a child into `group`, and at the full level into process, mount and UTS namespaces of
+    /// its own. It must close its cell before it touches anything that is a tenant's.
+    /// `number` tells living cells apart.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
+        let mut flags = 0;
+        if self.plan.level == ConfinementLevel::Full {
+            flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWUTS;
+            if self.plan.identities.is_none() {
+                flags |= libc::CLONE_NEWUSER;
+            }
+        }
+        let maker = out_of_the_way(&self.maker)?;
+        let root = self.root.as_ref().map(out_of_the_way).transpose()?;
+        let (pid, is_in_group) = match clone(flags, group) {
+            // A container's filter cannot see the flags of that call, and answers so for all.
+            Err(error) if flags == 0 && error.raw_os_error() == Some(libc::ENOSYS) => {
+                (fork()?, false)
+            }
+            made => (
+                made?,
+                group.is_some_and(|group| group.birthplace().is_some()),
+            ),
+        };
+        let group = group.filter(|_| !is_in_group);
+        Ok(match pid {
+            Some(pid) => Born::Maker(pid),
+            None => Born::Child(Cell::born(maker, self.plan, number, group, root)),
+        })
+    }
+
+    /// Forks a child whose cell stays open whatever it does: to measure what closed
+    /// ones cost.
+    ///
+    /// # Errors
+    /// The system's.
+    #[cfg(feature = "ablation")]
+    pub fn fork_open(&self) -> io::Result<Born> {
+        let maker = out_of_the_way(&self.maker)?;
+        Ok(match clone(0, None)? {
+            Some(pid) => Born::Maker(pid),
+            None => Born::Child(Cell::open(maker, self.plan)),
+        })
+    }
+}
+
+/// Forks into new namespaces and a group; the child's number, or nothing in the child.
+fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
+    // SAFETY: all zeroes is what the call takes for nothing.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = u64::from(flags.unsigned_abs());
+    if let Some(folder) = group.and_then(Group::birthplace) {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = u64::from(folder.as_raw_fd().unsigned_abs());
+    }
+    arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
+    // SAFETY: the child has a copy of everything, as after a fork; this process has one
+    // thread, so no lock is held.
+    let pid = unsafe {
+        libc::syscall(
+            libc::SYS_clone3,
+            &raw const arguments,
+            size_of::<libc::clone_args>(),
+        )
+    };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Forks by the older call, into nothing; the child's number, or nothing in the child.
+fn fork() -> io::Result<Option<Pid>> {
+    let flags = libc::c_long::from(libc::SIGCHLD);
+    // SAFETY: as in [`clone`].
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    match i32::try_from(pid) {
+        Ok(pid) if pid >= 0 => Ok(Pid::from_raw(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_of_the_kernels_that_is_ending_is_waited_for() {
+        let mut refused = 0;
+        let mut others = |errno, times, patience| {
+            refused = 0;
+            as_soon_as_alone(Duration::from_secs(patience), || {
+                refused += 1;
+                if refused <= times { Err(errno) } else { Ok(()) }
+            })
+        };
+        assert_eq!(others(Errno::INVAL, 3, 60), Ok(()));
+        assert_eq!(others(Errno::PERM, 1, 60), Err(Errno::PERM));
+        // A second: four attempts take 7 ms on a machine that is idle.
+        assert_eq!(others(Errno::INVAL, u32::MAX, 1), Err(Errno::INVAL));
+        assert!(refused > 3);
+    }
+}

@@ -1,0 +1,44 @@
+//! The spawner, and the shells that it forks; or the launcher, which forks spawners.
+//!
+//! The node starts this program once. It stays single-threaded and does nothing
+//! but make processes: shells by forking itself, the compile helper and workers by
+//! executing their programs. A forked child becomes a shell: it owns one VM and answers to
+//! the node over a socket of its own.
+//!
+//! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node,
+//! behind it are the programs that it executes ([`faasw_sandbox::process::programs`]). The spawner ends
+//! when the node closes its end, which the kernel does for it however it dies; all that it made ends
+//! with it, as it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread*
+//! ends). With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only;
+//! with [`launcher::REDUCED`] its cells have no namespaces.
+
+mod heap;
+
+use std::process::ExitCode;
+
+use faasw_jail::ConfinementLevel;
+use faasw_sandbox::{launcher, process::cell, process::outer, spawner};
+
+fn main() -> ExitCode {
+    let is = |argument| std::env::args().any(|word| word == argument);
+    let level = match is(launcher::REDUCED) {
+        true => ConfinementLevel::Reduced,
+        false => ConfinementLevel::Full,
+    };
+    let name = match is(launcher::ARGUMENT) {
+        true => "launcher",
+        false => "spawner",
+    };
+    let ended = outer::install().and_then(|()| match () {
+        () if is(launcher::ARGUMENT) => launcher::run(cell::all_rules),
+        () if is(launcher::OUTSIDE) => spawner::run_outside(level),
+        () => spawner::run(level, cell::all_rules),
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("faasw {name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

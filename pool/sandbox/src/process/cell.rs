@@ -1,0 +1,279 @@
+//! The cell of a shell: which descriptors it has, and what it may do with them.
+//!
+//! | number | what |
+//! | ---: | --- |
+//! | 0–2 | the null device |
+//! | 3 | the socket to the node |
+//! | 4 | page map of this process |
+//! | 5, 6, 7 | VM, vCPU, its statistics |
+//! | 8 | what the guest's progress doorbell signals |
+//! | 9 | mailbox |
+//! | 10… | layers, and compiled code, if there is any; then what a seed is written to |
+//!
+//! Descriptors from 9 on come from the node, with messages that say what they are;
+//! the kernel gives each the lowest free number. Layers and code are read-only to
+//! the kernel, whatever a rule here says.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use faasw_abi::memory_map::{CODE_MAX, RAM_MAX};
+use faasw_jail::Limits;
+use faasw_jail::filter::{Must, Rule, rule};
+use faasw_jail::group::{Share, VM_OVERHEAD, WEIGHT_FULL};
+use faasw_seedtree::limits::LAYERS_MAX;
+use rustix::io::Errno;
+
+use crate::memory::page_map::PAGEMAP_SCAN;
+use crate::vm::PageWalk;
+use crate::vm::ioctls::{
+    KVM_GET_DEBUGREGS, KVM_GET_MSRS, KVM_GET_REGS, KVM_GET_SREGS, KVM_GET_XCRS, KVM_GET_XSAVE,
+    KVM_IOEVENTFD, KVM_PRE_FAULT_MEMORY, KVM_RUN, KVM_SET_REGS, KVM_SET_SREGS,
+    KVM_SET_USER_MEMORY_REGION, KVM_SET_XCRS, KVM_SET_XSAVE,
+};
+
+/// The socket to the node.
+pub const SOCKET: u32 = 3;
+/// Page map of the process.
+pub const PAGE_MAP: u32 = 4;
+/// The VM.
+pub const VM: u32 = 5;
+/// Its vCPU.
+pub const VCPU: u32 = 6;
+/// The vCPU's statistics.
+pub const STATISTICS: u32 = 7;
+/// What the guest's progress doorbell signals.
+pub const PROGRESS: u32 = 8;
+/// The mailbox.
+pub const MAILBOX: u32 = 9;
+/// The first of code, layers, and the file of a new layer.
+pub const LAYERS: u32 = 10;
+/// One more than the last descriptor that a shell can have.
+pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
+
+/// What a shell may use.
+pub const LIMITS: Limits = Limits {
+    descriptors: END as u64,
+    // Itself, and a thread that KVM starts in its name to split large pages again
+    // (`kvm-nx-lpage-recovery`).
+    processes: 2,
+    // RAM, the seed's view of it, code that has a room and did not fit there; and what
+    // aligning large pages takes.
+    address_space: 2 * RAM_MAX + 3 * CODE_MAX,
+    file_bytes: RAM_MAX,
+};
+
+/// What the kernel's groups let a shell have until it is known whose it is; a guest's
+/// memory, and what its VM takes in the kernel beside it.
+pub const SHARE: Share = Share {
+    memory: RAM_MAX + VM_OVERHEAD,
+    processes: LIMITS.processes,
+    weight: WEIGHT_FULL,
+};
+
+/// Has the three standard descriptors and those that this system has no use for lead
+/// to the null device, and checks that all are where they belong.
+///
+/// # Errors
+/// `BADF` when they are not.
+pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 5]) -> Result<(), Errno> {
+    if socket.as_raw_fd() != SOCKET.cast_signed() {
+        return Err(Errno::BADF);
+    }
+    for (number, fd) in (PAGE_MAP..).zip(made) {
+        match fd {
+            Some(fd) if fd == number.cast_signed() => {}
+            None if number == STATISTICS => duplicate(0, number)?,
+            _ => return Err(Errno::BADF),
+        }
+    }
+    // Standard error is the node's.
+    duplicate(0, 2)
+}
+
+fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
+    // SAFETY: makes a number lead elsewhere that nothing here owns.
+    match unsafe { libc::dup3(from, to.cast_signed(), libc::O_CLOEXEC) } {
+        -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::BADF)),
+        _ => Ok(()),
+    }
+}
+
+/// What of a shell's work depends on the host.
+#[derive(Clone, Copy, Debug)]
+pub struct Host {
+    /// Its page map answers `PAGEMAP_SCAN` (Linux 6.7).
+    pub scans: bool,
+    /// It has `KVM_PRE_FAULT_MEMORY`.
+    pub prefaults: bool,
+    /// How it translates guests' addresses.
+    pub page_walk: PageWalk,
+}
+
+/// What a shell may do once its VM is made, as far as shells of every day do it.
+#[must_use]
+pub fn rules(host: Host) -> Vec<Rule> {
+    use Must::{Be, Lie};
+    let map = |name, protection: i32, flags: i32, file: &[Must]| {
+        let mut must = vec![
+            Be(2, protection.cast_unsigned()),
+            Be(3, flags.cast_unsigned()),
+        ];
+        must.extend(file);
+        rule(name, libc::SYS_mmap, &must)
+    };
+    let advise =
+        |name, advice: i32| rule(name, libc::SYS_madvise, &[Be(2, advice.cast_unsigned())]);
+    let call = |name, fd, number| rule(name, libc::SYS_ioctl, &[Be(0, fd), Be(1, number)]);
+    let read_write = libc::PROT_READ | libc::PROT_WRITE;
+    let fresh = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    let shared = libc::MAP_SHARED | libc::MAP_FIXED;
+    let layers = Lie(4, LAYERS, END);
+    let mut rules = vec![
+        rule("hear the node", libc::SYS_recvmsg, &[Be(0, SOCKET)]),
+        rule("tell the node", libc::SYS_sendmsg, &[Be(0, SOCKET)]),
+        rule("wait for the node", libc::SYS_ppoll, &[Be(1, 1)]),
+        rule("end", libc::SYS_exit_group, &[]),
+        rule("let a descriptor go", libc::SYS_close, &[]),
+        rule("draw entropy", libc::SYS_getrandom, &[Be(2, 0)]),
+        map(
+            "reserve addresses",
+            libc::PROT_NONE,
+            fresh | libc::MAP_ANONYMOUS,
+            &[],
+        ),
+        map(
+            "map fresh memory",
+            read_write,
+            fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            &[],
+        ),
+        map(
+            "cut memory off",
+            libc::PROT_NONE,
+            fresh | libc::MAP_ANONYMOUS | libc::MAP_FIXED,
+            &[],
+        ),
+        map(
+            "map a layer",
+            read_write,
+            fresh | libc::MAP_FIXED,
+            &[layers],
+        ),
+        map(
+            "map a root that is made",
+            read_write,
+            shared,
+            &[Be(4, LAYERS)],
+        ),
+        map("map the mailbox", read_write, shared, &[Be(4, MAILBOX)]),
+        map(
+            "map code",
+            libc::PROT_READ,
+            fresh | libc::MAP_FIXED,
+            &[layers],
+        ),
+        map("map a seed's view", libc::PROT_READ, shared, &[layers]),
+        advise("ask for large pages", libc::MADV_HUGEPAGE),
+        advise("ask for small pages", libc::MADV_NOHUGEPAGE),
+        advise("make pages private", libc::MADV_POPULATE_WRITE),
+        advise("let pages go", libc::MADV_DONTNEED),
+        rule("read a layer", libc::SYS_pread64, &[Lie(0, LAYERS, END)]),
+        rule("read statistics", libc::SYS_pread64, &[Be(0, STATISTICS)]),
+        rule(
+            "count its page faults",
+            libc::SYS_getrusage,
+            &[Be(0, libc::RUSAGE_THREAD.cast_unsigned())],
+        ),
+        rule(
+            "write a new layer",
+            libc::SYS_pwrite64,
+            &[Lie(0, LAYERS, END)],
+        ),
+        rule(
+            "count the mailbox's pages",
+            libc::SYS_fstat,
+            &[Be(0, MAILBOX)],
+        ),
+        rule(
+            "look for the mailbox's pages",
+            libc::SYS_lseek,
+            &[Be(0, MAILBOX)],
+        ),
+        rule(
+            "let the mailbox's pages go",
+            libc::SYS_fallocate,
+            &[Be(0, MAILBOX), Be(1, PUNCH)],
+        ),
+        call("place memory", VM, KVM_SET_USER_MEMORY_REGION),
+        call("connect the progress doorbell", VM, KVM_IOEVENTFD),
+        call("run", VCPU, KVM_RUN),
+        call("read registers", VCPU, KVM_GET_REGS),
+        call("set registers", VCPU, KVM_SET_REGS),
+        call("read control registers", VCPU, KVM_GET_SREGS),
+        call("set control registers", VCPU, KVM_SET_SREGS),
+        call("read vector state", VCPU, KVM_GET_XSAVE),
+        call("set vector state", VCPU, KVM_SET_XSAVE),
+        call("read extended control registers", VCPU, KVM_GET_XCRS),
+        call("set extended control registers", VCPU, KVM_SET_XCRS),
+    ];
+    if host.scans {
+        rules.push(call("scan the page map", PAGE_MAP, PAGEMAP_SCAN));
+    } else {
+        rules.extend([
+            rule("read the page map", libc::SYS_pread64, &[Be(0, PAGE_MAP)]),
+            rule("find resident pages", libc::SYS_mincore, &[]),
+        ]);
+    }
+    if host.prefaults {
+        rules.push(call("prefill", VCPU, KVM_PRE_FAULT_MEMORY));
+    }
+    if host.page_walk.writes_tables() {
+        rules.extend(hidden_state());
+    }
+    rules
+}
+
+/// Rules beside those of [`rules`] whose calls only come of what is out of anyone's
+/// hand.
+fn rare_rules(host: Host) -> Vec<Rule> {
+    let mut rules = vec![
+        // Where the clock cannot be read without a call: some hosts' clock sources.
+        rule("read a clock", libc::SYS_clock_gettime, &[]),
+        // Where guests can look for requests by themselves.
+        rule("limit how long a guest polls", libc::SYS_timer_settime, &[]),
+        // Before one does; of a wait before it something may be left.
+        rule(
+            "hear that a guest polls for too long",
+            libc::SYS_rt_sigtimedwait,
+            &[],
+        ),
+        // A wait that was stopped and continued (restart_syscall(2)).
+        rule("go on waiting", libc::SYS_restart_syscall, &[]),
+    ];
+    if !host.page_walk.writes_tables() {
+        // Only for a guest that may have entered ring 0 without being ended for it.
+        rules.extend(hidden_state());
+    }
+    rules
+}
+
+/// What the reset compares of a guest that may have entered ring 0.
+fn hidden_state() -> [Rule; 2] {
+    use Must::Be;
+    let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
+    [
+        call("read model-specific registers", KVM_GET_MSRS),
+        call("read debug registers", KVM_GET_DEBUGREGS),
+    ]
+}
+
+/// Everything that a shell may do: [`rules`], and what is rare.
+#[must_use]
+pub fn all_rules(host: Host) -> Vec<Rule> {
+    let mut all = rules(host);
+    all.extend(rare_rules(host));
+    all
+}
+
+/// `FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE`.
+const PUNCH: u32 = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE).cast_unsigned();

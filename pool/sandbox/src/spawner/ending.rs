@@ -1,0 +1,206 @@
+//! How the spawner's processes end: some at a time.
+//!
+//! The kernel lets go of a process's compiled filters in work of `system_wq`, each item of which takes one
+//! lock for all of the system's compiled programs (`pack_mutex`). Who holds it may have to wait for an item of
+//! the same queue (`vm_unmap_aliases`), which never begins while the queue is full of items that wait for
+//! the lock: since then no process of that machine can install a filter, or ever will
+//! (docs/decisions/0033). A queue takes 256 items at least, 1,024 in Linux 6.18, and a cell has two filters. So at most
+//! [`AT_ONCE`] processes are ended, and the next when a child of the spawner's has had the same lock
+//! after them, by installing a filter.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use faasw_jail::filter::Filter;
+use rustix::process::{Pid, Signal};
+
+/// Processes whose filters the kernel may be letting go of at once.
+const AT_ONCE: usize = 64;
+
+/// How long an end is waited for. Who takes longer is in the kernel's hands, and holds up nobody.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Which processes are to end, and which do.
+#[derive(Debug, Default)]
+pub(super) struct Ending {
+    /// By their tokens, in the order of the orders.
+    waiting: VecDeque<u64>,
+    /// Killed and not reaped, and since when.
+    killed: Vec<(Pid, Instant)>,
+    /// Reaped since the last time that a child had the lock.
+    reaped: usize,
+    /// The child that waits for it.
+    settling: Option<Pid>,
+}
+
+/// What is to be done next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// The process with this token is to be killed, if it is still there; [`Ending::killed`].
+    Kill(u64),
+    /// A child is to wait for the kernel; [`Ending::settles`].
+    Settle,
+    /// Nothing before a child was reaped, or before so long.
+    Wait(Option<Duration>),
+}
+
+impl Ending {
+    /// A process is to end.
+    pub(super) fn order(&mut self, token: u64) {
+        self.waiting.push_back(token);
+    }
+
+    /// What is to be done at `now`.
+    pub(super) fn next(&mut self, now: Instant) -> Next {
+        if self.settling.is_some() {
+            return Next::Wait(None);
+        }
+        let oldest =
+            |since: &Instant| PATIENCE.saturating_sub(now.saturating_duration_since(*since));
+        let left = self.killed.iter().map(|(_, since)| oldest(since));
+        let left: Vec<_> = left.filter(|left| !left.is_zero()).collect();
+        if left.len() + self.reaped < AT_ONCE {
+            return match self.waiting.pop_front() {
+                Some(token) => Next::Kill(token),
+                None => Next::Wait(None),
+            };
+        }
+        match (left.into_iter().min(), self.waiting.is_empty()) {
+            (None, _) => Next::Settle,
+            (Some(_), true) => Next::Wait(None),
+            (left, false) => Next::Wait(left),
+        }
+    }
+
+    /// A process was killed at `now`.
+    pub(super) fn killed(&mut self, pid: Pid, now: Instant) {
+        if self.killed.iter().all(|(other, _)| *other != pid) {
+            self.killed.push((pid, now));
+        }
+    }
+
+    /// This child waits for the kernel, if it could be made: without one it goes on.
+    pub(super) fn settles(&mut self, child: Option<Pid>) {
+        self.settling = child;
+        self.reaped = 0;
+    }
+
+    /// Whether a child waits for the kernel.
+    pub(super) fn is_settling(&self) -> bool {
+        self.settling.is_some()
+    }
+
+    /// A child was reaped, whatever it was.
+    pub(super) fn reaped(&mut self, pid: Pid) {
+        if self.settling == Some(pid) {
+            self.settling = None;
+            return;
+        }
+        self.killed.retain(|(other, _)| *other != pid);
+        self.reaped += 1;
+    }
+}
+
+/// A child that ends when the kernel has let go of filters of processes that were reaped before.
+pub(super) fn settle() -> Option<Pid> {
+    // SAFETY: this process has one thread; the child has a copy of everything.
+    match unsafe { libc::fork() } {
+        0 => {
+            let _ = Filter::open().install();
+            // The spawner's own clean-up is not the child's to do.
+            // SAFETY: ends this process without running anything.
+            unsafe { libc::_exit(0) }
+        }
+        child => Pid::from_raw(child.max(0)),
+    }
+}
+
+/// Has a process end at once, whatever it does.
+pub(super) fn kill(pid: Pid) {
+    // Not reaped yet, so the number is still this child's.
+    let _ = rustix::process::kill_process(pid, Signal::KILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pid(number: usize) -> Pid {
+        Pid::from_raw(100 + i32::try_from(number).unwrap()).unwrap()
+    }
+
+    /// Kills all that may be killed at `now`; what comes then.
+    fn go_on(ending: &mut Ending, now: Instant) -> (Vec<u64>, Next) {
+        let mut killed = Vec::new();
+        loop {
+            match ending.next(now) {
+                Next::Kill(token) => {
+                    ending.killed(pid(usize::try_from(token).unwrap()), now);
+                    killed.push(token);
+                }
+                next => return (killed, next),
+            }
+        }
+    }
+
+    #[test]
+    fn more_than_so_many_wait_until_a_child_has_had_the_lock() {
+        let (mut ending, now) = (Ending::default(), Instant::now());
+        for token in 0..150 {
+            ending.order(token);
+        }
+        let first: Vec<_> = (0..64).collect();
+        assert_eq!(go_on(&mut ending, now), (first, Next::Wait(Some(PATIENCE))));
+        for number in 0..64 {
+            assert_ne!(ending.next(now), Next::Settle);
+            ending.reaped(pid(number));
+        }
+        assert_eq!(go_on(&mut ending, now), (vec![], Next::Settle));
+        ending.settles(Some(pid(900)));
+        assert_eq!(go_on(&mut ending, now), (vec![], Next::Wait(None)));
+        ending.reaped(pid(900));
+        let (killed, next) = go_on(&mut ending, now);
+        assert_eq!((killed.len(), next), (64, Next::Wait(Some(PATIENCE))));
+    }
+
+    #[test]
+    fn those_that_end_by_themselves_count() {
+        let (mut ending, now) = (Ending::default(), Instant::now());
+        for number in 0..63 {
+            ending.reaped(pid(number));
+        }
+        ending.order(500);
+        ending.order(501);
+        assert_eq!(go_on(&mut ending, now).0, [500]);
+        ending.reaped(pid(500));
+        assert_eq!(ending.next(now), Next::Settle);
+        // Where no child can be made it goes on all the same.
+        ending.settles(None);
+        assert_eq!(go_on(&mut ending, now), (vec![501], Next::Wait(None)));
+    }
+
+    #[test]
+    fn who_does_not_end_holds_up_nobody_for_long() {
+        let (mut ending, now) = (Ending::default(), Instant::now());
+        for token in 0..100 {
+            ending.order(token);
+        }
+        assert_eq!(go_on(&mut ending, now).0.len(), 64);
+        let later = now + PATIENCE / 2;
+        for number in 1..64 {
+            ending.reaped(pid(number));
+        }
+        assert_eq!(ending.next(later), Next::Wait(Some(PATIENCE / 2)));
+        assert_eq!(go_on(&mut ending, now + PATIENCE).0, [64]);
+        ending.reaped(pid(64));
+        assert_eq!(ending.next(now + PATIENCE), Next::Settle);
+    }
+
+    #[test]
+    fn one_that_is_killed_twice_is_one() {
+        let (mut ending, now) = (Ending::default(), Instant::now());
+        ending.killed(pid(1), now);
+        ending.killed(pid(1), now);
+        assert_eq!(ending.killed.len(), 1);
+    }
+}

@@ -1,0 +1,598 @@
+//! The spawner's loop: make processes, reap them, say so.
+
+mod death;
+mod ending;
+pub mod maker;
+mod shares;
+mod sharing;
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use faasw_jail::filter::Rule;
+use faasw_jail::group::{self, Group, Groups, Version};
+use faasw_jail::{
+    Born, ConfinementLevel, Network, Obstacle, Site, Step, egress, helper, out_of_the_way,
+};
+use faasw_fri::messages::{
+    Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
+    SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, Signal};
+
+use crate::process::processors;
+use crate::process::programs::{self, Programs};
+use crate::process::{child_signal, close_from, drain_signal, name_process};
+use crate::shell::Birth;
+use crate::spawner::ending::{Ending, Next};
+use crate::spawner::maker::{Maker, Shells};
+use crate::spawner::sharing::{Member, Sharing};
+use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
+
+/// A process that the spawner made and has not reaped.
+struct Child {
+    token: u64,
+    pid: Pid,
+    /// Tells the cells of living children apart.
+    number: u32,
+    /// How it shares processors, once its function is known.
+    member: Option<Member>,
+    is_background: bool,
+}
+
+/// Times that making a child took, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Took {
+    group: u64,
+    /// Until the spawner goes on; to the child, until it runs in its group.
+    fork: u64,
+}
+
+struct Spawner {
+    node: OwnedFd,
+    programs: Programs,
+    maker: Maker,
+    children: Vec<Child>,
+    ending: Ending,
+    sharing: Sharing,
+    /// What is made ahead can run at a low priority until it is wanted.
+    can_restore: bool,
+}
+
+/// Runs until the node is gone. Its cells are of this level, and shells may do what `rules` says.
+///
+/// # Errors
+/// When KVM does not answer, or the node says what makes no sense.
+pub fn run(level: ConfinementLevel, rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
+    run_with(c"faasw-spawner", || Maker::prepare(level, rules))
+}
+
+/// As [`run`], but in the host's network: makes no shells, and for the connector there are no other
+/// cells.
+///
+/// # Errors
+/// When the node says what makes no sense.
+pub fn run_outside(level: ConfinementLevel) -> io::Result<()> {
+    run_with(c"faasw-outside", || Ok(Maker::prepare_outside(level)))
+}
+
+fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Result<()> {
+    // A terminal's Ctrl-C is for the node, which ends this process in its own time.
+    let _ = rustix::process::setsid();
+    name_process(name);
+    // SAFETY: the node starts this program with this descriptor, and nothing else in it
+    // owns it.
+    let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
+    close_from(programs::END);
+    let programs = Programs::inherited()?;
+    // Low numbers are for what goes to cells.
+    let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
+    let ended = out_of_the_way(child_signal()?)?;
+    begin_moving();
+    let can_restore = priority::can_restore();
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut spawner = Spawner {
+        node,
+        programs,
+        maker: prepare()?,
+        children: Vec::new(),
+        ending: Ending::default(),
+        // Under a quota each processor may be used, but not all of each.
+        sharing: Sharing::new(count, processors::usable() == Some(count), Instant::now()),
+        can_restore,
+    };
+    spawner.introduce();
+    let mut is_node_gone = false;
+    loop {
+        let ends_in = spawner.go_on_ending(Instant::now());
+        if is_node_gone && spawner.children.is_empty() && !spawner.ending.is_settling() {
+            spawner.clear_up();
+            return Ok(());
+        }
+        let groups = spawner.maker.groups.as_ref().ok();
+        let moves_in = groups.and_then(|groups| groups.bring_home(Instant::now()));
+        let looks_in = spawner.share(Instant::now());
+        let rest = [ends_in, moves_in, looks_in].into_iter().flatten().min();
+        let rest = rest.and_then(|rest| Timespec::try_from(rest).ok());
+        let mut events = vec![PollFd::new(&ended, PollFlags::IN)];
+        if !is_node_gone {
+            events.push(PollFd::new(&spawner.node, PollFlags::IN));
+        }
+        match poll(&mut events, rest.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        let mut came = events.into_iter().map(|event| !event.revents().is_empty());
+        let (has_ended, was_told) = (came.next() == Some(true), came.next() == Some(true));
+        if has_ended {
+            drain_signal(&ended);
+            spawner.reap();
+        }
+        if was_told {
+            match receive(&spawner.node, RecvFlags::empty()) {
+                Ok(packet) => spawner.serve(packet),
+                Err(FriError::Closed) => {
+                    is_node_gone = true;
+                    spawner.end();
+                }
+                Err(error) => return Err(io::Error::other(error)),
+            }
+        }
+    }
+}
+
+/// Has the kernel begin with what the first shell's way into its group waits for, while this process
+/// finds out about the host ([`group::begin_moving`]). A child does: it is waited for as any other.
+fn begin_moving() {
+    // SAFETY: this process has one thread; the child has a copy of everything.
+    if unsafe { libc::fork() } == 0 {
+        group::begin_moving();
+        // The spawner's own clean-up is not the child's to do.
+        // SAFETY: ends this process without running anything.
+        unsafe { libc::_exit(0) }
+    }
+}
+
+impl Spawner {
+    /// Says what this host gives cells.
+    fn introduce(&self) {
+        let maker = &self.maker;
+        let introduced = Introduced {
+            own_users: maker.site.as_ref().is_ok_and(Site::has_identities).into(),
+            groups: match &maker.groups {
+                Ok(groups) if groups.version() == Version::One => GroupVersion::One,
+                Ok(_) => GroupVersion::Two,
+                Err(_) => GroupVersion::None,
+            },
+        };
+        let usage = maker.groups.as_ref().ok().map(Groups::usage);
+        let usage = usage.and_then(Result::ok);
+        let attached: Vec<_> = usage.iter().map(AsFd::as_fd).collect();
+        // A node that is gone is noticed by the loop.
+        let _ = send(&self.node, &introduced, &attached, SendFlags::empty());
+    }
+
+    /// Has all processes end.
+    fn end(&mut self) {
+        for child in &self.children {
+            self.ending.order(child.token);
+        }
+    }
+
+    /// Ends those that are to end and may now. In how long that is to be done again, if it is before a child
+    /// was reaped.
+    fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
+        loop {
+            match self.ending.next(now) {
+                Next::Kill(token) => {
+                    // One that is not there has ended meanwhile.
+                    let child = self.children.iter().find(|child| child.token == token);
+                    if let Some(child) = child {
+                        ending::kill(child.pid);
+                        self.ending.killed(child.pid, now);
+                    }
+                }
+                Next::Settle => self.ending.settles(ending::settle()),
+                Next::Wait(rest) => return rest,
+            }
+        }
+    }
+
+    /// Leaves nothing of processes that have ended.
+    fn clear_up(&self) {
+        if let Ok(groups) = &self.maker.groups {
+            groups.remove();
+        }
+    }
+
+    fn serve(&mut self, mut packet: Packet) {
+        let [first, second, third, ..] = packet.take_fds();
+        match packet.kind() {
+            Some(Kind::SpawnShell) => {
+                if let (Ok(order), Some(socket), Some(progress)) =
+                    (packet.message::<SpawnShell>(), first, second)
+                {
+                    self.spawn_shell(&order, socket, progress);
+                }
+            }
+            Some(Kind::SpawnHelper) => {
+                if let (Ok(order), Some(input), Some(output), Some(report)) =
+                    (packet.message::<SpawnHelper>(), first, second, third)
+                {
+                    self.spawn_helper(&order, [input.as_fd(), output.as_fd(), report.as_fd()]);
+                }
+            }
+            Some(Kind::SpawnEgress) => {
+                if let (Ok(order), Some(socket)) = (packet.message::<SpawnEgress>(), first) {
+                    self.spawn_egress(&order, &socket, second);
+                }
+            }
+            Some(Kind::Limit) => {
+                if let Ok(order) = packet.message() {
+                    self.limit(&order);
+                }
+            }
+            Some(Kind::SetPriority) => {
+                if let Ok(SetPriority { token, background }) = packet.message() {
+                    self.set_priority(token, background.is_yes());
+                }
+            }
+            Some(Kind::StepAside) => {
+                if let Ok(StepAside { token, aside }) = packet.message() {
+                    self.step_aside(token, aside.is_yes());
+                }
+            }
+            Some(Kind::KeepGroups) => {
+                if let (Ok(order), Ok(groups)) = (packet.message(), &self.maker.groups) {
+                    let KeepGroups {
+                        free_max,
+                        memory_bytes,
+                    } = order;
+                    groups.keep(usize::try_from(free_max).unwrap_or(usize::MAX));
+                    if let Err(error) = groups.limit_all(memory_bytes) {
+                        eprintln!(
+                            "faasw spawner: the memory of all microVMs is not limited: {error}"
+                        );
+                    }
+                }
+            }
+            Some(Kind::Kill) => {
+                if let Ok(Kill { token }) = packet.message() {
+                    self.ending.order(token);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The site, unless this host allows none, or it is in another network: then `token` is told.
+    fn site(&self, token: u64, network: Network) -> Option<&Site> {
+        match &self.maker.site {
+            Ok(site) if site.network() == network => Some(site),
+            Ok(_) => {
+                self.tell_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
+                None
+            }
+            Err(error) => {
+                self.tell_failed(token, error.errno.into(), error.step);
+                None
+            }
+        }
+    }
+
+    fn spawn_helper(&mut self, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) {
+        let Some(site) = self.site(order.token, Network::Empty) else {
+            return;
+        };
+        let number = self.free_number();
+        let program = self.programs.compiler.program();
+        let limits = helper::Order {
+            isa: order.isa.name(),
+            cpu_seconds: order.cpu_seconds,
+            memory_bytes: order.memory_bytes,
+        };
+        let made = self.make(number, Self::group, |group| {
+            helper::spawn(site, (number, group), program, &limits, fds)
+        });
+        self.note(order.token, number, made);
+    }
+
+    fn spawn_egress(
+        &mut self,
+        order: &SpawnEgress,
+        socket: &OwnedFd,
+        connections: Option<OwnedFd>,
+    ) {
+        let network = match order.kind {
+            egress::Kind::Connector => Network::Host,
+            egress::Kind::Worker => Network::Empty,
+        };
+        let null = io::stdin();
+        let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
+        let fds = [socket.as_fd(), connections];
+        let Some(site) = self.site(order.token, network) else {
+            return;
+        };
+        let number = self.free_number();
+        let program = self.programs.egress.program();
+        let made = self.make(number, Self::group, |group| {
+            egress::spawn(site, (number, group), program, order.kind, fds)
+        });
+        self.note(order.token, number, made);
+    }
+
+    fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
+        let Some(site) = self.site(order.token, Network::Empty) else {
+            return;
+        };
+        let is_ahead = order.is_ahead.is_yes() && self.can_restore;
+        let number = self.free_number();
+        let forked = self.make(number, Self::shell_group, |group| {
+            Self::fork(site, number, group)
+        });
+        match forked {
+            Ok((Born::Child(cell), took)) => {
+                let birth = Birth {
+                    is_ahead,
+                    nanoseconds: took.fork,
+                };
+                let shells = self.maker.shells.as_ref();
+                let code = shells.map_or(1, |Shells { template, filter }| {
+                    shell::run(cell, socket, progress, template, filter, birth)
+                });
+                // The spawner's own clean-up is not the child's to do.
+                // SAFETY: ends this process without running anything.
+                unsafe { libc::_exit(code) }
+            }
+            Ok((Born::Maker(pid), took)) => self.note(order.token, number, Ok((pid, took))),
+            Err(error) => self.note(order.token, number, Err(error)),
+        }
+    }
+
+    /// Makes a child with this number by `fork`, in the group that `group` comes to.
+    fn make<T>(
+        &self,
+        number: u32,
+        group: impl FnOnce(&Self, u32) -> io::Result<Option<Group>>,
+        fork: impl FnOnce(Option<&Group>) -> io::Result<T>,
+    ) -> io::Result<(T, Took)> {
+        let started = clock::monotonic();
+        let group = group(self, number)?;
+        let grouped = clock::monotonic();
+        let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number, true))?;
+        let took = Took {
+            group: grouped - started,
+            fork: clock::monotonic() - grouped,
+        };
+        Ok((made, took))
+    }
+
+    /// A number that no living child has: that of a group that waits for a cell, if there
+    /// is one.
+    fn free_number(&self) -> u32 {
+        // Open cells leave groups free.
+        let groups = self.maker.groups.as_ref().ok();
+        let groups = groups.filter(|_| !is_without_cell());
+        if let Some(number) = groups.and_then(Groups::free) {
+            return number;
+        }
+        let mut is_used = vec![false; self.children.len() + 1];
+        for child in &self.children {
+            if let Some(used) = is_used.get_mut(child.number as usize) {
+                *used = true;
+            }
+        }
+        // One more than there are children: one of them is free.
+        let free = is_used.iter().position(|used| !used);
+        free.map_or(u32::MAX, |number| number as u32)
+    }
+
+    /// Tells the node what became of a request for a process.
+    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
+        match child {
+            Ok((pid, took)) => {
+                self.children.push(Child {
+                    token,
+                    pid,
+                    number,
+                    member: None,
+                    is_background: false,
+                });
+                self.tell(&Spawned {
+                    token,
+                    pid: pid.as_raw_nonzero().get() as u64,
+                    group_nanoseconds: took.group,
+                    fork_nanoseconds: took.fork,
+                    groups: self.groups(),
+                });
+            }
+            Err(error) => self.tell_failed(token, error, Step::Fork),
+        }
+    }
+
+    /// How groups are used, for the node.
+    fn groups(&self) -> FriGroups {
+        let groups = self.maker.groups.as_ref();
+        let counts = groups.map(Groups::counts).unwrap_or_default();
+        FriGroups {
+            free: counts.free,
+            used: counts.used,
+            free_max: counts.free_max,
+            hits: counts.hits,
+            misses: counts.misses,
+        }
+    }
+
+    fn tell_failed(&self, token: u64, error: io::Error, step: Step) {
+        let errno = Errno::from_io_error(&error);
+        let is_of_namespaces = matches!(step, Step::Fork | Step::Namespaces | Step::Root);
+        let obstacle =
+            errno.filter(|_| is_of_namespaces && self.maker.level == ConfinementLevel::Full);
+        self.tell(&SpawnFailed {
+            token,
+            errno: error.raw_os_error().unwrap_or(0) as u64,
+            step,
+            obstacle: obstacle.map_or(Obstacle::Unknown, Obstacle::of_failure),
+        });
+    }
+
+    /// Sets the limits of a shell, now that its function is known.
+    fn limit(&mut self, order: &Limit) {
+        let mut children = self.children.iter_mut();
+        let Some(child) = children.find(|child| child.token == order.token) else {
+            return;
+        };
+        if self.can_restore {
+            priority::restore(child.pid);
+        }
+        if let Ok(groups) = &self.maker.groups {
+            // If that fails, the process has ended or keeps the limit that it was born with.
+            let _ = groups.limit_memory(child.number, order.memory_bytes);
+            let member = Member::of(order.function, child.is_background);
+            let member = child.member.insert(member);
+            let member = (child.number, child.pid, member);
+            self.sharing
+                .join(member, groups, sharing::total, Instant::now());
+        }
+    }
+
+    /// Has a sandbox run at the background priority, or at the usual one.
+    fn set_priority(&mut self, token: u64, background: bool) {
+        let mut children = self.children.iter_mut();
+        let Some(child) = children.find(|child| child.token == token) else {
+            return;
+        };
+        child.is_background = background;
+        // The group's weight counts among sandboxes, the nice value where groups do not.
+        if let Ok(groups) = &self.maker.groups
+            && let Some(member) = &mut child.member
+        {
+            let member = (child.number, child.pid, member);
+            self.sharing.set_background(member, background, groups);
+        }
+        priority::set_background(child.pid, background);
+    }
+
+    /// Shares processors among functions. Returns the time until that is due again.
+    fn share(&mut self, now: Instant) -> Option<Duration> {
+        let groups = self.maker.groups.as_ref().ok()?;
+        let members = self.children.iter_mut();
+        let members = members.filter_map(|child| {
+            let member = child.member.as_mut()?;
+            Some((child.number, child.pid, member))
+        });
+        self.sharing.look(members, groups, sharing::total, now)
+    }
+
+    /// Has all others come before a shell, or not any more.
+    fn step_aside(&mut self, token: u64, aside: bool) {
+        let child = self.children.iter().find(|child| child.token == token);
+        let Some(child) = child else {
+            return;
+        };
+        let done = match &self.maker.groups {
+            Ok(groups) => groups.step_aside(child.number, child.pid, aside),
+            Err(_) => Err(Errno::NOTSUP),
+        };
+        let told = SteppedAside {
+            token,
+            aside: (aside && done.is_ok()).into(),
+            // That it has just ended, or that there are many now, says nothing of others.
+            refused: (aside
+                && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
+            .into(),
+        };
+        self.tell(&told);
+    }
+
+    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
+        #[cfg(feature = "ablation")]
+        if is_without_cell() {
+            return site.fork_open();
+        }
+        site.fork(number, group)
+    }
+
+    /// The group for a cell with this number; none where the host has none.
+    fn group(&self, number: u32) -> io::Result<Option<Group>> {
+        match &self.maker.groups {
+            Ok(groups) => Ok(Some(groups.group(number)?)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// The group for a shell.
+    fn shell_group(&self, number: u32) -> io::Result<Option<Group>> {
+        match is_without_cell() {
+            true => Ok(None),
+            false => self.group(number),
+        }
+    }
+
+    fn give_back(&self, number: u32, may_be_kept: bool) {
+        if let Ok(groups) = &self.maker.groups {
+            groups.give_back(number, may_be_kept);
+        }
+    }
+
+    /// Whether the system ended a child for want of memory.
+    fn is_out_of_memory(&self, number: u32, signal: u64) -> bool {
+        let groups = self.maker.groups.as_ref();
+        signal == u64::from(Signal::KILL.as_raw().cast_unsigned())
+            && groups.is_ok_and(|groups| groups.is_out_of_memory(number))
+    }
+
+    fn reap(&mut self) {
+        while let Some(pid) = death::ended() {
+            let of = |child: &Child| child.pid == pid;
+            let index = self.children.iter().position(of);
+            let child = index.map(|index| self.children.swap_remove(index));
+            if let Some(child) = &child
+                && let (Some(member), Ok(groups)) = (&child.member, &self.maker.groups)
+            {
+                let member = (child.number, pid, member);
+                self.sharing.leave(member, groups, sharing::total);
+            }
+            self.ending.reaped(pid);
+            let Some(death) = death::reap(pid) else {
+                return;
+            };
+            let Some(child) = child else {
+                continue;
+            };
+            let out_of_memory = self.is_out_of_memory(child.number, death.signal);
+            self.give_back(child.number, !out_of_memory);
+            self.tell(&Ended {
+                token: child.token,
+                signal: death.signal,
+                code: death.code,
+                out_of_memory: out_of_memory.into(),
+                cpu_nanoseconds: death.cpu_nanoseconds,
+                groups: self.groups(),
+            });
+        }
+    }
+
+    fn tell<M: Message>(&self, message: &M) {
+        // A node that is gone is noticed by the loop.
+        let _ = send(&self.node, message, &[], SendFlags::empty());
+    }
+}
+
+/// Whether shells are made without a cell, and without a group.
+#[cfg(feature = "ablation")]
+fn is_without_cell() -> bool {
+    std::env::args().any(|word| word == faasw_jail::WITHOUT_CELL)
+}
+
+/// Whether shells are made without a cell: never.
+#[cfg(not(feature = "ablation"))]
+const fn is_without_cell() -> bool {
+    false
+}

@@ -1,0 +1,146 @@
+//! The process that makes a cell, and has an attack run in it.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use faasw_abi::mailbox::MAILBOX_BYTES;
+use faasw_abi::pages::PageRange;
+use faasw_jail::filter::rule;
+use faasw_jail::{Born, out_of_the_way};
+use faasw_fri::{FriError, receive_from_untrusted};
+use faasw_seedtree::LayerBuilder;
+use faasw_sandbox::spawner::maker::Maker;
+use faasw_sandbox::{process::cell, shell};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, WaitOptions};
+
+use crate::attacks::attacks;
+use crate::escape::{attack::Scene, outcome::Outcome, suite::Order};
+
+/// Every system call that there is, and some more.
+const CALLS: std::ops::Range<libc::c_long> = 0..600;
+
+/// Makes two cells, has the attack run in one of them, and tells how it ended.
+pub fn run(order: &Order) -> ! {
+    let mut attacks = attacks().into_iter();
+    let attack = attacks.find(|known| known.name == order.attack).unwrap();
+    // As in the spawner, low numbers are for cells.
+    let maker = Maker::prepare(order.level, |host| {
+        if order.is_filtered {
+            cell::all_rules(host)
+        } else {
+            CALLS.map(|call| rule("anything", call, &[])).collect()
+        }
+    })
+    .unwrap();
+    let (sibling, _sibling_socket) = inmate(&maker, 1, |_| {
+        loop {
+            std::thread::park();
+        }
+    });
+    let (pid, socket) = inmate(&maker, 2, |_| {
+        let scene = Scene {
+            sibling: sibling.as_raw_nonzero().get(),
+            outside: order.outside.clone(),
+        };
+        match (attack.run)(&scene) {
+            0.. => 0,
+            refused => i32::try_from(-refused).unwrap(),
+        }
+    });
+    let before = open_descriptors();
+    // As the node does: it takes no descriptors, whatever comes.
+    while !matches!(
+        receive_from_untrusted(&socket, RecvFlags::empty()),
+        Err(FriError::Closed | FriError::System(_))
+    ) {}
+    assert_eq!(open_descriptors(), before, "descriptors came in");
+    let (_, status) = rustix::process::waitpid(Some(pid), WaitOptions::empty())
+        .unwrap()
+        .unwrap();
+    let outcome = Outcome::of(status);
+    println!("{outcome}");
+    rustix::process::kill_process(sibling, rustix::process::Signal::KILL).unwrap();
+    rustix::process::waitpid(Some(sibling), WaitOptions::empty()).unwrap();
+    if let Ok(groups) = &maker.groups {
+        groups.remove();
+    }
+    std::process::exit(0);
+}
+
+fn open_descriptors() -> usize {
+    (0..1024)
+        // SAFETY: only asks.
+        .filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0)
+        .count()
+}
+
+/// A cell with somebody in it who does as told, and the node's end of its socket.
+fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
+    let site = maker.site.as_ref().unwrap();
+    let (ours, theirs) = faasw_fri::pair().unwrap();
+    let ours = out_of_the_way(ours).unwrap();
+    let group = maker.groups.as_ref().ok();
+    let group = group.map(|groups| groups.group(number).unwrap());
+    match site.fork(number, group.as_ref()).unwrap() {
+        Born::Maker(pid) => (pid, ours),
+        Born::Child(cell) => {
+            drop(ours);
+            let theirs = at(cell::SOCKET, theirs);
+            let files = files();
+            // As the spawner gets it: next to the socket.
+            let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
+            let progress = at(cell::SOCKET + 1, progress.unwrap());
+            let shells = maker.shells.as_ref().unwrap();
+            let code =
+                match shell::enclose(cell, &theirs, progress, &shells.template, &shells.filter) {
+                    Ok(made) => {
+                        let code = act(&theirs);
+                        // Letting go takes calls that a shell never makes.
+                        std::mem::forget((made, files));
+                        code
+                    }
+                    // No error number is so large.
+                    Err(_) => 255,
+                };
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(code) }
+        }
+    }
+}
+
+/// Gives a descriptor this number.
+fn at(number: u32, fd: OwnedFd) -> OwnedFd {
+    let number = number.cast_signed();
+    if fd.as_raw_fd() == number {
+        return fd;
+    }
+    // SAFETY: nothing has this number, or it is nobody's any more.
+    unsafe {
+        libc::dup2(fd.as_raw_fd(), number);
+        drop(fd);
+        <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(number)
+    }
+}
+
+/// What a node gives a shell: a mailbox, code and a layer, at their numbers.
+fn files() -> [OwnedFd; 3] {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mailbox = rustix::fs::memfd_create("mailbox", flags).unwrap();
+    rustix::fs::ftruncate(&mailbox, MAILBOX_BYTES).unwrap();
+    let size = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    rustix::fs::fcntl_add_seals(&mailbox, size).unwrap();
+    let layer = |name| {
+        let builder = LayerBuilder::new(name, 1 << 20).unwrap();
+        builder.write(0, &[1; 4096]).unwrap();
+        let own = PageRange::of_bytes(0, 4096);
+        let layer = builder.freeze_at(own.into()).unwrap();
+        layer.as_fd().try_clone_to_owned().unwrap()
+    };
+    let (code, layer) = (layer("code"), layer("layer"));
+    [
+        at(cell::MAILBOX, out_of_the_way(mailbox).unwrap()),
+        at(cell::LAYERS, out_of_the_way(code).unwrap()),
+        at(cell::LAYERS + 1, out_of_the_way(layer).unwrap()),
+    ]
+}
