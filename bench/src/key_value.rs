@@ -43,7 +43,11 @@ const GOAL_SETS: f64 = 5_000.0;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The function that uses a store as its path says
-    #[arg(long, value_name = "FILE", default_value = "tests/fixtures/kv-probe.wasm")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "tests/fixtures/kv-probe.wasm"
+    )]
     function: PathBuf,
     /// Where the node keeps its data; removed afterwards
     #[arg(long, value_name = "FOLDER", default_value = ".")]

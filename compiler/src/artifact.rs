@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use faasw_abi::isa::Isa;
 use crate::protocol::{FunctionKind, Refusal, RefusalKind};
+use faasw_abi::isa::Isa;
 use faasw_runtime::engine;
 use wasmtime::Engine;
 

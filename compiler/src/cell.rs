@@ -1,13 +1,13 @@
 //! The cell of the compile helper: three files, and the system calls that an
 //! allocator and threads need.
 
+use crate::protocol::contract::{CELL_FD, INPUT_FD, OUTPUT_FD, REPORT_FD};
 use faasw_jail::filter::{Filter, Must, Rule, rule};
 use faasw_jail::habits::{
     NOT_EXECUTABLE, change_protection, clock, clocks, ends, free, futex, let_pages_go,
     memory_for_entropy, move_memory,
 };
 use faasw_jail::{Limits, close_handed_over};
-use crate::protocol::contract::{CELL_FD, INPUT_FD, OUTPUT_FD, REPORT_FD};
 use rustix::io::Errno;
 
 /// Most bytes of an artifact or a report.

@@ -1,7 +1,7 @@
 //! The rules for components: `wasi:http` handlers and WASI 0.2 commands.
 
-use faasw_abi::script::{SCRIPT_EXPORT, SCRIPT_INIT};
 use crate::protocol::{FunctionKind, Refusal, RefusalKind};
+use faasw_abi::script::{SCRIPT_EXPORT, SCRIPT_INIT};
 use faasw_runtime::supported::{CLI_EXPORT, HTTP_EXPORT};
 use wasmparser::{
     component_types::{ComponentAnyTypeId, ComponentEntityType, ComponentInstanceType},

@@ -11,14 +11,14 @@ use std::{
     process::ExitCode,
 };
 
-use faasw_abi::isa::Isa;
-use faasw_jail::filter::Filter;
 use crate::protocol::{
     CompileReport, Compiled, Input, Refusal, RefusalKind,
     contract::{
         CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG, UPLOAD_MAX,
     },
 };
+use faasw_abi::isa::Isa;
+use faasw_jail::filter::Filter;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Artifact, cell, descriptors::Descriptors};

@@ -1,7 +1,7 @@
 //! The rules for core modules: WASI preview 1 commands.
 
-use faasw_abi::state::INITIALISER;
 use crate::protocol::{FunctionKind, Refusal};
+use faasw_abi::state::INITIALISER;
 use wasmparser::{
     CompositeInnerType, FuncType,
     types::{CoreTypeId, EntityType, TypesRef},

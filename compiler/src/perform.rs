@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use crate::protocol::{Compiled, FunctionKind, Input, Refusal, RefusalKind, Task, Wizer};
 use faasw_abi::files::{FilesError, upload};
 use faasw_abi::isa::Isa;
 use faasw_abi::state::INITIALISER;
-use crate::protocol::{Compiled, FunctionKind, Input, Refusal, RefusalKind, Task, Wizer};
 
 use crate::cache::Cache;
 use crate::inspect::{self, Function};

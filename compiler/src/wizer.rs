@@ -10,8 +10,8 @@ use std::{
     task::{Context, Poll, Waker},
 };
 
-use faasw_abi::state::{INITIALISER, Memory, RESUME, State, ValueType};
 use crate::protocol::{FunctionKind, Refusal, RefusalKind};
+use faasw_abi::state::{INITIALISER, Memory, RESUME, State, ValueType};
 use wasmparser::{ValType, Validator, WasmFeatures};
 use wasmtime_wizer::{ComponentInstanceState, InstanceState, SnapshotVal, Wizer};
 

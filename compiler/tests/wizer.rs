@@ -16,8 +16,8 @@ mod random;
 
 use faasw_abi::isa::Isa;
 use faasw_abi::state::{self, Value, ValueType};
-use faasw_compiler::protocol::{Input, RefusalKind, Task, Wizer, contract::EXIT_MEMORY};
 use faasw_compiler::perform;
+use faasw_compiler::protocol::{Input, RefusalKind, Task, Wizer, contract::EXIT_MEMORY};
 use helper::Start;
 use random::seeded;
 use wasmparser::{Parser, Payload, Validator};

@@ -9,8 +9,8 @@ use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
-use faasw_jail::egress::{CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_egress::{cell, connector, runtime, worker};
+use faasw_jail::egress::{CONNECTIONS_FD, Kind, NODE_FD};
 
 fn main() -> ExitCode {
     match serve() {

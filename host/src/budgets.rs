@@ -11,8 +11,8 @@
 //! Compiling comes before there are instances, and may have what they will.
 
 use faasw_abi::{mailbox::MAILBOX_BYTES, memory_map::RAM_OVERHEAD};
-pub use faasw_jail::group::{GroupLimits, group_limits, memory_used};
 use faasw_egress::frames::{LARGE_WINDOW, WINDOW};
+pub use faasw_jail::group::{GroupLimits, group_limits, memory_used};
 use faasw_pool::INSTANCE_MEMORY;
 use thiserror::Error;
 

@@ -78,12 +78,12 @@ pub use faasw_abi::outgoing;
 pub use faasw_abi::secrets::SECRETS_MAX;
 pub use faasw_abi::trap::TrapKind;
 pub use faasw_abi::wire::{FunctionKind, RequestHead, ResponseHead};
+pub use faasw_common::POLL;
+pub use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use faasw_fri::userfault::CALLS as PAGE_FAULT_CALLS;
 pub use faasw_seedtree::image::{
     Contents, IMAGE_MAX, ImageError, Opening, ParcelError, ParcelPart, Sealing,
 };
-pub use faasw_common::POLL;
-pub use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 pub use fair_slots::{
     FairSlots, PendingSlot, QueuePosition, Slot, SlotRequest, SlotRules, Urgency,
 };

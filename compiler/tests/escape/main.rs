@@ -25,9 +25,9 @@ mod escape;
 #[path = "../support/jail.rs"]
 mod jail;
 
-use faasw_jail::filter::{Filter, rule};
-use faasw_compiler::protocol::contract::REPORT_FD;
 use faasw_compiler::cell;
+use faasw_compiler::protocol::contract::REPORT_FD;
+use faasw_jail::filter::{Filter, rule};
 use libtest_mimic::Arguments;
 
 use escape::{

@@ -25,13 +25,13 @@ use std::{
     process::{Command, ExitCode, Stdio},
 };
 
-use faasw_jail::filter::Filter;
 use faasw_compiler::protocol::{CompileReport, Task};
 use faasw_compiler::{
     cell::{self, REFUSED},
     exhaustion::ExitingAllocator,
     helper, perform,
 };
+use faasw_jail::filter::Filter;
 use libtest_mimic::{Arguments, Trial};
 
 use deeds::{DEEDS, Deed, End};

@@ -12,6 +12,7 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
+use faasw_compiler::protocol::contract::CELL_FLAG;
 use faasw_jail::{
     ConfinementLevel, Network, Site,
     carried::Carried,
@@ -19,7 +20,6 @@ use faasw_jail::{
     helper::{self, Program},
     out_of_the_way,
 };
-use faasw_compiler::protocol::contract::CELL_FLAG;
 use rustix::{
     fs::{MemfdFlags, memfd_create},
     io::Errno,

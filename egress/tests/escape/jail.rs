@@ -9,11 +9,11 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
+use faasw_egress::cell;
 use faasw_jail::egress::{self, Kind, NODE_FD};
 use faasw_jail::filter::{Filter, rule};
 use faasw_jail::group::{Groups, Place, Share};
 use faasw_jail::{ConfinementLevel, Network, Program, Site, out_of_the_way};
-use faasw_egress::cell;
 use libtest_mimic::Arguments;
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};

@@ -21,10 +21,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
+use faasw_egress::{cell, connector, runtime, worker};
 use faasw_jail::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_jail::filter::{Filter, Rule};
 use faasw_jail::{ConfinementLevel, Network, Program, Site};
-use faasw_egress::{cell, connector, runtime, worker};
 use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};

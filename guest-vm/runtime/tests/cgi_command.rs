@@ -28,7 +28,10 @@ fn probe(path: &str) -> Answer {
 }
 
 fn wat(name: &str) -> Answer {
-    let code = compile(CgiModule, &fixture(&format!("tests/fixtures/wat/{name}.wasm")));
+    let code = compile(
+        CgiModule,
+        &fixture(&format!("tests/fixtures/wat/{name}.wasm")),
+    );
     request("/").run(&code)
 }
 

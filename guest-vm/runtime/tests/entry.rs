@@ -15,7 +15,7 @@ use faasw_runtime::testing::MemoryPlatform;
 
 use support::{Call, CgiModule, HttpComponent, Kind, compile, fixture, get};
 
-const COMPONENT: &str = "host/tests/e2e/entered-component.wat";
+const COMPONENT: &str = "host/cli/tests/e2e/entered-component.wat";
 
 fn command(mode: &str) -> (Vec<u8>, Call) {
     let code = compile(CgiModule, &fixture("tests/fixtures/entry-c.wasm"));

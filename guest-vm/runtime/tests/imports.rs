@@ -44,7 +44,8 @@ fn component(version: &str, export: &str) -> Vec<u8> {
 
 /// A component that imports all that worlds of SDKs name beside WASI.
 fn sdk_component() -> Vec<u8> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config-probe/wit");
+    let folder =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config-probe/wit");
     let files = std::fs::read_dir(folder.join("deps")).unwrap();
     let mut groups = wasi(WASI_VERSION);
     let files = files.map(|file| file.unwrap().path());

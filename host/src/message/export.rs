@@ -10,8 +10,8 @@ use std::{
 };
 
 use bytes::Bytes;
-use faasw_pool::{ParcelError, Sealing};
 use faasw_common::text::Line;
+use faasw_pool::{ParcelError, Sealing};
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
 
 /// A piece, or nothing behind the last one.

@@ -15,11 +15,11 @@ use std::{
 };
 
 use faasw_client::FunctionKind;
+use faasw_common::text::{Indented, Line};
 use faasw_pool::{
     Account, Admitted, BudgetAccount, Call, Client, ClientError, Effort, Fault, InvokeError,
     LogSink, LogStream, ReplyBody, Timing,
 };
-use faasw_common::text::{Indented, Line};
 use http::{Method, Request, Response};
 use http_body::Body as _;
 

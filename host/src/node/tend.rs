@@ -13,8 +13,8 @@ use std::{
 };
 
 use faasw_client::Digest;
-use faasw_pool::Images;
 use faasw_common::text::Line;
+use faasw_pool::Images;
 
 use super::{
     core::{Core, blocking},

@@ -2,12 +2,12 @@
 
 use std::{env, ffi::OsStr, path::Path, process::ExitCode};
 
+use faasw_common::text::Lines;
 use faasw_shim::{
     groups, host, runc,
     sharing::{view, work},
     start,
 };
-use faasw_common::text::Lines;
 
 fn main() -> ExitCode {
     let mut arguments = env::args_os();

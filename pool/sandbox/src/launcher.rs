@@ -16,10 +16,10 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
-use faasw_jail::Network;
-use faasw_jail::filter::Rule;
 use faasw_fri::messages::{Launch, NamesOpened};
 use faasw_fri::{FriError, Kind, receive, send};
+use faasw_jail::Network;
+use faasw_jail::filter::Rule;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;

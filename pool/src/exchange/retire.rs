@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::memory_map::PAGE;
-use faasw_seedtree::{Misses, UsedPages};
 use faasw_common::text::Line;
+use faasw_seedtree::{Misses, UsedPages};
 use tokio::time::timeout;
 
 use super::admission::AdmissionPermit;

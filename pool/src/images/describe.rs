@@ -2,9 +2,9 @@
 
 use std::io;
 
+use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 use faasw_seedtree::Content;
 use faasw_seedtree::image::{Anatomy, Image, ImageError, Use};
-use faasw_common::{ImageInfo, ImagePages, ImageWorkingSet, SetReuse};
 
 use super::{ImageOf, Images};
 use crate::snapshots::Frozen;

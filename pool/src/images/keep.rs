@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-use faasw_seedtree::image::{Arrangement, ImageError};
 use faasw_common::text::Line;
+use faasw_seedtree::image::{Arrangement, ImageError};
 use zerocopy::IntoBytes as _;
 
 use super::disk::Room;

@@ -25,10 +25,10 @@ use std::time::SystemTime;
 
 use faasw_abi::memory_map::{RODATA_END, TEXT};
 use faasw_abi::pages::{PageRange, PageSet};
+use faasw_common::text::Line;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::Owner;
 use faasw_seedtree::image::{Filling, Image, ImageError, ImageKey, Purpose};
-use faasw_common::text::Line;
 use zerocopy::FromBytes;
 
 pub use self::travel::{Arriving, ExportError, Origin};

@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use faasw_common::text::Line;
 use faasw_fri::messages::VcpuState;
 use faasw_seedtree::image::{Image, ImageError, Opening, ParcelError, ParcelPart, Sealing};
-use faasw_common::text::Line;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use tokio::runtime::Handle;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use faasw_abi::state::{REASON_MAX, STATUS_REFUSED, STATUS_STATE};
 use faasw_abi::wire::RequestHead;
-use faasw_compiler::protocol::{Task, Wizer};
 use faasw_common::text::Line;
+use faasw_compiler::protocol::{Task, Wizer};
 use http_body_util::{BodyExt as _, Empty};
 
 use super::{Compiled, Pool};

@@ -13,9 +13,9 @@ use std::time::{Duration, Instant};
 use faasw_abi::channel::ChannelKind;
 use faasw_abi::isa::Isa;
 use faasw_abi::wire::FunctionKind;
-use faasw_seedtree::image::ImageError;
-use faasw_common::text::Line;
 use faasw_common::ImageInfo;
+use faasw_common::text::Line;
+use faasw_seedtree::image::ImageError;
 
 pub use self::egress::{Connector, Egress, EgressProcess, Worker};
 pub use self::initialise::Initialising;

@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use faasw_common::{ImageInfo, Lack};
 use faasw_seedtree::Key;
 use faasw_seedtree::graph::{Resident, Slot};
 use faasw_seedtree::image::ImageError;
-use faasw_common::{ImageInfo, Lack};
 
 use super::graph::{Held, Seeds};
 use super::holding::Holding;

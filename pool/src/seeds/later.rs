@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use faasw_abi::wire::FunctionKind;
-use faasw_seedtree::Key;
 use faasw_common::Lack;
+use faasw_seedtree::Key;
 use tokio::time::{Instant, interval_at};
 
 use super::function::{Function, FunctionVersion};

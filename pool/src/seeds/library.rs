@@ -5,9 +5,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 use std::thread;
 
+use faasw_common::ImageInfo;
 use faasw_seedtree::image::ImageError;
 use faasw_seedtree::{Content, Owner};
-use faasw_common::ImageInfo;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::recipe::Recipe;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use faasw_abi::wire::{Pair, RequestHead};
-use faasw_common::text::Line;
 pub use faasw_common::FreezePolicy;
+use faasw_common::text::Line;
 
 use crate::error::PlatformError;
 use crate::images::ImageId;

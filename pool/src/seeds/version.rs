@@ -11,8 +11,8 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
 use faasw_abi::memory_map::{LARGE_PAGE, RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig, SeedFiles};
-use faasw_seedtree::StepDigest;
 use faasw_common::text::Line;
+use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
 use tokio::time::{Instant, timeout, timeout_at};
 

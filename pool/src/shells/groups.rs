@@ -4,8 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use faasw_jail::group::read_usage;
 use faasw_fri::messages::{FriGroups, KeepGroups};
+use faasw_jail::group::read_usage;
 
 use crate::stats::{GroupStats, MemoryStats};
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use faasw_jail::{ConfinementLevel, Network};
 use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
 use faasw_fri::{receive, send};
+use faasw_jail::{ConfinementLevel, Network};
 use faasw_sandbox::launcher::{ARGUMENT, OUTSIDE, REDUCED};
 use faasw_sandbox::process::programs::{self, Numbers};
 use rustix::net::{RecvFlags, SendFlags};
@@ -240,7 +240,11 @@ fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [
-        Carried::prepare(programs::COMPILER, c"faasw-compiler", faasw_bundled::COMPILER)?,
+        Carried::prepare(
+            programs::COMPILER,
+            c"faasw-compiler",
+            faasw_bundled::COMPILER,
+        )?,
         Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
     ];
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

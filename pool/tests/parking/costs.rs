@@ -51,7 +51,10 @@ pub async fn memory_comes_back_after_a_large_request(bench: &Bench) {
     const LARGE: u64 = 16 << 10;
     const KINDS: [&str; 2] = ["Private_Clean:", "Private_Dirty:"];
     let seed = bench
-        .seed("tests/fixtures/compute/compute-cgi.wasm", FreezePolicy::Auto)
+        .seed(
+            "tests/fixtures/compute/compute-cgi.wasm",
+            FreezePolicy::Auto,
+        )
         .await
         .unwrap();
     let instance = bench.park_one(&seed, "/fib?n=5").await;

@@ -36,7 +36,10 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     let large = format!("/touch?n={}", LARGE / 16);
     let small = "/fib?n=5";
     let seed = bench
-        .seed("tests/fixtures/compute/compute-cgi.wasm", FreezePolicy::Auto)
+        .seed(
+            "tests/fixtures/compute/compute-cgi.wasm",
+            FreezePolicy::Auto,
+        )
         .await
         .unwrap();
     for _ in 0..20 {

@@ -10,7 +10,9 @@ use crate::support::{Bench, bytes_of, call, slowness, spec};
 async fn reader(bench: &Bench) -> FunctionVersion {
     let mut reader = spec(FreezePolicy::Auto);
     reader.secrets = vec![b"key".to_vec()];
-    let seed = bench.seed_of("tests/fixtures/config-probe.wasm", &reader).await;
+    let seed = bench
+        .seed_of("tests/fixtures/config-probe.wasm", &reader)
+        .await;
     seed.unwrap()
 }
 

@@ -87,7 +87,9 @@ fn main() {
 fn host() -> Option<Host> {
     let template = Template::new(kvm_ioctls::Kvm::new().ok()?).ok()?;
     Some(Host {
-        scans: faasw_sandbox::memory::page_map::PageMap::open().ok()?.scans(),
+        scans: faasw_sandbox::memory::page_map::PageMap::open()
+            .ok()?
+            .scans(),
         prefaults: template.can_prefault(),
         page_walk: template.page_walk(),
     })

@@ -88,7 +88,10 @@ pub fn wit_files() -> &'static [(&'static str, &'static str)] {
             "deps/filesystem.wit",
             include_str!("../../wit/deps/filesystem.wit"),
         ),
-        ("deps/sockets.wit", include_str!("../../wit/deps/sockets.wit")),
+        (
+            "deps/sockets.wit",
+            include_str!("../../wit/deps/sockets.wit"),
+        ),
         ("deps/cli.wit", include_str!("../../wit/deps/cli.wit")),
         ("deps/http.wit", include_str!("../../wit/deps/http.wit")),
         ("deps/engine.wit", include_str!("../../wit/deps/engine.wit")),

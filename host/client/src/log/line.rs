@@ -2,8 +2,8 @@
 
 use std::time::SystemTime;
 
-use faasw_common::text::TabbedLine;
 use faasw_common::LogStream;
+use faasw_common::text::TabbedLine;
 use serde::{Deserialize, Serialize};
 
 use crate::{RequestId, TraceContext, spelling};

@@ -4,8 +4,8 @@
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
 use faasw_client::{DeployStage, FunctionName, Imported, Initialised};
-use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use faasw_common::text::Line;
+use faasw_pool::{Arriving, FreezeReport, ImageError, Known, Origin, ScriptFiles};
 use serde::{Deserialize, Serialize};
 
 use super::{

@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use faasw_client::{DeployStage, Deployed, FunctionName, FunctionOptions};
-use faasw_pool::CompileError;
 use faasw_common::text::Line;
+use faasw_pool::CompileError;
 
 use super::core::Core;
 use crate::{error::DeployError, log::FunctionLog};

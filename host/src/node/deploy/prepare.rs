@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use faasw_client::Digest;
-use faasw_pool::{Initialiser, ReadCode, SealedCode};
 use faasw_common::text::Line;
+use faasw_pool::{Initialiser, ReadCode, SealedCode};
 
 use super::{
     code::{Ready, Whose},

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
 use faasw_client::{DeployStage, Digest, FunctionName, FunctionOptions};
-use faasw_pool::{Known, ScriptFiles, SeedError};
 use faasw_common::text::Line;
+use faasw_pool::{Known, ScriptFiles, SeedError};
 
 use super::{code::Whose, compile::Compiled, files::Packed, import::drew, seed::Seeded};
 use crate::{

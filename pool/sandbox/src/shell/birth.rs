@@ -3,9 +3,9 @@
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use faasw_fri::messages::{Failure, Prepared};
 use faasw_jail::filter::Filter;
 use faasw_jail::{Cell, Step, unblock_signals, without_privilege};
-use faasw_fri::messages::{Failure, Prepared};
 use rustix::io::Errno;
 
 use super::{End, FAILED, PANICKED, Shell, report};

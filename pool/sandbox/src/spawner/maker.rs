@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 
+use faasw_fri::userfault::Device;
 use faasw_jail::filter::{Filter, Rule};
 use faasw_jail::group::{Groups, Place};
 use faasw_jail::{CellError, ConfinementLevel, Network, Site, out_of_the_way};
-use faasw_fri::userfault::Device;
 use kvm_ioctls::Kvm;
 
 use crate::memory::page_map::PageMap;

@@ -11,16 +11,16 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use faasw_jail::filter::Rule;
-use faasw_jail::group::{self, Group, Groups, Version};
-use faasw_jail::{
-    Born, ConfinementLevel, Network, Obstacle, Site, Step, egress, helper, out_of_the_way,
-};
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
     SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
+use faasw_jail::filter::Rule;
+use faasw_jail::group::{self, Group, Groups, Version};
+use faasw_jail::{
+    Born, ConfinementLevel, Network, Obstacle, Site, Step, egress, helper, out_of_the_way,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};

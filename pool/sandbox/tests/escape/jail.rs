@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::pages::PageRange;
+use faasw_fri::{FriError, receive_from_untrusted};
 use faasw_jail::filter::rule;
 use faasw_jail::{Born, out_of_the_way};
-use faasw_fri::{FriError, receive_from_untrusted};
-use faasw_seedtree::LayerBuilder;
 use faasw_sandbox::spawner::maker::Maker;
 use faasw_sandbox::{process::cell, shell};
+use faasw_seedtree::LayerBuilder;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, WaitOptions};

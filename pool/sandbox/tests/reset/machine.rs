@@ -11,7 +11,6 @@ use faasw_abi::memory_map::{
 };
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
-use faasw_seedtree::Window;
 use faasw_sandbox::instance::known::Known;
 use faasw_sandbox::instance::reset::{self, Manner, Restored, Tables, Trouble};
 use faasw_sandbox::instance::source::Source;
@@ -22,6 +21,7 @@ use faasw_sandbox::memory::mapping::Mapping;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::state::Unready;
 use faasw_sandbox::vm::{Stop, Template, Vm};
+use faasw_seedtree::Window;
 use kvm_bindings::{kvm_dtable, kvm_regs, kvm_segment, kvm_sregs, kvm_xcrs};
 use kvm_ioctls::Kvm;
 use rustix::fs::MemfdFlags;

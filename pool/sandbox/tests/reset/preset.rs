@@ -6,12 +6,12 @@ use faasw_abi::mailbox::MAILBOX_BYTES;
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin, VcpuState};
-use faasw_seedtree::{Window, Windows};
 use faasw_sandbox::instance::fork::{Attached, Instance};
 use faasw_sandbox::instance::preset::Preset;
 use faasw_sandbox::instance::source::Source;
 use faasw_sandbox::memory::page_map::PageMap;
 use faasw_sandbox::vm::Stop;
+use faasw_seedtree::{Window, Windows};
 use rustix::io::Errno;
 
 use crate::machine::{self, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPPED, pages};

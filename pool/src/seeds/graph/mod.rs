@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use faasw_common::text::Line;
 use faasw_seedtree::graph::{Asked, Budget, Defined, Job, OwnerEvictions, Resting, Ticket};
 use faasw_seedtree::{Graph, Key, Owner};
-use faasw_common::text::Line;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::RecvError;
 use tokio::sync::{Notify, oneshot};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use faasw_abi::pages::{PageRange, PageSet};
-use faasw_seedtree::{Key, Owner};
 use faasw_common::text::Line;
+use faasw_seedtree::{Key, Owner};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use faasw_abi::pages::{PageRange, PageSet};
-use faasw_jail::group::VM_OVERHEAD;
 use faasw_fri::messages::{
     Activate, Forked, Image, Origin, Parked, Rang, Reset, Resume, Seal, Sealed, Survey, Used,
     VcpuState,
 };
 use faasw_fri::userfault::Faults;
 use faasw_fri::{FriError, Kind, Message, Packet, receive_from_untrusted, send};
+use faasw_jail::group::VM_OVERHEAD;
 use faasw_seedtree::{LayerBuilder, PageSets, UsedPages};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use faasw_abi::doorbell::Doorbell;
-use faasw_jail::{Obstacle, Step};
 use faasw_fri::Packet;
 use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
+use faasw_jail::{Obstacle, Step};
 use rustix::io::Errno;
 
 use crate::error::{PlatformError, errno_told};

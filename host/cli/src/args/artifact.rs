@@ -1,0 +1,231 @@
+//! What `push`, `pull` and `deploy` take: artifacts, and the registries that have them.
+
+use std::{collections::BTreeSet, path::PathBuf, time::Duration};
+
+use clap::{Args, ValueEnum};
+use faasw_client::{FunctionName, spelling};
+use faasw_oci::Reference;
+
+use super::{DataDir, Format, name};
+use crate::{options::Options, values::time};
+
+/// How often a tag is looked at unless that is said.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Args)]
+pub struct Deploy {
+    /// A WebAssembly component, a WASI command, the text form of either; a script, or a
+    /// folder of one; an artifact, oci://REGISTRY/REPOSITORY[:TAG]
+    pub file: PathBuf,
+    /// Begin with this file of the folder [default: its handler, index, main or app]
+    #[arg(long, value_name = "PATH")]
+    pub entry: Option<String>,
+    /// Name of the function, which is also its path [default: the file's or the repository's]
+    #[arg(long, value_parser = name)]
+    pub name: Option<FunctionName>,
+    #[command(flatten)]
+    pub options: Options,
+    /// Let the function's instances look for the next request by themselves for at most this long: off,
+    /// auto (200us) or a time [default: as the node's --poll has it]
+    #[arg(long, value_name = "TIME", value_parser = spelling::poll::parse)]
+    pub poll: Option<Duration>,
+    #[command(flatten)]
+    pub accept: Accept,
+    #[command(flatten)]
+    pub follow: Follow,
+    #[command(flatten)]
+    pub registries: Registries,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct Push {
+    /// A WebAssembly component or a WASI command
+    pub file: PathBuf,
+    /// Where it goes: REGISTRY/REPOSITORY[:TAG]
+    #[arg(value_parser = reference)]
+    pub reference: Reference,
+    #[command(flatten)]
+    pub options: Options,
+    #[command(flatten)]
+    pub registries: Registries,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct Pull {
+    /// REGISTRY/REPOSITORY[:TAG], or @sha256:… instead of the tag
+    #[arg(value_parser = reference)]
+    pub reference: Reference,
+    /// Write the module to this file [default: the repository's last part, and .wasm]
+    #[arg(long, short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub registries: Registries,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+/// How registries are spoken to.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+#[command(next_help_heading = "Registry")]
+pub struct Registries {
+    /// Speak without TLS, as with a registry of this machine (localhost) unless --ca is given
+    #[arg(long)]
+    pub plain_http: bool,
+    /// Trust the authorities of this PEM file, too; SSL_CERT_FILE has others than the system's
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Let this host, too, see the registry's credentials, if it is where the registry has its
+    /// clients get tokens, any number of times
+    #[arg(long = "token-host", value_name = "HOST")]
+    pub token_hosts: Vec<String>,
+    /// Give up a registry that neither sends nor takes anything for so long [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = time)]
+    pub registry_timeout: Option<Duration>,
+}
+
+impl Registries {
+    /// Whether anything of it was said.
+    pub fn is_given(&self) -> bool {
+        let has_hosts = !self.token_hosts.is_empty();
+        self.plain_http || self.ca.is_some() || has_hosts || self.registry_timeout.is_some()
+    }
+}
+
+/// Whether a tag is followed.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+#[command(next_help_heading = "Artifact")]
+pub struct Follow {
+    /// Go on asking where the tag leads, and deploy what that is then, until interrupted
+    #[arg(long)]
+    pub watch: bool,
+    /// Ask so often; less often after errors [default: 30s]
+    #[arg(long, value_name = "DURATION", value_parser = interval, requires = "watch")]
+    pub interval: Option<Duration>,
+}
+
+impl Follow {
+    /// Whether anything of it was said.
+    pub fn is_given(&self) -> bool {
+        self.watch
+    }
+
+    /// How often a tag is looked at.
+    pub fn every(&self) -> Duration {
+        self.interval.unwrap_or(INTERVAL)
+    }
+}
+
+/// What an artifact can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Kind {
+    /// Requests to hosts, and to other functions
+    Outbound,
+    /// Secrets, to read or bound to hosts
+    Secrets,
+    /// Key-value stores that others use, too
+    Kv,
+    /// Hosts for its own
+    Hosts,
+    /// More memory or time than functions have by default
+    Limits,
+    /// All of these
+    All,
+    /// None of these
+    None,
+}
+
+/// What an artifact is given of what it asks for.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+#[command(next_help_heading = "Artifact")]
+pub struct Accept {
+    /// Give the function what its artifact asks for of these kinds, and deploy it without the
+    /// others; unless this is said an artifact that asks is not deployed
+    #[arg(
+        long = "accept",
+        value_name = "KIND[,KIND]",
+        value_delimiter = ',',
+        value_enum
+    )]
+    kinds: Vec<Kind>,
+}
+
+impl Accept {
+    /// Whether anything was said.
+    pub fn is_given(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+
+    /// The kinds that are given.
+    pub fn kinds(&self) -> BTreeSet<Kind> {
+        match self.kinds.contains(&Kind::All) {
+            true => Kind::value_variants().iter().copied().collect(),
+            false => self.kinds.iter().copied().collect(),
+        }
+    }
+}
+
+/// A reference, with or without `oci://` in front.
+pub fn reference(text: &str) -> Result<Reference, String> {
+    let text = text.strip_prefix("oci://").unwrap_or(text);
+    text.parse()
+        .map_err(|error: faasw_oci::reference::ReferenceError| error.to_string())
+}
+
+/// Whoever asked more often would be told to go away.
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = time(text)?;
+    match interval < Duration::from_secs(1) {
+        true => Err("shorter than 1s".into()),
+        false => Ok(interval),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command, parse};
+
+    #[test]
+    fn a_registry_is_named_and_all_of_push_is_said_as_for_deploy() {
+        let Command::Push(push) =
+            parse("push a.wasm oci://reg.test/a:v1 -e A=b --memory 64").unwrap()
+        else {
+            panic!("not push");
+        };
+        assert_eq!(push.reference.to_string(), "reg.test/a:v1");
+        assert_eq!(push.options.environment.len(), 1);
+        for line in [
+            "push a.wasm a:v1",
+            "push a.wasm",
+            "pull hello",
+            "pull reg.test/a@sha256:1",
+            "deploy oci://reg.test/a --interval 5s",
+            "deploy oci://reg.test/a --watch --interval 5ms",
+            "deploy oci://reg.test/a --accept everything",
+        ] {
+            assert_eq!(parse(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
+
+    #[test]
+    fn kinds_are_accepted_one_by_one_or_all() {
+        let accepted = |line: &str| match parse(line).unwrap() {
+            Command::Deploy(deploy) => deploy.accept.kinds(),
+            other => panic!("{other:?}"),
+        };
+        assert!(accepted("deploy oci://reg.test/a").is_empty());
+        let two = accepted("deploy oci://reg.test/a --accept outbound,kv");
+        assert_eq!(two, [Kind::Outbound, Kind::Kv].into());
+        assert!(accepted("deploy oci://reg.test/a --accept all").contains(&Kind::Limits));
+        assert!(!accepted("deploy oci://reg.test/a --accept none").contains(&Kind::Limits));
+    }
+}

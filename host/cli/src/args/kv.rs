@@ -1,0 +1,145 @@
+//! What `kv` takes.
+
+use std::ffi::OsString;
+
+use clap::{Args, Subcommand};
+use faasw_client::{FunctionName, Store, StoreName};
+
+use super::{DataDir, Format};
+use crate::exit::Exit;
+
+#[derive(Debug, Subcommand)]
+pub enum Kv {
+    /// List the stores that have anything, or the keys of one
+    Ls(KvLs),
+    /// Print the value of a key: its exact bytes to a pipe or a file, escaped to a terminal
+    Get(KvGet),
+    /// Set a key; it is on disk, or on the key-value server, when this comes back
+    Set(KvSet),
+    /// Remove keys of a store, or all of them
+    Rm(KvRm),
+}
+
+/// A store.
+#[derive(Clone, Debug, Args)]
+#[group(skip)]
+pub struct Which {
+    /// STORE is the name of one that functions share, not a function
+    #[arg(long)]
+    pub shared: bool,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+impl Which {
+    /// The store of that name.
+    pub fn store(&self, name: &str) -> Result<Store, Exit> {
+        match self.shared {
+            true => StoreName::new(name).map(Store::Shared).map_err(Exit::usage),
+            false => FunctionName::new(name)
+                .map(Store::Function)
+                .map_err(|error| {
+                    Exit::usage(error).hint("--shared is for a store by its own name")
+                }),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct KvLs {
+    /// A function, whose own store it is, or with --shared a store [default: all stores]
+    pub store: Option<String>,
+    #[command(flatten)]
+    pub which: Which,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct KvGet {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The key
+    pub key: String,
+    /// Write the exact bytes to a terminal, too, which obeys control characters in them
+    #[arg(long)]
+    pub raw: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[derive(Debug, Args)]
+pub struct KvSet {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The key
+    pub key: String,
+    /// The value: this text, or the file after an @; @- is standard input
+    #[arg(value_name = "VALUE|@FILE")]
+    pub value: String,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+#[derive(Debug, Args)]
+pub struct KvRm {
+    /// A function, whose own store it is, or with --shared a store
+    pub store: String,
+    /// The keys
+    #[arg(value_name = "KEY", required_unless_present = "all")]
+    pub keys: Vec<String>,
+    /// Remove all keys there are
+    #[arg(long, conflicts_with = "keys")]
+    pub all: bool,
+    #[command(flatten)]
+    pub which: Which,
+}
+
+/// Where a node has its connections to. Over its standard input it asks for them.
+#[derive(Debug, Args)]
+pub struct DialKv {
+    /// A name or an address and a port, or a socket's path
+    #[arg(num_args = 1..=2)]
+    pub at: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_client::FunctionOptions;
+
+    use super::*;
+    use crate::args::{Command, parse};
+
+    #[test]
+    fn stores_are_functions_own_or_shared() {
+        let Command::Deploy(deploy) = parse("deploy f.wasm --kv users --kv stock").unwrap() else {
+            panic!("not deploy");
+        };
+        let stores = ["users", "stock"].map(|name| StoreName::new(name).unwrap());
+        let expected = stores
+            .into_iter()
+            .fold(FunctionOptions::default(), FunctionOptions::store);
+        assert_eq!(FunctionOptions::from(deploy.options), expected);
+        let Command::Kv(Kv::Get(get)) = parse("kv get --shared Users.v2 k").unwrap() else {
+            panic!("not kv get");
+        };
+        let store = get.which.store(&get.store).unwrap();
+        assert_eq!(store.path(), "kv/shared/Users.v2");
+        let Command::Kv(Kv::Rm(rm)) = parse("kv rm greeter --all").unwrap() else {
+            panic!("not kv rm");
+        };
+        let store = rm.which.store(&rm.store).unwrap();
+        assert_eq!(store.path(), "kv/functions/greeter");
+        for line in [
+            "kv",
+            "kv get f",
+            "kv set f k",
+            "kv rm f",
+            "kv rm f k --all",
+            "deploy f.wasm --kv default",
+            "deploy f.wasm --kv a/b",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

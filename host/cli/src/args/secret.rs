@@ -1,0 +1,94 @@
+//! What `secret` takes. A value is in no argument: others see those.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use faasw_client::{FunctionName, SecretName};
+
+use super::{DataDir, Format, name};
+
+#[derive(Debug, Subcommand)]
+pub enum Secret {
+    /// Set a secret to what comes on standard input, without the line break at its end
+    Set(SecretSet),
+    /// List secrets: whose they are, their names, when they were set
+    Ls(SecretLs),
+    /// Remove secrets of a function
+    Rm(SecretRm),
+}
+
+#[derive(Debug, Args)]
+pub struct SecretSet {
+    /// The function, which need not be there yet
+    #[arg(value_parser = name)]
+    pub function: FunctionName,
+    /// The secret's name
+    #[arg(value_parser = secret)]
+    pub name: SecretName,
+    /// Take the value from this file instead, as it is, line breaks included
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+#[derive(Debug, Args)]
+pub struct SecretLs {
+    /// Only those of this function
+    #[arg(value_parser = name)]
+    pub function: Option<FunctionName>,
+    #[command(flatten)]
+    pub node: DataDir,
+    #[command(flatten)]
+    pub format: Format,
+}
+
+#[derive(Debug, Args)]
+pub struct SecretRm {
+    /// The function
+    #[arg(value_parser = name)]
+    pub function: FunctionName,
+    /// The secrets' names
+    #[arg(value_name = "NAME", required = true, value_parser = secret)]
+    pub names: Vec<SecretName>,
+    #[command(flatten)]
+    pub node: DataDir,
+}
+
+fn secret(text: &str) -> Result<SecretName, String> {
+    SecretName::new(text).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use faasw_client::FunctionOptions;
+
+    use super::*;
+    use crate::args::{Command, parse};
+
+    #[test]
+    fn a_secret_has_a_name_here_and_no_value() {
+        let Command::Deploy(deploy) = parse("deploy f.wasm --secret a --secret b").unwrap() else {
+            panic!("not deploy");
+        };
+        let names = ["a", "b"].map(|name| SecretName::new(name).unwrap());
+        let expected = names
+            .into_iter()
+            .fold(FunctionOptions::default(), FunctionOptions::secret);
+        assert_eq!(FunctionOptions::from(deploy.options), expected);
+        let Command::Secret(Secret::Set(set)) = parse("secret set shop key").unwrap() else {
+            panic!("not secret set");
+        };
+        assert_eq!((set.function.as_str(), set.name.as_str()), ("shop", "key"));
+        for line in [
+            "secret",
+            "secret set shop",
+            "secret set shop key value",
+            "secret set shop a=b",
+            "secret rm shop",
+            "deploy f.wasm --secret a=b",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+}

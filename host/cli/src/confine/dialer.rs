@@ -1,0 +1,285 @@
+//! Connections to the key-value server, for a node that makes none.
+//!
+//! A node that has confined itself calls nobody, and what let it call one server would let it call others: neither
+//! a filter nor Landlock knows an address. So a process that is started before makes these connections. It was told
+//! one address when it was started, resolves its name anew each time, and hands over a connected socket whenever
+//! the node asks. It knows no password, reads nothing that the server says, and ends with the node.
+
+use std::{
+    ffi::OsStr,
+    io::{self, IoSlice, IoSliceMut, Read as _},
+    mem::MaybeUninit,
+    net::Shutdown,
+    os::{
+        fd::{AsFd, BorrowedFd, OwnedFd},
+        unix::{net::UnixStream as BlockingUnix, process::CommandExt as _},
+    },
+    process::{Child, Command, ExitCode},
+    sync::Arc,
+    time::Duration,
+};
+
+use faasw::{Dial, Dialing, ServerAddress};
+use faasw_jail::{CapabilitySet, confine_daemon};
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+        SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    },
+    process::{Gid, Uid},
+};
+use tokio::{io::Interest, net::UnixStream, sync::Mutex};
+
+use super::{files, filter};
+use crate::{args::DialKv, exit::Exit};
+
+/// The command by which the program is such a process.
+const COMMAND: &str = "dial-kv";
+
+/// Most bytes of what it says.
+const TEXT: usize = 512;
+
+/// What it says beside a connection.
+const CONNECTED: &str = "connected";
+
+/// Time for it to end when the node does.
+const END: Duration = Duration::from_secs(1);
+
+/// Nobody in particular.
+const NOBODY: u32 = 65_534;
+
+/// The process, as the node has it.
+#[derive(Debug)]
+pub struct Dialer {
+    asked: Arc<Mutex<Asked>>,
+    /// Its standard output, of which it says nothing: readable when it has ended.
+    ending: BlockingUnix,
+    /// What it is asked over, whoever asks.
+    socket: BlockingUnix,
+    child: Child,
+}
+
+/// What it is asked by.
+#[derive(Debug)]
+enum Asked {
+    /// There was no runtime yet.
+    Nothing(Option<BlockingUnix>),
+    Before(UnixStream),
+}
+
+impl Dialer {
+    /// Starts it. This process must not have confined itself yet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(address: &ServerAddress) -> io::Result<Self> {
+        let (ours, theirs) = rustix::net::socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        let asked = BlockingUnix::from(ours);
+        asked.set_nonblocking(true)?;
+        let socket = asked.try_clone()?;
+        let (ending, end) = BlockingUnix::pair()?;
+        ending.set_nonblocking(true)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("faasw-dial").args([COMMAND, "--"]).env_clear();
+        match address {
+            ServerAddress::Tcp(host, port) => command.arg(host).arg(port.to_string()),
+            ServerAddress::Unix(path) => command.arg(path),
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        command.stdin(theirs).stdout(OwnedFd::from(end));
+        Ok(Self {
+            asked: Arc::new(Mutex::new(Asked::Nothing(Some(asked)))),
+            ending,
+            socket,
+            child: command.spawn()?,
+        })
+    }
+
+    /// Waits until it has ended, which it does not by itself.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be waited for.
+    pub async fn ended(&self) -> io::Result<()> {
+        let ending = UnixStream::from_std(self.ending.try_clone()?)?;
+        ending.readable().await
+    }
+}
+
+impl Drop for Dialer {
+    fn drop(&mut self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+        let told = self
+            .ending
+            .set_nonblocking(false)
+            .and_then(|()| self.ending.set_read_timeout(Some(END)))
+            .and_then(|()| self.ending.read(&mut [0]));
+        // One that is in the middle of connecting is reaped by whoever takes over what this process leaves.
+        if told.is_ok() {
+            let _ = self.child.wait();
+        }
+    }
+}
+
+impl Dial for Dialer {
+    fn dial(&self) -> Dialing {
+        let asked = self.asked.clone();
+        Box::pin(async move {
+            // Whoever goes while they wait leaves the queue; whoever goes later leaves an answer behind, which the next
+            // one is not to take for theirs.
+            let mut asked = asked.lock_owned().await;
+            let answer = tokio::spawn(async move { asked.ask().await });
+            answer.await.map_err(io::Error::other)?
+        })
+    }
+}
+
+impl Asked {
+    async fn ask(&mut self) -> io::Result<OwnedFd> {
+        if let Self::Nothing(socket) = self {
+            let socket = socket.take().ok_or(io::ErrorKind::NotConnected)?;
+            *self = Self::Before(UnixStream::from_std(socket)?);
+        }
+        let Self::Before(socket) = self else {
+            return Err(io::ErrorKind::NotConnected.into());
+        };
+        let sent = rustix::net::send(&*socket, b"?", SendFlags::NOSIGNAL);
+        sent.map_err(|_| gone())?;
+        loop {
+            socket.readable().await?;
+            match socket.try_io(Interest::READABLE, || receive(socket.as_fd())) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                answer => return answer,
+            }
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("the process that connects to it has ended; start the node again")
+}
+
+/// The socket that was handed over, or why there is none.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut text = [0; TEXT];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let received = rustix::net::recvmsg(
+        socket,
+        &mut [IoSliceMut::new(&mut text)],
+        &mut ancillary,
+        RecvFlags::CMSG_CLOEXEC,
+    )?;
+    if received.bytes == 0 {
+        return Err(gone());
+    }
+    let handed_over = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
+        _ => None,
+    });
+    let text = text.get(..received.bytes).unwrap_or_default();
+    let failed = || io::Error::other(String::from_utf8_lossy(text).into_owned());
+    handed_over.ok_or_else(failed)
+}
+
+/// Is such a process, until the node's end of standard input is closed.
+pub fn dial_for_a_node(args: &DialKv) -> ExitCode {
+    let dialed = match address(args) {
+        Some(address) => dial(&address),
+        None => Err(Exit::usage("not a name and a port, or a path")),
+    };
+    match dialed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.report(),
+    }
+}
+
+fn address(args: &DialKv) -> Option<ServerAddress> {
+    match args.at.as_slice() {
+        [path] => Some(ServerAddress::Unix(path.into())),
+        [host, port] => {
+            let text = |word: &OsStr| word.to_str().map(str::to_owned);
+            Some(ServerAddress::Tcp(text(host)?, text(port)?.parse().ok()?))
+        }
+        _ => None,
+    }
+}
+
+fn dial(address: &ServerAddress) -> Result<(), Exit> {
+    // A terminal's Ctrl-C is for the node.
+    let _ = rustix::process::setsid();
+    let _ = rustix::thread::set_name(c"faasw-dial");
+    confine(address)?;
+    let node = io::stdin();
+    loop {
+        match rustix::net::recv(&node, &mut [0; 1][..], RecvFlags::empty()) {
+            Ok((1.., _)) => {}
+            Ok(_) | Err(Errno::CONNRESET) => return Ok(()),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(Exit::failure(error)),
+        }
+        let connected = address.connect();
+        let text = match &connected {
+            Ok(_) => CONNECTED.to_owned(),
+            Err(error) => error.to_string(),
+        };
+        match hand_over(node.as_fd(), &text, connected.ok().as_ref()) {
+            Ok(()) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Ok(()),
+            Err(error) => return Err(Exit::failure(error)),
+        }
+    }
+}
+
+fn hand_over(node: BorrowedFd<'_>, text: &str, socket: Option<&OwnedFd>) -> Result<(), Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let rights = socket.map(|socket| [socket.as_fd()]);
+    if let Some(rights) = &rights
+        && !ancillary.push(SendAncillaryMessage::ScmRights(rights))
+    {
+        return Err(Errno::NOMEM);
+    }
+    let text = text.as_bytes();
+    let text = text.get(..TEXT).unwrap_or(text);
+    let text = [IoSlice::new(text)];
+    rustix::net::sendmsg(node, &text, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
+}
+
+/// Gives up all that connecting to this address does not take.
+fn confine(address: &ServerAddress) -> Result<(), Exit> {
+    let failed = |error: &dyn std::fmt::Display| {
+        Exit::failure(format_args!(
+            "the key-value server's dialer is not confined: {error}"
+        ))
+    };
+    let kept = match address {
+        // Who may connect to a socket of the file system is for its permissions to say, which root goes past.
+        ServerAddress::Unix(_) => CapabilitySet::DAC_OVERRIDE,
+        _ => {
+            become_nobody();
+            CapabilitySet::empty()
+        }
+    };
+    confine_daemon(kept).map_err(|error| failed(&error))?;
+    files::restrict_dialer(address).map_err(|error| failed(&error))?;
+    let filter = filter::of_dialer(address).map_err(|error| failed(&error))?;
+    filter.install().map_err(|error| failed(&error))
+}
+
+/// Leaves root's files to root. Where there is nobody of that number, or no right to become them, it stays who it is,
+/// and has no privilege all the same.
+fn become_nobody() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let _ = rustix::thread::set_thread_groups(&[])
+        .and_then(|()| rustix::thread::set_thread_res_gid(group, group, group))
+        .and_then(|()| rustix::thread::set_thread_res_uid(user, user, user));
+}

@@ -1,0 +1,201 @@
+//! `faasw`: the library's node from the command line. Each command is a module; `args` is what they take.
+//!
+//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process; the others ask a
+//! running one through its admin socket. Data goes to standard output,
+//! everything else to standard error.
+
+mod access_log;
+mod addresses;
+mod admin_folder;
+mod args;
+mod behind;
+mod clients;
+mod confine;
+mod doctor;
+mod engines;
+mod events;
+mod exit;
+mod files;
+mod foreground;
+mod functions;
+mod given;
+mod image;
+mod inspect;
+mod invoke;
+mod kv;
+mod kv_server;
+mod logs;
+mod new;
+mod observed;
+mod oci;
+mod options;
+mod output;
+mod pod;
+mod pod_log;
+mod printer;
+mod private_file;
+mod running;
+mod script;
+mod sealing_key;
+mod secret;
+mod serving;
+mod share;
+mod signals;
+mod source_folder;
+mod stats;
+mod table_file;
+mod tree;
+mod trim;
+mod values;
+mod watch;
+mod wizen;
+
+use std::{env, ffi::OsString, process::ExitCode};
+
+use clap::Parser as _;
+
+use args::{Cli, Command, Pod, Serve, Share, ShareAdd, Up};
+use confine::Confinement;
+use exit::Exit;
+use foreground::Prepared;
+use given::Given;
+use signals::Stop;
+
+/// Runs the command line that this process was given.
+fn main() -> ExitCode {
+    // Before all else: what comes earlier may be lost.
+    let stop = env::args_os()
+        .nth(1)
+        .filter(is_served_by)
+        .map(|_| Stop::begin());
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return output::report_arguments(&error),
+    };
+    // While there is one thread.
+    if let Command::DialKv(args) = &cli.command {
+        return confine::dial_for_a_node(args);
+    }
+    let task = match begin(cli.command, stop) {
+        Ok(task) => task,
+        Err(exit) => return exit.report(),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    let result = match runtime {
+        Ok(runtime) => runtime.block_on(dispatch(task)),
+        Err(error) => Err(Exit::failure(format!(
+            "the runtime does not start: {error}"
+        ))),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.report(),
+    }
+}
+
+/// What is to be done.
+enum Task {
+    Up(Box<Up>, Prepared, Confinement, Stop),
+    Serve(Box<Serve>, Given, Confinement, Stop),
+    Pod(Box<Pod>, Box<pod::Prepared>, Confinement, Stop),
+    ShareAdd(Box<ShareAdd>, share::Prepared, Confinement),
+    Other(Command),
+}
+
+/// Whether the command of this name runs until it is told to stop.
+fn is_served_by(command: &OsString) -> bool {
+    ["up", "serve", "pod"].iter().any(|name| command == name)
+}
+
+/// Whether a command runs a node in this process. Others may start programs that expect the usual
+/// limit.
+fn runs_node(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Up(_)
+            | Command::Serve(_)
+            | Command::Pod(_)
+            | Command::Share(_)
+            | Command::Wizen(_)
+            | Command::Doctor(_)
+    )
+}
+
+/// Has commands that serve confine themselves, once they have read what they are given; `stop` is what tells them
+/// to stop.
+fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
+    if runs_node(&command) {
+        running::raise_open_files();
+    }
+    let stop = || stop.unwrap_or_else(Stop::begin);
+    Ok(match command {
+        Command::Up(args) => {
+            let stop = stop()?;
+            let prepared = Prepared::new(&args)?;
+            let needs = foreground::needs_of_up(&args, &prepared);
+            Task::Up(args, prepared, Confinement::begin(&needs)?, stop)
+        }
+        Command::Serve(args) => {
+            let stop = stop()?;
+            let given = foreground::given_to_serve(&args)?;
+            let needs = foreground::needs_of_serve(&args, &given)?;
+            let confinement = Confinement::begin(&needs)?;
+            Task::Serve(args, given, confinement, stop)
+        }
+        Command::Pod(args) => {
+            let stop = stop()?;
+            let prepared = pod::Prepared::new(&args)?;
+            let needs = pod::needs(&args, &prepared);
+            Task::Pod(args, Box::new(prepared), Confinement::begin(&needs)?, stop)
+        }
+        Command::Share(Share::Add(args)) => {
+            let prepared = share::Prepared::new(&args)?;
+            let confinement = Confinement::begin(&prepared.needs())?;
+            Task::ShareAdd(args, prepared, confinement)
+        }
+        other => Task::Other(other),
+    })
+}
+
+async fn dispatch(task: Task) -> Result<(), Exit> {
+    let command = match task {
+        Task::Up(args, prepared, confinement, stop) => {
+            return foreground::up(*args, prepared, confinement, stop).await;
+        }
+        Task::Serve(args, given, confinement, stop) => {
+            return foreground::serve(*args, given, confinement, stop).await;
+        }
+        Task::Pod(args, prepared, confinement, stop) => {
+            return pod::pod(*args, *prepared, confinement, stop).await;
+        }
+        Task::ShareAdd(args, prepared, confinement) => {
+            return share::add(*args, prepared, confinement).await;
+        }
+        Task::Other(command) => command,
+    };
+    match command {
+        // They are done otherwise.
+        Command::Up(_) | Command::Serve(_) | Command::Pod(_) | Command::DialKv(_) => Ok(()),
+        Command::Deploy(args) => functions::deploy(*args).await,
+        Command::Push(args) => oci::push(*args).await,
+        Command::Pull(args) => oci::pull(args).await,
+        Command::Invoke(args) => invoke::invoke(args).await,
+        Command::Ls(args) => functions::list(args).await,
+        Command::Inspect(args) => inspect::inspect(args).await,
+        Command::Rollback(args) => functions::rollback(args).await,
+        Command::Rm(args) => functions::remove(args).await,
+        Command::Logs(args) => logs::logs(args).await,
+        Command::Stats(args) => stats::stats(args).await,
+        Command::Tree(args) => tree::tree(args).await,
+        Command::Image(command) => image::image(command).await,
+        Command::Kv(command) => kv::kv(command).await,
+        Command::Share(command) => share::share(command),
+        Command::Secret(command) => secret::secret(command).await,
+        Command::Engine(command) => engines::engine(command).await,
+        Command::Wizen(args) => wizen::wizen(args).await,
+        Command::New(args) => new::new(&args),
+        Command::Doctor(args) => doctor::doctor(args).await,
+    }
+}

@@ -1,0 +1,315 @@
+//! What an artifact asks for, and what it is given.
+//!
+//! Whoever made an artifact is somebody else. What it says about itself (its environment, its arguments, lower limits) changes nobody else's
+//! lot and is taken; what would let it reach, read or take something of this node's is a request: more of time and memory than functions
+//! have there that say nothing, too. It is shown, and given by who deploys, by
+//! kind; as long as nobody has said so, nothing is deployed.
+
+use std::{collections::BTreeSet, fmt::Write as _};
+
+use faasw_client::{FunctionLimits, TimeLimit};
+
+use super::annotations::{Pair, options_from};
+use crate::{
+    args::{Accept, Kind},
+    exit::Exit,
+};
+
+/// Most characters of a value that are shown of it.
+const SHOWN_MAX: usize = 120;
+
+/// What artifacts are given, of one reference.
+#[derive(Debug)]
+pub struct Given {
+    is_said: bool,
+    kinds: BTreeSet<Kind>,
+    /// What was given first: a later artifact of a tag that is followed is given nothing more.
+    first: Option<BTreeSet<Pair>>,
+}
+
+/// An artifact's options, as far as they are given.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// What holds.
+    pub pairs: Vec<Pair>,
+    /// What was asked for and is not given.
+    pub refused: Vec<Pair>,
+}
+
+impl Given {
+    /// What was said.
+    pub fn new(accept: &Accept) -> Self {
+        Self {
+            is_said: accept.is_given(),
+            kinds: accept.kinds(),
+            first: None,
+        }
+    }
+
+    /// Holds an artifact's options against what is given, for a node of these limits.
+    ///
+    /// # Errors
+    /// When it asks for something and nobody has said anything, or for more than the first of its tag did.
+    pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
+        let kind_of = |pair: &Pair| kind_of(pair, defaults);
+        let asks = |pair: &Pair| kind_of(pair).is_some();
+        let asked: Vec<Pair> = pairs.iter().filter(|pair| asks(pair)).cloned().collect();
+        if !asked.is_empty() && !self.is_said {
+            let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(word).collect();
+            let kinds: Vec<&str> = kinds.into_iter().collect();
+            return Err(Exit::failure(format_args!("its artifact asks for {}", shown(&asked)))
+                .hint(format_args!(
+                    "--accept {} deploys it with that, --accept none without; what the command line says itself needs no such word",
+                    kinds.join(",")
+                )));
+        }
+        let (mut taken, mut given) = (Taken::default(), BTreeSet::new());
+        for pair in pairs {
+            match kind_of(&pair) {
+                Some(kind) if !self.kinds.contains(&kind) => taken.refused.push(pair),
+                Some(_) => {
+                    given.insert(pair.clone());
+                    taken.pairs.push(pair);
+                }
+                None => taken.pairs.push(pair),
+            }
+        }
+        match &self.first {
+            None => self.first = Some(given),
+            Some(first) => {
+                let more: Vec<Pair> = given.difference(first).cloned().collect();
+                if !more.is_empty() {
+                    return Err(Exit::failure(format_args!(
+                        "its artifact asks for more than the first one did: {}",
+                        shown(&more)
+                    ))
+                    .hint("who wants that starts `faasw deploy --watch` again"));
+                }
+            }
+        }
+        Ok(taken)
+    }
+}
+
+/// What a parameter asks for, if anything.
+fn kind_of(pair: &Pair, defaults: &FunctionLimits) -> Option<Kind> {
+    match pair.0.as_str() {
+        "allow-outbound" => Some(Kind::Outbound),
+        "secret" | "bind-secret" => Some(Kind::Secrets),
+        "kv" => Some(Kind::Kv),
+        "host" => Some(Kind::Hosts),
+        _ => is_more(pair, defaults).then_some(Kind::Limits),
+    }
+}
+
+/// Whether it is a limit above what functions have by default.
+fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
+    // Whoever looks at an artifact has read it already.
+    let Ok(options) = options_from(std::slice::from_ref(pair)) else {
+        return false;
+    };
+    let times = &defaults.times;
+    let above = |limit, default| options.own_time(limit).is_some_and(|own| own > default);
+    options
+        .own_memory()
+        .is_some_and(|own| own > defaults.memory)
+        // It takes processors that nobody else wants, and the node's may be off.
+        || options.own_poll().is_some_and(|own| !own.is_zero())
+        || above(TimeLimit::CpuTime, times.cpu_time)
+        || above(TimeLimit::Timeout, times.first_byte)
+        || above(TimeLimit::IdleClient, times.idle_client)
+        || above(TimeLimit::IdleGuest, times.idle_guest)
+        // Where there is none by default, one is no more than that.
+        || times
+            .total_time
+            .is_some_and(|most| above(TimeLimit::TotalTime, most))
+}
+
+fn word(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Outbound => "outbound",
+        Kind::Secrets => "secrets",
+        Kind::Kv => "kv",
+        Kind::Hosts => "hosts",
+        Kind::Limits => "limits",
+        Kind::All => "all",
+        Kind::None => "none",
+    }
+}
+
+/// Options as one line, for people.
+pub fn shown(pairs: &[Pair]) -> String {
+    let mut text = String::new();
+    for (parameter, value) in pairs {
+        let separator = if text.is_empty() { "" } else { ", " };
+        // Writing to a string does not fail.
+        let _ = write!(text, "{separator}{parameter} ");
+        let is_long = value.chars().count() > SHOWN_MAX;
+        text.extend(value.chars().take(SHOWN_MAX));
+        text.push_str(if is_long { "…" } else { "" });
+    }
+    faasw_common::text::Line(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use faasw_client::RequestLimits;
+
+    use super::*;
+    use crate::args::{Command, parse};
+
+    /// Those of a node that was started without any of its own.
+    fn defaults() -> FunctionLimits {
+        let seconds = Duration::from_secs;
+        FunctionLimits {
+            memory: 128 << 20,
+            times: RequestLimits {
+                cpu_time: seconds(10),
+                first_byte: seconds(10),
+                idle_client: seconds(30),
+                idle_guest: seconds(60),
+                total_time: None,
+            },
+        }
+    }
+
+    fn pair(parameter: &str, value: &str) -> Pair {
+        (parameter.to_owned(), value.to_owned())
+    }
+
+    fn given(words: &str) -> Given {
+        match parse(&format!("deploy oci://reg.test/a {words}")).unwrap() {
+            Command::Deploy(deploy) => Given::new(&deploy.accept),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn everything() -> Vec<Pair> {
+        vec![
+            pair("env", "A=b"),
+            pair("memory", &(64 << 20).to_string()),
+            pair("allow-outbound", "https://a.test"),
+            pair("secret", "s"),
+            pair("bind-secret", "t=https://a.test"),
+            pair("kv", "shared"),
+            pair("host", "a.test"),
+            pair("timeout", "1h"),
+        ]
+    }
+
+    #[test]
+    fn what_would_reach_something_is_asked_and_the_rest_is_taken() {
+        let own = vec![
+            pair("env", "A=b"),
+            pair("memory", "65536"),
+            pair("timeout", "1s"),
+            pair("concurrency", "3"),
+            pair("poll", "off"),
+        ];
+        assert_eq!(given("").take(own.clone(), &defaults()).unwrap().pairs, own);
+        for asking in everything().split_off(2) {
+            let refused = given("")
+                .take(vec![pair("env", "A=b"), asking.clone()], &defaults())
+                .unwrap_err();
+            assert!(refused.to_string().contains(&asking.1), "{refused}");
+        }
+        for limit in [
+            pair("memory", &(1_u64 << 40).to_string()),
+            pair("cpu-time", "11s"),
+            pair("idle-guest", "61s"),
+            pair("poll", "auto"),
+        ] {
+            assert!(given("").take(vec![limit], &defaults()).is_err());
+        }
+    }
+
+    #[test]
+    fn limits_are_held_against_those_of_the_node() {
+        let mut lower = defaults();
+        lower.memory = 16 << 20;
+        lower.times.cpu_time = Duration::from_millis(500);
+        lower.times.total_time = Some(Duration::from_secs(5));
+        for limit in [
+            pair("memory", &(64 << 20).to_string()),
+            pair("cpu-time", "1s"),
+            pair("total-time", "6s"),
+        ] {
+            assert!(given("").take(vec![limit.clone()], &defaults()).is_ok());
+            let refused = given("").take(vec![limit.clone()], &lower).unwrap_err();
+            assert!(refused.to_string().contains(&limit.1), "{refused}");
+            let taken = given("--accept none").take(vec![limit], &lower).unwrap();
+            assert_eq!((taken.pairs.len(), taken.refused.len()), (0, 1));
+        }
+        let mut higher = defaults();
+        higher.memory = 1 << 30;
+        let large = vec![pair("memory", &(1_u64 << 30).to_string())];
+        assert!(given("").take(large, &higher).is_ok());
+    }
+
+    #[test]
+    fn kinds_are_given_and_others_left_out() {
+        let taken = given("--accept none")
+            .take(everything(), &defaults())
+            .unwrap();
+        assert_eq!((taken.pairs.len(), taken.refused.len()), (2, 6));
+        let taken = given("--accept secrets,limits")
+            .take(everything(), &defaults())
+            .unwrap();
+        let refused: Vec<&str> = taken
+            .refused
+            .iter()
+            .map(|(parameter, _)| parameter.as_str())
+            .collect();
+        assert_eq!(refused, ["allow-outbound", "kv", "host"]);
+        assert_eq!(
+            given("--accept all")
+                .take(everything(), &defaults())
+                .unwrap()
+                .pairs,
+            everything()
+        );
+    }
+
+    #[test]
+    fn a_tag_that_is_followed_is_given_no_more_later() {
+        let mut given = given("--accept outbound");
+        given
+            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
+            .unwrap();
+        given.take(vec![pair("env", "A=b")], &defaults()).unwrap();
+        given
+            .take(vec![pair("allow-outbound", "https://a.test")], &defaults())
+            .unwrap();
+        let more = vec![pair("allow-outbound", "https://*.test")];
+        assert!(
+            given
+                .take(more, &defaults())
+                .unwrap_err()
+                .to_string()
+                .contains("*.test")
+        );
+        // What is not given is none the more for being asked for.
+        assert_eq!(
+            given
+                .take(vec![pair("kv", "shared")], &defaults())
+                .unwrap()
+                .refused
+                .len(),
+            1
+        );
+    }
+
+    #[test]
+    fn what_is_shown_is_one_short_line() {
+        let text = shown(&[
+            pair("env", &format!("A={}", "\n".repeat(500))),
+            pair("kv", "\u{202e}x"),
+        ]);
+        assert!(
+            text.len() < 600 && !text.contains(['\n', '\u{202e}']),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! `deploy oci://…`: an artifact becomes a function, with the options that it has and the command line's.
+
+use std::{collections::BTreeSet, path::Path};
+
+use bytes::Bytes;
+use faasw::files::Files;
+use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
+use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
+
+use super::{
+    SCHEME,
+    annotations::{self, Pair},
+    asked::{Given, shown},
+    follow, registry,
+};
+use crate::{
+    args::{Deploy, Registries},
+    exit::Exit,
+    files::{self, Folder},
+    output::{self, data_dir, print, print_json, say, size, stage_of, with_progress, with_stages},
+};
+
+/// Parameters of which the command line's are set beside the artifact's, by their keys.
+const BY_KEY: [&str; 2] = ["env", "config"];
+
+/// What is deployed, as often as it is.
+#[derive(Debug)]
+pub(super) struct Target {
+    pub(super) client: Client,
+    pub(super) name: FunctionName,
+    pub(super) reference: Reference,
+    pub(super) registries: Registries,
+    given: Given,
+    /// What the command line says.
+    own: Vec<Pair>,
+    files: Option<Folder>,
+    is_json: bool,
+}
+
+/// Makes a function of an artifact, and of those that its tag leads to later, if they are to be followed.
+pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
+    if args.entry.is_some() {
+        return Err(Exit::usage("--entry is for a folder"));
+    }
+    if args.follow.watch && matches!(reference.which(), Which::Digest(_)) {
+        return Err(Exit::usage(
+            "a digest leads to the same for ever: --watch is for a tag",
+        ));
+    }
+    let name = match args.name {
+        Some(name) => name,
+        None => FunctionName::from_file(Path::new(reference.repository()))
+            .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
+    };
+    let freeze = args.options.freeze;
+    let files = args.options.files.clone();
+    let mut options = FunctionOptions::from(args.options);
+    if let Some(most) = args.poll {
+        options = options.poll(most);
+    }
+    options.check().map_err(Exit::usage)?;
+    let mut own: Vec<Pair> = annotations::said(&options)
+        .map(|(parameter, value)| (parameter.to_owned(), value))
+        .collect();
+    // Who says `auto` means it.
+    if freeze.is_some_and(|freeze| freeze == FunctionOptions::default().freeze_policy()) {
+        own.push(("freeze".to_owned(), "auto".to_owned()));
+    }
+    let every = args.follow.every();
+    let mut target = Target {
+        client: Client::new(&data_dir(args.node)?),
+        name,
+        given: Given::new(&args.accept),
+        registries: args.registries,
+        own,
+        files,
+        is_json: args.format.json,
+        reference,
+    };
+    let registry = target.registry().await?;
+    let deployed = target
+        .deploy(&registry, &target.reference.which().clone())
+        .await?;
+    match args.follow.watch {
+        true => follow::follow(target, registry, deployed, every).await,
+        false => Ok(()),
+    }
+}
+
+impl Target {
+    /// Its repository, by the log-in that is kept for it now.
+    pub(super) async fn registry(&self) -> Result<Registry, Exit> {
+        registry(&self.reference, Action::Pull, &self.registries).await
+    }
+
+    /// Deploys what a tag or a digest leads to. Says its digest.
+    pub(super) async fn deploy(
+        &mut self,
+        registry: &Registry,
+        which: &Which,
+    ) -> Result<faasw_client::Digest, Exit> {
+        // Before anything is fetched: it may be that there is nobody to give it to.
+        let node = self.client.node().await?;
+        let limit = node.module_limit as u64;
+        let name = self.name.clone();
+        let artifact = with_progress(&name, Artifact::find(registry, which)).await?;
+        let options = self.options(&artifact, &node.defaults)?;
+        let module = with_progress(&name, self.upload(registry, &artifact, limit)).await?;
+        say(format_args!(
+            "{name}: deploying {}…",
+            size(module.len() as u64)
+        ));
+        let client = &self.client;
+        let stage = async || stage_of(&name, client.deployments().await.ok()?);
+        let deployed = with_stages(&name, client.deploy(&name, module, &options), stage)
+            .await
+            .map_err(|error| Exit::from(error).of(&name, "was not deployed"))?;
+        self.tell(&deployed)?;
+        Ok(artifact.digest())
+    }
+
+    fn tell(&self, deployed: &Deployed) -> Result<(), Exit> {
+        match self.is_json {
+            true => print_json(deployed),
+            false => print(format!("{}\n", output::deployed(deployed))),
+        }
+    }
+
+    /// The module, and in front of it the files that it is to have.
+    async fn upload(
+        &self,
+        registry: &Registry,
+        artifact: &Artifact,
+        limit: u64,
+    ) -> Result<Bytes, Exit> {
+        let module = artifact.module(registry, limit).await?;
+        if let Some(files) = &self.files {
+            return files::before(&files.folder, &module);
+        }
+        if !artifact.has_files() {
+            return Ok(module);
+        }
+        let mut its = Files::default();
+        let add = |entry: faasw_oci::artifact::FilesEntry<'_>| {
+            its.add(files::kind_of(entry.kind), entry.path, entry.content);
+        };
+        artifact.files(registry, files::LIMITS, add).await?;
+        Ok(its.before(&module).into())
+    }
+
+    /// The artifact's options as far as they are given, and over them the command line's.
+    fn options(
+        &mut self,
+        artifact: &Artifact,
+        defaults: &FunctionLimits,
+    ) -> Result<FunctionOptions, Exit> {
+        let said = annotations::read(artifact.annotations()).map_err(Exit::failure)?;
+        let said = over(said, &self.own, self.files.is_some());
+        let taken = self
+            .given
+            .take(said, defaults)
+            .map_err(|exit| exit.of(&self.name, "was not deployed"))?;
+        let name = &self.name;
+        if !taken.pairs.is_empty() {
+            say(format_args!(
+                "{name}: from its artifact: {}",
+                shown(&taken.pairs)
+            ));
+        }
+        if !taken.refused.is_empty() {
+            say(format_args!(
+                "{name}: goes without: {}",
+                shown(&taken.refused)
+            ));
+        }
+        let mut pairs = taken.pairs;
+        pairs.extend(self.own.iter().cloned());
+        let options = annotations::options_from(&pairs).map_err(Exit::failure)?;
+        let from = artifact.reference(&self.reference);
+        Ok(options.source(format!("{SCHEME}{from}")))
+    }
+}
+
+/// What of an artifact's options is left where the command line says others.
+fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
+    let named: BTreeSet<&str> = own
+        .iter()
+        .map(|(parameter, _)| parameter.as_str())
+        .collect();
+    let kept = |(parameter, _): &Pair| {
+        let parameter = parameter.as_str();
+        // Other files are elsewhere, unless that is said.
+        let is_of_files = has_files && matches!(parameter, "files-at" | "freeze-at");
+        let is_own = named.contains(parameter) && !BY_KEY.contains(&parameter);
+        !is_own && !is_of_files
+    };
+    said.into_iter().filter(kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_wins() {
+        let pair = |parameter: &str, value: &str| (parameter.to_owned(), value.to_owned());
+        let said = vec![
+            pair("env", "A=theirs"),
+            pair("env", "B=theirs"),
+            pair("memory", "65536"),
+            pair("arg", "theirs"),
+            pair("allow-outbound", "https://theirs.test"),
+            pair("files-at", "/theirs"),
+            pair("freeze", "before-init"),
+        ];
+        assert_eq!(over(said.clone(), &[], false), said);
+        let own = [
+            pair("env", "A=ours"),
+            pair("memory", "131072"),
+            pair("arg", "ours"),
+            pair("allow-outbound", "https://ours.test"),
+            pair("freeze", "auto"),
+        ];
+        let mut left = over(said, &own, true);
+        assert_eq!(left, [pair("env", "A=theirs"), pair("env", "B=theirs")]);
+        left.extend(own);
+        let options = annotations::options_from(&left).unwrap();
+        let environment: BTreeSet<_> = options.environment().iter().cloned().collect();
+        assert_eq!(environment, [pair("A", "ours"), pair("B", "theirs")].into());
+        assert_eq!(
+            (options.own_memory(), options.outbound().len()),
+            (Some(131_072), 1)
+        );
+    }
+}

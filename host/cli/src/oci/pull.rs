@@ -1,0 +1,127 @@
+//! `pull`: a module of a registry, into a file, whole or not at all.
+
+use std::{
+    fs::Permissions,
+    io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use faasw::Limits;
+use faasw_oci::{Artifact, Reference, registry::Action};
+use serde::Serialize;
+
+use super::registry;
+use crate::{
+    args::Pull,
+    exit::Exit,
+    output::{print, print_json, say, size, with_progress},
+};
+
+/// What was pulled, for programs.
+#[derive(Serialize)]
+struct Answer {
+    reference: String,
+    file: PathBuf,
+    bytes: usize,
+}
+
+/// Pulls a module.
+pub async fn pull(args: Pull) -> Result<(), Exit> {
+    let (reference, output) = (&args.reference, args.output);
+    // Never what the artifact calls it: that is somebody else's word.
+    let output = output.unwrap_or_else(|| default_output(reference));
+    let failed = |error: io::Error| {
+        Exit::failure(format_args!(
+            "{} cannot be written: {error}",
+            output.display()
+        ))
+    };
+    if output.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let registry = registry(reference, Action::Pull, &args.registries).await?;
+    let limit = Limits::default().module as u64;
+    let pulling = async {
+        let artifact = Artifact::find(&registry, reference.which()).await?;
+        let module = artifact.module(&registry, limit).await?;
+        Ok::<_, Exit>((artifact, module))
+    };
+    let (artifact, module) = with_progress(reference, pulling).await?;
+    write_whole(&output, &module).map_err(failed)?;
+    let from = artifact.reference(reference).to_string();
+    say(format_args!(
+        "{}: {} written",
+        output.display(),
+        size(module.len() as u64)
+    ));
+    if artifact.has_files() {
+        say("the artifact has files, too, which `faasw deploy oci://…` gives the function");
+    }
+    if args.format.json {
+        return print_json(&Answer {
+            reference: from,
+            file: output,
+            bytes: module.len(),
+        });
+    }
+    print(format!("{from}\n"))
+}
+
+fn default_output(of: &Reference) -> PathBuf {
+    let name = of.repository().rsplit('/').next().unwrap_or_default();
+    format!("{name}.wasm").into()
+}
+
+/// Writes beside it first, so that whoever looks finds what was there or all that is new. Into a device, a pipe or
+/// what a link leads to it writes at once: these are not to become files.
+fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(there) if !there.is_file() => return std::fs::write(path, content),
+        _ => {}
+    }
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let mut file = tempfile::Builder::new()
+        .prefix(".faasw-pull-")
+        // As far as the user's mask lets it.
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(folder.unwrap_or(Path::new(".")))?;
+    file.write_all(content)?;
+    file.persist(path)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_file_does_not_become_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link] = ["target", "link"].map(|name| folder.path().join(name));
+        std::fs::write(&target, b"before, and longer").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(std::fs::read(&target).unwrap(), b"new");
+        let null = Path::new("/dev/null");
+        write_whole(null, b"nobody's").unwrap();
+        assert!(!null.metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_nothing_else_is_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.wasm");
+        write_whole(&path, b"one").unwrap();
+        write_whole(&path, b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        std::fs::create_dir(folder.path().join("b")).unwrap();
+        assert!(write_whole(&folder.path().join("b"), b"three").is_err());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2);
+        let reference: Reference = "reg.test/team/hello:v1".parse().unwrap();
+        assert_eq!(default_output(&reference), Path::new("hello.wasm"));
+    }
+}

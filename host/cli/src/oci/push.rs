@@ -1,0 +1,114 @@
+//! `push`: a module, its options and its files, as an artifact.
+
+use std::path::Path;
+
+use bytes::Bytes;
+use faasw::files::Kind;
+use faasw_client::FunctionOptions;
+use faasw_oci::{
+    artifact::{FileKind, FilesEntry, write_files},
+    push::{Pushed, os_of},
+    reference::Which,
+    registry::Action,
+};
+use serde::Serialize;
+
+use super::{annotations, registry};
+use crate::{
+    args::Push,
+    exit::Exit,
+    files,
+    output::{print, print_json, read_module, say, size, with_progress},
+};
+
+/// What was pushed, for programs.
+#[derive(Serialize)]
+struct Answer {
+    reference: String,
+}
+
+/// Pushes a module.
+pub async fn push(args: Push) -> Result<(), Exit> {
+    let Which::Tag(tag) = args.reference.which() else {
+        return Err(Exit::usage(
+            "a digest is of what is there already: push to a tag",
+        ));
+    };
+    let file = args.file.display();
+    let module = read_module(&args.file)?;
+    if os_of(&module).is_none() {
+        return Err(Exit::failure(format_args!(
+            "{file} is no WebAssembly: artifacts have nothing else"
+        )));
+    }
+    let layer = args
+        .options
+        .files
+        .as_ref()
+        .map(|files| files.folder.as_path());
+    let layer = layer.map(files_layer).transpose()?;
+    let options = FunctionOptions::from(args.options);
+    options.check().map_err(Exit::usage)?;
+    let bytes = module.len() + layer.as_ref().map_or(0, Bytes::len);
+    let pushed = Pushed {
+        module,
+        name: name_of(&args.file),
+        files: layer,
+        annotations: annotations::of(&options),
+    };
+    let registry = registry(&args.reference, Action::Push, &args.registries).await?;
+    say(format_args!("{file}: pushing {}…", size(bytes as u64)));
+    let digest = with_progress(&file, pushed.push(&registry, tag)).await?;
+    let reference = args.reference.at(digest).to_string();
+    if args.format.json {
+        return print_json(&Answer { reference });
+    }
+    print(format!("{reference}\n"))
+}
+
+/// What the module is called in the artifact: letters that every runtime's entry point can have.
+fn name_of(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let is_plain =
+        |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.');
+    let plain: String = stem
+        .chars()
+        .map(|letter| if is_plain(letter) { letter } else { '-' })
+        .collect();
+    format!("{plain}.wasm")
+}
+
+fn files_layer(folder: &Path) -> Result<Bytes, Exit> {
+    let mut all = Vec::new();
+    files::each(folder, |kind, path, content| {
+        let kind = match kind {
+            Kind::File => FileKind::File,
+            Kind::Folder => FileKind::Folder,
+            Kind::Link => FileKind::Link,
+        };
+        all.push((kind, path.to_owned(), content.to_owned()));
+    })
+    .map_err(|error| files::refused(folder, &error))?;
+    let entries = all.iter().map(|(kind, path, content)| FilesEntry {
+        kind: *kind,
+        path,
+        content,
+    });
+    Ok(write_files(entries)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_module_is_called_is_plain() {
+        for (file, name) in [
+            ("a/hello.wasm", "hello.wasm"),
+            ("My App\u{e9}.v1.wasm", "My-App-.v1.wasm"),
+            ("\n", "-.wasm"),
+        ] {
+            assert_eq!(name_of(Path::new(file)), name);
+        }
+    }
+}

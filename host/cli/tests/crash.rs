@@ -1,0 +1,301 @@
+//! A node that is killed at any moment loses nothing it acknowledged and keeps
+//! nothing by half (docs/decisions/0010).
+//!
+//! Real processes, real KVM, SIGKILL at random moments of deployments,
+//! rollbacks and removals; after each restart the registry is held against a
+//! model of what was acknowledged. `FAASW_TEST_SEED` repeats the choices of a
+//! run, `FAASW_CRASH_OPERATIONS` says how many there are.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use common::{raw, time_limit};
+use e2e::chance::{self, number, up_to};
+use e2e::process::Running;
+use faasw::{
+    Digest, FunctionName, FunctionOptions,
+    admin::{Client, ClientError},
+};
+use fastrand::Rng;
+
+/// Versions that a node keeps.
+const KEPT: usize = 10;
+
+/// Names, and which of the two clients has each: their operations overlap.
+const NAMES: [[&str; 2]; 2] = [["a", "b"], ["c", "d"]];
+
+/// What is known of one name: the answers of its versions.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Known {
+    versions: BTreeMap<u64, String>,
+    current: u64,
+    newest: u64,
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug)]
+enum Operation {
+    Deploy { answer: String },
+    Rollback { version: u64 },
+    Remove,
+}
+
+impl Operation {
+    fn chosen(known: &Known, chance: &mut Rng) -> Self {
+        let kept: Vec<_> = known.versions.keys().copied().collect();
+        match chance.u8(..10) {
+            0 if !kept.is_empty() => Self::Remove,
+            1..=3 if !kept.is_empty() => Self::Rollback {
+                version: kept[chance.usize(..kept.len())],
+            },
+            _ => Self::Deploy {
+                answer: format!("version {:06}\n", chance.u32(..1_000_000)),
+            },
+        }
+    }
+
+    /// What is known when it is done.
+    fn done(&self, before: &Known) -> Known {
+        let mut after = before.clone();
+        match self {
+            Self::Deploy { answer } => {
+                after.newest += 1;
+                after.current = after.newest;
+                after.versions.insert(after.newest, answer.clone());
+                while after.versions.len() > KEPT {
+                    after.versions.pop_first();
+                }
+            }
+            Self::Rollback { version } => after.current = *version,
+            Self::Remove => after = Known::default(),
+        }
+        after
+    }
+
+    async fn ask(&self, client: &Client, name: &FunctionName) -> Result<(), ClientError> {
+        match self {
+            Self::Deploy { answer } => {
+                let options = FunctionOptions::default();
+                client.deploy(name, module(answer), &options).await?;
+            }
+            Self::Rollback { version } => {
+                client.rollback(name, Some(*version)).await?;
+            }
+            Self::Remove => client.remove(name).await?,
+        }
+        Ok(())
+    }
+}
+
+/// The smallest function that gives this answer, which has 15 bytes.
+fn module(answer: &str) -> Bytes {
+    let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
+    let escaped = answer.escape_default().to_string();
+    let changed = text.replace("hello from wat\\n", &escaped);
+    assert!(changed != text && answer.len() == 15);
+    changed.into()
+}
+
+/// One client and its names.
+#[derive(Clone)]
+struct Lane {
+    known: BTreeMap<&'static str, Known>,
+    /// What was asked for when the node died: done or not, nobody can say.
+    unsure: Option<(&'static str, Operation)>,
+    asked: usize,
+    chance: Rng,
+}
+
+impl Lane {
+    /// Asks for one thing after the other until the node is gone or `count` are asked.
+    async fn run(mut self, client: Client, count: usize) -> Self {
+        let names: Vec<_> = self.known.keys().copied().collect();
+        for _ in 0..count {
+            let name = names[self.chance.usize(..names.len())];
+            let known = self.known.get_mut(name).unwrap();
+            let operation = Operation::chosen(known, &mut self.chance);
+            self.asked += 1;
+            match operation
+                .ask(&client, &FunctionName::new(name).unwrap())
+                .await
+            {
+                Ok(()) => *known = operation.done(known),
+                Err(ClientError::Refused { status, detail }) => {
+                    panic!("{name} {operation:?}: {status} {detail}")
+                }
+                Err(_) => {
+                    self.unsure = Some((name, operation));
+                    break;
+                }
+            }
+        }
+        self
+    }
+
+    /// Holds what the node says against what is known, and takes it over.
+    async fn check(&mut self, client: &Client, address: SocketAddr) {
+        let unsure = self.unsure.take();
+        for (name, known) in &mut self.known {
+            let mut possible = vec![known.clone()];
+            if let Some((_, operation)) = unsure.as_ref().filter(|(other, _)| other == name) {
+                possible.push(operation.done(known));
+            }
+            let told = told(client, name).await;
+            let found = possible.iter().find(|one| {
+                let digests =
+                    |(number, answer): (&u64, &String)| (*number, Digest::of(&module(answer)));
+                let versions: BTreeMap<_, _> = one.versions.iter().map(digests).collect();
+                (one.current, versions) == told
+            });
+            *known = found
+                .unwrap_or_else(|| panic!("{name}: {told:?} is none of {possible:?}"))
+                .clone();
+            let answer = raw::get(address, &format!("/{name}/")).await;
+            match known.versions.get(&known.current) {
+                Some(text) => assert_eq!((answer.status, &answer.body), (200, text), "{name}"),
+                None => assert_eq!(answer.status, 404, "{name}: {answer:?}"),
+            }
+        }
+    }
+
+    fn digests(&self) -> BTreeSet<String> {
+        let versions = self
+            .known
+            .values()
+            .flat_map(|known| known.versions.values());
+        versions
+            .map(|answer| Digest::of(&module(answer)).to_string())
+            .collect()
+    }
+}
+
+/// The current version and the digests of all, as the node tells them.
+async fn told(client: &Client, name: &str) -> (u64, BTreeMap<u64, Digest>) {
+    match client.inspect(&FunctionName::new(name).unwrap()).await {
+        Ok(details) => {
+            let versions = details.versions.iter();
+            let digests = versions.map(|one| (one.version, one.digest)).collect();
+            (details.function.version, digests)
+        }
+        Err(ClientError::Refused { status, .. }) if status == 404 => Default::default(),
+        Err(error) => panic!("{name}: {error}"),
+    }
+}
+
+fn files(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+fn start(data_dir: &Path) -> Running {
+    let data_dir = data_dir.to_str().unwrap();
+    Running::start(&[
+        "serve",
+        "--data-dir",
+        data_dir,
+        "--listen",
+        "127.0.0.1:0",
+        "--shells-ready",
+        "2",
+        "--json",
+    ])
+}
+
+fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
+    let slow = time_limit(1) > Duration::from_secs(1);
+    let wanted = number("FAASW_CRASH_OPERATIONS").unwrap_or(if slow { 24 } else { 200 });
+    let wanted = usize::try_from(wanted).unwrap();
+    let seed = chance::seed();
+    // Long enough for a few operations, on either kind of machine.
+    let longest = time_limit(1) / if slow { 4 } else { 20 };
+    println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
+    let mut chance = Rng::with_seed(seed);
+    let mut lanes = NAMES.map(|names| Lane {
+        known: names
+            .into_iter()
+            .map(|name| (name, Known::default()))
+            .collect(),
+        unsure: None,
+        asked: 0,
+        chance: chance.fork(),
+    });
+
+    let folder = tempfile::tempdir().unwrap();
+    let client = Client::new(folder.path());
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let begun = Instant::now();
+    let (mut kills, mut unsure) = (0, 0);
+    loop {
+        if chance.u8(..4) == 0 {
+            // Also while it starts.
+            let mut node = start(folder.path());
+            std::thread::sleep(up_to(&mut chance, time_limit(1) / 10));
+            node.child.kill().unwrap();
+            node.child.wait().unwrap();
+            kills += 1;
+        }
+        let mut node = start(folder.path());
+        let address = node.address();
+        let asked: usize = lanes.iter().map(|lane| lane.asked).sum();
+        let left = wanted.saturating_sub(asked).div_ceil(lanes.len());
+        lanes = runtime.block_on(async {
+            for lane in &mut lanes {
+                lane.check(&client, address).await;
+            }
+            let used: BTreeSet<_> = lanes.iter().flat_map(Lane::digests).collect();
+            assert_eq!(files(&folder.path().join("modules")), used);
+            let running = lanes.clone().map(|lane| {
+                let client = client.clone();
+                tokio::spawn(lane.run(client, left))
+            });
+            if left > 0 {
+                tokio::time::sleep(up_to(&mut chance, longest)).await;
+            }
+            node.child.kill().unwrap();
+            let [one, two] = running;
+            [one.await.unwrap(), two.await.unwrap()]
+        });
+        node.child.wait().unwrap();
+        kills += 1;
+        unsure += lanes.iter().filter(|lane| lane.unsure.is_some()).count();
+        if left == 0 {
+            break;
+        }
+    }
+    let mut summary = format!(
+        "{kills} kills, {unsure} operations cut off, {:?}",
+        begun.elapsed()
+    );
+    for lane in &lanes {
+        for (name, known) in &lane.known {
+            let _ = write!(summary, "; {name}: {} of {}", known.current, known.newest);
+        }
+    }
+    println!("{summary}");
+}
+
+fn main() {
+    e2e::main(tests![
+        a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half,
+    ]);
+}

@@ -1,0 +1,169 @@
+//! A node that has instances parked before anybody calls their function (`--min-parked`).
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{fs, net::SocketAddr, path::Path};
+
+use common::raw;
+use e2e::{
+    Bench, file, limits,
+    process::{Running, descendants, told},
+    until,
+};
+use faasw::{FunctionOptions, Node};
+
+/// A node on a data directory, every microVM of which is an instance.
+struct Program {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Program {
+    fn start(data_dir: &Path, options: &[&str]) -> Self {
+        let usual = ["--timing", "--shells-ready", "0"];
+        let mut running = Running::serving(data_dir, &[&usual, options].concat());
+        let address = running.address();
+        Self { running, address }
+    }
+
+    /// The processes that are microVMs.
+    fn shells(&self) -> usize {
+        let is_shell = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim_end() == "faasw-sandbox")
+        };
+        let all = descendants(self.running.child.id());
+        all.iter().filter(|pid| is_shell(pid)).count()
+    }
+
+    /// What a request of the function was served by, as the node tells.
+    fn served(&self, name: &str) -> String {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        let asking = "x-faasw-timing: 1\r\n";
+        let path = format!("/{name}/");
+        let answer = runtime.block_on(raw::request(self.address, "GET", &path, asking, ""));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let timing = answer.header("server-timing").unwrap();
+        let (_, served) = timing.split_once("served;desc=\"").unwrap();
+        served.split('"').next().unwrap().to_owned()
+    }
+}
+
+/// How many instances are parked, as the node tells.
+fn parked(data_dir: &Path) -> u64 {
+    let stats: serde_json::Value =
+        serde_json::from_str(&told(&["stats", "--json"], data_dir)).unwrap();
+    stats["microvms"]["parked"].as_u64().unwrap()
+}
+
+/// Deploys a version that differs from others by what it is told.
+fn deploy(version: &str, data_dir: &Path) {
+    let module = data_dir.join("hello.wasm");
+    fs::write(&module, file("tests/fixtures/wat/hello.wasm")).unwrap();
+    let module = module.to_str().unwrap();
+    let environment = format!("VERSION={version}");
+    told(&["deploy", module, "--env", &environment], data_dir);
+}
+
+fn instances_are_there_from_deployment_to_removal() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Program::start(data_dir, &["--min-parked", "3"]);
+    deploy("1", data_dir);
+    until("three are parked", || parked(data_dir) == 3);
+    assert_eq!(node.shells(), 3);
+    assert_eq!(node.served("hello"), "ready");
+
+    // A version has its own before it takes another one's place.
+    deploy("2", data_dir);
+    assert_eq!(node.served("hello"), "ready");
+    until("the others are gone", || {
+        parked(data_dir) == 3 && node.shells() == 3
+    });
+    // One that was there before waits for them for a moment only.
+    told(&["rollback", "hello"], data_dir);
+    until("three are parked of that", || {
+        let served = node.served("hello");
+        parked(data_dir) == 3 && node.shells() == 3 && ["ready", "parked"].contains(&&*served)
+    });
+
+    told(&["rm", "hello"], data_dir);
+    until("none is left", || {
+        parked(data_dir) == 0 && node.shells() == 0
+    });
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn a_node_that_starts_has_them_before_any_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Program::start(data_dir, &[]);
+    deploy("1", data_dir);
+    assert_eq!(parked(data_dir), 0);
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    let node = Program::start(data_dir, &["--min-parked", "2"]);
+    until("two are parked", || parked(data_dir) == 2);
+    assert_eq!(node.served("hello"), "ready");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn what_does_not_fit_is_said_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let node = Program::start(data_dir, &["--min-parked", "5", "--max-parked", "2"]);
+    deploy("1", data_dir);
+    node.running.said("--max-parked");
+    until("two are parked", || parked(data_dir) == 2);
+    deploy("2", data_dir);
+    until("two are parked again", || {
+        parked(data_dir) == 2 && node.shells() == 2
+    });
+    let said = node.running.stderr();
+    assert_eq!(
+        said.matches("there is no room to park").count(),
+        1,
+        "{said}"
+    );
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+fn a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made() {
+    let bench = Bench::start(Node::builder().min_parked(64), limits());
+    let module = file("tests/fixtures/wat/hello.wasm");
+    bench.deploy("f", &module, FunctionOptions::default());
+    let (node, options) = (
+        bench.node.clone(),
+        FunctionOptions::default().env("VERSION", "2"),
+    );
+    let deploying = bench
+        .runtime()
+        .spawn(async move { node.deploy("f", module, options).await });
+    until("instances of both versions were made", || {
+        let seeds = bench.node.tree().into_iter();
+        seeds
+            .filter(|seed| seed.name == "f" && seed.forks > 0)
+            .count()
+            == 2
+    });
+    deploying.abort();
+    until("the second serves", || bench.node.list()[0].version == 2);
+    bench.end();
+}
+
+fn main() {
+    e2e::main(tests![
+        instances_are_there_from_deployment_to_removal,
+        a_node_that_starts_has_them_before_any_request,
+        what_does_not_fit_is_said_once,
+        a_deployment_goes_on_when_who_asked_leaves_while_its_instances_are_made,
+    ]);
+}

@@ -1,0 +1,415 @@
+//! A language engine comes from disk while a script of it runs: each script has what it uses of the
+//! engine's code and memory before the rest, whoever comes to what is not there yet waits for it, and
+//! what is damaged is made anew.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    fs,
+    net::{Shutdown, SocketAddr, TcpStream},
+    path::PathBuf,
+    time::Duration,
+};
+
+use e2e::{Bench, bundle, chance, limits, until};
+use faasw::{FreezePolicy, FunctionOptions, Node, NodeBuilder, SeedInfo};
+use faasw_pool::trial::HeldPagers;
+use fastrand::Rng;
+use tempfile::TempDir;
+
+/// What a request may ask for: each has the engine run other code.
+const PARTS: [(&str, &str); 9] = [
+    (
+        r#"JSON.stringify(JSON.parse('{"a":[1,2,{"b":null}]}'))"#,
+        r#"{"a":[1,2,{"b":null}]}"#,
+    ),
+    (
+        r#""a1b22c333".replace(/[a-z](\d+)/g, (_, digits) => digits.length)"#,
+        "123",
+    ),
+    (r#"[5, 3, 9, 1].sort((a, b) => a - b).join("")"#, "1359"),
+    ("(2n ** 100n).toString()", "1267650600228229401496703205376"),
+    (
+        "new Date(86400000).toISOString()",
+        "1970-01-02T00:00:00.000Z",
+    ),
+    (
+        r#"[...new Map([[1, 2], [3, 4]]).entries()].flat().join("")"#,
+        "1234",
+    ),
+    ("Math.sin(0.5).toFixed(6)", "0.479426"),
+    (r#"encodeURIComponent("\u00e4 b")"#, "%C3%A4%20b"),
+    ("new Uint8Array([3, 1, 2]).sort().reverse().join()", "3,2,1"),
+];
+
+/// The same in Python.
+const PYTHON: [(&str, &str); 6] = [
+    ("'plain'", "plain"),
+    (
+        r#"json.dumps(json.loads('[1, {"a": null}]'))"#,
+        r#"[1, {"a": null}]"#,
+    ),
+    (
+        r#"re.sub(r"[a-z](\d+)", lambda found: str(len(found.group(1))), "a1b22c333")"#,
+        "123",
+    ),
+    ("str(2**100)", "1267650600228229401496703205376"),
+    (r#""%.6f" % math.sin(0.5)"#, "0.479426"),
+    (r#"base64.b64encode(b"abc").decode()"#, "YWJj"),
+];
+
+/// The two scripts, and what is asked of each before what they use is known.
+const SCRIPTS: [(&str, usize); 2] = [("first", 0), ("second", 3)];
+
+/// A script that does any of it.
+fn script() -> Vec<u8> {
+    let parts: Vec<String> = PARTS
+        .iter()
+        .map(|(part, _)| format!("() => {part}"))
+        .collect();
+    let text = format!(
+        r#"const parts = [{}];
+        let count = 0;
+        const drawn = crypto.randomUUID();
+        export default {{
+          fetch(request) {{
+            const query = new URL(request.url).searchParams;
+            if (query.has("drawn")) return new Response(drawn);
+            const asked = Number(query.get("part"));
+            return new Response(`${{++count}} ${{parts[asked]()}}`);
+          }},
+        }};"#,
+        parts.join(",")
+    );
+    bundle(&[("handler.js", &text)])
+}
+
+/// What it has drawn at its top level is to be the same in all requests.
+fn shared() -> FunctionOptions {
+    FunctionOptions::default().freeze(FreezePolicy::AfterInit)
+}
+
+/// A data directory with both scripts, and images in which it is known what their requests use.
+struct Disk {
+    folder: TempDir,
+}
+
+impl Disk {
+    fn deployed() -> Self {
+        let disk = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let bench = disk.start(|builder| builder);
+        for (name, part) in SCRIPTS {
+            bench.deploy(name, &script(), shared());
+            for _ in 0..6 {
+                asks(&bench, name, part);
+            }
+            until("what requests use of its engine is known", || {
+                seed(&bench, name).is_some_and(|seed| seed.code_pages > 0)
+            });
+        }
+        // The writer has done with it when the node has ended.
+        bench.end();
+        disk
+    }
+
+    fn start(&self, with: impl FnOnce(NodeBuilder) -> NodeBuilder) -> Bench {
+        let builder = Node::builder().data_dir(self.folder.path());
+        Bench::start(with(builder), limits())
+    }
+
+    /// The same with a script of an engine that is ten times as large, alone.
+    fn with_python() -> Self {
+        let disk = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let bench = disk.start(|builder| builder);
+        let parts: Vec<String> = PYTHON
+            .iter()
+            .map(|(part, _)| format!("lambda: {part}"))
+            .collect();
+        let text = format!(
+            "import base64, json, math, re\n\nparts = [{}]\n\ndef handler(request):\n    \
+             return parts[int(request.query[\"part\"])]()\n",
+            parts.join(", ")
+        );
+        let script = bundle(&[("handler.py", &text)]);
+        bench.deploy("of-python", &script, FunctionOptions::default());
+        for _ in 0..6 {
+            assert_eq!(bench.text("/of-python/?part=0"), PYTHON[0].1);
+        }
+        until("what requests use of its engine is known", || {
+            seed(&bench, "of-python").is_some_and(|seed| seed.code_pages > 0)
+        });
+        bench.end();
+        disk
+    }
+
+    /// The engine's code.
+    fn artifact(&self) -> PathBuf {
+        e2e::artifact(self.folder.path())
+    }
+
+    /// The engine's image.
+    fn image(&self) -> Option<PathBuf> {
+        let files = fs::read_dir(self.folder.path().join("images")).ok()?;
+        let mut files = files.map(|file| file.unwrap().path());
+        files.find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("engine-")
+        })
+    }
+}
+
+fn seed(bench: &Bench, name: &str) -> Option<SeedInfo> {
+    let seeds = bench.node.tree().into_iter();
+    let mut of = seeds.filter(|seed| seed.name == name && seed.is_in_memory);
+    of.next()
+}
+
+/// Engines and scripts, as far as they are in memory.
+fn large(bench: &Bench) -> Vec<SeedInfo> {
+    let seeds = bench.node.tree().into_iter();
+    seeds
+        .filter(|seed| seed.level >= 2 && seed.is_in_memory)
+        .collect()
+}
+
+#[track_caller]
+fn asks(bench: &Bench, name: &str, part: usize) {
+    let expected = format!("1 {}", PARTS[part].1);
+    assert_eq!(bench.text(&format!("/{name}/?part={part}")), expected);
+}
+
+/// Has several requests for either script come at once.
+fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
+    std::thread::scope(|scope| {
+        for number in 0..count {
+            let (name, part) = (SCRIPTS[number % 2].0, random.usize(..PARTS.len()));
+            scope.spawn(move || asks(bench, name, part));
+        }
+    });
+}
+
+fn until_whole(bench: &Bench) {
+    until("all of it is there", || {
+        let seeds = large(bench);
+        seeds.len() == 3 && seeds.iter().all(|seed| seed.is_whole)
+    });
+}
+
+/// The second one's is told though the engine's code is in large pages by then.
+fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
+    let disk = Disk::deployed();
+    let bytes = fs::metadata(disk.artifact()).unwrap().len();
+    let bench = disk.start(|builder| builder);
+    let mut used = Vec::new();
+    for (name, part) in SCRIPTS {
+        asks(&bench, name, part);
+        let seed = seed(&bench, name).unwrap();
+        assert!(seed.code_pages > 16, "{seed:?}");
+        assert!(
+            seed.code_pages * 4096 < bytes * 2 / 3,
+            "{seed:?} of {bytes}"
+        );
+        used.push(seed.code_pages);
+    }
+    assert_ne!(used[0], used[1], "each uses something else");
+    bench.end();
+}
+
+fn scripts_share_one_reading_of_their_engine_and_make_nothing_anew() {
+    let mut random = chance::rng();
+    let disk = Disk::deployed();
+    let (artifact, image) = (disk.artifact(), disk.image().unwrap());
+    let whole = [&artifact, &image].map(|path| fs::read(path).unwrap());
+    for round in 0..8 {
+        let bench = disk.start(|builder| builder);
+        let (name, part) = SCRIPTS[round % 2];
+        asks(&bench, name, part);
+        asks_at_once(&bench, &mut random, 8);
+        until_whole(&bench);
+        asks_at_once(&bench, &mut random, 4);
+        bench.end();
+    }
+    let now = [&artifact, &image].map(|path| fs::read(path).unwrap());
+    assert!(now == whole);
+}
+
+fn scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not() {
+    let disk = Disk::with_python();
+    let mut late = 0;
+    for start in 0..4 {
+        let held = (start == 0).then(HeldPagers::new);
+        let bench = disk.start(|builder| builder);
+        std::thread::scope(|scope| {
+            for (part, (_, expected)) in PYTHON.iter().enumerate() {
+                let bench = &bench;
+                scope.spawn(move || {
+                    assert_eq!(bench.text(&format!("/of-python/?part={part}")), *expected);
+                });
+            }
+        });
+        drop(held);
+        until("all of it is there", || {
+            let seeds = large(&bench);
+            seeds.len() == 2 && seeds.iter().all(|seed| seed.is_whole)
+        });
+        late += large(&bench)
+            .iter()
+            .map(|seed| seed.late_pages)
+            .sum::<u64>();
+        bench.end();
+    }
+    // Whoever waits has begun before all of it was there.
+    assert!(late > 0, "no guest had to wait");
+}
+
+fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
+    let mut random = chance::rng();
+    let disk = Disk::deployed();
+    let path = disk.artifact();
+    let whole = fs::read(&path).unwrap();
+    let drawn = |bench: &Bench| SCRIPTS.map(|(name, _)| bench.text(&format!("/{name}/?drawn")));
+    let before = {
+        let bench = disk.start(|builder| builder);
+        let before = drawn(&bench);
+        bench.end();
+        before
+    };
+    for place in [100, whole.len() - 100, random.usize(..whole.len())] {
+        println!("damaged at {place}");
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1;
+        fs::write(&path, &damaged).unwrap();
+        let bench = disk.start(|builder| builder);
+        asks_at_once(&bench, &mut random, 8);
+        until("it was compiled again, and stored", || {
+            fs::read(&path).is_ok_and(|now| now != damaged)
+        });
+        asks_at_once(&bench, &mut random, 4);
+        // It was not for their images, so none was initialised again.
+        assert_eq!(drawn(&bench), before, "{place}");
+        bench.end();
+    }
+    let bench = disk.start(|builder| builder);
+    asks_at_once(&bench, &mut random, 4);
+    bench.end();
+}
+
+fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
+    let mut random = chance::rng();
+    let disk = Disk::deployed();
+    for damage in 0..3 {
+        let path = disk.image().unwrap();
+        let mut image = fs::read(&path).unwrap();
+        let length = image.len();
+        match damage {
+            0 => image[length - 100] ^= 1,
+            1 => image[length / 2] ^= 1,
+            _ => image.truncate(length - (64 << 10)),
+        }
+        fs::write(&path, &image).unwrap();
+        let bench = disk.start(|builder| builder);
+        asks_at_once(&bench, &mut random, 8);
+        until("there is another image", || {
+            let another = disk.image().map(|path| fs::read(path).unwrap_or_default());
+            another.is_some_and(|another| !another.is_empty() && another != image)
+        });
+        asks_at_once(&bench, &mut random, 4);
+        bench.end();
+    }
+}
+
+/// Sends a request, and does not wait for its answer.
+fn begins(address: SocketAddr, number: usize, part: usize) -> TcpStream {
+    let name = SCRIPTS[number % 2].0;
+    let request = format!("GET /{name}/?part={part} HTTP/1.1\r\nHost: a\r\n\r\n");
+    e2e::begins(address, &request)
+}
+
+fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
+    let mut random = chance::rng();
+    let disk = Disk::deployed();
+    for _ in 0..3 {
+        let bench = disk.start(|builder| builder);
+        let address = bench.address;
+        std::thread::scope(|scope| {
+            for number in 0..8 {
+                let part = random.usize(..PARTS.len());
+                let wait = chance::up_to(&mut random, Duration::from_millis(40));
+                scope.spawn(move || {
+                    let client = begins(address, number, part);
+                    std::thread::sleep(wait);
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+            for number in 0..4 {
+                let (name, part) = (SCRIPTS[number % 2].0, random.usize(..PARTS.len()));
+                let bench = &bench;
+                scope.spawn(move || asks(bench, name, part));
+            }
+        });
+        bench.end();
+    }
+    // A node that ends in the middle of it ends, and so does all that it has.
+    for _ in 0..3 {
+        let bench = disk.start(|builder| builder);
+        let clients: Vec<_> = (0..4)
+            .map(|number| begins(bench.address, number, random.usize(..PARTS.len())))
+            .collect();
+        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(30)));
+        bench.end();
+        drop((bench, clients));
+        until("no code is left", || e2e::code_files().is_empty());
+    }
+}
+
+/// A script is made of an engine that is on its way; and all of it leaves memory, and comes back.
+fn scripts_are_made_of_an_engine_that_is_on_its_way() {
+    let mut random = chance::rng();
+    let disk = Disk::deployed();
+    let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
+    std::thread::scope(|scope| {
+        let bench = &bench;
+        scope.spawn(|| asks(bench, "first", 1));
+        scope.spawn(|| {
+            bench.deploy("third", &script(), shared());
+            asks(bench, "third", 2);
+        });
+    });
+    bench.deploy(
+        "small",
+        &e2e::file("tests/fixtures/wat/hello.wat"),
+        FunctionOptions::default(),
+    );
+    for round in 0..12 {
+        let name = ["first", "second", "third"][round % 3];
+        asks(&bench, name, random.usize(..PARTS.len()));
+        assert_eq!(bench.text("/small/"), "hello from wat\n");
+        std::thread::sleep(chance::up_to(&mut random, Duration::from_millis(10)));
+    }
+    bench.end();
+}
+
+fn main() {
+    e2e::main(tests![
+        what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it,
+        scripts_share_one_reading_of_their_engine_and_make_nothing_anew,
+        scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not,
+        code_that_is_damaged_is_compiled_again_whoever_finds_that,
+        memory_that_is_damaged_is_made_anew_whoever_finds_that,
+        whoever_goes_away_meanwhile_is_missed_by_nobody,
+        scripts_are_made_of_an_engine_that_is_on_its_way,
+    ]);
+}

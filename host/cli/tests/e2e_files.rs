@@ -1,0 +1,367 @@
+//! Files and arguments of functions in real microVMs: what they read, what they write and what becomes of that, whose they
+//! are, and what is refused.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::fs;
+
+use e2e::{
+    BENCH, Bench, limits,
+    place::{Place, share_images},
+    until,
+};
+use faasw::{
+    DeployError, FunctionOptions, Node,
+    files::{CONTENTS_MAX, ENTRIES_MAX, Files, Kind},
+};
+
+const PROBE: &str = "tests/fixtures/files-probe.wasm";
+const COMPONENT: &str = "tests/fixtures/files-probe-p2.wasm";
+
+/// Bytes of the large file: more than a mailbox's ring, and no whole number of pages.
+const LARGE: usize = 3 * (1 << 20) + 17;
+
+fn files(greeting: &str) -> Files {
+    let mut files = Files::default();
+    files.add(Kind::File, "greeting.txt", greeting.as_bytes());
+    files.add(Kind::File, "lib/deep/module", b"module");
+    files.add(Kind::File, "lib/large", &vec![b'x'; LARGE]);
+    files.add(Kind::Link, "hello", b"greeting.txt");
+    files.add(Kind::Folder, "empty", b"");
+    files
+}
+
+/// The probe with these files in front of it.
+fn upload(module: &str, greeting: &str) -> Vec<u8> {
+    files(greeting).before(&e2e::file(module))
+}
+
+fn options() -> FunctionOptions {
+    FunctionOptions::default()
+}
+
+#[track_caller]
+fn asks(bench: &Bench, name: &str, all: &[(&str, &str)]) {
+    for (path, expected) in all {
+        assert_eq!(bench.text(&format!("/{name}/{path}")), *expected, "{path}");
+    }
+}
+
+const WHATEVER_IT_WRITES: [(&str, &str); 12] = [
+    ("read/greeting.txt", "hello"),
+    ("read/hello", "hello"),
+    ("read/lib/deep/module", "module"),
+    ("list/", "empty/ greeting.txt hello@ lib/"),
+    ("write/greeting.txt?other", "hello -> other"),
+    ("read/greeting.txt", "hello"),
+    ("write/empty/new?text", "NotFound -> text"),
+    ("read/empty/new", "NotFound"),
+    ("append/hello?-more", "hello-more"),
+    ("change/made?x", "x three"),
+    ("remove/lib/deep/module", "removed"),
+    ("read/lib/deep/module", "module"),
+];
+
+/// Instances are brought back in between, and what one request writes the next does not find.
+fn a_command_reads_its_files_and_each_request_begins_with_them() {
+    let deployed = BENCH.deploy("command", &upload(PROBE, "hello"), options());
+    assert!(deployed.function.frozen_after_init);
+    let files = deployed.function.files.unwrap();
+    assert_eq!((files.at.as_str(), files.entries), ("/", 7));
+    assert_eq!(files.bytes, 5 + 6 + LARGE as u64);
+    assert!(deployed.function.layer_bytes > files.bytes);
+    for _ in 0..3 {
+        asks(&BENCH, "command", &WHATEVER_IT_WRITES);
+    }
+    let size = format!("{LARGE} {LARGE}");
+    asks(&BENCH, "command", &[("size/lib/large", &size)]);
+    let tree = BENCH.node.tree();
+    let seed = tree.iter().find(|seed| seed.name == "command").unwrap();
+    assert!(seed.hits > 10, "{seed:?}");
+}
+
+fn so_does_a_component() {
+    let deployed = BENCH.deploy("component", &upload(COMPONENT, "hello"), options());
+    let imports = &deployed.function.imports;
+    let by = "wasi:filesystem/types@";
+    assert!(
+        imports.iter().any(|import| import.starts_with(by)),
+        "{imports:?}"
+    );
+    for _ in 0..2 {
+        asks(&BENCH, "component", &WHATEVER_IT_WRITES);
+    }
+    let size = format!("{LARGE} {LARGE}");
+    asks(&BENCH, "component", &[("size/lib/large", &size)]);
+}
+
+fn no_path_leads_out() {
+    BENCH.deploy(
+        "within",
+        &upload(PROBE, "hello"),
+        options().files_at("/data"),
+    );
+    for (path, expected) in [
+        ("read/data/greeting.txt", "hello"),
+        ("list/data", "empty/ greeting.txt hello@ lib/"),
+    ] {
+        assert_eq!(BENCH.text(&format!("/within/{path}")), expected, "{path}");
+    }
+    for path in [
+        "etc/passwd",
+        "data/../etc/passwd",
+        "data/lib/../../x",
+        "proc/self/environ",
+    ] {
+        let read = BENCH.text(&format!("/within/read/{path}"));
+        // Whatever word its library has for it.
+        assert!(
+            [
+                "NotFound",
+                "PermissionDenied",
+                "Uncategorized",
+                "Unsupported"
+            ]
+            .contains(&read.as_str()),
+            "{path}: {read}"
+        );
+    }
+}
+
+fn nobody_else_sees_them() {
+    BENCH.deploy("one", &upload(PROBE, "one"), options());
+    BENCH.deploy("two", &upload(PROBE, "two"), options());
+    BENCH.deploy("none", &e2e::file(PROBE), options());
+    for _ in 0..4 {
+        asks(
+            &BENCH,
+            "one",
+            &[
+                ("write/empty/x?1", "NotFound -> 1"),
+                ("read/greeting.txt", "one"),
+            ],
+        );
+        asks(
+            &BENCH,
+            "two",
+            &[("read/empty/x", "NotFound"), ("read/greeting.txt", "two")],
+        );
+        let without = BENCH.text("/none/read/greeting.txt");
+        assert!(
+            !without.contains("one") && !without.contains("two"),
+            "{without}"
+        );
+    }
+    let details = BENCH.block_on(BENCH.node.inspect("none")).unwrap();
+    assert_eq!(details.function.files, None);
+}
+
+fn what_is_written_is_within_its_memory() {
+    let small = options().memory(24 << 20);
+    BENCH.deploy("small", &upload(PROBE, "hello"), small);
+    for _ in 0..2 {
+        let told = BENCH.text("/small/fill/empty/large");
+        let (written, error) = told.split_once(' ').unwrap();
+        let written: u32 = written.parse().unwrap();
+        assert!((16..24).contains(&written), "{told}");
+        assert_eq!(error, "StorageFull");
+        asks(&BENCH, "small", &[("read/greeting.txt", "hello")]);
+    }
+}
+
+fn they_belong_to_the_version() {
+    for greeting in ["first", "second"] {
+        BENCH.deploy("versions", &upload(PROBE, greeting), options());
+        asks(&BENCH, "versions", &[("read/greeting.txt", greeting)]);
+    }
+    BENCH.deploy("versions", &e2e::file(PROBE), options());
+    BENCH
+        .block_on(BENCH.node.rollback("versions", Some(2)))
+        .unwrap();
+    asks(&BENCH, "versions", &[("read/greeting.txt", "second")]);
+}
+
+/// The one who is there stays, with all that it has.
+fn bad_files_are_refused_and_lose_nothing() {
+    BENCH.deploy("kept", &upload(PROBE, "kept"), options());
+    let refused = |upload: Vec<u8>, options: FunctionOptions| {
+        let refused = BENCH.block_on(BENCH.node.deploy("kept", upload, options));
+        refused.unwrap_err()
+    };
+    let one = |kind: Kind, path: &str, content: &[u8]| {
+        let mut files = Files::default();
+        files.add(kind, path, content);
+        files.before(&e2e::file(PROBE))
+    };
+    let mut many = Files::default();
+    for number in 0..=ENTRIES_MAX {
+        many.add(Kind::File, &number.to_string(), b"");
+    }
+    let large = vec![0; CONTENTS_MAX as usize + 1];
+    let mut pipe = one(Kind::File, "pipe", b"");
+    // The kind of the first, behind magic, length and count.
+    pipe[20] = 9;
+    let mut cut = one(Kind::File, "cut", b"cut");
+    cut.truncate(25);
+    let mut inner = one(Kind::File, "cut", b"cut");
+    // The length of its content.
+    inner[28] = 200;
+    for (upload, told) in [
+        (
+            one(Kind::Link, "out", b"../../etc/passwd"),
+            "the link \"out\" leads out",
+        ),
+        (
+            one(Kind::Link, "out", b"/etc/passwd"),
+            "the link \"out\" leads out",
+        ),
+        (one(Kind::File, "../x", b""), "\"../x\" is no path"),
+        (one(Kind::File, "/x", b""), "\"/x\" is no path"),
+        (one(Kind::File, "a\0b", b""), "is no path"),
+        (many.before(&e2e::file(PROBE)), "more than 20000"),
+        (one(Kind::File, "large", &large), "more than 64 MiB"),
+        (pipe, "has no meaning"),
+        (cut, "ends before"),
+        (inner, "ends before"),
+    ] {
+        let error = refused(upload, options());
+        assert!(matches!(error, DeployError::Files(_)), "{error:?}");
+        assert!(error.to_string().contains(told), "{told}: {error}");
+    }
+    let nowhere = refused(upload(PROBE, "x"), options().files_at("relative"));
+    assert!(matches!(nowhere, DeployError::Options(_)), "{nowhere:?}");
+    let missing = refused(e2e::file(PROBE), options().files_at("/data"));
+    assert!(missing.to_string().contains("none were sent"), "{missing}");
+    let script = refused(
+        files("x").before(&e2e::bundle(&[("handler.js", "1")])),
+        options(),
+    );
+    assert!(
+        script.to_string().contains("a script has no files"),
+        "{script}"
+    );
+    let details = BENCH.block_on(BENCH.node.inspect("kept")).unwrap();
+    assert_eq!(details.function.version, 1);
+    asks(&BENCH, "kept", &[("read/greeting.txt", "kept")]);
+}
+
+/// Read from the image or made anew from what is stored, and counted as what they take.
+fn they_survive_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |image_bytes| {
+        let builder = Node::builder().data_dir(folder.path());
+        Bench::start(builder.image_disk(image_bytes), limits())
+    };
+    let bench = start(1 << 30);
+    let seeds = |bench: &Bench| -> u64 { bench.node.stats().memory["seeds"] };
+    let before = seeds(&bench);
+    bench.deploy("f", &upload(PROBE, "hello"), options().argument("kept"));
+    assert!(seeds(&bench) - before > LARGE as u64);
+    asks(&bench, "f", &WHATEVER_IT_WRITES);
+    bench.deploy("other", &upload(PROBE, "hello"), options());
+    bench.block_on(bench.node.remove("other")).unwrap();
+    bench.end();
+    // Its directory is locked for as long as it is there.
+    drop(bench);
+    for image_bytes in [1 << 30, 0] {
+        let bench = start(image_bytes);
+        asks(&bench, "f", &WHATEVER_IT_WRITES);
+        asks(&bench, "f", &[("arguments", "f|kept")]);
+        let details = bench.block_on(bench.node.inspect("f")).unwrap();
+        assert_eq!(details.function.files.unwrap().entries, 7);
+        bench.end();
+    }
+}
+
+/// By its image where that is good, and by the files themselves where it is not.
+fn they_move_with_their_function() {
+    let [there, by_image, by_files] = [(); 3].map(|()| Place::new());
+    let bench = there.start();
+    bench.deploy("f", &upload(PROBE, "hello"), options());
+    until("there is an image", || {
+        there.tree()["f"]["image_bytes"].is_u64()
+    });
+    let export = there.export("f");
+    bench.end();
+    share_images(&there, &by_image);
+    fs::copy(there.path("image.key"), by_files.path("image.key")).unwrap();
+    for (here, is_rebuilt) in [(by_image, false), (by_files, true)] {
+        let bench = here.start();
+        let imported = here.json(&["image", "import", export.to_str().unwrap()]);
+        assert_eq!(imported["rebuilt"].is_string(), is_rebuilt, "{imported}");
+        asks(&bench, "f", &WHATEVER_IT_WRITES);
+        bench.end();
+    }
+}
+
+fn arguments_are_the_versions() {
+    let many = options().argument("-d").argument("a=b c").argument("");
+    for (name, module) in [("argued", PROBE), ("argued-p2", COMPONENT)] {
+        let deployed = BENCH.deploy(name, &e2e::file(module), many.clone());
+        assert_eq!(deployed.function.arguments, ["-d", "a=b c", ""]);
+        let expected = format!("{name}|-d|a=b c|");
+        asks(&BENCH, name, &[("arguments", &expected)]);
+        BENCH.deploy(name, &e2e::file(module), options());
+        asks(&BENCH, name, &[("arguments", name)]);
+    }
+    let too_many = (0..65).fold(options(), |options, _| options.argument("x"));
+    let too_long = options().argument("x".repeat(8193));
+    for wrong in [too_many, too_long, options().argument("a\0")] {
+        let module = e2e::file(PROBE);
+        let refused = BENCH.block_on(BENCH.node.deploy("argued", module, wrong));
+        assert!(
+            matches!(refused, Err(DeployError::Options(_))),
+            "{refused:?}"
+        );
+    }
+}
+
+fn the_example_serves_its_site() {
+    let mut site = Files::default();
+    for name in ["index.html", "style.css"] {
+        let content = e2e::file(&format!("examples/static-site/public/{name}"));
+        site.add(Kind::File, name, &content);
+    }
+    site.add(Kind::File, "a b.txt", b"spaced");
+    let module = e2e::file("examples/static-site/site.wasm");
+    BENCH.deploy("site", &site.before(&module), options());
+    let index = BENCH.get("/site/");
+    assert_eq!(index.status, 200);
+    assert!(
+        index.body.contains("<h1>A site in a function</h1>"),
+        "{index:?}"
+    );
+    assert_eq!(
+        index.header("content-type"),
+        Some("text/html; charset=utf-8")
+    );
+    assert_eq!(BENCH.text("/site/a%20b.txt"), "spaced");
+    assert_eq!(BENCH.get("/site/nothing").status, 404);
+    assert_eq!(BENCH.get("/site/%2e%2e/x").status, 404);
+    assert_eq!(BENCH.request("POST", "/site/", "", "x").status, 405);
+}
+
+fn main() {
+    e2e::main(tests![
+        a_command_reads_its_files_and_each_request_begins_with_them,
+        so_does_a_component,
+        no_path_leads_out,
+        nobody_else_sees_them,
+        what_is_written_is_within_its_memory,
+        they_belong_to_the_version,
+        bad_files_are_refused_and_lose_nothing,
+        they_survive_a_restart,
+        they_move_with_their_function,
+        arguments_are_the_versions,
+        the_example_serves_its_site,
+    ]);
+}

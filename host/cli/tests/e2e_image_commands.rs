@@ -1,0 +1,217 @@
+//! `faasw image inspect`, and where `tree` and `inspect` say that seeds are: what is told of
+//! func-images.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{collections::BTreeMap, fs};
+
+use e2e::{
+    Bench, bundle, limits,
+    place::{Place, SCRIPT, SECRET, count},
+    until,
+};
+use faasw::FunctionOptions;
+
+fn an_image_is_told_in_numbers() {
+    let place = Place::new();
+    let bench = place.start();
+    place.deploy(&bench);
+    for name in ["probe", "script"] {
+        let path = format!("/{name}/");
+        // What requests use is known after some, and the image is written again.
+        until("its working set is known", || {
+            bench.get(&path);
+            place.json(&["image", "inspect", name])["working_set"].is_object()
+        });
+        let told = place.json(&["image", "inspect", name]);
+        let pages = &told["pages"];
+        let parts = ["stored", "zero", "inherited"].map(|class| count(&pages[class]));
+        assert_eq!(count(&pages["own"]), parts.iter().sum::<u64>(), "{told}");
+        let file = count(&told["file_bytes"]);
+        assert!(
+            place.images().values().any(|bytes| *bytes == file),
+            "{told}"
+        );
+        assert_eq!(file, count(&told["header_bytes"]) + parts[0] * 4096);
+        assert_eq!(
+            count(&told["chunks"]),
+            (parts[0] * 4096).div_ceil(count(&told["chunk_bytes"]))
+        );
+        assert!(count(&told["dump_bytes"]) > file, "{told}");
+        let set = &told["working_set"];
+        let [used, runs, longest] = ["used", "runs", "longest_run"].map(|key| count(&set[key]));
+        let classes = ["stored", "zero", "ancestors"].map(|class| count(&set[class]));
+        assert_eq!(used, classes.iter().sum::<u64>(), "{told}");
+        assert!(
+            runs > 0 && longest >= used / runs && longest <= used,
+            "{told}"
+        );
+        assert!(
+            told["damage"].is_null() && told["unfit"].is_null(),
+            "{told}"
+        );
+        let text = place.says(&["image", "inspect", name]);
+        assert!(text.contains("all parts are what was sealed"), "{text}");
+        assert!(!text.contains(SECRET) && !told.to_string().contains(SECRET));
+    }
+    // Requests are looked at when their instances are reset.
+    until("how the set is used is known", || {
+        bench.get("/probe/");
+        place.json(&["image", "inspect", "probe"])["reuse"].is_object()
+    });
+    bench.end();
+}
+
+fn seeds_are_in_memory_on_disk_or_both() {
+    let place = Place::new();
+    let bench = place.start();
+    place.deploy(&bench);
+    let names = ["guest", "linkers", "js", "probe", "script"];
+    // Every file is told, with its size.
+    let told = |place: &Place| -> BTreeMap<String, Option<u64>> {
+        let tree = place.tree().into_iter();
+        tree.map(|(name, seed)| (name, seed["image_bytes"].as_u64()))
+            .collect()
+    };
+    until("what is told is on disk", || {
+        let mut seeds: Vec<u64> = told(&place).into_values().flatten().collect();
+        let mut files: Vec<u64> = place.images().into_values().collect();
+        seeds.sort_unstable();
+        files.sort_unstable();
+        seeds == files
+    });
+    assert!(names.iter().all(|name| told(&place)[*name].is_some()));
+    assert!(place.says(&["tree"]).contains("DISK"));
+    let both = place.says(&["inspect", "probe"]);
+    assert!(both.contains("in memory, and in an image of"), "{both}");
+    bench.end();
+    drop(bench);
+
+    // After a start it is known before anything was read; and with room for nothing that nobody
+    // has, one of both is on disk only.
+    let builder = place.builder().seed_memory(0).max_parked(0);
+    let bench = Bench::start(builder, limits());
+    let mut on_disk = None;
+    until("one is on disk only", || {
+        let tree = place.tree();
+        let is_out = |name: &&str| {
+            let seed = tree.get(*name);
+            seed.is_some_and(|seed| seed["is_in_memory"] == false && seed["image_bytes"].is_u64())
+        };
+        on_disk = ["probe", "script"].into_iter().find(is_out);
+        on_disk.is_some()
+    });
+    assert!(names.iter().all(|name| place.tree().contains_key(*name)));
+    let name = on_disk.unwrap();
+    let details = place.json(&["inspect", name]);
+    assert!(details["function"]["image_bytes"].is_u64(), "{details}");
+    bench.end();
+    drop(bench);
+
+    let bench = Bench::start(place.builder().image_disk(0), limits());
+    until("both are in memory", || {
+        let tree = place.tree();
+        names.iter().all(|name| {
+            tree.get(*name)
+                .is_some_and(|seed| seed["is_in_memory"] == true)
+        })
+    });
+    assert!(
+        place
+            .tree()
+            .values()
+            .all(|seed| seed["image_bytes"].is_null())
+    );
+    let only = place.says(&["inspect", "probe"]);
+    assert!(
+        only.contains("in memory; there is no image of it"),
+        "{only}"
+    );
+    for command in ["inspect", "export"] {
+        let file = place.path("file");
+        let words = ["image", command, "probe", "-o", file.to_str().unwrap()];
+        let words = if command == "export" {
+            &words[..]
+        } else {
+            &words[..3]
+        };
+        let why = place.refused(words);
+        assert!(why.contains("--image-disk"), "{why}");
+        assert!(!file.exists());
+    }
+    bench.end();
+}
+
+fn what_is_removed_is_not_told() {
+    let place = Place::new();
+    let bench = place.start();
+    place.deploy(&bench);
+    let before = place.images();
+    let probe = e2e::file("tests/fixtures/http-probe.wasm");
+    bench.deploy("probe", &probe, FunctionOptions::default());
+    until("it has another image", || {
+        let now = place.images();
+        now.len() == before.len() && now.keys().any(|path| !before.contains_key(path))
+    });
+    until("only the version that serves has one", || {
+        let details = place.json(&["inspect", "probe"]);
+        let versions = details["versions"].as_array().unwrap();
+        versions[0]["image_bytes"].is_u64() && versions[1]["image_bytes"].is_null()
+    });
+    bench.end();
+}
+
+fn a_damaged_image_is_told() {
+    let place = Place::new();
+    let bench = place.start();
+    let script = bundle(&[("handler.js", SCRIPT)]);
+    bench.deploy("script", &script, FunctionOptions::default());
+    until("there are images", || place.images().len() == 4);
+    let before = place.images();
+    let probe = e2e::file("tests/fixtures/http-probe.wasm");
+    bench.deploy("probe", &probe, FunctionOptions::default());
+    until("there is one more", || place.images().len() == 5);
+    let images = place.images();
+    let new = images.keys().find(|path| !before.contains_key(*path));
+    let path = new.unwrap();
+    let whole = fs::read(path).unwrap();
+    let mut bytes = whole.clone();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    let told = place.json(&["image", "inspect", "probe"]);
+    assert!(told["damage"].as_str().unwrap().contains("chunk"), "{told}");
+    let text = place.says(&["image", "inspect", "probe"]);
+    assert!(text.contains("DAMAGED"), "{text}");
+    let file = place.path("probe.faasw");
+    let export = ["image", "export", "probe", "-o", file.to_str().unwrap()];
+    let why = place.refused(&export);
+    assert!(why.contains("damaged") && !file.exists(), "{why}");
+    fs::write(path, &whole[..5000]).unwrap();
+    let why = place.refused(&["image", "inspect", "probe"]);
+    assert!(
+        why.contains("cut off") && why.contains("made anew"),
+        "{why}"
+    );
+    let why = place.refused(&["image", "inspect", "nobody"]);
+    assert!(why.contains("no function named"), "{why}");
+    bench.end();
+}
+
+fn main() {
+    e2e::main(tests![
+        an_image_is_told_in_numbers,
+        seeds_are_in_memory_on_disk_or_both,
+        what_is_removed_is_not_told,
+        a_damaged_image_is_told,
+    ]);
+}

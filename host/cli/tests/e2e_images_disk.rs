@@ -1,0 +1,389 @@
+//! The disk of images under a node that runs: full, read-only, taken away and replaced. Whatever
+//! becomes of it, functions answer; what was not written is told, and written when it can be.
+//!
+//! The disk is a small tmpfs in a mount namespace of this program's own, so that nothing is left
+//! of it however the program ends. Where the system makes no such namespace, or has no KVM, the
+//! tests count as ignored and say so.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use common::time_limit;
+use e2e::process::{Running, faasw, get};
+use e2e::{begins_import, bundle, filled, until};
+use faasw::{FunctionName, FunctionOptions, admin::Client};
+
+/// Set in the program that runs within the namespace.
+const WITHIN: &str = "FAASW_TEST_OWN_MOUNTS";
+
+/// What all functions share, and the engine of scripts.
+const SHARED: usize = 3;
+
+/// A node's data directory, whose images are on a disk of their own.
+struct Host {
+    folder: tempfile::TempDir,
+    client: Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+fn run(command: &str, arguments: &[&str], path: &Path) {
+    let status = Command::new(command).args(arguments).arg(path).status();
+    assert!(status.unwrap().success(), "{command} {arguments:?}");
+}
+
+impl Host {
+    /// With a disk of so many MiB.
+    fn new(mebibytes: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Self {
+            client: Client::new(folder.path()),
+            folder,
+            runtime: tokio::runtime::Runtime::new().unwrap(),
+        };
+        fs::create_dir(host.disk()).unwrap();
+        let size = format!("size={mebibytes}m");
+        run(
+            "mount",
+            &["-t", "tmpfs", "-o", &size, "faasw-test"],
+            &host.disk(),
+        );
+        host
+    }
+
+    fn disk(&self) -> PathBuf {
+        self.folder.path().join("images")
+    }
+
+    fn start(&self) -> (Running, SocketAddr) {
+        let mut node = Running::serving(self.folder.path(), &["--shells-ready", "2"]);
+        let address = node.address();
+        (node, address)
+    }
+
+    /// A script that gives this answer.
+    fn deploy(&self, name: &str, answer: &str) {
+        let script = format!("export default {{ fetch() {{ return new Response('{answer}') }} }}");
+        let (name, options) = (FunctionName::new(name).unwrap(), FunctionOptions::default());
+        let script = bundle(&[("handler.js", &script)]).into();
+        let deployed = self.client.deploy(&name, script, &options);
+        self.runtime.block_on(deployed).unwrap();
+    }
+
+    /// Names of whole images, and of others.
+    fn images(&self) -> (Vec<String>, Vec<String>) {
+        let names = fs::read_dir(self.disk()).into_iter().flatten().flatten();
+        let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<_> = names.filter(|name| name != "filler").collect();
+        names.sort();
+        names.into_iter().partition(|name| !name.starts_with('.'))
+    }
+
+    fn has_images(&self, count: usize) {
+        until("there are images", || self.images().0.len() == count);
+    }
+
+    /// Leaves `bytes` of room at most.
+    fn fill_up_to(&self, bytes: u64) {
+        let disk = rustix::fs::statvfs(self.disk()).unwrap();
+        let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(bytes);
+        let mut options = fs::File::options();
+        options.write(true).create(true).truncate(false);
+        let filler = options.open(self.disk().join("filler")).unwrap();
+        let at = filler.metadata().unwrap().len();
+        if taken > 0 {
+            // Somebody else may have taken some of it since.
+            let flags = rustix::fs::FallocateFlags::empty();
+            let _ = rustix::fs::fallocate(&filler, flags, at, taken);
+        }
+    }
+
+    fn make_room(&self) {
+        fs::remove_file(self.disk().join("filler")).unwrap();
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        // Whatever is mounted there yet, one over the other.
+        let unmounted = || {
+            let mut command = Command::new("umount");
+            let command = command.arg("-l").arg(self.disk()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        };
+        while unmounted() {}
+    }
+}
+
+#[track_caller]
+fn answers(address: SocketAddr, path: &str, expected: &str) {
+    let answer = get(address, path);
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, expected),
+        "{path}"
+    );
+}
+
+fn read_only_under_a_node_it_serves_and_writes_when_it_may() {
+    let host = Host::new(200);
+    let (node, address) = host.start();
+    host.deploy("one", "one");
+    answers(address, "/one/", "one");
+    host.has_images(SHARED + 1);
+    until("nothing is being written", || {
+        let mut command = Command::new("mount");
+        command.args(["-o", "remount,ro"]).arg(host.disk());
+        command.stderr(Stdio::null()).status().unwrap().success()
+    });
+    let before = host.images();
+    host.deploy("two", "two");
+    answers(address, "/two/", "two");
+    node.said("a func-image was not written");
+    let name = FunctionName::new("one").unwrap();
+    host.runtime.block_on(host.client.remove(&name)).unwrap();
+    node.said("cannot be removed");
+    assert_eq!(host.images(), before);
+    node.stop("TERM");
+    // It starts, too.
+    let (node, address) = host.start();
+    answers(address, "/two/", "two");
+    assert_eq!(get(address, "/one/").status, 404);
+    assert_eq!(host.images(), before);
+    run("mount", &["-o", "remount,rw"], &host.disk());
+    host.deploy("two", "2");
+    answers(address, "/two/", "2");
+    until("there is one of the new version", || {
+        host.images().0.iter().any(|name| !before.0.contains(name))
+    });
+    node.stop("TERM");
+    let (node, address) = host.start();
+    answers(address, "/two/", "2");
+    host.has_images(SHARED + 1);
+    node.stop("TERM");
+}
+
+fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
+    let host = Host::new(200);
+    let (node, address) = host.start();
+    host.deploy("one", "one");
+    answers(address, "/one/", "one");
+    host.has_images(SHARED + 1);
+    // What is below it is empty, but for what is learnt of a seed's use and written since.
+    let before = host.images().0;
+    run("umount", &["-l"], &host.disk());
+    let since = host.images().0;
+    assert!(since.len() < before.len(), "{since:?}");
+    host.deploy("two", "two");
+    answers(address, "/one/", "one");
+    answers(address, "/two/", "two");
+    until("there is its image", || {
+        host.images().0.iter().any(|name| !before.contains(name))
+    });
+    // Gone at once, as somebody may be writing there.
+    let aside = host.folder.path().join("aside");
+    fs::rename(host.disk(), &aside).unwrap();
+    host.deploy("three", "three");
+    answers(address, "/three/", "three");
+    node.said("was gone, and is there again");
+    until("there is an image", || !host.images().0.is_empty());
+    // A file in its place.
+    let file = host.folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(here, &file, here, host.disk(), flags).unwrap();
+    host.deploy("four", "four");
+    answers(address, "/four/", "four");
+    node.said("a func-image was not written");
+    assert_eq!(fs::read(host.disk()).unwrap(), b"mine");
+    node.stop("TERM");
+    fs::remove_file(host.disk()).unwrap();
+    let (node, address) = host.start();
+    for name in ["one", "two", "three", "four"] {
+        answers(address, &format!("/{name}/"), name);
+    }
+    host.has_images(SHARED + 4);
+    node.stop("TERM");
+}
+
+/// Room for nothing, for a header, for some of the pages, and for all.
+fn full_it_serves_and_leaves_nothing_by_half() {
+    let host = Host::new(64);
+    let (node, address) = host.start();
+    host.deploy("f", "0");
+    answers(address, "/f/", "0");
+    host.has_images(SHARED + 1);
+    for (version, room) in [0, 8 << 10, 100 << 10, 1 << 20, 4 << 20, 64 << 20]
+        .into_iter()
+        .enumerate()
+    {
+        host.fill_up_to(room);
+        let version = format!("{room} {version}");
+        host.deploy("f", &version);
+        answers(address, "/f/", &version);
+        until("nothing is left by half", || host.images().1.is_empty());
+        host.make_room();
+    }
+    node.stop("TERM");
+    host.fill_up_to(0);
+    let (node, address) = host.start();
+    answers(address, "/f/", "67108864 5");
+    node.stop("TERM");
+    host.make_room();
+    let (node, address) = host.start();
+    answers(address, "/f/", "67108864 5");
+    host.has_images(SHARED + 1);
+    node.stop("TERM");
+}
+
+/// Others take what there is of room once the first bytes are written.
+fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
+    let host = Host::new(64);
+    let (node, address) = host.start();
+    host.deploy("f", "0");
+    answers(address, "/f/", "0");
+    host.has_images(SHARED + 1);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let deadline = Instant::now() + time_limit(60);
+        let ended = &ended;
+        let host = &host;
+        scope.spawn(move || {
+            while !ended.load(Ordering::Relaxed) && Instant::now() < deadline {
+                match host.images().1.is_empty() {
+                    false => host.fill_up_to(0),
+                    true => std::hint::spin_loop(),
+                }
+            }
+        });
+        let mut version = 0;
+        while !node.stderr().contains("a func-image was not written") {
+            assert!(Instant::now() < deadline, "it was never full in time");
+            version += 1;
+            host.deploy("f", &version.to_string());
+            answers(address, "/f/", &version.to_string());
+            until("it is written or not", || host.images().1.is_empty());
+            let _ = fs::remove_file(host.disk().join("filler"));
+            // What is taken last is taken quickly.
+            host.fill_up_to(8 << 20);
+        }
+        ended.store(true, Ordering::Relaxed);
+        println!("full at the {version}th time");
+        assert!(node.stderr().contains("No space left"), "{}", node.stderr());
+    });
+    let _ = fs::remove_file(host.disk().join("filler"));
+    host.deploy("f", "last");
+    answers(address, "/f/", "last");
+    host.has_images(SHARED + 1);
+    node.stop("TERM");
+    let (node, address) = host.start();
+    answers(address, "/f/", "last");
+    assert!(!node.stderr().contains("is not used"), "{}", node.stderr());
+    node.stop("TERM");
+}
+
+/// Others take what there is of room while an image comes from elsewhere: the function is deployed from
+/// what came with it.
+fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
+    let host = Host::new(100);
+    let (node, address) = host.start();
+    let (name, options) = (FunctionName::new("f").unwrap(), FunctionOptions::default());
+    let deployed = host.client.deploy(&name, filled(6).into(), &options);
+    host.runtime.block_on(deployed).unwrap();
+    // No script, and so no engine.
+    host.has_images(SHARED);
+    let file = host.folder.path().join("f.faasw");
+    let command = |words: &[&str]| {
+        let mut command = faasw(words);
+        let output = command.arg(&file).env("FAASW_DATA_DIR", host.folder.path());
+        let output = output.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    command(&["image", "export", "f", "-o"]);
+    let export = fs::read(&file).unwrap();
+    host.runtime.block_on(host.client.remove(&name)).unwrap();
+    host.has_images(SHARED - 1);
+    let half = export.len() / 2;
+    let mut client = begins_import(host.folder.path(), &export, half);
+    until("some of it has come", || {
+        let (_, by_half) = host.images();
+        let bytes = |name: &String| fs::metadata(host.disk().join(name)).map_or(0, |it| it.len());
+        by_half.iter().map(bytes).sum::<u64>() > 1 << 20
+    });
+    // What has come may still be on its way there, and take some of it.
+    until("the disk is full", || {
+        host.fill_up_to(0);
+        rustix::fs::statvfs(host.disk()).unwrap().f_bavail == 0
+    });
+    client.write_all(&export[half..]).unwrap();
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(
+        answer.contains("was not written to this node's disk"),
+        "{answer}"
+    );
+    answers(address, "/f/", "filled\n");
+    until("nothing is left by half", || host.images().1.is_empty());
+    host.make_room();
+    let said = command(&["image", "import"]);
+    assert!(said.contains("nothing was initialised"), "{said}");
+    answers(address, "/f/", "filled\n");
+    host.has_images(SHARED);
+    node.stop("TERM");
+}
+
+fn in_own_mounts() -> Command {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    command.args(["--mount", "--propagation", "private", "--"]);
+    command
+}
+
+fn main() {
+    let within = std::env::var_os(WITHIN).is_some();
+    if !within {
+        let probe = in_own_mounts()
+            .args(["sh", "-c", "mount -t tmpfs faasw-test /mnt"])
+            .stderr(Stdio::null())
+            .status();
+        if probe.is_ok_and(|status| status.success()) {
+            let status = in_own_mounts()
+                .arg(std::env::current_exe().unwrap())
+                .args(std::env::args_os().skip(1))
+                .env(WITHIN, "1")
+                .status();
+            std::process::exit(status.unwrap().code().unwrap_or(1));
+        }
+    }
+    e2e::main_where(
+        within.then_some(()).ok_or("no mount namespace of its own"),
+        tests![
+            read_only_under_a_node_it_serves_and_writes_when_it_may,
+            taken_away_and_replaced_under_a_node_it_serves_and_writes_there,
+            full_it_serves_and_leaves_nothing_by_half,
+            filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half,
+            full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half,
+        ],
+    );
+}

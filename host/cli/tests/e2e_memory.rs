@@ -1,0 +1,322 @@
+//! More memory than there is: guests that take all they get, many at once. The system
+//! ends their microVMs, never the node; their callers are told, and nobody else notices.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use common::{give_up, raw, time_limit};
+use e2e::process::{Running, descendants};
+use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::Summary};
+use tokio::runtime::Runtime;
+
+/// Takes all the memory that it gets, touching every page, and then touches them all
+/// again, for ever.
+const HOG: &str = r#"
+(module $hog
+  (memory (export "memory") 1)
+  (func $touch_all
+    (local $at i32)
+    (local $end i32)
+    (local.set $end (i32.mul (memory.size) (i32.const 65536)))
+    (loop $again
+      (i32.store (local.get $at) (i32.add (i32.load (local.get $at)) (i32.const 1)))
+      (local.set $at (i32.add (local.get $at) (i32.const 4096)))
+      (br_if $again (i32.lt_u (local.get $at) (local.get $end)))))
+  (func (export "_start")
+    (loop $grow
+      (br_if $grow (i32.ne (memory.grow (i32.const 1)) (i32.const -1))))
+    (loop $touch
+      (call $touch_all)
+      (br $touch))))
+"#;
+
+const MIB: u64 = 1 << 20;
+/// What each hog may take, in MiB.
+const EACH: u64 = 128;
+/// How many there are at once.
+const HOGS: usize = 8;
+/// Less than what all of them would take, in MiB, and more than two.
+const ROOM: u64 = 400;
+
+/// A folder of this process's memory group, in the hierarchy that has the controller, and
+/// the names of its files for a limit and for what is used.
+fn own_group() -> (PathBuf, &'static str, &'static str) {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap();
+    let one = own.lines().find_map(|line| line.split_once(":memory:"));
+    let two = own.lines().find_map(|line| line.strip_prefix("0::"));
+    match (one, two) {
+        (Some((_, path)), _) => (
+            below("/sys/fs/cgroup/memory", path),
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+        ),
+        (None, Some(path)) => (
+            below("/sys/fs/cgroup", path),
+            "memory.max",
+            "memory.current",
+        ),
+        (None, None) => panic!("no memory group: {own}"),
+    }
+}
+
+fn below(mount: &str, path: &str) -> PathBuf {
+    Path::new(mount).join(path.trim_start_matches('/'))
+}
+
+/// The node's group of all microVMs.
+fn group_of_all(node: u32) -> PathBuf {
+    let (own, ..) = own_group();
+    let is_shell = |pid: &u32| {
+        let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+        name.is_ok_and(|name| name.starts_with("faasw-sandbox"))
+    };
+    let shell = descendants(node).into_iter().find(is_shell).unwrap();
+    let text = fs::read_to_string(format!("/proc/{shell}/cgroup")).unwrap();
+    let name = text
+        .lines()
+        .flat_map(|line| line.split('/'))
+        .find(|part| part.starts_with("faasw-"))
+        .expect("a shell is in a group of ours");
+    // With version 2 it may be further up.
+    own.ancestors()
+        .map(|folder| folder.join(name))
+        .find(|folder| folder.is_dir())
+        .unwrap()
+}
+
+fn number(path: &Path) -> u64 {
+    let text = fs::read_to_string(path).unwrap();
+    text.trim().parse().unwrap_or(u64::MAX)
+}
+
+/// A node with a hog and a function that does no harm.
+struct Scene {
+    node: Running,
+    address: SocketAddr,
+    client: Client,
+    runtime: Runtime,
+    _folder: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new(start: impl FnOnce(&[&str]) -> Running) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        // Longer than a busy machine takes to fill what there is.
+        let seconds = format!("{}s", time_limit(10).as_secs());
+        let cpu_seconds = format!("{}s", time_limit(20).as_secs());
+        let mut node = start(&[
+            "serve",
+            "--data-dir",
+            folder.path().to_str().unwrap(),
+            "--listen",
+            "127.0.0.1:0",
+            "--shells-ready",
+            "2",
+            "--instance-memory",
+            "6000",
+            "--timeout",
+            &seconds,
+            // Never due before that.
+            "--cpu-time",
+            &cpu_seconds,
+            "--json",
+        ]);
+        let address = node.address();
+        let runtime = Runtime::new().unwrap();
+        let client = Client::new(folder.path());
+        let hello = e2e::file("tests/fixtures/wat/hello.wasm");
+        for (name, module, memory) in [("hello", hello, 16), ("hog", HOG.into(), EACH)] {
+            let options = FunctionOptions::default().memory(memory * MIB);
+            let name = FunctionName::new(name).unwrap();
+            let deploying = client.deploy(&name, module.into(), &options);
+            runtime.block_on(deploying).unwrap();
+        }
+        Self {
+            node,
+            address,
+            client,
+            runtime,
+            _folder: folder,
+        }
+    }
+
+    fn metrics(&self) -> Summary {
+        self.runtime.block_on(self.client.stats()).unwrap()
+    }
+
+    /// Has all hogs run at once, while a neighbour is asked again and again. Gives how
+    /// many hogs ran out of memory.
+    fn hogs_run(&self) -> usize {
+        let address = self.address;
+        let asked = self.runtime.block_on(async {
+            let hogs: Vec<_> = (0..HOGS)
+                .map(|_| tokio::spawn(async move { raw::get(address, "/hog/").await }))
+                .collect();
+            let mut asked = 0;
+            let begun = Instant::now();
+            while !hogs.iter().all(|hog| hog.is_finished()) {
+                let answer = raw::get(address, "/hello/").await;
+                assert_eq!(answer.status, 200, "a neighbour noticed: {answer:?}");
+                asked += 1;
+                assert!(begun.elapsed() < 2 * give_up(), "the hogs do not end");
+            }
+            let mut ended = 0;
+            for hog in hogs {
+                let answer = hog.await.unwrap();
+                match (answer.status, answer.problem("type").as_str()) {
+                    (503, "urn:faasw:problem:out-of-memory") => {
+                        assert!(answer.header("retry-after").is_some(), "{answer:?}");
+                        ended += 1;
+                    }
+                    // Room for this one was left.
+                    (504, "urn:faasw:problem:timed-out") => {}
+                    _ => panic!("{answer:?}"),
+                }
+            }
+            (asked, ended)
+        });
+        println!(
+            "{} answers of the neighbour, {} hogs ended",
+            asked.0, asked.1
+        );
+        assert!(asked.0 > 0);
+        asked.1
+    }
+
+    /// The node is the same, its processes are whole, and it serves.
+    fn ends_well(mut self) {
+        assert_eq!(
+            self.node.child.try_wait().unwrap(),
+            None,
+            "{}",
+            self.node.stderr()
+        );
+        let answer = self.runtime.block_on(raw::get(self.address, "/hello/"));
+        assert_eq!(answer.status, 200);
+        assert!(!self.node.stderr().contains("the spawner has ended"));
+        assert_eq!(self.node.stop("TERM"), Some(0));
+    }
+}
+
+fn the_group_of_all_microvms_holds_them_to_its_limit() {
+    let scene = Scene::new(Running::start);
+    let (_, limit, usage) = own_group();
+    let group = group_of_all(scene.node.child.id());
+    assert_eq!(number(&group.join(limit)), 6000 * MIB);
+    let before = scene.metrics();
+    assert_eq!(before.instance_memory["max"], 6000 * MIB);
+    assert!(before.instance_memory["used"] > MIB);
+    assert_eq!(before.out_of_memory, 0);
+
+    // Less than it was told, as if seeds and parked instances took the rest.
+    let room = number(&group.join(usage)) + ROOM * MIB;
+    fs::write(group.join(limit), room.to_string()).unwrap();
+    let ended = scene.hogs_run();
+    assert!(ended >= HOGS / 2, "only {ended} of {HOGS} were ended");
+    let after = scene.metrics();
+    assert!(after.out_of_memory >= ended as u64, "{after:?}");
+    assert_eq!(
+        after.by_function["hog"].problems["out-of-memory"],
+        ended as u64
+    );
+    assert_eq!(after.forbidden_calls, 0);
+    scene.node.said("for want of memory");
+    scene.ends_well();
+}
+
+/// A group with a limit, for a node and all that it starts.
+struct Narrow(PathBuf);
+
+impl Narrow {
+    fn new(bytes: u64) -> Self {
+        let (own, limit, _) = own_group();
+        let folder = own.join(format!("narrow-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let narrow = Self(folder);
+        fs::write(narrow.0.join(limit), bytes.to_string()).unwrap();
+        narrow
+    }
+
+    fn start(&self, words: &[&str]) -> Running {
+        let procs = self.0.join("cgroup.procs");
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", r#"echo $$ > "$0" && exec "$@""#])
+            .arg(procs)
+            .arg(env!("CARGO_BIN_EXE_faasw"))
+            .args(words)
+            .current_dir(e2e::root());
+        Running::start_command(command)
+    }
+}
+
+impl Drop for Narrow {
+    fn drop(&mut self) {
+        let begun = Instant::now();
+        // What is in it is ending.
+        while fs::remove_dir(&self.0).is_err() && begun.elapsed() < give_up() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The node has told itself that there is more than its own group allows: the system
+/// has to choose among the node, its spawner and its shells.
+fn in_a_group_with_its_node_shells_end_first() {
+    let (_, limit, usage) = own_group();
+    // Enough to compile; narrowed below.
+    let narrow = Narrow::new(3000 * MIB);
+    let scene = Scene::new(|words| narrow.start(words));
+    let room = number(&narrow.0.join(usage)) + ROOM * MIB;
+    fs::write(narrow.0.join(limit), room.to_string()).unwrap();
+    let pid = scene.node.child.id();
+    let spawner = descendants(pid);
+    let ended = scene.hogs_run();
+    assert!(ended > 0, "nothing was short");
+    let still = descendants(pid);
+    let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    for one in spawner {
+        if name(&one).starts_with("faasw-spawner") {
+            assert!(still.contains(&one), "the spawner was ended");
+        }
+    }
+    scene.ends_well();
+}
+
+/// Why groups below this one's own have no limits, if they have none: with version 2, where a group with
+/// processes passes no controller on.
+fn no_limits_below() -> Option<&'static str> {
+    let (own, limit, _) = own_group();
+    let subtree = fs::read_to_string(own.join("cgroup.subtree_control"));
+    let passes = subtree.is_ok_and(|names| names.contains("memory"));
+    (limit == "memory.max" && !passes).then_some("no limits in groups below the test's own")
+}
+
+fn main() {
+    e2e::main_of(&[
+        (
+            tests![the_group_of_all_microvms_holds_them_to_its_limit],
+            None,
+        ),
+        (
+            tests![in_a_group_with_its_node_shells_end_first],
+            no_limits_below(),
+        ),
+    ]);
+}

@@ -1,0 +1,279 @@
+//! A seed's memory comes from disk while its guests run: whoever touches what is not there yet
+//! waits for it, and finds what was frozen, or the request is answered without.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    fs,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use common::give_up;
+use e2e::{Bench, bundle, limits};
+use faasw::{FunctionOptions, Node};
+use faasw_pool::trial::HeldPagers;
+use tempfile::TempDir;
+
+/// Pages of a table that is made when the script is deployed, each with something else in it.
+const PAGES: usize = 12_288;
+
+const SCRIPT: &str = r#"
+    const PAGES = 12288;
+    const table = new Uint8Array(PAGES * 4096);
+    for (let i = 0; i < PAGES; i++) table[i * 4096 + i % 4096] = 1 + i % 251;
+    let count = 0;
+    export default {
+      fetch(request) {
+        const asked = new URL(request.url).searchParams.get("pages").split(",");
+        const found = asked.map((i) => table[i * 4096 + i % 4096]);
+        const before = asked.map((i) => table[i * 4096 + 4095]).every((byte) => byte < 252);
+        for (const i of asked) table[i * 4096 + 4095] = 255;
+        return new Response(`${++count} ${before} ${found}`);
+      },
+    };"#;
+
+struct Large {
+    folder: TempDir,
+}
+
+impl Large {
+    /// A data directory with an image of the script's seed, in which it is known what requests for
+    /// the first page use.
+    fn deployed() -> Self {
+        let large = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let bench = large.start();
+        let script = bundle(&[("handler.js", SCRIPT)]);
+        let options = FunctionOptions::default().memory(256 << 20);
+        bench.deploy("large", &script, options);
+        for _ in 0..6 {
+            asks(&bench, &[0]);
+        }
+        until("what requests use is in the image", || {
+            let seeds = bench.node.tree();
+            let known = seeds.iter().find(|seed| seed.name == "large");
+            known.is_some_and(|seed| seed.written_pages > 0)
+        });
+        // The one that is written last has it.
+        until("there is an image of it", || large.image().is_some());
+        bench.end();
+        large
+    }
+
+    fn start(&self) -> Bench {
+        Bench::start(Node::builder().data_dir(self.folder.path()), limits())
+    }
+
+    /// The largest of them.
+    fn image(&self) -> Option<PathBuf> {
+        let files = fs::read_dir(self.folder.path().join("images")).ok()?;
+        let sized = files.flatten().filter_map(|file| {
+            let is_whole = !file.file_name().to_string_lossy().starts_with('.');
+            let bytes = file.metadata().ok()?.len();
+            (is_whole && bytes > (PAGES * 4096) as u64).then(|| (bytes, file.path()))
+        });
+        sized.max().map(|(_, path)| path)
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + give_up();
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Asks for pages of the table, and wants them as they were made, by a guest that nobody had.
+#[track_caller]
+fn asks(bench: &Bench, pages: &[usize]) {
+    let words = |of: &dyn Fn(usize) -> usize| {
+        let words: Vec<String> = pages.iter().map(|page| of(*page).to_string()).collect();
+        words.join(",")
+    };
+    let path = format!("/large/?pages={}", words(&|page| page));
+    let expected = format!("1 true {}", words(&|page| 1 + page % 251));
+    assert_eq!(bench.text(&path), expected);
+}
+
+/// How many pages guests had to wait for since the seed was read.
+fn late(bench: &Bench) -> u64 {
+    let seeds = bench.node.tree();
+    let large = seeds.into_iter().find(|seed| seed.name == "large");
+    large.map_or(0, |seed| seed.late_pages)
+}
+
+fn is_whole(bench: &Bench) -> bool {
+    let mut seeds = bench.node.tree().into_iter();
+    seeds.any(|seed| seed.name == "large" && seed.is_whole)
+}
+
+fn random_pages(random: &mut fastrand::Rng) -> Vec<usize> {
+    (0..random.usize(1..30))
+        .map(|_| random.usize(..PAGES))
+        .collect()
+}
+
+fn whoever_touches_what_is_not_there_waits_for_it() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let large = Large::deployed();
+    let mut seen = 0;
+    for start in 0..5 {
+        // The first guests find nothing but what requests for the first page use.
+        let held = (start == 0).then(HeldPagers::new);
+        let bench = large.start();
+        // Many at once share the one reading.
+        std::thread::scope(|scope| {
+            for _ in 0..12 {
+                let pages = random_pages(&mut random);
+                scope.spawn(|| {
+                    let mut last = pages;
+                    last.push(PAGES - 1);
+                    asks(&bench, &last);
+                });
+            }
+        });
+        drop(held);
+        for _ in 0..40 {
+            asks(&bench, &random_pages(&mut random));
+        }
+        until("its seed is whole", || is_whole(&bench));
+        seen += late(&bench);
+        bench.end();
+    }
+    assert!(seen > 0, "no guest had to wait");
+}
+
+fn what_cannot_be_read_to_its_end_is_made_anew() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let large = Large::deployed();
+    for damage in 0..4 {
+        let path = large.image().unwrap();
+        let mut image = fs::read(&path).unwrap();
+        let length = image.len();
+        match damage {
+            0 => image[length - 100] ^= 1,
+            1 => image[length / 2] ^= 1,
+            2 => image.truncate(length - 4096),
+            _ => image.truncate(length / 2),
+        }
+        fs::write(&path, &image).unwrap();
+        let bench = large.start();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let pages = random_pages(&mut random);
+                let bench = &bench;
+                scope.spawn(move || asks(bench, &pages));
+            }
+        });
+        for _ in 0..10 {
+            asks(&bench, &random_pages(&mut random));
+        }
+        until("there is another image", || {
+            let another = large.image().map(|path| fs::read(path).unwrap());
+            another.is_some_and(|another| another != image)
+        });
+        bench.end();
+    }
+    let bench = large.start();
+    asks(&bench, &[PAGES - 1]);
+    bench.end();
+}
+
+/// Whoever goes away, and with it a guest that waits, harms nobody.
+fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let large = Large::deployed();
+    for _ in 0..3 {
+        let bench = large.start();
+        let address = bench.address;
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                let pages = random_pages(&mut random);
+                let wait = Duration::from_micros(random.u64(..40_000));
+                scope.spawn(move || {
+                    let mut client = std::net::TcpStream::connect(address).unwrap();
+                    let pages: Vec<String> = pages.iter().map(usize::to_string).collect();
+                    let request = format!(
+                        "GET /large/?pages={} HTTP/1.1\r\nHost: a\r\n\r\n",
+                        pages.join(",")
+                    );
+                    std::io::Write::write_all(&mut client, request.as_bytes()).unwrap();
+                    std::thread::sleep(wait);
+                });
+            }
+            for _ in 0..4 {
+                let pages = random_pages(&mut random);
+                let bench = &bench;
+                scope.spawn(move || asks(bench, &pages));
+            }
+        });
+        asks(&bench, &random_pages(&mut random));
+        // A node that ends in the middle of it ends.
+        bench.end();
+    }
+}
+
+/// Asks for pages so far apart that one is in each piece that is read, those that come last first.
+fn asks_for_what_comes_last(bench: &Bench) {
+    let pages: Vec<usize> = (0..100).map(|at| PAGES - 1 - at * 32).collect();
+    asks(bench, &pages);
+}
+
+/// Starts a node, asks for what comes last in the image while the rest of the image is not read,
+/// and returns the node and how many pages its guest had to wait for.
+fn start_and_wait(large: &Large) -> (Bench, u64) {
+    let held = HeldPagers::new();
+    let bench = large.start();
+    asks_for_what_comes_last(&bench);
+    drop(held);
+    until("its seed is whole", || is_whole(&bench));
+    let late = late(&bench);
+    (bench, late)
+}
+
+/// A function that comes to use another part of its memory.
+fn what_was_waited_for_comes_first_the_next_time() {
+    let large = Large::deployed();
+    let image = fs::read(large.image().unwrap()).unwrap();
+    let (bench, late_before) = start_and_wait(&large);
+    assert!(late_before >= 100, "one for each page: {late_before}");
+    until("another image is there", || {
+        large
+            .image()
+            .is_some_and(|path| fs::read(path).is_ok_and(|now| now != image))
+    });
+    bench.end();
+    drop(bench);
+    let (bench, late_now) = start_and_wait(&large);
+    bench.end();
+    println!("{late_before} pages waited for, and then {late_now}");
+    assert!(late_now < late_before / 4, "{late_before}, then {late_now}");
+}
+
+fn main() {
+    e2e::main(tests![
+        whoever_touches_what_is_not_there_waits_for_it,
+        what_was_waited_for_comes_first_the_next_time,
+        what_cannot_be_read_to_its_end_is_made_anew,
+        whoever_goes_away_meanwhile_is_missed_by_nobody,
+    ]);
+}

@@ -1,0 +1,256 @@
+//! The program as a container of its own, `faasw pod`: its ports, its probes, its end, its output, and what it
+//! makes of the limits that it is in.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+#[path = "../e2e/mod.rs"]
+mod e2e;
+
+mod group;
+mod user;
+
+use std::{
+    fs::OpenOptions,
+    io::{Read as _, Write as _},
+    net::{SocketAddr, TcpStream},
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use e2e::{
+    pod::{self, HELLO, Pod, event, words},
+    process::{Running, faasw, get},
+    until,
+};
+use group::{
+    a_limit_that_is_too_small_says_how_much_is_needed,
+    a_pod_that_idles_has_given_back_what_it_took_to_start,
+    a_seed_that_leaves_instances_too_little_is_refused,
+    memory_that_is_filled_ends_requests_and_never_the_pod,
+    memory_that_is_filled_ends_requests_where_microvms_have_groups,
+};
+use serde_json::Value;
+use user::{
+    a_runtime_that_forbids_namespaces_is_told_of,
+    a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
+};
+
+/// Takes seconds to compile.
+const LARGE: &str = "examples/go-http/go-http.wasm";
+
+fn connects(address: SocketAddr) -> bool {
+    TcpStream::connect(address).is_ok()
+}
+
+fn nobody_connects_before_the_seed_is_there_and_probes_say_so() {
+    let pod = Pod::begin(faasw(&words(LARGE, &[])));
+    assert_eq!(pod.probe("/livez"), (200, "ok\n".to_owned()));
+    assert_eq!(pod.probe("/readyz"), (503, "starting\n".to_owned()));
+    assert!(!connects(pod.address), "a probe by TCP was lied to");
+    assert_eq!(get(pod.health, "/metrics").status, 200);
+    assert_eq!(get(pod.health, "/").status, 404);
+    event(&pod.node, "ready");
+    assert_eq!(pod.probe("/readyz"), (200, "ok\n".to_owned()));
+    assert_eq!(get(pod.address, "/").status, 200);
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
+fn the_function_has_all_paths() {
+    let pod = Pod::of("tests/fixtures/http-probe.wasm", &["--drain-delay", "0"]);
+    for path in ["/healthz", "/readyz", "/http-probe/x", "/"] {
+        let answer = get(pod.address, path);
+        assert!(
+            !answer.body.contains("unknown-function") && answer.body != "ok\n",
+            "{path}: {answer:?}"
+        );
+    }
+    let text = get(pod.health, "/metrics").body;
+    assert!(text.contains("function=\"http-probe\""), "{text}");
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
+/// The first process of a container has no signal but those that it takes: it takes them before it does
+/// anything that lasts, such as reading its file.
+fn a_signal_that_comes_early_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let fifo = folder.path().join("hello.wasm");
+    assert!(
+        Command::new("mkfifo")
+            .arg(&fifo)
+            .status()
+            .unwrap()
+            .success()
+    );
+    let file = fifo.to_str().unwrap();
+    let up = ["up", file, "--listen", "127.0.0.1:0"];
+    for words in [words(file, &[]), up.to_vec()] {
+        let mut node = Running::start_command(faasw(&words));
+        // It is there when the program has opened its file, and waits for what is in it.
+        let mut content = OpenOptions::new().write(true).open(&fifo).unwrap();
+        node.signal("TERM");
+        content.write_all(&e2e::file(HELLO)).unwrap();
+        drop(content);
+        let (code, said) = (node.ended(), node.stderr());
+        assert!(
+            code == Some(0) && !said.contains("ready"),
+            "{code:?} {said}"
+        );
+    }
+}
+
+fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
+    // The pod serves for as long as this test runs.
+    let pod = Pod::of(HELLO, &["--drain-delay", "1h"]);
+    let mut kept = TcpStream::connect(pod.address).unwrap();
+    pod.node.signal("TERM");
+    until("it is not ready any more", || {
+        pod.probe("/readyz") == (503, "stopping\n".to_owned())
+    });
+    // On a connection that was there, and on new ones.
+    kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+        .unwrap();
+    let mut answer = String::new();
+    kept.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // The next request would come too late one day: it is to come by another connection.
+    let answer = answer.to_ascii_lowercase();
+    assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    assert_eq!(get(pod.address, "/").status, 200);
+    assert_eq!(pod.probe("/livez").0, 200);
+    assert_eq!(pod.node.stop("INT"), Some(1));
+}
+
+fn a_pod_that_is_told_to_stop_ends_after_its_delay() {
+    let delay = Duration::from_secs(2);
+    let Pod { node, address, .. } = Pod::of(HELLO, &["--drain-delay", "2s"]);
+    let told = Instant::now();
+    node.signal("TERM");
+    until("it accepts no more", || !connects(address));
+    assert!(told.elapsed() >= delay);
+    let mut node = node;
+    until("it ends", || node.child.try_wait().unwrap().is_some());
+    assert_eq!(node.child.wait().unwrap().code(), Some(0));
+}
+
+fn told_twice_it_ends_at_once() {
+    let pod = Pod::of(HELLO, &["--drain-delay", "1h"]);
+    pod.node.signal("TERM");
+    until("it is not ready any more", || pod.probe("/readyz").0 == 503);
+    assert_eq!(pod.node.stop("INT"), Some(1));
+}
+
+/// Before there is a seed, too.
+fn told_to_stop_while_it_starts_it_ends() {
+    let pod = Pod::begin(faasw(&words(LARGE, &["--drain-delay", "1h"])));
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
+fn the_port_is_the_environments_unless_an_option_says_another() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let mut command = faasw(&[
+        "pod",
+        HELLO,
+        "--log-format",
+        "json",
+        "--health-listen",
+        "127.0.0.1:0",
+    ]);
+    command.env("PORT", port.to_string());
+    let (pod, _) = Pod::start(command);
+    assert_eq!(pod.address.port(), port);
+    assert!(pod.address.ip().is_unspecified());
+    assert_eq!(get(([127, 0, 0, 1], port).into(), "/").status, 200);
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+
+    let mut command = faasw(&words(HELLO, &[]));
+    command.env("PORT", port.to_string());
+    let (pod, _) = Pod::start(command);
+    assert_ne!(pod.address.port(), port);
+    drop(pod);
+    for senseless in ["", "http", "65536", "-1"] {
+        let output = faasw(&["pod", HELLO]).env("PORT", senseless).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}
+
+/// What the function writes is a record a line on the pod's own streams, and nothing else.
+fn what_the_function_writes_is_the_pods_output() {
+    let forged = "{\"stream\":\"node\",\"text\":\"forged\"}";
+    let function = format!(
+        r#"(module
+          (import "wasi_snapshot_preview1" "fd_write"
+            (func $fd_write (param i32 i32 i32 i32) (result i32)))
+          (memory (export "memory") 1)
+          (data (i32.const 0) "\20\00\00\00\14\00\00\00")
+          (data (i32.const 8) "\80\00\00\00\{length:02x}\00\00\00")
+          (data (i32.const 32) "Content-Type: a/b\0a\0ax")
+          (data (i32.const 128) "\1b[2Jone\0d\0a{text}\0a")
+          (func (export "_start")
+            (drop (call $fd_write (i32.const 2) (i32.const 8) (i32.const 1) (i32.const 16)))
+            (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#,
+        length = 9 + forged.len() + 1,
+        text = forged.replace('"', "\\22"),
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("writes.wat");
+    std::fs::write(&file, function).unwrap();
+    let pod = Pod::of(file.to_str().unwrap(), &["--drain-delay", "0"]);
+    assert_eq!(get(pod.address, "/").status, 200);
+    pod.node.said("forged");
+    let said = pod.node.stderr();
+    let records: Vec<Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("no record: {line}")))
+        .collect();
+    assert!(!said.contains('\u{1b}'));
+    let written = records.iter().filter(|record| record["stream"] == "err");
+    let texts: Vec<_> = written
+        .map(|record| record["text"].as_str().unwrap())
+        .collect();
+    assert_eq!(texts.len(), 2, "{texts:?}");
+    assert!(texts[0].contains("one") && texts[1] == forged, "{texts:?}");
+    assert!(records.iter().all(|record| record["stream"] != "node"));
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+}
+
+fn main() {
+    let no_user = pod::no_user();
+    let no_groups = group::cannot();
+    let everywhere = tests![
+        nobody_connects_before_the_seed_is_there_and_probes_say_so,
+        the_function_has_all_paths,
+        a_signal_that_comes_early_is_not_lost,
+        a_pod_that_is_told_to_stop_serves_until_others_have_heard,
+        a_pod_that_is_told_to_stop_ends_after_its_delay,
+        told_twice_it_ends_at_once,
+        told_to_stop_while_it_starts_it_ends,
+        the_port_is_the_environments_unless_an_option_says_another,
+        what_the_function_writes_is_the_pods_output,
+        a_runtime_that_forbids_namespaces_is_told_of,
+    ];
+    let as_user =
+        tests![a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to];
+    let in_groups = tests![
+        a_limit_that_is_too_small_says_how_much_is_needed,
+        a_seed_that_leaves_instances_too_little_is_refused,
+        memory_that_is_filled_ends_requests_where_microvms_have_groups,
+        a_pod_that_idles_has_given_back_what_it_took_to_start,
+    ];
+    let as_user_in_groups = tests![memory_that_is_filled_ends_requests_and_never_the_pod];
+    e2e::main_of(&[
+        (everywhere, None),
+        (as_user, no_user),
+        (in_groups, no_groups),
+        (as_user_in_groups, no_user.or(no_groups)),
+    ]);
+}

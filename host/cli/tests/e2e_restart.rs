@@ -1,0 +1,297 @@
+//! A node that starts again with functions that take long to initialise: what a request
+//! waits for is not behind what nobody waits for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    collections::BTreeSet,
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{give_up, time_limit};
+use e2e::process::{Running, descendants, get, told};
+
+/// A node on a data directory.
+struct Node {
+    running: Running,
+    address: SocketAddr,
+}
+
+impl Node {
+    /// Without images: what is made anew is what most of this is about.
+    fn start(data_dir: &Path) -> Self {
+        Self::with(data_dir, &["--image-disk", "0"])
+    }
+
+    fn with(data_dir: &Path, options: &[&str]) -> Self {
+        let mut running = Running::serving(data_dir, options);
+        let address = running.address();
+        Self { running, address }
+    }
+}
+
+/// Whether a function's seed exists, and whether that is frozen after initialising.
+fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
+    let text = told(&["inspect", name, "--json"], data_dir);
+    let details: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |member: &str| details["function"][member].as_bool().unwrap();
+    (of("ready"), of("frozen_after_init"))
+}
+
+/// How long the slow functions initialise: long beside everything else that a test does. The first
+/// time is enough on a machine that does nothing else. On a busy machine the test takes as long
+/// itself, which shows nothing, and it is repeated with the next time. Each is less than the minute
+/// that an initialisation may take.
+fn slow_times() -> [Duration; 3] {
+    [4, 12, 48].map(|seconds| time_limit(seconds).min(Duration::from_secs(50)))
+}
+
+/// Answers, after a start function that computes for so long.
+fn slow_module(time: Duration) -> String {
+    let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
+    let import = r#"(memory (export "memory") 1)"#;
+    assert!(hello.contains(import));
+    let spinning = format!(
+        r#"(import "wasi_snapshot_preview1" "clock_time_get"
+    (func $now (param i32 i64 i32) (result i32)))
+  {import}
+  (func $spin (local $end i64)
+    (drop (call $now (i32.const 1) (i64.const 0) (i32.const 512)))
+    (local.set $end (i64.add (i64.load (i32.const 512)) (i64.const {})))
+    (loop $again
+      (drop (call $now (i32.const 1) (i64.const 0) (i32.const 512)))
+      (br_if $again (i64.lt_u (i64.load (i32.const 512)) (local.get $end)))))
+  (start $spin)"#,
+        time.as_nanos()
+    );
+    hello.replace(import, &spinning)
+}
+
+/// A data directory with a quick function and ones that initialise for so long, some before it in
+/// any order.
+fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(folder.path());
+    let file = folder.path().join("slow.wat");
+    std::fs::write(&file, slow_module(slow)).unwrap();
+    let file = file.to_str().unwrap();
+    for name in ["a-slow", "b-slow", "z-slow"] {
+        let words = [&["deploy", file, "--name", name], options].concat();
+        told(&words, folder.path());
+    }
+    told(
+        &["deploy", "tests/fixtures/wat/hello.wat", "--name", "quick"],
+        folder.path(),
+    );
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    folder
+}
+
+fn a_request_waits_for_no_seed_but_its_own() {
+    let is_sooner = slow_times().into_iter().any(answers_before_slow_ones);
+    assert!(is_sooner, "a request waits for other functions' seeds");
+}
+
+/// Returns whether a request was answered long before functions that initialise for so long had
+/// their seeds.
+fn answers_before_slow_ones(slow: Duration) -> bool {
+    let folder = deployed(&[], slow);
+    let began = Instant::now();
+    let node = Node::start(folder.path());
+    let answer = get(node.address, "/quick/");
+    let took = began.elapsed();
+    assert_eq!(answer.body, "hello from wat\n");
+    // The others are far from done.
+    let slow_ones = ["a-slow", "b-slow", "z-slow"];
+    let are_ready = slow_ones.map(|name| is_ready(name, folder.path()).0);
+    let stats = told(&["stats", "--json"], folder.path());
+    let stats: serde_json::Value = serde_json::from_str(&stats).unwrap();
+    let by_ancestor = &stats["by_function"]["quick"]["served"]["ancestor"];
+    println!(
+        "{took:?} beside initialisations of {slow:?}: ready {are_ready:?}, {by_ancestor} by an \
+         ancestor"
+    );
+    let is_sooner = took < slow / 2 && !are_ready.contains(&true) && *by_ancestor == 1;
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    is_sooner
+}
+
+fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
+    let do_not_add_up = slow_times().into_iter().any(takes_less_than_two);
+    assert!(do_not_add_up, "one is made after the other");
+}
+
+/// Returns whether requests of two functions that initialise for so long are answered in less than
+/// twice that time.
+fn takes_less_than_two(slow: Duration) -> bool {
+    // Less CPU time than initialising takes: that is not the requests' to pay.
+    let folder = deployed(&["--cpu-time", "1s"], slow);
+    let node = Node::start(folder.path());
+    let address = node.address;
+    let began = Instant::now();
+    // Last in the order of names first.
+    let asking: Vec<_> = ["z-slow", "b-slow", "z-slow", "z-slow", "b-slow"]
+        .map(|name| thread::spawn(move || get(address, &format!("/{name}/"))))
+        .into_iter()
+        .collect();
+    for asked in asking {
+        let answer = asked.join().unwrap();
+        assert_eq!(answer.body, "hello from wat\n", "{answer:?}");
+    }
+    let took = began.elapsed();
+    println!("{took:?} for two initialisations of {slow:?}");
+    // Nobody asked for this one; it is made all the same.
+    let begun = Instant::now();
+    while !is_ready("a-slow", folder.path()).0 {
+        assert!(begun.elapsed() < slow + give_up());
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    took < slow * 2
+}
+
+/// What an initialisation of `init-draws` drew.
+fn drawn_first(address: SocketAddr, name: &str) -> String {
+    let body = get(address, &format!("/{name}/")).body;
+    let drawn = body.lines().find(|line| line.starts_with("init-random "));
+    drawn.unwrap_or_else(|| panic!("{body}")).to_owned()
+}
+
+fn freezing_is_after_a_restart_as_it_was_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::start(folder.path());
+    let module = "tests/fixtures/init-draws.wasm";
+    told(&["deploy", module, "--name", "own"], folder.path());
+    let words = [
+        "deploy",
+        module,
+        "--name",
+        "shared",
+        "--freeze",
+        "after-init",
+    ];
+    told(&words, folder.path());
+    assert_eq!(node.running.stop("TERM"), Some(0));
+
+    let node = Node::start(folder.path());
+    // From an ancestor or a seed: every request draws its own.
+    let mut drawn = BTreeSet::new();
+    for _ in 0..4 {
+        assert!(drawn.insert(drawn_first(node.address, "own")));
+    }
+    assert!(!is_ready("own", folder.path()).1);
+    let begun = Instant::now();
+    while !is_ready("shared", folder.path()).0 {
+        assert!(begun.elapsed() < give_up());
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(is_ready("shared", folder.path()).1);
+    // From the seed, whose initialisation was shared because that was asked for.
+    let drawn = [0; 3].map(|_| drawn_first(node.address, "shared"));
+    assert!(drawn.iter().all(|one| *one == drawn[0]), "{drawn:?}");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+}
+
+/// Forks of each seed that all functions share, by name: those that something was made of.
+fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
+    let tree: serde_json::Value =
+        serde_json::from_str(&told(&["tree", "--json"], data_dir)).unwrap();
+    let seeds = tree.as_array().unwrap().iter();
+    let shared = seeds.filter(|seed| seed["level"].as_u64().unwrap() < 2);
+    shared
+        .map(|seed| {
+            let name = seed["name"].as_str().unwrap().to_owned();
+            (name, seed["forks"].as_u64().unwrap())
+        })
+        .collect()
+}
+
+/// Asked in the moment in which it says that it is ready, again and again: what it answers by is being
+/// read, or was.
+fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = Node::with(folder.path(), &[]);
+    told(&["deploy", "tests/fixtures/wat/hello.wat"], folder.path());
+    assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
+    assert_eq!(node.running.stop("TERM"), Some(0));
+    for shells in ["4", "1", "0"] {
+        for _ in 0..4 {
+            let node = Node::with(folder.path(), &["--shells-ready", shells]);
+            let address = node.address;
+            let asking = [(); 3].map(|()| thread::spawn(move || get(address, "/hello/")));
+            for asked in asking {
+                assert_eq!(asked.join().unwrap().body, "hello from wat\n");
+            }
+            let forks = shared_forks(folder.path());
+            let names: Vec<_> = forks.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names, ["guest", "linkers"]);
+            assert!(forks.iter().all(|(_, forks)| *forks == 0), "{forks:?}");
+            assert_eq!(node.running.stop("TERM"), Some(0));
+        }
+    }
+}
+
+/// The processes that this one has started.
+fn own_processes() -> BTreeSet<u32> {
+    descendants(std::process::id()).into_iter().collect()
+}
+
+/// Its first microVM is on its way before it knows whether it can have its address.
+fn a_node_that_cannot_start_leaves_no_process() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let before = own_processes();
+    for _ in 0..3 {
+        let builder = faasw::Node::builder()
+            .data_dir(folder.path())
+            .listen(taken.local_addr().unwrap());
+        let refused = runtime.block_on(builder.start()).unwrap_err().to_string();
+        assert!(refused.contains("cannot listen on"), "{refused}");
+        assert_eq!(own_processes(), before);
+    }
+    // One that is given up, wherever it is, is not waited for; all that it began ends.
+    for milliseconds in [0, 0, 0, 1, 2, 4, 8, 16, 32, 64] {
+        let builder = faasw::Node::builder().data_dir(folder.path());
+        runtime.block_on(async {
+            let starting = tokio::spawn(builder.start());
+            tokio::task::yield_now().await;
+            tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+            starting.abort();
+            // What has started by then ends as what has not.
+            drop(starting.await);
+        });
+        let begun = Instant::now();
+        while own_processes() != before {
+            assert!(begun.elapsed() < give_up(), "after {milliseconds} ms");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    // Whoever comes next has the folder.
+    let builder = faasw::Node::builder().data_dir(folder.path());
+    let node = runtime.block_on(builder.start()).unwrap();
+    runtime.block_on(node.shutdown());
+    assert_eq!(own_processes(), before);
+}
+
+fn main() {
+    e2e::main(tests![
+        a_request_waits_for_no_seed_but_its_own,
+        slow_ones_do_not_add_up_and_one_making_serves_all_who_wait,
+        freezing_is_after_a_restart_as_it_was_before,
+        requests_of_the_first_moment_are_answered_by_what_is_read_from_images,
+        a_node_that_cannot_start_leaves_no_process,
+    ]);
+}

@@ -1,0 +1,447 @@
+//! Secrets, as functions in real microVMs read them, as their operator sets them, and where they are looked
+//! for in vain.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+mod bound;
+mod canary;
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+#[path = "../e2e/mod.rs"]
+mod e2e;
+
+use std::{
+    fs,
+    io::Write as _,
+    os::unix::fs::PermissionsExt as _,
+    path::Path,
+    process::{Child, Command, Stdio},
+};
+
+use bound::a_bound_secret_goes_to_its_hosts_and_to_nobody_else;
+use canary::a_canary_is_found_nowhere;
+use common::raw;
+use e2e::{
+    BENCH, Bench, limits,
+    process::{Running, faasw, told},
+};
+use faasw::{
+    FreezePolicy, FunctionName, FunctionOptions, Node, SECRET_BYTES, SecretError, SecretName,
+};
+
+const PROBE: &str = "tests/fixtures/config-probe.wasm";
+
+fn name(text: &str) -> SecretName {
+    SecretName::new(text).unwrap()
+}
+
+fn reading(names: &[&str]) -> FunctionOptions {
+    let names = names.iter().map(|text| name(text));
+    names.fold(FunctionOptions::default(), FunctionOptions::secret)
+}
+
+fn set(bench: &Bench, function: &str, secret: &str, value: &str) {
+    try_to_set(bench, function, secret, value.as_bytes()).unwrap();
+}
+
+fn try_to_set(
+    bench: &Bench,
+    function: &str,
+    secret: &str,
+    value: &[u8],
+) -> Result<(), SecretError> {
+    let function = FunctionName::new(function).unwrap();
+    bench.block_on(bench.node.set_secret(&function, &name(secret), value))
+}
+
+fn remove(bench: &Bench, function: &str, secret: &str) -> Result<(), SecretError> {
+    let function = FunctionName::new(function).unwrap();
+    bench.block_on(bench.node.remove_secret(&function, &name(secret)))
+}
+
+/// Names of a function's secrets that have a value.
+fn secrets(bench: &Bench, function: &str) -> Vec<String> {
+    let function = FunctionName::new(function).unwrap();
+    let listed = bench.block_on(bench.node.secrets(Some(function.clone())));
+    let listed = listed.unwrap().into_iter();
+    listed
+        .map(|info| {
+            assert_eq!(info.function, function);
+            info.name.to_string()
+        })
+        .collect()
+}
+
+fn they_are_read_like_the_configuration() {
+    // Before there is such a function.
+    set(&BENCH, "reader", "api_key", "s3cr\u{e9}t=1");
+    set(&BENCH, "reader", "lines", "one\ntwo\n");
+    set(&BENCH, "reader", "unasked", "for nobody");
+    let options = reading(&["api_key", "lines", "not_set"]).config("colour", "green");
+    let deployed = BENCH.deploy("reader", &e2e::file(PROBE), options);
+    let notice = deployed.notice.as_deref();
+    assert_eq!(notice, Some("its secret not_set is not set yet"));
+    assert!(deployed.function.frozen_after_init, "{deployed:?}");
+    assert_eq!(
+        deployed.function.secrets,
+        ["api_key", "lines", "not_set"].map(name)
+    );
+    // A microVM that is new, and one that was brought back.
+    for _ in 0..3 {
+        for (path, expected) in [
+            ("get/api_key", "some s3cr\u{e9}t=1"),
+            ("get/lines", "some one\ntwo\n"),
+            ("get/not_set", "none"),
+            ("get/unasked", "none"),
+            ("get/colour", "some green"),
+            ("variable/api_key", "some s3cr\u{e9}t=1"),
+            ("variable/not_set", "undefined not_set"),
+            ("variable/unasked", "undefined unasked"),
+            (
+                "all",
+                "colour=green\napi_key=s3cr\u{e9}t=1\nlines=one\ntwo\n\n",
+            ),
+            ("at-start", "some green"),
+        ] {
+            assert_eq!(BENCH.text(&format!("/reader/{path}")), expected, "{path}");
+        }
+    }
+}
+
+fn what_is_set_holds_for_the_next_request() {
+    BENCH.deploy("turning", &e2e::file(PROBE), reading(&["key"]));
+    assert_eq!(BENCH.text("/turning/get/key"), "none");
+    for round in 0..10 {
+        let value = "x".repeat(round * 1000) + "end";
+        set(&BENCH, "turning", "key", &value);
+        let told = BENCH.text("/turning/get/key");
+        assert_eq!(told, format!("some {value}"));
+    }
+    assert_eq!(secrets(&BENCH, "turning"), ["key"]);
+    remove(&BENCH, "turning", "key").unwrap();
+    assert_eq!(BENCH.text("/turning/get/key"), "none");
+    let again = remove(&BENCH, "turning", "key").unwrap_err();
+    assert_eq!(again.to_string(), "turning has no secret key");
+    assert!(secrets(&BENCH, "turning").is_empty());
+}
+
+fn no_function_has_anothers() {
+    for function in ["one", "two"] {
+        set(&BENCH, function, "key", function);
+        BENCH.deploy(function, &e2e::file(PROBE), reading(&["key"]));
+    }
+    BENCH.deploy("none", &e2e::file(PROBE), FunctionOptions::default());
+    for _ in 0..5 {
+        assert_eq!(BENCH.text("/one/get/key"), "some one");
+        assert_eq!(BENCH.text("/two/all"), "key=two\n");
+        assert_eq!(BENCH.text("/none/get/key"), "none");
+        assert_eq!(BENCH.text("/none/all"), "");
+    }
+}
+
+fn a_version_reads_those_it_was_deployed_with() {
+    set(&BENCH, "versions", "old", "1");
+    set(&BENCH, "versions", "new", "2");
+    BENCH.deploy("versions", &e2e::file(PROBE), reading(&["old"]));
+    BENCH.deploy("versions", &e2e::file(PROBE), reading(&["new"]));
+    assert_eq!(BENCH.text("/versions/all"), "new=2\n");
+    BENCH
+        .block_on(BENCH.node.rollback("versions", None))
+        .unwrap();
+    assert_eq!(BENCH.text("/versions/all"), "old=1\n");
+}
+
+fn they_go_with_their_function() {
+    for at_once in [1, 2] {
+        set(&BENCH, "gone", "key", "the first's");
+        BENCH.deploy("gone", &e2e::file(PROBE), reading(&["key"]));
+        for _ in 0..at_once {
+            assert_eq!(BENCH.text("/gone/get/key"), "some the first's");
+        }
+        BENCH.block_on(BENCH.node.remove("gone")).unwrap();
+        assert!(secrets(&BENCH, "gone").is_empty());
+        BENCH.deploy("gone", &e2e::file(PROBE), reading(&["key"]));
+        assert_eq!(BENCH.text("/gone/get/key"), "none");
+        BENCH.block_on(BENCH.node.remove("gone")).unwrap();
+    }
+}
+
+/// It asks while it is initialised, and so is initialised by each request, which has them.
+fn to_ask_before_a_request_has_it_frozen_before_that() {
+    set(&BENCH, "early", "colour", "red");
+    let deployed = BENCH.deploy("early", &e2e::file(PROBE), reading(&["colour"]));
+    assert!(!deployed.function.frozen_after_init, "{deployed:?}");
+    let drawn = &deployed.function.drawn;
+    assert!(drawn.contains("wasi:config/store#get: 1 read"), "{drawn}");
+    for colour in ["red", "blue"] {
+        set(&BENCH, "early", "colour", colour);
+        assert_eq!(BENCH.text("/early/at-start"), format!("some {colour}"));
+    }
+    // It may be frozen behind that all the same: with what it was answered then.
+    let shared = reading(&["colour"]).freeze(FreezePolicy::AfterInit);
+    BENCH.deploy("early", &e2e::file(PROBE), shared);
+    let told = BENCH.text("/early/at-start");
+    assert!(told.contains("there are none before"), "{told}");
+    assert_eq!(BENCH.text("/early/get/colour"), "some blue");
+}
+
+fn what_cannot_be_one_is_refused() {
+    let larger = "x".repeat(SECRET_BYTES + 1);
+    let refused = try_to_set(&BENCH, "bounds", "a", larger.as_bytes());
+    assert!(matches!(refused, Err(SecretError::TooLong)), "{refused:?}");
+    let refused = try_to_set(&BENCH, "bounds", "a", &[0xff, 0xfe]);
+    assert!(matches!(refused, Err(SecretError::NoText)), "{refused:?}");
+    let largest = &larger[1..];
+    for secret in ["a", "b"] {
+        set(&BENCH, "bounds", secret, largest);
+    }
+    let refused = try_to_set(&BENCH, "bounds", "c", largest.as_bytes());
+    assert!(matches!(refused, Err(SecretError::TooMany)), "{refused:?}");
+    // In place of another, and as much as there is room for.
+    set(&BENCH, "bounds", "b", largest);
+    set(&BENCH, "bounds", "c", &largest[..SECRET_BYTES / 2]);
+    BENCH.deploy("bounds", &e2e::file(PROBE), reading(&["a", "b", "c"]));
+    for (secret, bytes) in [("a", SECRET_BYTES), ("c", SECRET_BYTES / 2)] {
+        let told = BENCH.text(&format!("/bounds/get/{secret}"));
+        assert_eq!(told.len(), "some ".len() + bytes);
+    }
+}
+
+fn who_cannot_read_them_is_told() {
+    let module = e2e::file("tests/fixtures/http-probe.wasm");
+    let deployed = BENCH.deploy("deaf", &module, reading(&["key"]));
+    let notice = deployed.notice.unwrap();
+    assert!(notice.contains("it was given a secret"), "{notice}");
+    assert_eq!(BENCH.text("/deaf/env"), "arg deaf\n");
+}
+
+/// By the key in the data directory, or another one.
+fn they_survive_a_restart_with_the_key_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("secrets.key");
+    let start = |key: Option<[u8; 32]>| {
+        let builder = Node::builder().data_dir(folder.path());
+        let builder = match key {
+            Some(key) => builder.secret_key(key),
+            None => builder,
+        };
+        Bench::start(builder, limits())
+    };
+    let bench = start(None);
+    set(&bench, "kept", "key", "value");
+    set(&bench, "kept", "colour", "red");
+    bench.deploy("kept", &e2e::file(PROBE), reading(&["key", "colour"]));
+    bench.end();
+    drop(bench);
+    let mode = fs::metadata(&own).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let expect_value = |value: &str| {
+        let bench = start(None);
+        for _ in 0..2 {
+            assert_eq!(bench.text("/kept/get/key"), format!("some {value}"));
+            assert_eq!(bench.text("/kept/at-start"), "some red");
+        }
+        bench.end();
+    };
+    expect_value("value");
+    // Another key opens none of them, and whoever needs one hears nothing of why.
+    let right = fs::read(&own).unwrap();
+    let refused = |bench: &Bench, why: &str| {
+        let answer = bench.get("/kept/get/key");
+        assert_eq!(answer.status, 500, "{answer:?}");
+        assert!(!answer.body.contains("key"), "{answer:?}");
+        let log = bench.log("kept").join("\n");
+        assert!(log.contains(why), "{log}");
+        assert_eq!(secrets(bench, "kept"), ["colour", "key"]);
+    };
+    let bench = start(Some([7; 32]));
+    refused(&bench, "sealed with another key");
+    let why = try_to_set(&bench, "other", "key", b"x").unwrap_err();
+    assert!(why.to_string().contains("put that one back"), "{why}");
+    bench.end();
+    drop(bench);
+    // One that is damaged is left for its owner to mend.
+    fs::write(&own, &right[1..]).unwrap();
+    let bench = start(None);
+    refused(&bench, "has not the size of a key");
+    let why = try_to_set(&bench, "kept", "key", b"x").unwrap_err();
+    assert!(why.to_string().contains("put the right one back"), "{why}");
+    bench.end();
+    drop(bench);
+    assert_eq!(fs::read(&own).unwrap(), &right[1..]);
+    fs::write(&own, &right).unwrap();
+    expect_value("value");
+    // Without it nothing takes its place while there is something that it opens.
+    fs::remove_file(&own).unwrap();
+    let bench = start(None);
+    refused(&bench, "No such file");
+    for secret in ["key", "colour"] {
+        remove(&bench, "kept", secret).unwrap();
+    }
+    bench.end();
+    drop(bench);
+    assert!(!own.exists());
+    let bench = start(None);
+    set(&bench, "kept", "key", "again");
+    set(&bench, "kept", "colour", "red");
+    assert_eq!(bench.text("/kept/get/key"), "some again");
+    bench.end();
+    drop(bench);
+    expect_value("again");
+}
+
+/// Made as docs/operating.md says, it has the functions with their stores and secrets.
+fn a_backup_restores_functions_with_their_secrets() {
+    let folder = tempfile::tempdir().unwrap();
+    let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
+    let node = Bench::start(Node::builder().data_dir(&from), limits());
+    set(&node, "kept", "key", "value");
+    set(&node, "kept", "colour", "red");
+    node.deploy("kept", &e2e::file(PROBE), reading(&["key", "colour"]));
+    assert_eq!(node.text("/kept/get/key"), "some value");
+    node.end();
+    drop(node);
+
+    let guide = fs::read_to_string(e2e::root().join("docs/operating.md")).unwrap();
+    let (_, backup) = guide.split_once("<!-- backup -->").unwrap();
+    let (backup, _) = backup.split_once("<!-- end of backup -->").unwrap();
+    // The fenced blocks, without their language.
+    let blocks = backup.split("```").skip(1).step_by(2);
+    let script: Vec<_> = blocks.map(|block| &block["sh".len()..]).collect();
+    let copied = Command::new("sh")
+        .args(["-euc", &script.join("\n")])
+        .env("DATA_DIR", &from)
+        .env("BACKUP", folder.path().join("backup"))
+        .env("KEYS", folder.path().join("keys"))
+        .env("NEW_DATA_DIR", &to)
+        .status();
+    assert!(copied.unwrap().success());
+    let mode = fs::metadata(to.join("secrets.key"))
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // The backup alone opens no secret.
+    assert!(!folder.path().join("backup/secrets.key").exists());
+    fs::remove_dir_all(&from).unwrap();
+
+    let node = Bench::start(Node::builder().data_dir(&to), limits());
+    assert_eq!(node.text("/kept/get/key"), "some value");
+    assert_eq!(node.text("/kept/at-start"), "some red");
+    node.end();
+}
+
+/// However many ask at once, and whatever is set meanwhile: each has one that was set.
+fn many_at_once_have_what_is_set() {
+    set(&BENCH, "busy", "key", "0");
+    BENCH.deploy("busy", &e2e::file(PROBE), reading(&["key"]));
+    let asking: Vec<_> = (0..16)
+        .map(|_| {
+            BENCH.runtime().spawn(async {
+                let mut newest = 0;
+                for _ in 0..20 {
+                    let answer = raw::get(BENCH.address, "/busy/get/key").await;
+                    let number = answer.body.strip_prefix("some ");
+                    let number = number.and_then(|number| number.parse::<u32>().ok());
+                    let number = number.unwrap_or_else(|| panic!("{answer:?}"));
+                    assert!(number >= newest, "{number} after {newest}");
+                    newest = number;
+                }
+            })
+        })
+        .collect();
+    for number in 1..30_u32 {
+        set(&BENCH, "busy", "key", &number.to_string());
+        assert_eq!(BENCH.text("/busy/get/key"), format!("some {number}"));
+    }
+    for one in asking {
+        BENCH.block_on(one).unwrap();
+    }
+}
+
+fn set_by_command(data_dir: &Path, arguments: &[&str], value: &str) {
+    let mut child: Child = faasw(&[&["secret", "set"], arguments].concat())
+        .env("FAASW_DATA_DIR", data_dir)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(value.as_bytes()).unwrap();
+    drop(stdin);
+    assert!(child.wait().unwrap().success());
+}
+
+fn commands_say_what_is_wrong() {
+    let folder = tempfile::tempdir().unwrap();
+    let data_dir = folder.path();
+    let mut node = Running::serving(data_dir, &[]);
+    node.address();
+    let failed = |words: &[&str]| {
+        let command = faasw(words)
+            .env("FAASW_DATA_DIR", data_dir)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!command.status.success(), "{words:?}");
+        String::from_utf8(command.stderr).unwrap()
+    };
+    let said = failed(&["secret", "set", "f", "key"]);
+    assert!(said.contains("nothing came"), "{said}");
+    for secret in ["a", "b"] {
+        set_by_command(data_dir, &["several", secret], "x");
+    }
+    let said = failed(&["secret", "rm", "several", "a", "nope", "b"]);
+    assert!(said.contains("several has no secret nope"), "{said}");
+    assert!(!told(&["secret", "ls"], data_dir).contains("several"));
+    let said = failed(&["secret", "rm", "nobody", "key"]);
+    assert!(said.contains("nobody has no secret key"), "{said}");
+    let large = folder.path().join("large");
+    fs::write(&large, vec![b'x'; SECRET_BYTES + 1]).unwrap();
+    let large = large.to_str().unwrap();
+    let said = failed(&["secret", "set", "f", "key", "--file", large]);
+    assert!(said.contains("16384 bytes at most"), "{said}");
+    let said = failed(&["deploy", PROBE, "--secret", "a", "--config", "a=b"]);
+    assert!(said.contains("both a secret and a key"), "{said}");
+    // The line break that ends a line is none of it; in a file all counts.
+    set_by_command(data_dir, &["probe", "typed"], "a b\r\n");
+    let file = folder.path().join("file");
+    fs::write(&file, "a b\n").unwrap();
+    set_by_command(
+        data_dir,
+        &["probe", "file", "--file", file.to_str().unwrap()],
+        "",
+    );
+    let deploy = [
+        "deploy", PROBE, "--name", "probe", "--secret", "typed", "--secret", "file",
+    ];
+    told(&deploy, data_dir);
+    let invoked = told(&["invoke", "probe", "--path", "/all"], data_dir);
+    assert_eq!(invoked, "file=a b\n\ntyped=a b\n");
+    let inspected = told(&["inspect", "probe"], data_dir);
+    assert!(inspected.contains("file, typed"), "{inspected}");
+    assert_eq!(node.stop("TERM"), Some(0));
+}
+
+fn main() {
+    e2e::main(tests![
+        they_are_read_like_the_configuration,
+        what_is_set_holds_for_the_next_request,
+        no_function_has_anothers,
+        a_version_reads_those_it_was_deployed_with,
+        they_go_with_their_function,
+        to_ask_before_a_request_has_it_frozen_before_that,
+        many_at_once_have_what_is_set,
+        what_cannot_be_one_is_refused,
+        who_cannot_read_them_is_told,
+        they_survive_a_restart_with_the_key_alone,
+        a_backup_restores_functions_with_their_secrets,
+        commands_say_what_is_wrong,
+        a_canary_is_found_nowhere,
+        a_bound_secret_goes_to_its_hosts_and_to_nobody_else,
+    ]);
+}

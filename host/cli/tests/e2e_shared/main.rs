@@ -1,0 +1,290 @@
+//! What a host has made of a function once: `faasw share`, and pods that are given an entry of it.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+#[path = "../e2e/mod.rs"]
+mod e2e;
+
+mod entry;
+mod hostile;
+mod store;
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+use e2e::{
+    pod::{self, HELLO, Pod, as_user, words},
+    process::{faasw, get},
+};
+use entry::Entry;
+use hostile::{
+    a_folder_that_goes_while_a_pod_starts_is_no_harm, a_key_opens_its_own_entry_and_no_other,
+    an_entry_of_something_else_is_not_used, nothing_that_was_changed_or_put_there_is_used,
+};
+use store::{
+    a_store_is_roots_alone, entries_are_listed_and_removed, two_who_add_at_once_make_one_entry,
+    what_is_damaged_is_made_anew, whatever_differs_is_another_entry,
+};
+use tempfile::TempDir;
+
+/// A store, and where it is.
+#[derive(Debug)]
+pub struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    /// One without a store yet.
+    pub fn empty() -> Self {
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// Where the store is.
+    pub fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// A command about the store.
+    pub fn share(&self, words: &[&str]) -> Output {
+        self.command(words).output().unwrap()
+    }
+
+    /// The same that is still to be started.
+    pub fn command(&self, words: &[&str]) -> Command {
+        let store = self.store();
+        let own = ["--store", store.to_str().unwrap()];
+        let (first, rest) = words.split_first().unwrap();
+        faasw(&[&["share", first], &own[..], rest].concat())
+    }
+
+    /// What one that works prints.
+    pub fn says(&self, words: &[&str]) -> String {
+        let output = self.share(words);
+        assert!(output.status.success(), "{words:?} {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Makes an entry for the namespace `n`.
+    pub fn add(&self, file: &str, options: &[&str]) -> Entry {
+        let words = [&["add", file, "--namespace", "n"], options].concat();
+        Entry::told(&self.says(&words))
+    }
+}
+
+/// A pod that is given an entry, and what it has said when it serves.
+pub fn serve(file: &str, entry: &Entry, options: &[&str]) -> (Pod, String) {
+    let (folder, key) = (entry.folder.to_str().unwrap(), entry.key.to_str().unwrap());
+    let given = [
+        "--shared",
+        folder,
+        "--shared-key",
+        key,
+        "--drain-delay",
+        "0",
+    ];
+    let (pod, _) = Pod::start(faasw(&words(file, &[&given[..], options].concat())));
+    let said = pod.node.stderr();
+    (pod, said)
+}
+
+/// What a pod says that has used all of an entry.
+pub const USED: &str = "as the host has made it before";
+
+/// Whatever it is, it is not compiled and initialised again, and answers the same.
+#[track_caller]
+fn is_taken_up(file: &str, options: &[&str], path: &str) {
+    let place = Place::empty();
+    let entry = place.add(file, options);
+    let (shared, said) = serve(file, &entry, options);
+    assert!(said.contains(USED), "{file}: {said}");
+    assert!(!said.contains("WARN"), "{file}: {said}");
+    let alone = Pod::of(file, &[options, &["--drain-delay", "0"]].concat());
+    let expected = get(alone.address, path);
+    assert_eq!(expected.status, 200, "{file}: {expected:?}");
+    // From the seed, and from it once more. What one draws nobody draws again.
+    let mut drawn = HashSet::from([drawn_in(&expected.body)]);
+    for _ in 0..3 {
+        let answer = get(shared.address, path);
+        assert_eq!(answer.status, 200, "{file}: {answer:?}");
+        assert_eq!(
+            without_draws(&answer.body),
+            without_draws(&expected.body),
+            "{file}"
+        );
+        let draws = drawn_in(&answer.body);
+        assert!(
+            draws.is_empty() || drawn.insert(draws),
+            "{file}: {answer:?}"
+        );
+    }
+    assert_eq!(shared.node.stop("TERM"), Some(0));
+}
+
+/// What `examples/go-http` tells of randomness.
+const DRAWN: &str = "random ";
+
+fn without_draws(body: &str) -> Vec<&str> {
+    body.lines()
+        .filter(|line| !line.starts_with(DRAWN))
+        .collect()
+}
+
+fn drawn_in(body: &str) -> String {
+    body.lines()
+        .filter(|line| line.starts_with(DRAWN))
+        .collect()
+}
+
+fn a_command_is_taken_up() {
+    is_taken_up(HELLO, &["--memory", "16"], "/");
+}
+
+/// Takes seconds to compile.
+fn a_large_component_is_taken_up() {
+    is_taken_up("examples/go-http/go-http.wasm", &[], "/");
+}
+
+fn a_script_is_taken_up_with_its_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("script.js");
+    fs::write(
+        &file,
+        "export default { fetch() { return new Response(`${6 * 7}\n`) } }",
+    )
+    .unwrap();
+    is_taken_up(file.to_str().unwrap(), &[], "/");
+}
+
+/// The module that Wizer has left is the entry's: the pod has the upload.
+fn what_wizer_has_initialised_is_taken_up() {
+    is_taken_up("host/cli/tests/e2e/wizened.wat", &["-e", "A=b"], "/");
+}
+
+fn files_are_taken_up() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("greeting"), "hello").unwrap();
+    let files = format!("{}:/data", folder.path().display());
+    is_taken_up(
+        "tests/fixtures/files-probe.wasm",
+        &["--files", &files],
+        "/read/data/greeting",
+    );
+}
+
+/// Modes, contents and times of all that is below a folder.
+fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let status = fs::symlink_metadata(&path).unwrap();
+        let content = match status.is_dir() {
+            true => {
+                all.extend(state_of(&path));
+                Vec::new()
+            }
+            false => fs::read(&path).unwrap(),
+        };
+        let of = (status.mode(), status.mtime(), status.mtime_nsec(), content);
+        all.insert(path, of);
+    }
+    all
+}
+
+/// Not by root either, whom nothing would keep from it.
+fn a_pod_changes_nothing_of_an_entry() {
+    let place = Place::empty();
+    let entry = place.add(HELLO, &[]);
+    let before = state_of(&place.store());
+    let modes: Vec<_> = before.values().map(|of| of.0 & 0o222).collect();
+    assert!(modes.len() > 6);
+    let (pod, said) = serve(HELLO, &entry, &[]);
+    assert!(said.contains(USED), "{said}");
+    for _ in 0..3 {
+        assert_eq!(get(pod.address, "/").status, 200);
+    }
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+    assert!(state_of(&place.store()) == before, "something has changed");
+}
+
+/// It is given the folder and the key, as by a mount, and comes no further.
+fn a_user_without_any_privilege_reads_what_it_is_given() {
+    let place = Place::empty();
+    let entry = place.add(HELLO, &[]);
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let given = entry.copied_to(folder.path());
+    let more = [
+        "--shared",
+        given.folder.to_str().unwrap(),
+        "--shared-key",
+        given.key.to_str().unwrap(),
+        "--drain-delay",
+        "0",
+    ];
+    let (pod, _) = Pod::start(as_user(&words(HELLO, &more)));
+    let said = pod.node.stderr();
+    assert!(said.contains(USED), "{said}");
+    assert_eq!(get(pod.address, "/").body, "hello from wat\n");
+    assert_eq!(pod.node.stop("TERM"), Some(0));
+    // The store itself lets nobody in.
+    let store = place.store();
+    let mode = fs::metadata(&store).unwrap().mode() & 0o777;
+    assert_eq!(mode, 0o700);
+}
+
+fn half_of_what_is_given_is_a_mistake() {
+    for words in [
+        &["pod", HELLO, "--shared", "/tmp"][..],
+        &["pod", HELLO, "--shared-key", "/tmp/key"],
+        &[
+            "pod",
+            HELLO,
+            "--shared",
+            "/a",
+            "--shared-key",
+            "/b",
+            "--data-dir",
+            "/c",
+        ],
+    ] {
+        let output = faasw(words).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+}
+
+fn main() {
+    let everywhere = tests![half_of_what_is_given_is_a_mistake];
+    let as_root = tests![
+        a_command_is_taken_up,
+        a_large_component_is_taken_up,
+        a_script_is_taken_up_with_its_engine,
+        what_wizer_has_initialised_is_taken_up,
+        files_are_taken_up,
+        a_pod_changes_nothing_of_an_entry,
+        a_user_without_any_privilege_reads_what_it_is_given,
+        whatever_differs_is_another_entry,
+        two_who_add_at_once_make_one_entry,
+        what_is_damaged_is_made_anew,
+        entries_are_listed_and_removed,
+        a_store_is_roots_alone,
+        an_entry_of_something_else_is_not_used,
+        a_key_opens_its_own_entry_and_no_other,
+        nothing_that_was_changed_or_put_there_is_used,
+        a_folder_that_goes_while_a_pod_starts_is_no_harm,
+    ];
+    e2e::main_of(&[(everywhere, None), (as_root, pod::no_user())]);
+}

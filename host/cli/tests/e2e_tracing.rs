@@ -1,0 +1,419 @@
+//! What a request is known by, in real microVMs: one id wherever it is told, another for each
+//! request, and none that a function has made up.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use std::{
+    collections::{HashMap, HashSet},
+    path::Path,
+    process::Stdio,
+    sync::{Arc, Mutex},
+};
+
+use common::raw::{RawResponse, request};
+use e2e::{
+    Bench, limits,
+    process::{Running, faasw, get, told},
+    until,
+};
+use faasw::{AccessRecord, Event, FunctionOptions, LogLine, LogStream, Node, WarmUpRequest};
+use serde_json::Value;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// What was told of a node's requests, and of its functions' logs.
+#[derive(Clone, Default)]
+struct Told {
+    requests: Arc<Mutex<Vec<AccessRecord>>>,
+    lines: Arc<Mutex<Vec<LogLine>>>,
+}
+
+impl Told {
+    /// The record of a request, once it is there: a response may be read before it is over.
+    fn request(&self, id: &str) -> AccessRecord {
+        let find = || {
+            let requests = self.requests.lock().unwrap();
+            let found = requests
+                .iter()
+                .find(|record| record.request_id.as_str() == id);
+            found.cloned()
+        };
+        until("the request is told", || find().is_some());
+        find().unwrap()
+    }
+}
+
+fn observed() -> (Bench, Told) {
+    let told = Told::default();
+    let telling = told.clone();
+    let builder = Node::builder()
+        .observe_requests(true)
+        .observe(move |event| match event {
+            Event::Request { record } => telling.requests.lock().unwrap().push(record.clone()),
+            Event::Log { line, .. } => telling.lines.lock().unwrap().push(line.clone()),
+            _ => {}
+        });
+    let bench = Bench::start(builder, limits());
+    bench.probe();
+    (bench, told)
+}
+
+fn id(answer: &RawResponse) -> String {
+    let id = answer.header("x-request-id").expect("an id").to_owned();
+    assert_eq!(id.len(), 32, "{id}");
+    id
+}
+
+fn of<'a>(lines: &'a [LogLine], id: &str) -> Vec<&'a LogLine> {
+    let is_its = |line: &&LogLine| line.request_id.is_some_and(|other| other.as_str() == id);
+    lines.iter().filter(is_its).collect()
+}
+
+fn one_id_is_in_header_log_problem_and_event() {
+    let (bench, told) = observed();
+    for (path, status, problem, streams) in [
+        ("log", 200, None, &[LogStream::Out, LogStream::Err][..]),
+        ("trap/unreachable", 502, Some("trapped"), &[LogStream::Node]),
+        ("no-response", 502, Some("no-response"), &[LogStream::Node]),
+    ] {
+        let path = format!("/probe/{path}");
+        let answer = bench.request("GET", &path, &format!("traceparent: {PARENT}\r\n"), "");
+        assert_eq!(answer.status, status, "{answer:?}");
+        let id = id(&answer);
+        let lines = bench.log_once("probe", |lines| {
+            let its = of(lines, &id);
+            let has = |stream| its.iter().any(|line| line.stream == stream);
+            streams.iter().all(|stream| has(*stream))
+        });
+        let its = of(&lines, &id);
+        assert!(
+            its.iter().all(|line| line
+                .trace
+                .is_some_and(|trace| trace.to_string() == PARENT[3..52])),
+            "{its:?}"
+        );
+        let instances: HashSet<u64> = its.iter().map(|line| line.instance).collect();
+        assert_eq!(instances.len(), 1, "{its:?}");
+        let record = told.request(&id);
+        assert_eq!(record.status, Some(status));
+        assert_eq!(record.problem, problem);
+        assert_eq!(record.function.as_deref(), Some("probe"));
+        assert_eq!(record.target, path);
+        assert!(
+            record
+                .instance
+                .is_some_and(|number| instances.contains(&number))
+        );
+        assert_eq!(
+            record.trace.map(|trace| trace.to_string()),
+            Some(PARENT[3..52].into())
+        );
+        assert_eq!(record.body_bytes, answer.bytes.len() as u64);
+        assert!(record.is_whole);
+        if problem.is_some() {
+            assert_eq!(answer.problem("request_id"), id);
+        }
+        let lines = told.lines.lock().unwrap();
+        assert_eq!(of(&lines, &id).len(), its.len());
+    }
+    bench.end();
+}
+
+fn what_a_function_sees_is_its_requests_own() {
+    let (bench, _told) = observed();
+    bench.cgi();
+    // Instances that were brought back, too.
+    let mut ids = HashSet::new();
+    for _ in 0..20 {
+        let answer = bench.request("GET", "/probe/echo", "X-Request-Id: theirs\r\n", "");
+        let id = id(&answer);
+        let seen: Vec<_> = answer
+            .body
+            .lines()
+            .filter_map(|line| line.strip_prefix("x-request-id: "))
+            .collect();
+        assert_eq!(seen, [&id]);
+        assert!(ids.insert(id));
+    }
+    let fields = format!("traceparent: {PARENT}\r\ntracestate: a=1\r\n");
+    let answer = bench.request("GET", "/cgi/env", &fields, "");
+    let id = id(&answer);
+    for variable in [
+        format!("HTTP_X_REQUEST_ID={id}"),
+        format!("HTTP_TRACEPARENT={PARENT}"),
+        "HTTP_TRACESTATE=a=1".to_owned(),
+    ] {
+        assert!(
+            answer.body.lines().any(|line| line == variable),
+            "{answer:?}"
+        );
+    }
+    bench.end();
+}
+
+/// Nothing that is in a seed is in an id, and no two requests share one, at once or in turn.
+fn requests_at_once_have_ids_of_their_own() {
+    const CLIENTS: usize = 16;
+    const EACH: usize = 12;
+    let (bench, _told) = observed();
+    let address = bench.address;
+    let clients = async {
+        let clients = (0..CLIENTS).map(|_| {
+            tokio::spawn(async move {
+                let mut ids = Vec::new();
+                for _ in 0..EACH {
+                    let answer = request(address, "GET", "/probe/log", "", "").await;
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                    ids.push(id(&answer));
+                }
+                ids
+            })
+        });
+        let mut ids = Vec::new();
+        for client in clients.collect::<Vec<_>>() {
+            ids.extend(client.await.unwrap());
+        }
+        ids
+    };
+    let ids = bench.block_on(clients);
+    let distinct: HashSet<&String> = ids.iter().collect();
+    assert_eq!(distinct.len(), CLIENTS * EACH);
+    // Of the newest lines, which is what a log keeps: but for requests of which the oldest lines are
+    // gone, each has all of its own, of one instance.
+    let lines = bench.node.logs("probe", usize::MAX).unwrap();
+    let mut by_id: HashMap<&str, Vec<&LogLine>> = HashMap::new();
+    for line in &lines {
+        if let Some(id) = &line.request_id {
+            by_id.entry(id.as_str()).or_default().push(line);
+        }
+    }
+    let whole = by_id.values().filter(|lines| lines.len() == 7).count();
+    assert!(whole > 0 && by_id.len() - whole <= CLIENTS, "{by_id:?}");
+    for (id, lines) in by_id {
+        assert!(distinct.contains(&id.to_owned()));
+        assert!(lines.iter().all(|line| line.instance == lines[0].instance));
+    }
+    bench.end();
+}
+
+/// A command that writes lines as another request's, says that its id is another, and traps if it
+/// was asked to.
+const FORGES: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 64) "Content-Type: text/plain\nX-Request-Id: forged\n\nhello\n")
+  (data (i32.const 256) "2026-01-01T00:00:00.000Z 7/feedfacefeedfacefeedfacefeedface out forged\n\0d7/feed out x\n{\22request_id\22:\22forged\22}\n")
+  (data (i32.const 0) "\40\00\00\00\35\00\00\00")
+  (data (i32.const 8) "\00\01\00\00\6d\00\00\00")
+  (func (export "_start")
+    (drop (call $write (i32.const 2) (i32.const 8) (i32.const 1) (i32.const 16)))
+    (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
+
+/// The lines of an access log, once there are so many.
+fn records(path: &Path, count: usize) -> Vec<Value> {
+    let read = || std::fs::read_to_string(path).unwrap_or_default();
+    until("requests are in the access log", || {
+        read().lines().count() >= count
+    });
+    let parse = |line: &str| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line:?}"));
+    let records: Vec<Value> = read().lines().map(parse).collect();
+    assert_eq!(records.len(), count, "{records:?}");
+    records
+}
+
+fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, logs) = (folder.path().join("data"), folder.path().join("logs"));
+    std::fs::create_dir(&logs).unwrap();
+    let file = folder.path().join("forge.wat");
+    std::fs::write(&file, FORGES).unwrap();
+    let path = logs.join("access.log");
+    let options = [
+        "--access-log",
+        path.to_str().unwrap(),
+        "--log-format",
+        "json",
+    ];
+    let mut node = Running::serving(&data, &options);
+    let address = node.address();
+    told(&["deploy", file.to_str().unwrap()], &data);
+    let probe = e2e::root().join("tests/fixtures/http-probe.wasm");
+    told(
+        &["deploy", probe.to_str().unwrap(), "--name", "probe"],
+        &data,
+    );
+
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let hostile = "User-Agent: a\u{202e}b \"}\\n{\"forged\":1}\r\nX-Request-Id: feedface\r\n";
+    let asking = request(address, "GET", "/forge/{\"x\":1}?a=%0d%0a", hostile, "");
+    let answer = runtime.block_on(asking);
+    assert_eq!(
+        (answer.status, answer.body.as_str()),
+        (200, "hello\n"),
+        "{answer:?}"
+    );
+    let first = id(&answer);
+    let trapped = get(address, "/probe/trap/unreachable");
+    let second = id(&trapped);
+    assert_eq!(trapped.problem("request_id"), second);
+
+    let both = records(&path, 2);
+    for (record, id) in both.iter().zip([&first, &second]) {
+        assert_eq!(record["request_id"], **id, "{record}");
+        assert!(record["instance"].is_u64() && record["milliseconds"].is_f64());
+    }
+    assert_eq!(both[0]["client_request_id"], "feedface");
+    assert_eq!(both[0]["target"], "/forge/{\"x\":1}?a=%0d%0a");
+    assert_eq!(both[0]["user_agent"], "a\u{202e}b \"}\\n{\"forged\":1}");
+    assert_eq!(
+        (&both[1]["problem"], &both[1]["status"]),
+        (&"trapped".into(), &502.into())
+    );
+    // What would turn a terminal's text round is escaped as JSON escapes it.
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(text.is_ascii() && text.contains("\\u202e"), "{text}");
+
+    // The function's log: its own id on each line, in the file and by the command.
+    let text = std::fs::read_to_string(data.join("logs/forge.log")).unwrap();
+    assert!(text.lines().count() >= 3, "{text}");
+    for line in text.lines() {
+        let whose = line.split(' ').nth(1).unwrap();
+        let (_, id) = whose.split_once('/').unwrap();
+        assert_eq!(id, first, "{line}");
+    }
+    let lines: Value = serde_json::from_str(&told(&["logs", "forge", "--json"], &data)).unwrap();
+    for line in lines.as_array().unwrap() {
+        assert_eq!(line["request_id"], first, "{line}");
+    }
+    // The node's own events.
+    node.said("request failed");
+    let events = node.stderr();
+    let failed = events.lines().find(|line| line.contains("request failed"));
+    let failed: Value = serde_json::from_str(failed.unwrap()).unwrap();
+    assert_eq!(failed["request_id"], second);
+
+    // Whoever keeps the machine's logs takes the file away: another one begins, and at the end
+    // nothing is missing.
+    std::fs::rename(&path, logs.join("taken.log")).unwrap();
+    let mut ids = HashSet::new();
+    until("the file begins anew", || {
+        ids.insert(id(&get(address, "/probe/hello")));
+        path.exists()
+    });
+    assert_eq!(node.stop("TERM"), Some(0));
+    for file in ["taken.log", "access.log"] {
+        let text = std::fs::read_to_string(logs.join(file)).unwrap();
+        for line in text.lines() {
+            let record: Value = serde_json::from_str(line).unwrap();
+            ids.remove(record["request_id"].as_str().unwrap());
+        }
+    }
+    assert_eq!(ids, HashSet::new());
+}
+
+fn up_writes_requests_to_standard_output() {
+    let probe = e2e::root().join("tests/fixtures/http-probe.wasm");
+    let words = [
+        "up",
+        probe.to_str().unwrap(),
+        "--name",
+        "probe",
+        "--listen",
+        "127.0.0.1:0",
+        "--json",
+        "--access-log",
+        "-",
+    ];
+    let mut up = Running::start(&words);
+    let address = up.address();
+    for path in ["/probe/hello", "/nobody/"] {
+        let answer = get(address, path);
+        let record: Value = serde_json::from_str(&up.line()).unwrap();
+        assert_eq!(record["request_id"], id(&answer));
+        assert_eq!(record["target"], path);
+        assert_eq!(record["status"], answer.status);
+    }
+    assert_eq!(up.stop("TERM"), Some(0));
+}
+
+fn a_log_that_cannot_be_written_ends_the_node_before_it_serves() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nowhere/access.log");
+    let data = folder.path().join("data");
+    let output = faasw(&["serve", "--listen", "127.0.0.1:0"])
+        .args(["--data-dir", data.to_str().unwrap()])
+        .args(["--access-log", path.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("access.log cannot be written"), "{said}");
+}
+
+/// A response that comes as a stream is told when it is over, with all its bytes; one that breaks
+/// off is told as that.
+fn streams_are_told_when_they_are_over() {
+    let (bench, told) = observed();
+    for path in ["body/3000000", "body/3000000?content-length=3000000"] {
+        let answer = bench.get(&format!("/probe/{path}"));
+        assert_eq!((answer.status, answer.bytes.len()), (200, 3_000_000));
+        let record = told.request(&id(&answer));
+        assert_eq!(record.body_bytes, 3_000_000);
+        assert!(record.is_whole, "{record:?}");
+        assert!(record.instance.is_some());
+    }
+    let answer = bench.get("/probe/drop-body/3000000");
+    assert!(!answer.is_whole, "{}", answer.status);
+    let id = id(&answer);
+    let record = told.request(&id);
+    assert!(!record.is_whole, "{record:?}");
+    assert_eq!(record.status, Some(200));
+    // Why is in the function's log, under the same id.
+    bench.log_once("probe", |lines| {
+        let is_nodes = |line: &&LogLine| line.stream == LogStream::Node;
+        of(lines, &id).into_iter().any(|line| is_nodes(&line))
+    });
+    bench.end();
+}
+
+/// What is in a seed, all requests find: a request that nobody made has no id there.
+fn a_warm_up_has_no_id() {
+    let (bench, told) = observed();
+    let options = FunctionOptions::default().warm_up(WarmUpRequest::new("/log").unwrap());
+    bench.function("warm", "tests/fixtures/http-probe.wasm", options);
+    let lines = bench.node.logs("warm", usize::MAX).unwrap();
+    assert!(!lines.is_empty());
+    assert!(
+        lines.iter().all(|line| line.request_id.is_none()),
+        "{lines:?}"
+    );
+    let answer = bench.get("/warm/log");
+    let lines = bench.node.logs("warm", usize::MAX).unwrap();
+    assert!(!of(&lines, &id(&answer)).is_empty());
+    told.request(&id(&answer));
+    assert_eq!(told.requests.lock().unwrap().len(), 1);
+    bench.end();
+}
+
+fn main() {
+    e2e::main(tests![
+        one_id_is_in_header_log_problem_and_event,
+        what_a_function_sees_is_its_requests_own,
+        requests_at_once_have_ids_of_their_own,
+        a_confined_node_writes_it_everywhere_and_nobody_forges_it,
+        up_writes_requests_to_standard_output,
+        a_log_that_cannot_be_written_ends_the_node_before_it_serves,
+        streams_are_told_when_they_are_over,
+        a_warm_up_has_no_id,
+    ]);
+}

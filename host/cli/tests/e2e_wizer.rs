@@ -1,0 +1,374 @@
+//! Functions that Wizer initialises when they are deployed: the module that serves is
+//! another, which begins where the export has left the one that was sent, as upstream's own
+//! tool would have it. Where Wizer cannot, they are initialised in memory, and it is said why.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+mod e2e;
+
+use e2e::{
+    Bench,
+    initialised::{COMPONENT, TABLE_SET, assert_got_there, by, with, with_node},
+    limits,
+};
+use faasw::{Digest, FreezePolicy, FunctionOptions, Initialised, Node};
+
+const FOUND: &str = "host/cli/tests/e2e/wizened.wat";
+/// Tells what it does on standard error; its export is [`TELLING_INIT`].
+const TELLING: &str = "host/cli/tests/e2e/telling-component.wat";
+const TELLING_INIT: &str = "prepare";
+const STATEFUL: &str = "host/cli/tests/e2e/wizened-component.wat";
+const FOUND_INIT: &str = "wizer-initialize";
+
+fn wizen(bench: &Bench, module: &[u8], options: FunctionOptions) -> Result<Vec<u8>, String> {
+    let wizened = bench.block_on(bench.node.wizen(module.to_vec(), options));
+    wizened
+        .map(|module| module.to_vec())
+        .map_err(|error| error.to_string())
+}
+
+fn a_module_that_brings_an_initialiser_is_initialised_once() {
+    with_node(|bench| {
+        let upload = e2e::file(FOUND);
+        for version in 1..=2 {
+            let deployed = bench.deploy("f", &upload, FunctionOptions::default());
+            assert_eq!(deployed.notice, None);
+            let function = deployed.function;
+            let initialised = Initialised::AsModule {
+                export: FOUND_INIT.to_owned(),
+                upload: Digest::of(&upload),
+            };
+            assert_eq!(function.init, Some(initialised));
+            assert_ne!(function.digest, Digest::of(&upload));
+            assert_eq!(
+                (function.version, function.frozen_after_init),
+                (version, true)
+            );
+        }
+        for _ in 0..20 {
+            assert_eq!(bench.text("/f/"), "111\n");
+        }
+        // Once for each deployment, and for no request.
+        let log = bench.log_once("f", |lines| lines.len() >= 2);
+        let texts: Vec<&str> = log.iter().map(|line| line.text.as_str()).collect();
+        assert_eq!(texts, ["initialised"; 2]);
+        assert!(log.iter().all(|line| line.instance == 0));
+    });
+}
+
+/// Told by what it asks of the host: it writes a line when it is initialised, and another when it
+/// is called, so that lines of requests are known to be seen.
+fn initialisation_asks_nothing_of_the_host_in_a_request() {
+    const REQUESTS: usize = 25;
+    with_node(|bench| {
+        let module = String::from_utf8(e2e::file(FOUND)).unwrap();
+        let place = "(call $count (i32.const 66))";
+        assert_eq!(module.matches(place).count(), 1);
+        let tells =
+            "(drop (call $fd_write (i32.const 2) (i32.const 24) (i32.const 1) (i32.const 512)))";
+        let module = module.replace(place, &format!("{place} {tells}")).replace(
+            "(data (i32.const 80)",
+            "(data (i32.const 24) \"\\60\\00\\00\\00\\06\\00\\00\\00\") \
+             (data (i32.const 96) \"asked\\n\") (data (i32.const 80)",
+        );
+        let forms = [
+            (
+                "module",
+                module.into_bytes(),
+                FunctionOptions::default(),
+                "111\n",
+            ),
+            ("component", e2e::file(TELLING), by(TELLING_INIT), "1"),
+        ];
+        for (name, upload, options, answer) in forms {
+            let ready = wizen(bench, &upload, options.clone()).unwrap();
+            for (upload, options, initialised) in [
+                (&upload, options, &[0][..]),
+                // There the rewritten module is all that is left of it.
+                (&ready, FunctionOptions::default(), &[][..]),
+            ] {
+                let function = bench.deploy(name, upload, options).function;
+                let is_now = matches!(function.init, Some(Initialised::AsModule { .. }));
+                assert_eq!(is_now, !initialised.is_empty(), "{function:?}");
+                for _ in 0..REQUESTS {
+                    assert_eq!(bench.text(&format!("/{name}/")), answer);
+                }
+                let all = REQUESTS + initialised.len();
+                let log = bench.log_once(name, |lines| lines.len() >= all);
+                let of = |text: &str| {
+                    let lines = log.iter().filter(|line| line.text == text);
+                    lines.map(|line| line.instance).collect::<Vec<_>>()
+                };
+                assert_eq!(of("initialised"), initialised, "{name}: {log:?}");
+                assert_eq!((of("asked").len(), log.len()), (REQUESTS, all));
+                bench.block_on(bench.node.remove(name)).unwrap();
+            }
+        }
+    });
+}
+
+fn what_was_made_outlives_the_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
+    let upload = e2e::file(FOUND);
+    let bench = start();
+    let first = bench
+        .deploy("f", &upload, FunctionOptions::default())
+        .function;
+    let plain = e2e::file("host/cli/tests/e2e/initialised.wat");
+    bench.deploy("f", &plain, FunctionOptions::default());
+    bench.end();
+    drop(bench);
+    let bench = start();
+    assert_eq!(bench.text("/f/"), "01\n");
+    let back = bench.block_on(bench.node.rollback("f", None)).unwrap();
+    assert_eq!((back.digest, &back.init), (first.digest, &first.init));
+    assert_eq!(bench.text("/f/"), "111\n");
+    bench.end();
+}
+
+/// By the same version of Wizer, and its own runner: `tests/fixtures/wizened/README.md`.
+fn it_is_what_upstreams_tool_makes_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::start(Node::builder().data_dir(folder.path()), limits());
+    {
+        let bench = &bench;
+        for (path, init, upstream) in [
+            (FOUND, None, "tests/fixtures/wizened/module.wasm"),
+            (
+                STATEFUL,
+                Some("prepare"),
+                "tests/fixtures/wizened/component.wasm",
+            ),
+        ] {
+            let options = init.map_or_else(FunctionOptions::default, by);
+            let wizened = wizen(bench, &e2e::file(path), options).unwrap();
+            assert_eq!(wizened, e2e::file(upstream), "{path}");
+        }
+        // Nothing was deployed, and nothing stays.
+        assert!(bench.node.list().is_empty());
+        let left = bench
+            .node
+            .tree()
+            .iter()
+            .filter(|seed| seed.level > 1)
+            .count();
+        assert_eq!(left, 0);
+    }
+    bench.end();
+    let logs = std::fs::read_dir(folder.path().join("logs"));
+    assert_eq!(logs.map_or(0, Iterator::count), 0);
+}
+
+/// As the headers of Wizer for C and C++ have it: what begins the command anew would undo
+/// what was made.
+fn a_command_that_is_resumed_does_not_begin_anew() {
+    let resumed = |more: &str, export: &str| {
+        format!(
+            r#"(module
+              (import "wasi_snapshot_preview1" "fd_write"
+                (func $fd_write (param i32 i32 i32 i32) (result i32)))
+              (memory (export "memory") 1)
+              {more}
+              (data (i32.const 0) "\20\00\00\00\1c\00\00\00")
+              (data (i32.const 32) "Content-Type: text/plain\n\n-\n")
+              (func $begin (i32.store8 (i32.const 58) (i32.const 48)))
+              (func $say
+                (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16))))
+              (func (export "{export}")
+                (call $begin) (i32.store8 (i32.const 58) (i32.const 49)))
+              (func (export "wizer.resume") (call $say))
+              (func (export "_start") (call $begin) (call $say)))"#
+        )
+    };
+    with_node(|bench| {
+        for (export, options, answer) in [
+            (FOUND_INIT, FunctionOptions::default(), "1\n"),
+            // Only the one goes with the other.
+            ("prepare", by("prepare"), "0\n"),
+        ] {
+            for more in ["", TABLE_SET] {
+                let module = resumed(more, export);
+                bench.deploy("f", module.as_bytes(), options.clone());
+                assert_eq!(bench.text("/f/"), answer, "{export} {more}");
+            }
+        }
+    });
+}
+
+/// A policy that shares nothing has nothing initialised that requests would share.
+fn before_init_leaves_what_is_found_alone() {
+    with_node(|bench| {
+        let options = || FunctionOptions::default().freeze(FreezePolicy::BeforeInit);
+        let upload = e2e::file(FOUND);
+        for (options, answer) in [
+            (options(), "?01\n"),
+            (FunctionOptions::default(), "111\n"),
+            (options(), "?01\n"),
+        ] {
+            let deployed = bench.deploy("f", &upload, options);
+            let is_initialised = answer == "111\n";
+            assert_eq!(deployed.function.init.is_some(), is_initialised);
+            assert_eq!(bench.text("/f/"), answer);
+        }
+    });
+}
+
+/// What a module has done to its descriptors and its response is no part of it, either.
+fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
+    with_node(|bench| {
+        let import = r#"(import "wasi_snapshot_preview1" "fd_renumber"
+            (func $renumber (param i32 i32) (result i32)))"#;
+        let text = String::from_utf8(with(FOUND, "(memory (export", import)).unwrap();
+        let place = "(call $count (i32.const 64))";
+        assert_eq!(text.matches(place).count(), 1);
+        let renumbers = "(drop (call $renumber (i32.const 2) (i32.const 0)))";
+        let module = text.replace(place, &format!("{renumbers} {place}"));
+        let deployed = bench.deploy("f", module.as_bytes(), FunctionOptions::default());
+        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+            panic!("{deployed:?}");
+        };
+        assert!(reason.contains("descriptor"), "{reason}");
+        assert_eq!(bench.text("/f/"), "111\n");
+        // A part of the head, when it is instantiated: each response begins with that.
+        let place = "(func (export \"wizer-initialize\")";
+        let start = "(func $early (drop (call $fd_write (i32.const 1) (i32.const 24) (i32.const 1) \
+             (i32.const 512)))) (start $early) \
+             (data (i32.const 24) \"\\60\\00\\00\\00\\0b\\00\\00\\00\") (data (i32.const 96) \"X-Early: 1\\n\")";
+        let module = with(FOUND, place, start);
+        let deployed = bench.deploy("f", &module, FunctionOptions::default());
+        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+            panic!("{deployed:?}");
+        };
+        assert!(reason.contains("response"), "{reason}");
+    });
+}
+
+/// With no room for seeds the one that is asked stays until it has told.
+fn it_is_initialised_once_where_there_is_no_room_for_seeds() {
+    let bench = Bench::start(Node::builder().seed_memory(0), limits());
+    let upload = e2e::file(FOUND);
+    bench.deploy("f", &upload, FunctionOptions::default());
+    assert_eq!(bench.text("/f/"), "111\n");
+    let log = bench.log_once("f", |lines| !lines.is_empty());
+    assert_eq!(log.len(), 1, "{log:?}");
+    bench.end();
+}
+
+fn a_component_begins_where_it_was_left() {
+    with_node(|bench| {
+        for (path, export) in [
+            (COMPONENT, "prepare"),
+            (COMPONENT, "test:steps/steps@1.0.0#prepare"),
+            (STATEFUL, "prepare"),
+        ] {
+            let wizened = wizen(bench, &e2e::file(path), by(export)).unwrap();
+            bench.deploy("f", &wizened, FunctionOptions::default());
+            assert_got_there(bench);
+        }
+        bench.deploy("f", &e2e::file(STATEFUL), FunctionOptions::default());
+        assert!(bench.get("/f/").body.contains("unreachable"));
+    });
+}
+
+fn what_wizer_refuses_is_initialised_in_memory() {
+    with_node(|bench| {
+        let module = with(FOUND, "(global $initialised", TABLE_SET);
+        for version in 1..=2 {
+            let deployed = bench.deploy("f", &module, FunctionOptions::default());
+            let Some(Initialised::InMemory { export, reason }) = &deployed.function.init else {
+                panic!("{deployed:?}");
+            };
+            assert_eq!(export, FOUND_INIT);
+            assert!(reason.contains("table.set"), "{reason}");
+            assert!(deployed.notice.unwrap().contains("table.set"));
+            assert_eq!(deployed.function.version, version);
+            assert_eq!(bench.text("/f/"), "111\n");
+        }
+        let why = wizen(bench, &module, FunctionOptions::default()).unwrap_err();
+        assert!(why.contains("table.set"), "{why}");
+        let without = e2e::file("examples/hello-wat/hello.wat");
+        let why = wizen(bench, &without, FunctionOptions::default()).unwrap_err();
+        assert!(why.contains(FOUND_INIT), "{why}");
+    });
+}
+
+/// A handle that the host has given is no part of a component's memory.
+fn a_component_that_holds_what_is_the_hosts_is_initialised_in_memory() {
+    with_node(|bench| {
+        let module = e2e::file("host/cli/tests/e2e/holding-component.wat");
+        let deployed = bench.deploy("f", &module, by("prepare"));
+        let Some(Initialised::InMemory { reason, .. }) = &deployed.function.init else {
+            panic!("{deployed:?}");
+        };
+        assert!(reason.contains("1 resources of the host"), "{reason}");
+        for _ in 0..3 {
+            assert_eq!(bench.text("/f/"), "held\n");
+        }
+    });
+}
+
+fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
+    with_node(|bench| {
+        bench.deploy("f", &e2e::file(FOUND), FunctionOptions::default());
+        for (body, told) in [
+            ("unreachable", "unreachable"),
+            ("(loop $again (br $again))", "longer than its limit"),
+            // All the memory that there is, and then what that did not give.
+            (
+                "(loop $more (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) \
+                 (i32.store (i32.const -8) (i32.const 1))",
+                "out of bounds",
+            ),
+        ] {
+            let place = "(call $count (i32.const 64))\n    (global.set $initialised";
+            let module = with(FOUND, place, body);
+            let options = FunctionOptions::default().memory(16 << 20);
+            let deployed = bench.block_on(bench.node.deploy("f", module, options));
+            let why = deployed.unwrap_err().to_string();
+            assert!(why.contains(told), "{told}: {why}");
+            assert_eq!(bench.text("/f/"), "111\n");
+        }
+        let versions = bench.block_on(bench.node.inspect("f")).unwrap().versions;
+        assert_eq!(versions.len(), 1);
+    });
+}
+
+/// `examples/index-rust`: the index is in the module, and a request finds it.
+fn the_example_is_initialised_once() {
+    with_node(|bench| {
+        let module = e2e::file("examples/index-rust/index.wasm");
+        for (options, is_prepared) in [(by("prepare"), true), (FunctionOptions::default(), false)] {
+            let function = bench.deploy("f", &module, options).function;
+            assert_eq!(function.init.is_some(), is_prepared, "{function:?}");
+            assert_eq!(function.module_bytes > 1 << 20, is_prepared, "{function:?}");
+            let answer = bench.text("/f/bananana");
+            assert_eq!(answer, "bananana stands in 15 places of 360000\n");
+        }
+    });
+}
+
+fn main() {
+    e2e::main(tests![
+        the_example_is_initialised_once,
+        a_module_that_brings_an_initialiser_is_initialised_once,
+        initialisation_asks_nothing_of_the_host_in_a_request,
+        what_was_made_outlives_the_node,
+        it_is_what_upstreams_tool_makes_of_it,
+        a_command_that_is_resumed_does_not_begin_anew,
+        before_init_leaves_what_is_found_alone,
+        a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory,
+        it_is_initialised_once_where_there_is_no_room_for_seeds,
+        a_component_begins_where_it_was_left,
+        what_wizer_refuses_is_initialised_in_memory,
+        a_component_that_holds_what_is_the_hosts_is_initialised_in_memory,
+        an_initialisation_that_fails_is_refused_and_harms_nobody,
+    ]);
+}

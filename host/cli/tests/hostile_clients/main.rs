@@ -1,0 +1,41 @@
+//! Clients without any right, against a real node with a neighbour function under
+//! measured load: what they send is bounded, and so is what it may cost.
+//!
+//! `arena`: the node, what it takes, and what must hold. `neighbour`: the honest load.
+//! `wire`: connections from many addresses, frames of HTTP/2. The attacks: `untaken`,
+//! responses that nobody takes; `unended`, requests that do not end; `floods`, frames
+//! that are cheap to send.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic"
+)]
+
+#[path = "../../../tests/common/mod.rs"]
+mod common;
+#[path = "../e2e/mod.rs"]
+mod e2e;
+
+/// Lists attacks by their functions: all without TLS, those of the second list with it.
+macro_rules! attacks {
+    ($($plain:ident),*; tls: $($tls:ident),*) => {
+        &[
+            $((stringify!($plain), || $plain(Wire::Plain)),)*
+            $((concat!("tls::", stringify!($tls)), || $tls(Wire::Tls)),)*
+        ]
+    };
+}
+
+mod arena;
+mod floods;
+mod neighbour;
+mod unended;
+mod untaken;
+mod wire;
+
+fn main() {
+    let tests: Vec<common::trials::Test> = [untaken::TESTS, unended::TESTS, floods::TESTS].concat();
+    e2e::main(&tests);
+}
