@@ -296,7 +296,8 @@ UNTIL_ANSWER = [
     ("client is woken", wakes("node", "client")),
     ("client has the response", ends("client", "recvfrom", "read")),
 ]
-# Of the shell, whose own time goes on meanwhile. A node that was preempted by the shell needs no wake.
+# Of the shell, whose own time goes on meanwhile. A node that was preempted by the shell needs no
+# wake.
 AFTER_ANSWER = [
     ("doorbell", rings(PROGRESS)),
     ("the guest stops", rings(STOP)),

@@ -191,7 +191,8 @@ fn pause(rest: Duration) {
     }
 }
 
-/// Sends requests one after the other, in a task of the runtime that the node is in, as a server would.
+/// Sends requests one after the other, in a task of the runtime that the node is in, as a server
+/// would.
 fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
     let node = node.clone();
     runtime.block_on(runtime.spawn(async move {
@@ -216,8 +217,8 @@ fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Resul
     }))?
 }
 
-/// Wakes a task as what a client sends does, by a descriptor: the runtime's own timers know milliseconds,
-/// and a thread that sleeps does nothing of what the node has for it meanwhile.
+/// Wakes a task as what a client sends does, by a descriptor: the runtime's own timers know
+/// milliseconds, and a thread that sleeps does nothing of what the node has for it meanwhile.
 struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {

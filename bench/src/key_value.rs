@@ -1,9 +1,9 @@
 //! `faasw-bench key-value`: what a function's store takes, of a node in this process with a data
-//! directory: a get beside an empty `KVM_RUN` between two processes, and sets that are acknowledged when they are
-//! durable beside what the disk does.
+//! directory: a get beside an empty `KVM_RUN` between two processes, and sets that are acknowledged
+//! when they are durable beside what the disk does.
 //!
-//! A get is what a request takes that opens a store and gets a key, less one that only opens it: a round of record and
-//! answer. They and the floor take turns in each round.
+//! A get is what a request takes that opens a store and gets a key, less one that only opens it: a
+//! round of record and answer. They and the floor take turns in each round.
 
 use std::{
     fmt,
@@ -86,13 +86,15 @@ pub struct Found {
     pub open: Percentiles,
     /// A request that opens it and gets a key.
     pub get: Percentiles,
-    /// What a get takes of that beside the floor, in microseconds: the median of the rounds' differences of medians.
+    /// What a get takes of that beside the floor, in microseconds: the median of the rounds'
+    /// differences of medians.
     pub beside_the_floor: f64,
     /// Requests in a second that each set a key and were answered when that was durable.
     pub sets: f64,
     /// How many at once.
     pub connections: u32,
-    /// Syncs of a file of 4 KiB more each in a second, one after the other, on the same disk. A commit takes two.
+    /// Syncs of a file of 4 KiB more each in a second, one after the other, on the same disk. A
+    /// commit takes two.
     pub syncs: f64,
 }
 

@@ -80,7 +80,8 @@ enum Command {
     Floor(floor::Arguments),
     /// What a request takes that a program asks the node in it for, beside the same floor
     Embedded(embedded::Arguments),
-    /// What a get of a function's key-value store takes beside that floor, and durable sets beside the disk
+    /// What a get of a function's key-value store takes beside that floor, and durable sets beside
+    /// the disk
     KeyValue(key_value::Arguments),
     /// A body that a function passes on from an upstream to its client, against the same elsewhere.
     /// UPSTREAM stands for the upstream's host and port in both addresses:

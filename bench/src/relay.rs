@@ -1,7 +1,8 @@
 //! `faasw-bench relay`: a body of an upstream through a function to its client, here and elsewhere.
 //!
-//! The upstream is this program. Both functions are asked by HTTP/1.0, whose answers end with their connection: what
-//! reading them takes here is next to nothing. In each round everybody is asked once.
+//! The upstream is this program. Both functions are asked by HTTP/1.0, whose answers end with their
+//! connection: what reading them takes here is next to nothing. In each round everybody is asked
+//! once.
 
 use std::{
     io::{Read, Write},
@@ -52,8 +53,8 @@ struct Server {
     name: &'static str,
     /// MiB in a second, as the median of the rounds.
     mebibytes_per_second: f64,
-    /// MiB that its processes took more at most while a body passed than before, by the kernel's proportional count,
-    /// where the process is known: the largest of the rounds.
+    /// MiB that its processes took more at most while a body passed than before, by the kernel's
+    /// proportional count, where the process is known: the largest of the rounds.
     more_memory: Option<f64>,
 }
 

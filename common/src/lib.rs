@@ -49,8 +49,8 @@ pub enum Lack {
     MaxParked,
     /// The function holds as much memory as it may (`--function-memory`).
     FunctionMemory,
-    /// Seeds take all of their memory, so that there is no room for its own, or that one could not be
-    /// evicted any more (`--seed-memory`).
+    /// Seeds take all of their memory, so that there is no room for its own, or that one could not
+    /// be evicted any more (`--seed-memory`).
     SeedMemory,
     /// All microVMs take nearly as much memory as they may (`--instance-memory`).
     InstanceMemory,

@@ -1,8 +1,8 @@
 //! Core modules that say of which component they are the code.
 //!
-//! Bindings leave that in custom sections, and some SDKs, Spin's for one, leave the rest to whoever runs the module:
-//! the component is made here, by the library that their tools have for it. Calls of preview 1 become calls of 0.2 by the
-//! Bytecode Alliance's adapters, as they do there.
+//! Bindings leave that in custom sections, and some SDKs, Spin's for one, leave the rest to whoever
+//! runs the module: the component is made here, by the library that their tools have for it. Calls
+//! of preview 1 become calls of 0.2 by the Bytecode Alliance's adapters, as they do there.
 
 use std::{
     borrow::Cow,
@@ -19,7 +19,8 @@ use wit_component::ComponentEncoder;
 
 use crate::{module::START, outline};
 
-/// The component that `wasm` is the code of, if it says of any; else `wasm` as it is, whatever it is.
+/// The component that `wasm` is the code of, if it says of any; else `wasm` as it is, whatever it
+/// is.
 ///
 /// # Errors
 /// When no component comes of it.

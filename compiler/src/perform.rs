@@ -64,7 +64,8 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
 }
 
-/// The bundle of a function's files. They are no function: of what is reported only the size says something.
+/// The bundle of a function's files. They are no function: of what is reported only the size says
+/// something.
 fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
     let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
     let bundle = upload::pack(files).map_err(refused)?;

@@ -56,8 +56,8 @@ fn text_is_accepted() {
     assert!(compiled.imports.is_empty());
 }
 
-/// What becomes of packages that need each other, the library that makes the component asks without end
-/// (wit-parser 0.254): that ends the helper, and no more.
+/// What becomes of packages that need each other, the library that makes the component asks without
+/// end (wit-parser 0.254): that ends the helper, and no more.
 #[test]
 fn a_core_module_that_tells_nonsense_of_its_component_ends_the_helper_at_worst() {
     let core = fixture("config-probe-core.wasm");

@@ -8,9 +8,9 @@
 //! | 4 | the null device | connections, from the connector |
 //! | 5… | the runtime's, workers, connections | the runtime's, connections |
 //!
-//! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker makes
-//! no socket and connects none; a connector makes those of the internet's two families that are
-//! connected or sent from, and listens at none.
+//! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker
+//! makes no socket and connects none; a connector makes those of the internet's two families that
+//! are connected or sent from, and listens at none.
 
 #![allow(unsafe_code, reason = "a process is named by a call")]
 
@@ -40,9 +40,9 @@ pub fn rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
-/// Descriptors of the runtime, which makes them before the cell is closed: the kernel gives each the lowest free
-/// number, of which [`CELL_FD`] is none yet. What it waits by, what wakes it, and what descriptors are watched by, a
-/// copy of the first.
+/// Descriptors of the runtime, which makes them before the cell is closed: the kernel gives each
+/// the lowest free number, of which [`CELL_FD`] is none yet. What it waits by, what wakes it, and
+/// what descriptors are watched by, a copy of the first.
 const EVENTS: u32 = 6;
 const WAKER: u32 = 7;
 const WATCHED: u32 = 8;
@@ -196,9 +196,9 @@ pub fn filter(kind: Kind) -> Result<Filter, String> {
 /// What has the program go without a cell: for tests.
 const UNCONFINED: &str = "--unconfined";
 
-/// Closes the cell that was handed to this process by its arguments, with the filter of what it
-/// was started as, which it gives back. To be called behind [`runtime`](crate::runtime) and before all else: there
-/// must be one thread, and nothing of a stranger's must have been read.
+/// Closes the cell that was handed to this process by its arguments, with the filter of what it was
+/// started as, which it gives back. To be called behind [`runtime`](crate::runtime) and before all
+/// else: there must be one thread, and nothing of a stranger's must have been read.
 ///
 /// # Errors
 /// Why it could not be closed; the process must end then.

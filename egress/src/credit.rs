@@ -49,8 +49,8 @@ impl Credit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something may be sent, and says how much in one piece. `None` when nobody wants it any
-    /// more. For one waiter.
+    /// Waits until something may be sent, and says how much in one piece. `None` when nobody wants
+    /// it any more. For one waiter.
     pub async fn wait(&self) -> Option<usize> {
         poll_fn(|context| self.poll(context)).await
     }

@@ -15,9 +15,9 @@
 //!   node ◀── Need, Head or Failed, Data…, End, Credit ────────── worker
 //! ```
 //!
-//! Of each call at most [`WINDOW`] bytes of data are under way each way: who sends has that
-//! much credit at first, and then what [`Credit`](ToWorker::Credit) frames give back. A piece counts
-//! as [`PIECE_MIN`] bytes at least, both ways: so a window bounds how many are kept, too.
+//! Of each call at most [`WINDOW`] bytes of data are under way each way: who sends has that much
+//! credit at first, and then what [`Credit`](ToWorker::Credit) frames give back. A piece counts as
+//! [`PIECE_MIN`] bytes at least, both ways: so a window bounds how many are kept, too.
 
 use std::ops::RangeInclusive;
 
@@ -32,8 +32,8 @@ pub const FRAME_MAX: usize = 64 << 10;
 /// Most bytes of a call's data that are under way, each way.
 pub const WINDOW: usize = 128 << 10;
 
-/// The same for the answers of a few calls at once that go on for long: so that whoever passes them on has more to do
-/// each time it is woken. What its receiver gives back makes it so.
+/// The same for the answers of a few calls at once that go on for long: so that whoever passes them
+/// on has more to do each time it is woken. What its receiver gives back makes it so.
 pub const LARGE_WINDOW: usize = 512 << 10;
 
 /// What a piece of data takes of the window at least: keeping a byte takes more than a byte.
@@ -90,7 +90,8 @@ pub enum FromWorker {
     Need = 16,
     /// The answer's head.
     Head = 17,
-    /// There is no answer, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). The call is over.
+    /// There is no answer, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). The call is
+    /// over.
     Failed = 18,
     /// A piece of the answer's body.
     Data = 19,

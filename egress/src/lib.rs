@@ -9,8 +9,8 @@
 //!
 //! - The *connector*, one of a node, resolves names, filters addresses and connects. It parses
 //!   nothing that an upstream says, but for servers of names.
-//! - A *worker*, one of each function in use, speaks TLS and HTTP over connections that it is given.
-//!   It makes no socket, and holds nothing of any other function.
+//! - A *worker*, one of each function in use, speaks TLS and HTTP over connections that it is
+//!   given. It makes no socket, and holds nothing of any other function.
 //! - The node checks what is granted, and moves bytes. It parses nothing of an upstream, and takes
 //!   no word of a worker for granted.
 //!
@@ -19,8 +19,8 @@
 //! - [`client`]: the node's side.
 //! - [`frames`]: what node and worker say to each other.
 //! - [`orders`]: what node and connector do.
-//! - `connector`, `worker`: the two processes; `cell`: what they may do. With the feature `program` only, for a node
-//!   carries the program as a file.
+//! - `connector`, `worker`: the two processes; `cell`: what they may do. With the feature `program`
+//!   only, for a node carries the program as a file.
 //!
 //! See `docs/decisions/0026-reaching-out.md`.
 
@@ -40,9 +40,9 @@ mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
-/// What connector and worker run on: one thread. To be made before the cell is closed, and before any
-/// descriptor: what making it takes is then nothing that the filter has to allow, whatever features of tokio
-/// a build has.
+/// What connector and worker run on: one thread. To be made before the cell is closed, and before
+/// any descriptor: what making it takes is then nothing that the filter has to allow, whatever
+/// features of tokio a build has.
 ///
 /// # Errors
 /// The system's.
@@ -54,8 +54,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Ends this process with the first panic, in whichever task: what is left of it would keep the node
-/// waiting.
+/// Ends this process with the first panic, in whichever task: what is left of it would keep the
+/// node waiting.
 #[cfg(feature = "program")]
 fn end_on_panic() {
     let tell = std::panic::take_hook();

@@ -1,7 +1,7 @@
 //! Orders: what node and connector say to each other, and what comes with a connection.
 //!
-//! Each is one packet of a `SOCK_SEQPACKET` Unix socket: a header and a body whose size its
-//! kind fixes. Names of hosts and addresses are spelled as `faasw-egress-policy` prints them, and read
+//! Each is one packet of a `SOCK_SEQPACKET` Unix socket: a header and a body whose size its kind
+//! fixes. Names of hosts and addresses are spelled as `faasw-egress-policy` prints them, and read
 //! by it again.
 //!
 //! ```text
@@ -106,8 +106,8 @@ order! {
 }
 
 order! {
-    /// Node to connector: how names are resolved from now on. Attached: what `/etc/hosts` holds, as a file, unless it is
-    /// empty.
+    /// Node to connector: how names are resolved from now on. Attached: what `/etc/hosts` holds, as
+    /// a file, unless it is empty.
     Names {
         /// Bytes of it, from the file's beginning; [`HOSTS_MAX`] at most.
         hosts_bytes: u64,

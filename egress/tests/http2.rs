@@ -212,8 +212,8 @@ fn who_waits_for_a_connection_that_cannot_be_made_tries_on_its_own() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // The first connection is closed without a word once the others wait for it; there is no other way
-        // to tell but that no second one comes meanwhile.
+        // The first connection is closed without a word once the others wait for it; there is no
+        // other way to tell but that no second one comes meanwhile.
         let config = common::http2::config(&authority);
         let upstream = common::Upstream::new(move |stream, number| {
             if number == 0 {

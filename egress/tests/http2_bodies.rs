@@ -1,4 +1,5 @@
-//! Bodies and trailers over HTTP/2: both ways, as fast as who reads them, and nobody waits for another's.
+//! Bodies and trailers over HTTP/2: both ways, as fast as who reads them, and nobody waits for
+//! another's.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -194,8 +195,8 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
             ));
             stuck.push(call.receiver);
         }
-        // What a window lets each send, and what its call has credit for. Of the latter as much as the library tells
-        // the server: it does so when half a window is to be given back.
+        // What a window lets each send, and what its call has credit for. Of the latter as much as
+        // the library tells the server: it does so when half a window is to be given back.
         const EACH: usize = 2 * WINDOW;
         let mut sent = 0;
         while sent < 8 * (WINDOW + WINDOW / 2 - 4096) {

@@ -1,5 +1,5 @@
-//! Connections of HTTP/2 that end, or take no more: what is on them fails with its case, what was not looked at is sent once
-//! more, and the next call has another.
+//! Connections of HTTP/2 that end, or take no more: what is on them fails with its case, what was
+//! not looked at is sent once more, and the next call has another.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -79,7 +79,8 @@ fn a_server_that_goes_away_answers_what_it_has_begun_and_nothing_new_is_sent_to_
         let head = https("upstream.example", server.address);
         let mut old = begin(&egress, &head);
         assert!(matches!(next(&mut old).await, Some(Part::Head(_))));
-        // It is not known when the worker hears of it: what is sent until then is refused, and sent once more.
+        // It is not known when the worker hears of it: what is sent until then is refused, and sent
+        // once more.
         assert_eq!(egress.call(&head, b"").await.body, b"new");
         assert_eq!(egress.call(&head, b"").await.body, b"new");
         assert_eq!(server.count(), 2);
@@ -108,7 +109,8 @@ fn a_request_that_was_not_looked_at_is_sent_once_more_whatever_its_method() {
             let post = request("POST", &upstream);
             assert_eq!(egress.call(&post, b"").await.body, b"hi");
             assert_eq!(egress.call(&post, b"").await.body, b"hi");
-            // One that refuses is still there; what is sent once more goes over another all the same.
+            // One that refuses is still there; what is sent once more goes over another all the
+            // same.
             assert_eq!(upstream.count(), 2);
         }
     });

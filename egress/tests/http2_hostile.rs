@@ -1,5 +1,5 @@
-//! Upstreams that mean harm, or are broken, over HTTP/2: each ends its calls with the case for it, in bounded memory, and
-//! others go on.
+//! Upstreams that mean harm, or are broken, over HTTP/2: each ends its calls with the case for it,
+//! in bounded memory, and others go on.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

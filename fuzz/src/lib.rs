@@ -1,5 +1,5 @@
-//! Fuzz targets: whatever reads bytes that a guest, a shell, the compile helper, a registry or whoever has the
-//! disk wrote.
+//! Fuzz targets: whatever reads bytes that a guest, a shell, the compile helper, a registry or
+//! whoever has the disk wrote.
 //!
 //! Each target is a function of bytes that panics when a rule is broken, and says how
 //! much memory it may take. The same functions run in two ways:

@@ -241,8 +241,8 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(false) })
     }
 
-    /// Has it made when nothing else is, unless a request asks for it before, as far as less than half
-    /// of the memory for seeds is taken.
+    /// Has it made when nothing else is, unless a request asks for it before, as far as less than
+    /// half of the memory for seeds is taken.
     fn make_ahead(&self) {}
 
     /// It serves: instances of it are parked ahead of requests from now on, as many as there are
@@ -254,8 +254,8 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
         Box::pin(async {})
     }
 
-    /// What it lacks of them, and what keeps them from being made; nothing where it has all, or they
-    /// are being made.
+    /// What it lacks of them, and what keeps them from being made; nothing where it has all, or
+    /// they are being made.
     fn lacking(&self) -> Option<Lacking> {
         None
     }

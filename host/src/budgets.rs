@@ -1,8 +1,8 @@
 //! How a node divides what a container may have: a pure function of limits to budgets.
 //!
-//! Where a limit is the kernel's, who goes over it is ended, and with `memory.oom.group` so is all that is in
-//! the container. So the worst case of everything that clients, functions and their memories can bring about is
-//! to fit below it (docs/decisions/0030):
+//! Where a limit is the kernel's, who goes over it is ended, and with `memory.oom.group` so is all
+//! that is in the container. So the worst case of everything that clients, functions and their
+//! memories can bring about is to fit below it (docs/decisions/0030):
 //!
 //! ```text
 //! node + what clients and stores hold + shells + seeds + instances × (function's memory + 44 MiB) ≤ limit
@@ -20,11 +20,12 @@ use crate::builder::NodeBuilder;
 
 const MIB: u64 = 1 << 20;
 
-/// Node, launcher and spawner, what all functions share, and what is not counted by itself: 17 MiB are in
-/// use when nothing happens; 12 may be lines of logs that nobody takes.
+/// Node, launcher and spawner, what all functions share, and what is not counted by itself: 17 MiB
+/// are in use when nothing happens; 12 may be lines of logs that nobody takes.
 const NODE: u64 = 38 * MIB;
-/// What a guest can touch beside its function's memory if it does what it likes, and what it costs kernel and node
-/// while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way to a store.
+/// What a guest can touch beside its function's memory if it does what it likes, and what it costs
+/// kernel and node while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way
+/// to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
 /// Of that, what the node may have of a mailbox: what it writes first is charged to it.
 const IN_NODE: u64 = 5 * MIB;
@@ -36,7 +37,8 @@ const CALLS_EACH: u64 = 8;
 const CALL: u64 = 2 * (LARGE_WINDOW + WINDOW) as u64;
 /// What HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
-/// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were measured.
+/// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were
+/// measured.
 const SHELL: u64 = 3 * MIB / 2;
 /// How many times `shells` there are while they are needed.
 const SHELLS_MOST: u64 = 8;
@@ -104,8 +106,8 @@ pub struct Budgets {
     pub instance: u64,
     /// Instances that fit at their worst.
     pub fitting: u64,
-    /// Requests at once: as many as fit at their worst, unless more were asked for, which are let in where the kernel
-    /// holds microVMs to a group of their own.
+    /// Requests at once: as many as fit at their worst, unless more were asked for, which are let
+    /// in where the kernel holds microVMs to a group of their own.
     pub instances: u64,
     /// Instances that wait.
     pub parked: u64,
@@ -292,8 +294,8 @@ impl Asked {
             seeds,
             undelivered: others.undelivered,
             store_bytes: others.store_bytes,
-            // Where seeds are charged is the kernel's to say: not in this one, at worst. What the node has of more instances
-            // than fit is charged to the node.
+            // Where seeds are charged is the kernel's to say: not in this one, at worst. What the
+            // node has of more instances than fit is charged to the node.
             instance_memory: self.instance_memory.unwrap_or_else(|| {
                 let crowd = self.instances.unwrap_or(0).saturating_sub(fitting);
                 let left = (for_microvms - seeds).saturating_sub(crowd.saturating_mul(IN_NODE));
@@ -414,7 +416,8 @@ mod tests {
 
     #[test]
     fn budgets_of_usual_limits() {
-        // Limit, thousandths of a processor, memory: instances that fit, at once, shells, connections.
+        // Limit, thousandths of a processor, memory: instances that fit, at once, shells,
+        // connections.
         for (limit, processors, memory, fitting, instances, shells, connections) in [
             (128, Some(500), 1, 1, 1, 1, 73),
             (256, Some(500), 128, 1, 1, 1, 146),
@@ -487,7 +490,8 @@ mod tests {
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));
         assert!(worst(&asked, &budgets) <= 1024 * MIB);
-        // More at once than fit is for a group to allow: it is not admitted without, and the node has its part of them.
+        // More at once than fit is for a group to allow: it is not admitted without, and the node
+        // has its part of them.
         for more in [20, 1000] {
             let many = Asked {
                 instances: Some(more),

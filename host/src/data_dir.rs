@@ -126,8 +126,9 @@ impl DataDir {
         secret.map_err(|error| cannot_use(&path, error))
     }
 
-    /// The key that functions' secrets are sealed with; one that is made now where there is none yet, and
-    /// nothing that was sealed (`is_used`). One that is none is left as it is: what was sealed with it would be lost.
+    /// The key that functions' secrets are sealed with; one that is made now where there is none
+    /// yet, and nothing that was sealed (`is_used`). One that is none is left as it is: what was
+    /// sealed with it would be lost.
     ///
     /// # Errors
     /// Why there is none, in a sentence.

@@ -65,8 +65,8 @@ pub struct Limits {
     pub store_bytes: u64,
     /// Requests that functions make at once, all together.
     pub outbound: usize,
-    /// Requests that one function makes at once; one invocation makes 16. Nor does it make more than are left for
-    /// others of those of the node, but for 16.
+    /// Requests that one function makes at once; one invocation makes 16. Nor does it make more
+    /// than are left for others of those of the node, but for 16.
     pub outbound_function: usize,
     /// How long [`crate::Node::shutdown`] waits for requests under way.
     pub shutdown: Duration,

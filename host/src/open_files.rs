@@ -178,8 +178,8 @@ pub(crate) fn of_this_process(limits: &Limits, pool: &PoolOptions, listeners: u6
     OpenFiles::new(limits, pool, listeners, limit)
 }
 
-/// Reports what the default limits come to with the hard limit of open files: the program raises its
-/// soft limit to that.
+/// Reports what the default limits come to with the hard limit of open files: the program raises
+/// its soft limit to that.
 #[must_use]
 pub fn open_files_finding() -> Finding {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;

@@ -9,9 +9,9 @@ use std::{
 
 use redb::Database;
 
-/// Opens the database of this path, whose pages redb keeps `cache` bytes of. A new one is made aside, gets
-/// its tables by `make`, and is renamed when it is whole: redb does not know one again whose making was
-/// cut off.
+/// Opens the database of this path, whose pages redb keeps `cache` bytes of. A new one is made
+/// aside, gets its tables by `make`, and is renamed when it is whole: redb does not know one again
+/// whose making was cut off.
 ///
 /// # Errors
 /// `make`'s, and what `failed` makes of the system's and redb's.

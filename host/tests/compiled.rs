@@ -1,4 +1,5 @@
-//! What is compiled is compiled once, and again where it has to be, as an embedding program sees it.
+//! What is compiled is compiled once, and again where it has to be, as an embedding program sees
+//! it.
 
 #![allow(
     clippy::unwrap_used,

@@ -54,7 +54,8 @@ async fn a_node_needs_neither_a_socket_nor_a_disk() {
     node.shutdown().await;
 }
 
-/// A request that goes on after its function was removed has nothing of who is deployed under its name then.
+/// A request that goes on after its function was removed has nothing of who is deployed under its
+/// name then.
 #[tokio::test]
 async fn a_store_is_a_functions_only_as_long_as_that_is_there() {
     let backend = FakeBackend::default();
@@ -205,7 +206,8 @@ async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
     assert_eq!(*looked.lock().unwrap(), [Some(1), Some(0)]);
 }
 
-/// Versions that wait for their instances hold nobody up, and one that is gone back to hardly waits.
+/// Versions that wait for their instances hold nobody up, and one that is gone back to hardly
+/// waits.
 #[tokio::test]
 async fn others_are_deployed_while_versions_wait_for_their_instances() {
     let node = common::start(Node::builder()).await;

@@ -1,5 +1,5 @@
-//! Whether a node is ready, who can connect to it until then and from then on, and how it drains; with functions
-//! that are not in VMs.
+//! Whether a node is ready, who can connect to it until then and from then on, and how it drains;
+//! with functions that are not in VMs.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,11 @@
 //! A program that lies in another one's file, and is copied to a file of its own by whoever is to
 //! run it: most nodes that start again have nothing to compile, and the compiler is 20 MB.
 //!
-//! The file is in memory, and sealed when it is whole; nothing is executed before. One that is shared
-//! is empty at first. Several may find it unsealed at once, or one may be ended in the middle: each writes the same
-//! bytes to the same places, so nobody has to wait for anybody, and who is first seals it. One that is not
-//! shared is made by whoever runs the program, and goes with it: 20 MB are not to stay for good because something
-//! was compiled once.
+//! The file is in memory, and sealed when it is whole; nothing is executed before. One that is
+//! shared is empty at first. Several may find it unsealed at once, or one may be ended in the
+//! middle: each writes the same bytes to the same places, so nobody has to wait for anybody, and
+//! who is first seals it. One that is not shared is made by whoever runs the program, and goes with
+//! it: 20 MB are not to stay for good because something was compiled once.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -70,8 +70,8 @@ impl Carried<'_> {
     /// program, sealed; at once where it is.
     ///
     /// # Errors
-    /// `NOEXEC` where the other file ends before the program does; the system's, as when there is no
-    /// memory. What was written stays, and the next one begins anew.
+    /// `NOEXEC` where the other file ends before the program does; the system's, as when there is
+    /// no memory. What was written stays, and the next one begins anew.
     pub fn put_into(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         if is_sealed(file)? {
             return Ok(());

@@ -1,5 +1,5 @@
-//! Rules for what programs on the C library have in common, whatever they do: memory that cannot be executed, locks,
-//! clocks, and how they panic and abort.
+//! Rules for what programs on the C library have in common, whatever they do: memory that cannot be
+//! executed, locks, clocks, and how they panic and abort.
 
 use crate::filter::{Must, Rule, rule};
 
@@ -62,7 +62,8 @@ pub fn let_pages_go() -> Rule {
     )
 }
 
-/// How glibc takes entropy from 2.41 on, without a call each time: in memory that the kernel may drop.
+/// How glibc takes entropy from 2.41 on, without a call each time: in memory that the kernel may
+/// drop.
 #[must_use]
 pub fn memory_for_entropy() -> Rule {
     rule(
@@ -72,9 +73,9 @@ pub fn memory_for_entropy() -> Rule {
     )
 }
 
-/// A panic and an abort: they say why, to the null device, for they are a mistake or an upload's fault that is told, and no
-/// attempt to break out; and `abort` sends itself a signal. The process that is filtered makes
-/// these rules: they have its number.
+/// A panic and an abort: they say why, to the null device, for they are a mistake or an upload's
+/// fault that is told, and no attempt to break out; and `abort` sends itself a signal. The process
+/// that is filtered makes these rules: they have its number.
 #[must_use]
 pub fn ends() -> [Rule; 4] {
     [

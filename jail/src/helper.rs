@@ -53,8 +53,8 @@ pub fn spawn(
     start(site, cell, program, how)
 }
 
-/// Bytes of address space that the helper may have whatever its memory: arenas and stacks are reserved in
-/// large pieces of which little is used.
+/// Bytes of address space that the helper may have whatever its memory: arenas and stacks are
+/// reserved in large pieces of which little is used.
 const ADDRESSES: u64 = 2 << 30;
 
 /// What the kernel's group lets the helper have: files that it shares with the node

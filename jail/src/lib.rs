@@ -16,7 +16,8 @@
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
 //!   which is no cell.
-//! - [`filter`]: which system calls are left, with which arguments; [`habits`]: those that most programs make.
+//! - [`filter`]: which system calls are left, with which arguments; [`habits`]: those that most
+//!   programs make.
 //!
 //! Nothing here is done for each request: cells are closed ahead of need.
 

@@ -148,8 +148,9 @@ fn become_program(
     Err(io::Error::last_os_error())
 }
 
-/// Closes the cell that was handed to this process: by `text` among its arguments, and the descriptor `number`, which
-/// nothing else has. Its standard output and error, which are the node's, lead to the null device from here on.
+/// Closes the cell that was handed to this process: by `text` among its arguments, and the
+/// descriptor `number`, which nothing else has. Its standard output and error, which are the
+/// node's, lead to the null device from here on.
 ///
 /// # Errors
 /// Why it could not be closed; the process must end then.

@@ -85,9 +85,9 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is one: Debian's 6.12 starts it in
-/// whoever makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing
-/// tells of its end.
+/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is
+/// one: Debian's 6.12 starts it in whoever makes a VM (`vhost_task_create` in
+/// `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing tells of its end.
 fn as_soon_as_alone(
     patience: Duration,
     mut unshare: impl FnMut() -> Result<(), Errno>,
@@ -104,7 +104,8 @@ fn as_soon_as_alone(
     }
 }
 
-/// In this time a thread ends that has nothing to do any more, where there is little of a processor.
+/// In this time a thread ends that has nothing to do any more, where there is little of a
+/// processor.
 const OTHERS_END: Duration = Duration::from_secs(5);
 
 /// From Linux 5.7 on (clone(2)).

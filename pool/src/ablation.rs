@@ -35,7 +35,8 @@ pub enum Mechanism {
     ImageParts,
     /// The same of code from its artifact.
     CodeParts,
-    /// Instances that look for their next request by themselves, where the node's options have that.
+    /// Instances that look for their next request by themselves, where the node's options have
+    /// that.
     Hot,
     /// The node's looking for the answer of one that did, instead of sleeping until it is rung for.
     NodeLooks,

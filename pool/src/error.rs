@@ -328,7 +328,8 @@ pub enum InvokeError {
         /// How many come before it.
         behind: usize,
     },
-    /// Others wanted its place, and no exchange had waited longer for its client or for whom its function had asked.
+    /// Others wanted its place, and no exchange had waited longer for its client or for whom its
+    /// function had asked.
     #[error("the node was full, and no other request had waited longer for others")]
     Evicted,
     /// The platform failed.

@@ -4,9 +4,10 @@
 //! the spawner forks, and the compile helper. Above it the node knows functions
 //! and requests; below it a shell knows one VM.
 //!
-//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a
-//! shell `fork`, then `activate`, and moves bytes between the client's bodies and the
-//! rings of the mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`] and [`Pool::make_seed`].
+//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a shell `fork`,
+//! then `activate`, and moves bytes between the client's bodies and the rings of the mailbox until
+//! the doorbell says that the function is done. A deployment uses [`Pool::compile`] and
+//! [`Pool::make_seed`].
 //!
 //! Rooms, from the top down; each uses only those below it, through their doors:
 //!

@@ -1,8 +1,8 @@
 //! Opening files to read: a file, and nothing else that may stand in its place, since whoever
 //! opens a pipe or a device may wait for ever, or do something by that alone.
 //!
-//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is one that somebody else has
-//! filled, whom this process believes and nobody beside: the administrator.
+//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is one
+//! that somebody else has filled, whom this process believes and nobody beside: the administrator.
 
 use std::fs::{File, Metadata};
 use std::io;

@@ -37,13 +37,13 @@ pub struct PoolOptions {
     pub instantiation_time: Duration,
     /// How long an instance stays parked that no request takes.
     pub keep_alive: Duration,
-    /// How long an instance may look for its next request by itself before it is parked, with the vCPU
-    /// in the guest, where its function's requests come within that and there is a processor to
-    /// spare; zero for never.
+    /// How long an instance may look for its next request by itself before it is parked, with the
+    /// vCPU in the guest, where its function's requests come within that and there is a processor
+    /// to spare; zero for never.
     pub poll: Duration,
-    /// Instances that each function has at all times, parked or at work: made ahead of requests once
-    /// it is provided for ([`Pool::provide`](crate::Pool::provide)), which it is at the latest when it
-    /// is called, as far as they fit all budgets.
+    /// Instances that each function has at all times, parked or at work: made ahead of requests
+    /// once it is provided for ([`Pool::provide`](crate::Pool::provide)), which it is at the latest
+    /// when it is called, as far as they fit all budgets.
     pub min_parked: usize,
     /// Most instances parked at once, of all functions together.
     pub max_parked: usize,
@@ -66,8 +66,8 @@ pub struct PoolOptions {
     /// the kernel holds them to it.
     pub instance_memory: Option<u64>,
     /// Bytes that instances at work may come to at worst where no control group holds them
-    /// together; `None` for [`PoolOptions::instance_memory`]. An instance comes to its function's memory and
-    /// [`INSTANCE_MEMORY`](crate::INSTANCE_MEMORY).
+    /// together; `None` for [`PoolOptions::instance_memory`]. An instance comes to its function's
+    /// memory and [`INSTANCE_MEMORY`](crate::INSTANCE_MEMORY).
     pub admitted_memory: Option<u64>,
     /// Where seeds are kept that are not in memory; `None` where they are made again.
     pub images: Option<Arc<Images>>,

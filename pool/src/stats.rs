@@ -52,8 +52,9 @@ pub struct PoolStats {
     pub function_budget: u64,
 }
 
-/// Instances that are to be parked ahead of requests ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) and
-/// are not, by what keeps them from that.
+/// Instances that are to be parked ahead of requests
+/// ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) and are not, by what keeps them
+/// from that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LackingStats([usize; Lack::ALL.len()]);
 
@@ -78,11 +79,11 @@ impl LackingStats {
 pub struct PollingStats {
     /// Requests, ever, that a guest found.
     pub found: u64,
-    /// Guests, ever, that were to look for a request and did something else, or went on for too long. They
-    /// have ended.
+    /// Guests, ever, that were to look for a request and did something else, or went on for too
+    /// long. They have ended.
     pub strayed: u64,
-    /// CPU time that looking has taken, as far as it is known: that of an instance counts when it is
-    /// taken.
+    /// CPU time that looking has taken, as far as it is known: that of an instance counts when it
+    /// is taken.
     pub cpu: Duration,
 }
 

@@ -1,5 +1,5 @@
-//! The cells of connector and workers, as the kernel shows them; that their ends are noticed; and that
-//! nothing of them stays, however the node ends.
+//! The cells of connector and workers, as the kernel shows them; that their ends are noticed; and
+//! that nothing of them stays, however the node ends.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
 //! another user than root, who may not look.

@@ -242,8 +242,8 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         (held.layer_bytes, held.parked_bytes)
     );
 
-    // A seed's layer has some pages more or less, by what was read of its holes (552,960 or 630,784 bytes here, and that is
-    // more than an instance has): two rest or more, but as many as fit.
+    // A seed's layer has some pages more or less, by what was read of its holes (552,960 or 630,784
+    // bytes here, and that is more than an instance has): two rest or more, but as many as fit.
     let budget = held.layer_bytes + (20 * 4096) + each * 2;
     let bench = roomy
         .another(PoolOptions {

@@ -214,8 +214,8 @@ impl<R> Parts<R> {
         missing.map(|(number, _)| number).collect()
     }
 
-    /// Has these parts there, whoever reads them. `reads` reads those that follow each other and that
-    /// nobody reads yet at once.
+    /// Has these parts there, whoever reads them. `reads` reads those that follow each other and
+    /// that nobody reads yet at once.
     ///
     /// # Errors
     /// What `reads` says. The parts are missing then, and [`Parts::bring_next`] tries them next.
@@ -252,8 +252,8 @@ impl<R> Parts<R> {
         Ok(())
     }
 
-    /// Has the first parts there that are missing, `most` at once; says whether there were any. Waits
-    /// for those that others bring where there are no others.
+    /// Has the first parts there that are missing, `most` at once; says whether there were any.
+    /// Waits for those that others bring where there are no others.
     ///
     /// # Errors
     /// As [`Parts::bring`].
@@ -368,7 +368,8 @@ mod tests {
                     scope.spawn(|| while let Ok(true) = parts.bring_next(4, reads) {});
                 }
             });
-            // Whoever met the bad one has left others behind: to the end it is the only one that does not come.
+            // Whoever met the bad one has left others behind: to the end it is the only one that
+            // does not come.
             let end = loop {
                 match parts.bring_next(4, reads) {
                     Ok(true) => {}

@@ -14,8 +14,8 @@ from source import Source
 
 quickjs = Source()
 
-# References to what lasts are not counted. Where QuickJS asks whether there is but one, as before it
-# changes what it has in place, there are many.
+# References to what lasts are not counted. Where QuickJS asks whether there is but one, as before
+# it changes what it has in place, there are many.
 quickjs.replace_all(r"--JS_REF_COUNT\(([^()]+)\)", r"js_ref_less(\1)", 7)
 quickjs.replace_all(r"JS_REF_COUNT\(([^()]+)\)--", r"js_ref_less(\1)", 2)
 quickjs.replace_all(r"JS_REF_COUNT\(([^()]+)\)\+\+", r"js_ref_more(\1)", 19)

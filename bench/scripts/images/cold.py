@@ -73,7 +73,8 @@ class WorkingSet:
         self.pages_of_layers = sum(seed["layer_bytes"] for seed in cold) // PAGE
         # Where it stays in memory nothing is told.
         self.all_code = sum(seed.get("code_bytes", 0) for seed in cold)
-        # A script has its engine's; where nothing is known of it, as in a program of before, all of it is used.
+        # A script has its engine's; where nothing is known of it, as in a program of before, all of
+        # it is used.
         own = chain[-1]
         is_known = own in cold and own.get("code_pages", 0)
         self.code = min(self.all_code, own["code_pages"] * PAGE) if is_known else self.all_code

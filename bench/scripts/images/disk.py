@@ -16,7 +16,8 @@ MIB = 1 << 20
 DEPTH, READS = 4, 32
 # What Linux reads round a page fault unless a disk says otherwise.
 USUAL_READ_AHEAD = 128 << 10
-# Pages that lie together in a working set on average, where it is not known: REAP's figure 3 has 2 to 3.
+# Pages that lie together in a working set on average, where it is not known: REAP's figure 3 has 2
+# to 3.
 TOGETHER = 2.5
 
 LIBC = ctypes.CDLL(None, use_errno=True)

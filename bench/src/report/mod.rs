@@ -6,8 +6,8 @@
 //! the report, and the command fails in the end.
 //!
 //! - `function`: what is measured, and the goals.
-//! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which uses another
-//!   of this program's benchmarks. `ablation`: what each mechanism is worth.
+//! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which
+//!   uses another of this program's benchmarks. `ablation`: what each mechanism is worth.
 //! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots.
 //!   `document`: the page, with the `host` that it was made on.
 

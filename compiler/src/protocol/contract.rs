@@ -1,10 +1,10 @@
 //! How the compile helper is started and how it ends.
 //!
-//! `faasw-compiler --isa LEVEL --cell CELL`, with three descriptors and [`CELL_FD`] open
-//! and its resource limits set; it closes the cell before it reads anything. Standard input does not matter, the environment only for how many
-//! threads and how much address space it takes. A report is
-//! written last and in one piece, so whoever finds none need not look at the
-//! artifact: the helper was killed by its limits, or failed.
+//! `faasw-compiler --isa LEVEL --cell CELL`, with three descriptors and [`CELL_FD`] open and its
+//! resource limits set; it closes the cell before it reads anything. Standard input does not
+//! matter, the environment only for how many threads and how much address space it takes. A report
+//! is written last and in one piece, so whoever finds none need not look at the artifact: the
+//! helper was killed by its limits, or failed.
 
 /// Names the instruction set to compile for, as the next argument.
 pub const ISA_FLAG: &str = "--isa";

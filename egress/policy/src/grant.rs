@@ -19,9 +19,9 @@ use crate::{Destination, Host, HostError, Name, Scheme};
 /// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8`; of the node itself `self` for all its functions, `NAME.spin.internal` for one |
 /// | port | a number, `FROM..TO` without the last, `*` for all; without one the scheme's own |
 ///
-/// A network is of requests that name an address; a name that has an address in it is not
-/// granted by that. What is of the node itself is granted by its own names alone, and not by a `*` for all. Prints as the
-/// one spelling that means the same.
+/// A network is of requests that name an address; a name that has an address in it is not granted
+/// by that. What is of the node itself is granted by its own names alone, and not by a `*` for all.
+/// Prints as the one spelling that means the same.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
     /// `None` for all.

@@ -5,11 +5,11 @@
 //! - the connector, of each address that a name has, or that a request names: may anybody be
 //!   connected to it? ([`AllowPrivate::permits`])
 //!
-//! A grant of an address lifts nothing by itself: an operator says what is private, not who deploys.
-//! Whatever a reader of URLs would have to guess (user information, a path, other spellings of an
-//! address) is refused, in a grant and in a request alike: no two readers can then disagree.
-//! What goes to the node's own functions ([`Destination::own`]) leaves it never, and is granted apart.
-//! There is no I/O here. See `docs/decisions/0026-reaching-out.md`.
+//! A grant of an address lifts nothing by itself: an operator says what is private, not who
+//! deploys. Whatever a reader of URLs would have to guess (user information, a path, other
+//! spellings of an address) is refused, in a grant and in a request alike: no two readers can then
+//! disagree. What goes to the node's own functions ([`Destination::own`]) leaves it never, and is
+//! granted apart. There is no I/O here. See `docs/decisions/0026-reaching-out.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! Hosts that are the node itself.
 //!
-//! The names are Spin's, whose components have them already: of its *self requests* and its *local service chaining*.
-//! No name server is asked for any of them, granted or not.
+//! The names are Spin's, whose components have them already: of its *self requests* and its *local
+//! service chaining*. No name server is asked for any of them, granted or not.
 
 use crate::{Destination, Host, Name, Scheme};
 
@@ -49,8 +49,8 @@ impl Name {
         ALL.contains(&self.as_str())
     }
 
-    /// The part that names a function of the node. That there is none of this name, or that it cannot be one, is not
-    /// looked at: it is no name of anybody else.
+    /// The part that names a function of the node. That there is none of this name, or that it
+    /// cannot be one, is not looked at: it is no name of anybody else.
     pub(crate) fn function(&self) -> Option<&str> {
         let before = self.as_str().strip_suffix(DOMAIN)?;
         match before {

@@ -17,8 +17,8 @@ use crate::frames::{FRAME_MAX, LARGE_WINDOW, ToWorker, WINDOW, credit_bytes, fra
 /// How many bytes of an answer pass before its window is large.
 const LONG: usize = 2 * WINDOW;
 
-/// Answers of this process that may have a large window at once: 24 MiB more than they would have here at most, and
-/// as much at their workers.
+/// Answers of this process that may have a large window at once: 24 MiB more than they would have
+/// here at most, and as much at their workers.
 static LARGE_WINDOWS: Semaphore = Semaphore::const_new(64);
 
 /// A call under way: what is sent, and what comes back. Each half may be dropped by itself.

@@ -32,8 +32,8 @@ pub struct ConnectorOptions {
     pub servers: Vec<SocketAddr>,
     /// Special networks that functions may reach all the same; 64 at most.
     pub private: Vec<IpNet>,
-    /// How long a name's addresses are kept at most, whatever their server says; whole seconds, zero
-    /// for not at all.
+    /// How long a name's addresses are kept at most, whatever their server says; whole seconds,
+    /// zero for not at all.
     pub cache: Duration,
     /// Connections that each function may have made at once, whatever others do.
     pub orders_floor: u64,
@@ -171,7 +171,8 @@ impl Connector {
         Ok(connector)
     }
 
-    /// Names are resolved by these from now on: what `/etc/hosts` has, and servers, as in [`ConnectorOptions`].
+    /// Names are resolved by these from now on: what `/etc/hosts` has, and servers, as in
+    /// [`ConnectorOptions`].
     ///
     /// # Errors
     /// The system's.

@@ -7,13 +7,16 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// How long a process may be silent for whom somebody waits, before it is asked whether it is there.
+/// How long a process may be silent for whom somebody waits, before it is asked whether it is
+/// there.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// How long it may take to say so: far longer than a turn of its one thread takes, also where others want the processor.
+/// How long it may take to say so: far longer than a turn of its one thread takes, also where
+/// others want the processor.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
-/// The last of that, waited for by itself: where it was this process that stood still, its answer is there by then.
+/// The last of that, waited for by itself: where it was this process that stood still, its answer
+/// is there by then.
 const LAST: Duration = Duration::from_millis(500);
 
 /// What a process has said, and whether anybody waits for it to say more.
@@ -38,8 +41,8 @@ impl Listens {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// Returns once it has not answered in time. `is_wanted` says whether anybody waits for it, and `ask` asks it. While
-    /// nobody waits this takes no turn.
+    /// Returns once it has not answered in time. `is_wanted` says whether anybody waits for it, and
+    /// `ask` asks it. While nobody waits this takes no turn.
     pub async fn lost(&self, is_wanted: impl Fn() -> bool, ask: impl Fn()) {
         loop {
             self.wanted.notified().await;
@@ -60,7 +63,8 @@ impl Listens {
     }
 }
 
-/// [`Listens::lost`] for the process that `asked` speaks to, which may be let go meanwhile: then nobody waits for it.
+/// [`Listens::lost`] for the process that `asked` speaks to, which may be let go meanwhile: then
+/// nobody waits for it.
 pub async fn lost<T>(
     listens: Arc<Listens>,
     asked: Weak<T>,

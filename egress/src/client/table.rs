@@ -28,8 +28,8 @@ pub struct Entry {
     pub connect_timeout: u64,
     /// Who has a connection made.
     pub connecting: Option<AbortHandle>,
-    /// Whether the worker has wanted one: a call needs one at most, the first or in place of an idle
-    /// one that turned out to be closed.
+    /// Whether the worker has wanted one: a call needs one at most, the first or in place of an
+    /// idle one that turned out to be closed.
     pub has_needed: bool,
     /// Whether the answer's head has come.
     pub has_head: bool,
@@ -105,7 +105,8 @@ pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane
     Ok(Heard::Nothing)
 }
 
-/// Whether a server has said or taken something, where a worker says this. That a call has begun, or fails, is none.
+/// Whether a server has said or taken something, where a worker says this. That a call has begun,
+/// or fails, is none.
 pub fn is_progress(kind: FromWorker) -> bool {
     match kind {
         FromWorker::Head | FromWorker::Data | FromWorker::End | FromWorker::Credit => true,

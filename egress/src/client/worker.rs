@@ -34,8 +34,8 @@ use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
-    /// The connector's end of the socket on which the worker is passed connections: another connector
-    /// goes on with it.
+    /// The connector's end of the socket on which the worker is passed connections: another
+    /// connector goes on with it.
     passing: OwnedFd,
 }
 
@@ -171,8 +171,8 @@ impl Worker {
         self.begin_by(Said::Frames, head, destination)
     }
 
-    /// The same for a head that has secrets in it: of what it takes to say it, nothing is left in this process when the
-    /// worker has it.
+    /// The same for a head that has secrets in it: of what it takes to say it, nothing is left in
+    /// this process when the worker has it.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -229,8 +229,8 @@ impl Worker {
         self.shared.calls().as_ref().map_or(0, Calls::len)
     }
 
-    /// When anything of its calls last came from a server, or was taken by one; since when there are some, where nothing
-    /// has.
+    /// When anything of its calls last came from a server, or was taken by one; since when there
+    /// are some, where nothing has.
     #[must_use]
     pub fn moved(&self) -> Instant {
         *self.shared.moved()

@@ -18,10 +18,10 @@ use super::{RequestPart, Worker};
 use crate::credit::Consumed;
 use crate::frames::{FromWorker, credit_bytes};
 
-/// How long a head waits for the first part of its body. A body that turns out to be empty, or
-/// is all there, needs no chunks, which some servers do not take, and its trailers are known;
-/// functions that have one say so at once. One that sends a head first, and a body on what it is answered, waits this
-/// long once.
+/// How long a head waits for the first part of its body. A body that turns out to be empty, or is
+/// all there, needs no chunks, which some servers do not take, and its trailers are known;
+/// functions that have one say so at once. One that sends a head first, and a body on what it is
+/// answered, waits this long once.
 const FIRST_PART: Duration = Duration::from_millis(10);
 
 /// What a function is told whose trailers cannot be sent.
@@ -121,7 +121,8 @@ impl Source {
         self.tail.borrow().as_ref().map(names).unwrap_or_default()
     }
 
-    /// It is sent now. `places` are names of the trailers that there is a place for; `None` where all have one.
+    /// It is sent now. `places` are names of the trailers that there is a place for; `None` where
+    /// all have one.
     pub fn is_sent_with(&self, places: Option<Vec<HeaderName>>) {
         *self.places.borrow_mut() = places;
     }
@@ -252,8 +253,8 @@ impl Source {
 const JOINED: usize = 16 << 10;
 
 impl Source {
-    /// A piece that was taken, and those behind it that are there: a server need not bear with as many frames as a
-    /// function writes bytes.
+    /// A piece that was taken, and those behind it that are there: a server need not bear with as
+    /// many frames as a function writes bytes.
     pub fn join(&self, first: Bytes) -> Bytes {
         let mut context = Context::from_waker(Waker::noop());
         let mut joined = BytesMut::new();

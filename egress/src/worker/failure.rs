@@ -80,7 +80,8 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
     })
 }
 
-/// Of HTTP/2, of a stream or of its connection. `has_head` tells whether the answer's head has come.
+/// Of HTTP/2, of a stream or of its connection. `has_head` tells whether the answer's head has
+/// come.
 pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     let incomplete = match has_head {
         true => FailureCode::HttpResponseIncomplete,
@@ -97,7 +98,8 @@ pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     if error.is_library() {
         // Found here: the other side breaks the protocol, or goes too far with it.
         let is_too_much = reason == Some(Reason::ENHANCE_YOUR_CALM);
-        // What the library tells the other side, too; nothing else of it says what there was too much of.
+        // What the library tells the other side, too; nothing else of it says what there was too
+        // much of.
         let text = error.to_string();
         let is_of_fields = text.contains("header") || text.contains("continuation");
         return Failure::new(match (is_too_much && is_of_fields, has_head) {
@@ -119,8 +121,8 @@ pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     })
 }
 
-/// Whether the other side says that it has not looked at the request (RFC 9113, 8.7): it refused the stream, or
-/// went away before it. Streams that it still answers are not told of that.
+/// Whether the other side says that it has not looked at the request (RFC 9113, 8.7): it refused
+/// the stream, or went away before it. Streams that it still answers are not told of that.
 pub fn is_unprocessed(error: &h2::Error) -> bool {
     let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
     error.is_remote() && (error.is_go_away() || is_refused)

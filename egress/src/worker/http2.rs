@@ -1,8 +1,9 @@
 //! A connection that speaks HTTP/2, and the streams on it: one for each request.
 //!
-//! What is bounded, and by what: an answer's body by its stream's window, which is given back as the node takes it, a
-//! request's likewise by the server's window and by what the library keeps of it; a connection by how many streams it
-//! has; heads by their size; small pieces by the library's budget, which is enough for what comes in a turn, since calls take in what is there at once.
+//! What is bounded, and by what: an answer's body by its stream's window, which is given back as
+//! the node takes it, a request's likewise by the server's window and by what the library keeps of
+//! it; a connection by how many streams it has; heads by their size; small pieces by the library's
+//! budget, which is enough for what comes in a turn, since calls take in what is there at once.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -33,18 +34,19 @@ use crate::frames::{FRAME_MAX, WINDOW};
 /// Most requests that share a connection: beyond, there is another.
 pub const STREAMS_MAX: usize = 32;
 
-/// Most bytes of an answer that its stream may have sent and nobody has taken: what its call has credit for.
+/// Most bytes of an answer that its stream may have sent and nobody has taken: what its call has
+/// credit for.
 const STREAM_WINDOW: u32 = WINDOW as u32;
 
 /// Likewise of all streams of a connection: none waits because another's call takes nothing.
 pub const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
 
-/// The library cuts off what is larger without a word on why; what is larger than a head may be is told
-/// below that.
+/// The library cuts off what is larger without a word on why; what is larger than a head may be is
+/// told below that.
 const HEADER_LIST_MAX: u32 = 2 * HEAD_MAX as u32;
 
-/// What small pieces may take that nobody has taken in, each as much as it is smaller than 256 bytes: as many as come in a
-/// turn of [`Counted`], and the library's own buffer.
+/// What small pieces may take that nobody has taken in, each as much as it is smaller than 256
+/// bytes: as many as come in a turn of [`Counted`], and the library's own buffer.
 const SMALL_PIECES: usize = 4 << 20;
 
 /// Streams whose end the other side may not have heard of yet.
@@ -112,8 +114,8 @@ impl Drop for Connection {
     }
 }
 
-/// Moves what is on a connection until it ends, or has been idle for too long. Whoever waits for an answer is told of an
-/// error by its stream.
+/// Moves what is on a connection until it ends, or has been idle for too long. Whoever waits for an
+/// answer is told of an error by its stream.
 async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     worker: Rc<Worker>,
     origin: Destination,
@@ -267,7 +269,8 @@ async fn send_body(source: Rc<Source>, mut stream: SendStream<Bytes>) {
     }
 }
 
-/// Sends a piece as there is room for it, with the end where that is known. `None` when nobody takes it.
+/// Sends a piece as there is room for it, with the end where that is known. `None` when nobody
+/// takes it.
 async fn send_data(source: &Source, stream: &mut SendStream<Bytes>, mut data: Bytes) -> Option<()> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());

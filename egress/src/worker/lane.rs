@@ -1,5 +1,5 @@
-//! What a request goes over: a connection of HTTP/1.1 that is its own for as long as it takes, or a stream of a
-//! connection of HTTP/2 that it shares.
+//! What a request goes over: a connection of HTTP/1.1 that is its own for as long as it takes, or a
+//! stream of a connection of HTTP/2 that it shares.
 
 use std::rc::Rc;
 use std::task::Context;
@@ -19,8 +19,8 @@ use super::request::{RequestHead, announced};
 use super::shared::{Dial, Plan};
 use super::{Worker, failure, http1, http2, idle, tls};
 
-/// How long a request waits for a connection that another one makes, before it makes its own: whom that one has met may
-/// never answer.
+/// How long a request waits for a connection that another one makes, before it makes its own: whom
+/// that one has met may never answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A place to send a request from.
@@ -32,7 +32,8 @@ pub enum Lane {
 /// Why there is no answer.
 pub struct NoAnswer {
     pub failure: Failure,
-    /// Whether the request has not been sent at all, or the other side says that it has not looked at it.
+    /// Whether the request has not been sent at all, or the other side says that it has not looked
+    /// at it.
     pub is_unsent: bool,
     /// Whether any of the answer has come, or a reset in its place.
     pub has_answer: bool,
@@ -52,8 +53,8 @@ pub enum Piece {
 }
 
 impl Lane {
-    /// Finds one for a call: one that is there, one that is being made and has room for it, or a new one. Whether it was
-    /// used before. With `than`, one that is younger.
+    /// Finds one for a call: one that is there, one that is being made and has room for it, or a
+    /// new one. Whether it was used before. With `than`, one that is younger.
     ///
     /// # Errors
     /// Why there is none.
@@ -167,8 +168,8 @@ impl Answering {
         }
     }
 
-    /// Takes in what is there, as long as nobody takes what came before: others on the same connection are not to
-    /// wait for that.
+    /// Takes in what is there, as long as nobody takes what came before: others on the same
+    /// connection are not to wait for that.
     pub fn take_in(&mut self, context: &mut Context<'_>) {
         if let Self::Shared(received) = self {
             received.take_in(context);
@@ -184,8 +185,8 @@ impl Answering {
 
     /// The answer is over: what it came over is for others, if it can be.
     pub async fn leave(self, worker: &Rc<Worker>, head: RequestHead, source: &Source) {
-        // An answer of HTTP/1.1 that comes before its request is all there leaves the rest unsent. A stream ends
-        // by itself.
+        // An answer of HTTP/1.1 that comes before its request is all there leaves the rest unsent.
+        // A stream ends by itself.
         if let Self::Own(connection, _) = self
             && source.is_done()
         {

@@ -1,9 +1,11 @@
 //! The worker: one function's calls, over connections that it is given.
 //!
 //! One thread. A task for each call, one that hears the node, one that tells it, one that takes
-//! connections, one for each connection, one for each body that goes over HTTP/2. A call finds a *lane*: a connection of HTTP/1.1 (`http1`, idle ones in
-//! `idle`), or a place on one of HTTP/2 (`http2`), which is shared (`shared`). Above that nothing knows which it is. The node is believed; an upstream is not, and whoever takes this
-//! process over by one has one function's connections, and nothing else.
+//! connections, one for each connection, one for each body that goes over HTTP/2. A call finds a
+//! *lane*: a connection of HTTP/1.1 (`http1`, idle ones in `idle`), or a place on one of HTTP/2
+//! (`http2`), which is shared (`shared`). Above that nothing knows which it is. The node is
+//! believed; an upstream is not, and whoever takes this process over by one has one function's
+//! connections, and nothing else.
 
 mod body;
 mod call;
@@ -131,8 +133,8 @@ impl Worker {
             ToWorker::Cancel => {
                 let call = self.calls.borrow_mut().remove(&call);
                 if let Some(call) = call {
-                    // Its connection goes with it, for half of an answer may be on it, or its stream of one that it
-                    // shares.
+                    // Its connection goes with it, for half of an answer may be on it, or its
+                    // stream of one that it shares.
                     call.task.abort();
                 }
             }

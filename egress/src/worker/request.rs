@@ -122,7 +122,8 @@ impl RequestHead {
         self.method.is_idempotent()
     }
 
-    /// The request over HTTP/1.1, with a body. `trailers` are names of those that are known to follow.
+    /// The request over HTTP/1.1, with a body. `trailers` are names of those that are known to
+    /// follow.
     pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
         let size = body.size_hint().exact();
         let mut request = Request::new(body);
@@ -182,8 +183,8 @@ impl RequestHead {
         if let Some(length) = length.filter(|length| *length > 0 || self.expects_body()) {
             headers.insert(header::CONTENT_LENGTH, length.into());
         }
-        // All that may be said of it (RFC 9113, 8.2.2), and the function does get trailers: some servers
-        // of gRPC want to hear it.
+        // All that may be said of it (RFC 9113, 8.2.2), and the function does get trailers: some
+        // servers of gRPC want to hear it.
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         Ok(request)
     }

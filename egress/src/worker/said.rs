@@ -13,8 +13,8 @@ use crate::frames::{FrameKind, put};
 /// A buffer that has taken more at once is not kept: most of that time it would be empty.
 const KEPT: usize = 1 << 20;
 
-/// Frames that wait to be written, in one buffer: bodies are copied once, and no memory is asked for while they pass.
-/// Bounded by what it is: data by credit, all else by the calls.
+/// Frames that wait to be written, in one buffer: bodies are copied once, and no memory is asked
+/// for while they pass. Bounded by what it is: data by credit, all else by the calls.
 #[derive(Debug, Default)]
 pub struct Said {
     frames: RefCell<BytesMut>,

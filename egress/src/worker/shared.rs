@@ -1,8 +1,9 @@
-//! Connections of HTTP/2, which requests to the same origin share: who has room, who is to make another, and who
-//! waits for that.
+//! Connections of HTTP/2, which requests to the same origin share: who has room, who is to make
+//! another, and who waits for that.
 //!
-//! What an origin speaks is known once somebody has shaken hands with it. Until then the first request has a connection made, and
-//! others that come meanwhile wait to see whether they can share it; where they cannot, each has one of its own made, and so have all later ones.
+//! What an origin speaks is known once somebody has shaken hands with it. Until then the first
+//! request has a connection made, and others that come meanwhile wait to see whether they can share
+//! it; where they cannot, each has one of its own made, and so have all later ones.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -62,8 +63,8 @@ impl Origin {
         self.connections.is_empty() && self.dialling == 0 && self.waiting == 0
     }
 
-    /// How many requests those connections will have room for that are being made, or whose server has not said yet
-    /// how many it takes: beside the one of whoever makes it.
+    /// How many requests those connections will have room for that are being made, or whose server
+    /// has not said yet how many it takes: beside the one of whoever makes it.
     fn coming(&self) -> usize {
         let unsettled = self
             .connections
@@ -88,7 +89,8 @@ pub struct Wait {
     changed: Rc<Notify>,
 }
 
-/// A request that has a connection made. Dropped before it is told what came of that, it has failed.
+/// A request that has a connection made. Dropped before it is told what came of that, it has
+/// failed.
 pub struct Dial {
     worker: Rc<Worker>,
     origin: Destination,
@@ -117,7 +119,8 @@ impl Shared {
         origins.values().map(|origin| idle_of(origin).count()).sum()
     }
 
-    /// One to `origin` with room: the oldest, so that the others become idle where there is less to do.
+    /// One to `origin` with room: the oldest, so that the others become idle where there is less to
+    /// do.
     pub fn take(&self, origin: &Destination, than: Option<Instant>) -> Option<Rc<Connection>> {
         self.with(origin, |origin| {
             origin.connections.retain(|connection| {
@@ -133,8 +136,8 @@ impl Shared {
         .flatten()
     }
 
-    /// What a request to `origin` is to do that finds no room. `failed` is for it to keep: who has waited for a
-    /// connection that could not be made tries on its own.
+    /// What a request to `origin` is to do that finds no room. `failed` is for it to keep: who has
+    /// waited for a connection that could not be made tries on its own.
     pub fn plan(
         &self,
         worker: &Rc<Worker>,

@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many bytes are read before others have their turn: an upstream that never pauses is not to keep the
-/// thread, and what it sends is to be taken by those whom it is for before there is more of it.
+/// How many bytes are read before others have their turn: an upstream that never pauses is not to
+/// keep the thread, and what it sends is to be taken by those whom it is for before there is more
+/// of it.
 const TURN: usize = 64 << 10;
 
 /// Counts what is received, for who has the other handle of the count.

@@ -69,8 +69,8 @@ impl Usage {
         self.streams.get() == 0
     }
 
-    /// Whether more comes than one says who is not asked: what was on its way when the last stream was left, and little
-    /// else.
+    /// Whether more comes than one says who is not asked: what was on its way when the last stream
+    /// was left, and little else.
     pub fn is_flooded(&self) -> bool {
         let since = self.received.get() - self.left.get().0;
         self.is_idle() && since > 2 * u64::from(CONNECTION_WINDOW)

@@ -72,7 +72,8 @@ pub struct Raw {
     acknowledged: usize,
 }
 
-/// A server of `upstream.example` that does `each` with every connection, once it has said `settings`.
+/// A server of `upstream.example` that does `each` with every connection, once it has said
+/// `settings`.
 pub fn server(
     authority: &Authority,
     settings: Vec<u8>,
@@ -151,7 +152,8 @@ impl Raw {
         }
     }
 
-    /// Says that nothing follows, and waits until the other side closes: what was said before is heard.
+    /// Says that nothing follows, and waits until the other side closes: what was said before is
+    /// heard.
     pub fn close(&mut self) {
         self.stream.sock.shutdown(Shutdown::Write).unwrap();
         self.read_to_end();

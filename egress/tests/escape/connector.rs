@@ -1,5 +1,5 @@
-//! What a server of names can do that has taken over the connector: connect, which it could have had
-//! by other answers, and nothing else of this host.
+//! What a server of names can do that has taken over the connector: connect, which it could have
+//! had by other answers, and nothing else of this host.
 //!
 //! As the worker's suite beside this; but where the host's network is what attacks use, the filter
 //! alone holds.

@@ -1,8 +1,9 @@
 //! Cells with this program in them as connector or worker, started as the spawner does; and what an
 //! attack comes to there.
 //!
-//! The cell is made by a process of its own, this program started anew, since that leaves the host's
-//! namespaces and may have one thread only. It starts this program a third time, in the cell.
+//! The cell is made by a process of its own, this program started anew, since that leaves the
+//! host's namespaces and may have one thread only. It starts this program a third time, in the
+//! cell.
 
 use std::ffi::CString;
 use std::fs::File;

@@ -3,7 +3,8 @@
 //! Each attack runs in a cell that is made and closed just as a worker's is, with its sockets and
 //! limits, at the point where it would read what somebody sends. Most are ended by the filter. A
 //! second round has a filter that lets everything through, and shows that what is round it holds by
-//! itself; what only the filter has something against must succeed there, or the attack would be none.
+//! itself; what only the filter has something against must succeed there, or the attack would be
+//! none.
 //!
 //! Where the host allows no namespaces, every test of the full level says so and counts as
 //! ignored; those of the reduced level need none.

@@ -1,8 +1,9 @@
-//! No rule of the filters is there for nothing: connector and worker make calls in cells that are closed
-//! with all of them, and with all but one, which ends the process.
+//! No rule of the filters is there for nothing: connector and worker make calls in cells that are
+//! closed with all of them, and with all but one, which ends the process.
 //!
-//! Each cell is made by a process of its own, this program started anew, since that leaves the host's
-//! namespaces and may have one thread only. It starts this program a third time, in the cell.
+//! Each cell is made by a process of its own, this program started anew, since that leaves the
+//! host's namespaces and may have one thread only. It starts this program a third time, in the
+//! cell.
 //!
 //! Where the host allows no namespaces every test here says so and counts as ignored.
 
@@ -107,7 +108,8 @@ fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Has calls made through both; how each ended when their node has let go of them, and what came of the calls.
+/// Has calls made through both; how each ended when their node has let go of them, and what came of
+/// the calls.
 fn calls(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
     let of = |kind| match missing {
         Some((which, rule)) if which == kind => rule,

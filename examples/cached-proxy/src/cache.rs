@@ -10,7 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use spin_sdk::http::Headers;
 use spin_sdk::key_value::Store;
 
-/// So many answers are kept at most: 128 MiB, half of what a store has unless the node says otherwise.
+/// So many answers are kept at most: 128 MiB, half of what a store has unless the node says
+/// otherwise.
 const SLOTS: u64 = 512;
 
 /// So many bytes a kept answer's body has at most. Larger ones only pass.

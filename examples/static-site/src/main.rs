@@ -1,4 +1,5 @@
-//! A web site as a function: a CGI program (RFC 3875) that answers with the files it was deployed with.
+//! A web site as a function: a CGI program (RFC 3875) that answers with the files it was deployed
+//! with.
 
 use std::env;
 use std::fs::File;

@@ -6,7 +6,8 @@ use faasw_oci::fuzzing::{challenge, files_in, manifest, module_in, token};
 
 use crate::Target;
 
-/// Most that may be unpacked of an archive is what it may have beside, whoever packed it: names are read whole, and zstd has its window.
+/// Most that may be unpacked of an archive is what it may have beside, whoever packed it: names are
+/// read whole, and zstd has its window.
 pub const TARGET: Target = Target {
     name: "artifact",
     read,

@@ -2,8 +2,8 @@
 //!
 //! Input: how it is to be read; then a whole file, or a note's length, the note, the lengths of
 //! both parts and what follows, which are sealed here: what is said gets past the seals. The second
-//! part may be an image that is to be sealed first: the length of its header, the header, and pages. What
-//! was sealed may be damaged or cut off afterwards.
+//! part may be an image that is to be sealed first: the length of its header, the header, and
+//! pages. What was sealed may be damaged or cut off afterwards.
 
 use faasw_seedtree::image::{ImageKey, ParcelError, Sealing, fuzzing};
 

@@ -1,11 +1,13 @@
-//! A function's files: as somebody sends them, which the compile helper packs, and a bundle, which a guest takes.
+//! A function's files: as somebody sends them, which the compile helper packs, and a bundle, which
+//! a guest takes.
 
 use faasw_abi::files::bundle::{Bundle, Summary, What};
 use faasw_abi::files::upload;
 
 use crate::Target;
 
-/// The smallest entries are a path of one byte; each takes a place among all, one among its folder's names, and a record.
+/// The smallest entries are a path of one byte; each takes a place among all, one among its
+/// folder's names, and a record.
 pub const TARGET: Target = Target {
     name: "files",
     read,

@@ -85,7 +85,8 @@ fn read(bytes: &[u8]) -> bool {
     is_read(&file, how & HAS_PARENT != 0)
 }
 
-/// Reads a file as a node reads an image, over the golden parent or nothing; says whether it is one.
+/// Reads a file as a node reads an image, over the golden parent or nothing; says whether it is
+/// one.
 pub fn is_read(file: &[u8], has_parent: bool) -> bool {
     let parent = OVER.as_ref().filter(|_| has_parent);
     let Ok(snapshot) = restored(Bytes(file), parent) else {

@@ -1,12 +1,12 @@
 //! Channels: how bytes pass between node and guest, both ways.
 //!
-//! A channel is two ring buffers, one to the guest and one to the host. What passes
-//! through one of them is a *message*: a head, a body and a tail, one behind the other as
-//! bytes of one count. How long the head is, how far the body has come and how long the
-//! tail is are words of whoever writes them ([`ChannelWords`]); where the rings lie and
-//! what a channel is for ([`ChannelKind`]) are constants of this module. Which channels are open is the
-//! node's to say, and it keeps that in its own memory. So a guest can lie about counters
-//! and nothing else. See `docs/decisions/0019-calls-are-channels.md`.
+//! A channel is two ring buffers, one to the guest and one to the host. What passes through one of
+//! them is a *message*: a head, a body and a tail, one behind the other as bytes of one count. How
+//! long the head is, how far the body has come and how long the tail is are words of whoever writes
+//! them ([`ChannelWords`]); where the rings lie and what a channel is for ([`ChannelKind`]) are
+//! constants of this module. Which channels are open is the node's to say, and it keeps that in its
+//! own memory. So a guest can lie about counters and nothing else. See
+//! `docs/decisions/0019-calls-are-channels.md`.
 //!
 //! Channel 0 is the invocation: its message to the guest is the request, that to the host
 //! the response. A tail are trailers.
@@ -21,7 +21,8 @@ use crate::ring::RingBuffer;
 /// How many channels a mailbox has.
 pub const CHANNELS: usize = 24;
 
-/// How many of them are for requests that a function makes: as many as it may have under way at once.
+/// How many of them are for requests that a function makes: as many as it may have under way at
+/// once.
 pub const CALLS: usize = 16;
 
 /// Most bytes of a head.
@@ -43,9 +44,9 @@ pub(crate) const OTHERS: Area = Area::new(0x24_2000, other_offset(CHANNELS as u8
 /// Bytes of each ring of channels other than the invocation.
 const OTHER_RING: u64 = 128 << 10;
 
-/// Bytes of each ring of the first call, which is that of a function that makes one at a time: the more of an
-/// answer is there when its guest is woken, the fewer times it is. The others have less, for what a guest can
-/// write to counts for each instance.
+/// Bytes of each ring of the first call, which is that of a function that makes one at a time: the
+/// more of an answer is there when its guest is woken, the fewer times it is. The others have less,
+/// for what a guest can write to counts for each instance.
 const FIRST_CALL_RING: u64 = 512 << 10;
 
 /// How many bytes of a small invocation's request lie right before the words. The ring
@@ -61,19 +62,20 @@ pub enum ChannelKind {
     /// [`RequestHead`](crate::wire::RequestHead) and
     /// [`ResponseHead`](crate::wire::ResponseHead), their tails trailers.
     Invocation = 0,
-    /// What a function is made of beside its code, before any request: a script to its engine, or the bundle of
-    /// a function's files. The head is its length, as a little-endian `u64`; nothing comes back.
+    /// What a function is made of beside its code, before any request: a script to its engine, or
+    /// the bundle of a function's files. The head is its length, as a little-endian `u64`; nothing
+    /// comes back.
     Script = 1,
-    /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the guest's, then
-    /// one of the node's. Neither message has a head, and neither ends.
+    /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the
+    /// guest's, then one of the node's. Neither message has a head, and neither ends.
     Store = 2,
-    /// The secrets of an invocation, to the guest: all of the message is its head ([`crate::secrets`]), which is there
-    /// before the invocation begins; nothing comes back.
+    /// The secrets of an invocation, to the guest: all of the message is its head
+    /// ([`crate::secrets`]), which is there before the invocation begins; nothing comes back.
     Secrets = 3,
     /// A request that the function makes, then its response. Their heads are
-    /// [`OutgoingHead`](crate::outgoing::OutgoingHead) and [`Answer`](crate::outgoing::Answer), their tails
-    /// [`Tail`](crate::outgoing::Tail). It has [`CALLS`] channels, each of which is used again, see
-    /// [`ChannelWords::turn`].
+    /// [`OutgoingHead`](crate::outgoing::OutgoingHead) and [`Answer`](crate::outgoing::Answer),
+    /// their tails [`Tail`](crate::outgoing::Tail). It has [`CALLS`] channels, each of which is
+    /// used again, see [`ChannelWords::turn`].
     Call = 4,
 }
 
@@ -254,11 +256,12 @@ pub struct ChannelWords {
     /// 0 while more of the body may come. Then one more than the bytes of the tail, which
     /// lie behind the last of the body.
     pub end: u32,
-    /// How often the channel was used before, where it is used again: all other words begin at 0 with
-    /// each turn. The guest counts up when it lets go of what passes, whole or not, and has its other words
-    /// 0 after that; the node counts up when it has let go, too, and sees these zeroes. A
-    /// channel is free for the guest where both say the same turn and the node's other words are 0. The last
-    /// word: a copy from front to back that has what was written after a turn has the turn.
+    /// How often the channel was used before, where it is used again: all other words begin at 0
+    /// with each turn. The guest counts up when it lets go of what passes, whole or not, and has
+    /// its other words 0 after that; the node counts up when it has let go, too, and sees these
+    /// zeroes. A channel is free for the guest where both say the same turn and the node's other
+    /// words are 0. The last word: a copy from front to back that has what was written after a turn
+    /// has the turn.
     pub turn: u64,
 }
 

@@ -17,8 +17,9 @@ pub enum Doorbell {
     /// No command is left, and code and configuration are loaded; nothing of the function
     /// has run: the early freeze point of a function (level 2).
     Loaded = 1,
-    /// No command is left, and the function is instantiated and waits for a request: the
-    /// late freeze point, also after each export that was evaluated. The draws of [`crate::mailbox::GuestWords`] are those so far.
+    /// No command is left, and the function is instantiated and waits for a request: the late
+    /// freeze point, also after each export that was evaluated. The draws of
+    /// [`crate::mailbox::GuestWords`] are those so far.
     Ready = 2,
     /// The run is over; [`crate::mailbox::GuestWords`] say how.
     Done = 3,

@@ -1,9 +1,9 @@
 //! Requests that a function makes: what passes on the channel of one.
 //!
-//! An outgoing request is an invocation with the sides changed: a message to the host ([`OutgoingHead`],
-//! body, [`Tail`]) and one back ([`Answer`], body, [`Tail`]). Whoever speaks to the server makes
-//! the one back, so the node has no part in it but to move it: it looks at the head of the request alone.
-//! See `docs/decisions/0026-reaching-out.md`.
+//! An outgoing request is an invocation with the sides changed: a message to the host
+//! ([`OutgoingHead`], body, [`Tail`]) and one back ([`Answer`], body, [`Tail`]). Whoever speaks to
+//! the server makes the one back, so the node has no part in it but to move it: it looks at the
+//! head of the request alone. See `docs/decisions/0026-reaching-out.md`.
 
 use alloc::vec::Vec;
 

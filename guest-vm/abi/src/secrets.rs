@@ -1,8 +1,9 @@
 //! A function's secrets, as they come with an invocation.
 //!
 //! They are no part of a version, of its seed or of its image: these have names only
-//! ([`SeedConfig::secrets`](crate::wire::SeedConfig::secrets)). The values are put into the mailbox before a request begins, on
-//! [`Channel::SECRETS`](crate::channel::Channel::SECRETS), and are wiped with it.
+//! ([`SeedConfig::secrets`](crate::wire::SeedConfig::secrets)). The values are put into the mailbox
+//! before a request begins, on [`Channel::SECRETS`](crate::channel::Channel::SECRETS), and are
+//! wiped with it.
 
 use alloc::vec::Vec;
 
@@ -11,8 +12,8 @@ use crate::wire::{Pair, Reader, WireError, Writer};
 /// Most bytes of one secret.
 pub const VALUE_MAX: usize = 16 << 10;
 
-/// Most bytes of all names and values of a function's secrets together, as they are spelled: they are one
-/// head of a message.
+/// Most bytes of all names and values of a function's secrets together, as they are spelled: they
+/// are one head of a message.
 pub const SECRETS_MAX: usize = 48 << 10;
 
 /// How many bytes these names and values take as they are spelled.

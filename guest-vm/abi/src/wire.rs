@@ -94,8 +94,8 @@ pub struct SeedConfig {
     /// Whether a request is answered with what the function has become ([`crate::state`]),
     /// for which its code must have been instrumented.
     pub tells_state: bool,
-    /// Whether it imports the func-entry point ([`crate::entry`]), or one of its files is it: a command sees no
-    /// request before it comes there.
+    /// Whether it imports the func-entry point ([`crate::entry`]), or one of its files is it: a
+    /// command sees no request before it comes there.
     pub has_entry: bool,
     /// Most bytes of all linear memories and tables together.
     pub memory_limit: u64,
@@ -107,8 +107,8 @@ pub struct SeedConfig {
     pub configuration: Vec<Pair>,
     /// Its files, if it has some: their bundle comes on [`crate::channel::Channel::SCRIPT`].
     pub files: Option<SeedFiles>,
-    /// The names of its secrets, which come with each invocation ([`crate::secrets`]), and are read as its
-    /// configuration is.
+    /// The names of its secrets, which come with each invocation ([`crate::secrets`]), and are read
+    /// as its configuration is.
     pub secrets: Vec<Vec<u8>>,
 }
 
@@ -119,7 +119,8 @@ pub struct SeedFiles {
     pub bytes: u64,
     /// Where they are for the function: an absolute path.
     pub mount: String,
-    /// The one that is the function's func-entry point when it opens it ([`crate::entry`]), by its absolute path.
+    /// The one that is the function's func-entry point when it opens it ([`crate::entry`]), by its
+    /// absolute path.
     pub freeze_at: Option<String>,
 }
 

@@ -141,8 +141,8 @@ fn link() -> Linkers<Instance> {
     }
 }
 
-/// The bundle of a function's files, which comes on a channel of its own: whole large frames of RAM that nobody
-/// writes from then on, so that all of the function's instances share them.
+/// The bundle of a function's files, which comes on a channel of its own: whole large frames of RAM
+/// that nobody writes from then on, so that all of the function's instances share them.
 fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     let frames = match files.bytes <= BUNDLE_MAX {
         true => frames::large_run(files.bytes.div_ceil(LARGE_PAGE)),
@@ -152,7 +152,8 @@ fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
         host::fatal(format_args!("{} bytes of files do not fit", files.bytes));
     };
     let start = ptr::with_exposed_provenance_mut::<u8>(frames.address() as usize);
-    // SAFETY: the frames are new, so nothing else refers to them, zeroed, mapped writable, and never given back.
+    // SAFETY: the frames are new, so nothing else refers to them, zeroed, mapped writable, and
+    // never given back.
     let bundle = unsafe { slice::from_raw_parts_mut(start, files.bytes as usize) };
     if !receive(platform, Channel::SCRIPT, bundle) {
         host::fatal(format_args!("files came without their length"));

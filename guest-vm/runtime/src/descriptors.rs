@@ -1,4 +1,5 @@
-//! File descriptors of a core module: 0, 1 and 2, the folder of its files where it has some, and what it opens.
+//! File descriptors of a core module: 0, 1 and 2, the folder of its files where it has some, and
+//! what it opens.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -99,7 +100,8 @@ impl Descriptors {
         }
     }
 
-    /// The lowest number that is free behind the standard streams, for this; none where too many are open.
+    /// The lowest number that is free behind the standard streams, for this; none where too many
+    /// are open.
     pub(crate) fn add(&mut self, descriptor: Descriptor) -> Option<u32> {
         let free = self.open.iter().skip(3).position(Option::is_none);
         let index = free.map_or(self.open.len(), |index| index + 3);
@@ -119,8 +121,8 @@ impl Descriptors {
         self.open.get_mut(index)?.take()
     }
 
-    /// Moves what `from` stands for to `to`, and says what that stood for, unless it is the same. Both must be open;
-    /// nothing changes where one is not.
+    /// Moves what `from` stands for to `to`, and says what that stood for, unless it is the same.
+    /// Both must be open; nothing changes where one is not.
     pub(crate) fn renumber(&mut self, from: u32, to: u32) -> Option<Option<Descriptor>> {
         let moved = self.get(from)?;
         let replaced = self.get(to)?;

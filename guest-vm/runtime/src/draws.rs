@@ -1,8 +1,8 @@
 //! What a function read before the freeze, so that the node can say what a
 //! seed made after instantiation would share between requests.
 //!
-//! Host functions record each read of entropy, clock, environment and secrets, and each call of a store or of others; the
-//! record closes when the first request begins.
+//! Host functions record each read of entropy, clock, environment and secrets, and each call of a
+//! store or of others; the record closes when the first request begins.
 
 use alloc::vec::Vec;
 use core::fmt;

@@ -14,10 +14,10 @@
 //! - [`supported`]: every import that a function may have.
 //! - `testing` (feature): a platform over plain memory.
 //!
-//! Inside, one module a family of host functions: `wasip1` (core modules),
-//! `wasip2` (components), `http` (`wasi:http`), and `cgi` (how commands answer
-//! requests). `state` is what they all work on, with `descriptors` of a core module and the
-//! `exchange` of a component; `files` are what both see of a function's files; `front` is the platform as they see it; `memory` bounds what the
+//! Inside, one module a family of host functions: `wasip1` (core modules), `wasip2` (components),
+//! `http` (`wasi:http`), and `cgi` (how commands answer requests). `state` is what they all work
+//! on, with `descriptors` of a core module and the `exchange` of a component; `files` are what both
+//! see of a function's files; `front` is the platform as they see it; `memory` bounds what the
 //! function allocates.
 #![no_std]
 #![deny(unsafe_op_in_unsafe_fn)]

@@ -1,4 +1,5 @@
-//! Bounds what a function allocates: the sum of its linear memories, tables, and what it has written to files.
+//! Bounds what a function allocates: the sum of its linear memories, tables, and what it has
+//! written to files.
 
 use alloc::format;
 use alloc::string::String;

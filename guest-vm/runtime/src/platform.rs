@@ -70,11 +70,12 @@ pub trait Platform: 'static {
     /// Whether a channel is open.
     fn is_open(&self, channel: Channel) -> bool;
 
-    /// Whether a channel of calls is open and nothing of an earlier call is left on it, on either side. One that was let
-    /// go of becomes free by itself, which is an event of its room.
+    /// Whether a channel of calls is open and nothing of an earlier call is left on it, on either
+    /// side. One that was let go of becomes free by itself, which is an event of its room.
     fn is_free(&self, channel: Channel) -> bool;
 
-    /// Ends both messages of a channel of calls, wherever they are. What is still to come of them is never seen.
+    /// Ends both messages of a channel of calls, wherever they are. What is still to come of them
+    /// is never seen.
     fn let_go(&mut self, channel: Channel);
 
     /// Whether the head of what comes on a channel is there.
@@ -93,8 +94,8 @@ pub trait Platform: 'static {
     /// The tail behind that body, once [`Incoming::End`] is reached.
     fn tail(&self, channel: Channel) -> Vec<u8>;
 
-    /// Sends a message's head, before anything else of it, at most once. With `is_whole` that is all of it, and
-    /// whoever sees the head sees that, too.
+    /// Sends a message's head, before anything else of it, at most once. With `is_whole` that is
+    /// all of it, and whoever sees the head sees that, too.
     ///
     /// # Errors
     /// [`SendError::HeadTooLarge`], and then nothing was sent.
@@ -140,8 +141,8 @@ pub(crate) fn read_some(platform: &mut impl Platform, channel: Channel, out: &mu
     }
 }
 
-/// Fills `out` with what comes on a channel before any request, whose head says how many bytes that are; says whether
-/// it has as many.
+/// Fills `out` with what comes on a channel before any request, whose head says how many bytes that
+/// are; says whether it has as many.
 pub fn receive(platform: &mut impl Platform, channel: Channel, out: &mut [u8]) -> bool {
     let announced = platform.head(channel).try_into().map(u64::from_le_bytes);
     if announced != Ok(out.len() as u64) {

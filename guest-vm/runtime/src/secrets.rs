@@ -1,7 +1,7 @@
 //! A function's secrets: their names from the start, their values with a request only.
 //!
-//! They lie in the mailbox before the request begins. What is read of them here is in the instance's own
-//! memory, which the next request does not find.
+//! They lie in the mailbox before the request begins. What is read of them here is in the
+//! instance's own memory, which the next request does not find.
 
 use alloc::vec::Vec;
 

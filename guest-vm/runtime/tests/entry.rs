@@ -112,8 +112,8 @@ fn who_opens_another_file_does_not_come_there() {
     }
 }
 
-/// The body of a command's answer that is frozen at `/d/request` and does so with its files, for a request of that path; how
-/// often it was frozen.
+/// The body of a command's answer that is frozen at `/d/request` and does so with its files, for a
+/// request of that path; how often it was frozen.
 fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (Vec<u8>, usize) {
     let text = String::from_utf8(fixture("tests/fixtures/wat/entry-file.wat")).unwrap();
     let changed = change(text.clone());
@@ -142,7 +142,8 @@ fn the_file_is_the_same_by_whatever_name_and_however_often_it_is_opened() {
         text.replace(OPEN, LINKED)
             .replace("\"request\"", "\"linked\"")
     };
-    // Another descriptor of it, with what it had cut off: nothing is written to it again, and nobody is frozen.
+    // Another descriptor of it, with what it had cut off: nothing is written to it again, and
+    // nobody is frozen.
     let twice = |text: String| {
         let (before, behind) = text.split_once("    (if (call $path_open").unwrap();
         let (opens, behind) = behind.split_once("unreachable))").unwrap();

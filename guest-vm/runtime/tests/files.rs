@@ -154,8 +154,9 @@ fn what_is_written_is_paid_for_from_the_functions_memory() {
         let (written, error) = answer.text().split_once(' ').unwrap();
         let written: u32 = written.parse().unwrap();
         assert!((8..16).contains(&written), "{kind:?} {written}");
-        // The C library of 0.2 does not ask what was wrong with a stream (`filesystem-error-code`, which would say
-        // that there is no space): any failure is an error of input and output there.
+        // The C library of 0.2 does not ask what was wrong with a stream (`filesystem-error-code`,
+        // which would say that there is no space): any failure is an error of input and output
+        // there.
         let expected = match kind {
             CgiModule => "StorageFull",
             _ => "Uncategorized",

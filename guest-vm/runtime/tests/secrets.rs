@@ -18,7 +18,8 @@ use support::{Call, HttpComponent, compile, fixture, get};
 static PROBE: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/config-probe.wasm")));
 
-/// What the function answers that has configuration and two secrets, and got these values with its request.
+/// What the function answers that has configuration and two secrets, and got these values with its
+/// request.
 fn answered(call: &Call, given: Option<&[(&str, &str)]>) -> String {
     let mut ready = call.ready(&PROBE).unwrap();
     ready.platform_mut().secrets = given.map(|given| {

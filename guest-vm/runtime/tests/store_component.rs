@@ -1,4 +1,5 @@
-//! Key-value stores, by each interface for them: what is asked of the node, and what the function is told.
+//! Key-value stores, by each interface for them: what is asked of the node, and what the function
+//! is told.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +19,8 @@ use support::{HttpComponent, compile, fixture, get};
 static PROBE: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/kv-probe.wasm")));
 
-/// What the function answers where the store answers that, opening it first, and what the store was asked.
+/// What the function answers where the store answers that, opening it first, and what the store was
+/// asked.
 fn asked(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     asked_at_all(path, &[&[Answer::Done], answers].concat())
 }

@@ -1,8 +1,8 @@
 //! Lines that nobody waits for: what makes one goes on, and a thread of its own writes.
 //!
-//! A pipe whose reader has stopped, or a full disk, would otherwise have those stand still who serve
-//! requests. Lines wait for the thread within a bound; those beyond it are dropped and counted, and the log
-//! itself says how many.
+//! A pipe whose reader has stopped, or a full disk, would otherwise have those stand still who
+//! serve requests. Lines wait for the thread within a bound; those beyond it are dropped and
+//! counted, and the log itself says how many.
 
 use std::{
     io,

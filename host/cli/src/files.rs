@@ -152,7 +152,8 @@ fn read(folder: &Path) -> io::Result<Files> {
     Ok(files)
 }
 
-/// Goes through all of a folder or an archive, in order: kind, path within it and content, which of a link is where it leads.
+/// Goes through all of a folder or an archive, in order: kind, path within it and content, which of
+/// a link is where it leads.
 ///
 /// # Errors
 /// When something of it cannot be read, or it is too much.

@@ -59,8 +59,8 @@ async fn export(args: ImageExport) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes an export to a file that is for its user alone, as it comes, whole or not at all; says how
-/// many bytes it has.
+/// Writes an export to a file that is for its user alone, as it comes, whole or not at all; says
+/// how many bytes it has.
 async fn write_whole(
     client: &Client,
     name: &FunctionName,
@@ -69,7 +69,8 @@ async fn write_whole(
     // Where nobody answers, that is what is wrong, whatever becomes of a file.
     client.node().await?;
     let unfinished = unfinished(path);
-    // Nothing that stands there is written to, nor what it may lead to, and nothing else is removed.
+    // Nothing that stands there is written to, nor what it may lead to, and nothing else is
+    // removed.
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)

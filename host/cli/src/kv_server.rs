@@ -19,7 +19,8 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// Takes any text: what is wrong with it must not be told together with it, as the command line's parser does.
+/// Takes any text: what is wrong with it must not be told together with it, as the command line's
+/// parser does.
 pub fn hidden(text: &str) -> Result<Hidden, Infallible> {
     Ok(Hidden(text.to_owned()))
 }

@@ -1,8 +1,9 @@
-//! `faasw`: the library's node from the command line. Each command is a module; `args` is what they take.
+//! `faasw`: the library's node from the command line. Each command is a module; `args` is what they
+//! take.
 //!
-//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process; the others ask a
-//! running one through its admin socket. Data goes to standard output,
-//! everything else to standard error.
+//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process; the others
+//! ask a running one through its admin socket. Data goes to standard output, everything else to
+//! standard error.
 
 mod access_log;
 mod addresses;
@@ -123,8 +124,8 @@ fn runs_node(command: &Command) -> bool {
     )
 }
 
-/// Has commands that serve confine themselves, once they have read what they are given; `stop` is what tells them
-/// to stop.
+/// Has commands that serve confine themselves, once they have read what they are given; `stop` is
+/// what tells them to stop.
 fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
     if runs_node(&command) {
         running::raise_open_files();

@@ -20,8 +20,9 @@ pub struct Options {
     /// Set an environment variable, any number of times
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = variable)]
     pub environment: Vec<(String, String)>,
-    /// Take environment variables from a .toml or .json file of texts, any number of times; what --env sets comes before
-    /// it. Unlike a command line it is not for everybody on the host to read
+    /// Take environment variables from a .toml or .json file of texts, any number of times; what
+    /// --env sets comes before it. Unlike a command line it is not for everybody on the host to
+    /// read
     #[arg(long = "env-file", value_name = "FILE", value_parser = table_file::read)]
     pub environment_files: Vec<TableFile>,
     /// Set a value of the configuration, any number of times; that is no place for secrets
@@ -31,24 +32,28 @@ pub struct Options {
     /// --config sets comes before it
     #[arg(long = "config-file", value_name = "FILE", value_parser = table_file::read)]
     pub config_files: Vec<TableFile>,
-    /// Let the function read this secret like its configuration, any number of times; `faasw secret set` says what it is
+    /// Let the function read this secret like its configuration, any number of times;
+    /// `faasw secret set` says what it is
     #[arg(long = "secret", value_name = "NAME", value_parser = secret)]
     pub secrets: Vec<SecretName>,
-    /// Bind this secret to a host, any number of times: the function reads a random text in its place, for which the
-    /// node puts the secret into the headers of requests to that host, and to no other
+    /// Bind this secret to a host, any number of times: the function reads a random text in its
+    /// place, for which the node puts the secret into the headers of requests to that host, and to
+    /// no other
     #[arg(long = "bind-secret", value_name = "NAME=https://HOST", value_parser = bound_secret)]
     pub bound_secrets: Vec<(SecretName, Outbound)>,
-    /// Let the function use this key-value store, which others may use, too, any number of times; its own,
-    /// "default", needs no grant
+    /// Let the function use this key-value store, which others may use, too, any number of times;
+    /// its own, "default", needs no grant
     #[arg(long = "kv", value_name = "STORE", value_parser = store)]
     pub stores: Vec<StoreName>,
-    /// Let the function make requests to this, any number of times: https://api.example.com, http://*.internal:8080,
-    /// https://192.0.2.0/24, with a port or ports; of this node http://self (all functions, by path) or
-    /// http://NAME.spin.internal. It makes none without; private addresses are for the node to allow, too
+    /// Let the function make requests to this, any number of times: https://api.example.com,
+    /// http://*.internal:8080, https://192.0.2.0/24, with a port or ports; of this node http://self
+    /// (all functions, by path) or http://NAME.spin.internal. It makes none without; private
+    /// addresses are for the node to allow, too
     #[arg(long = "allow-outbound", value_name = "GRANT", value_parser = outbound)]
     pub outbound: Vec<Outbound>,
-    /// Give the function all that is in this folder, or archive (tar, packed by gzip or zstd or not), for its files, at / or
-    /// the path behind the colon, 64 MiB at most: it may change them, and each request begins with what was deployed
+    /// Give the function all that is in this folder, or archive (tar, packed by gzip or zstd or
+    /// not), for its files, at / or the path behind the colon, 64 MiB at most: it may change them,
+    /// and each request begins with what was deployed
     #[arg(id = "folder", long = "files", value_name = "DIR[:/PATH]", value_parser = files::folder)]
     pub files: Option<files::Folder>,
     /// Give the function this program argument, behind its name, any number of times

@@ -67,8 +67,8 @@ impl Prepared {
                 .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
         };
         let budgets = budgets(args)?;
-        // Before anything else is started. Where it is not done, cells have no groups, and admission alone holds them to the
-        // container's memory.
+        // Before anything else is started. Where it is not done, cells have no groups, and
+        // admission alone holds them to the container's memory.
         faasw_jail::group::make_way();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
         let listen = match args.listen {
@@ -269,8 +269,8 @@ async fn make(
     Ok(())
 }
 
-/// The function's seed is to have its place, and what node and seeds take now, and guests may yet have of seeds
-/// by reading their holes, is to leave what instances may come to.
+/// The function's seed is to have its place, and what node and seeds take now, and guests may yet
+/// have of seeds by reading their holes, is to leave what instances may come to.
 fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
     let seeds = node.tree();
     let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;

@@ -1,8 +1,8 @@
 //! A pod's output: the function's log, a record a line, on standard output and error.
 //!
-//! What the function writes to its output is on ours, what it writes to its error and what the node says of it
-//! on the other. Nobody waits for who reads it ([`Behind`]). Lines are escaped when they are made
-//! ([`LogLine`]), so that no record can be forged.
+//! What the function writes to its output is on ours, what it writes to its error and what the node
+//! says of it on the other. Nobody waits for who reads it ([`Behind`]). Lines are escaped when they
+//! are made ([`LogLine`]), so that no record can be forged.
 
 use std::io;
 

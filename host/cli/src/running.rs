@@ -1,4 +1,5 @@
-//! What all commands share that run a node in the foreground: how it is set up, and how it is stopped.
+//! What all commands share that run a node in the foreground: how it is set up, and how it is
+//! stopped.
 
 use std::{
     net::SocketAddr,
@@ -132,7 +133,8 @@ pub async fn run_until_asked(
     }
 }
 
-/// Is not ready any more, accepts requests for `delay`, and lets those under way finish; asked once more, does not.
+/// Is not ready any more, accepts requests for `delay`, and lets those under way finish; asked once
+/// more, does not.
 pub async fn stop_node(
     node: &Node,
     delay: Duration,

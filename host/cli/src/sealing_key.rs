@@ -1,4 +1,5 @@
-//! `--image-key` and `--secret-key`: what images and functions' secrets are sealed with, in files of the operator's.
+//! `--image-key` and `--secret-key`: what images and functions' secrets are sealed with, in files
+//! of the operator's.
 
 use std::{fmt, fs, path::Path};
 
@@ -18,8 +19,8 @@ impl fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// Reads the key of `what`, which others may not read, and which is not kept among the images of
-    /// `data_dir`.
+    /// Reads the key of `what`, which others may not read, and which is not kept among the images
+    /// of `data_dir`.
     ///
     /// # Errors
     /// What is wrong with the file, and what to do.

@@ -37,7 +37,8 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
         }
         None => {
             if io::stdin().is_terminal() {
-                // A terminal takes lines, and not long ones: the rest of a value would be the shell's.
+                // A terminal takes lines, and not long ones: the rest of a value would be the
+                // shell's.
                 return Err(Exit::usage(
                     "the value comes by standard input, which is a terminal here",
                 )

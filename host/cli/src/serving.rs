@@ -52,8 +52,8 @@ pub struct Serving {
     /// of the data directory's image.key: nodes with the same open each other's exports
     #[arg(long, value_name = "FILE")]
     pub image_key: Option<PathBuf>,
-    /// Seal functions' secrets with the 32 bytes of this file, which only its user may read, instead
-    /// of the data directory's secrets.key
+    /// Seal functions' secrets with the 32 bytes of this file, which only its user may read,
+    /// instead of the data directory's secrets.key
     #[arg(long, value_name = "FILE")]
     pub secret_key: Option<PathBuf>,
     /// Let one function hold this many MiB between requests, in seeds, code and pages
@@ -82,32 +82,32 @@ pub struct Serving {
     /// at 64 MiB the file becomes FILE.1. The node may write in its folder
     #[arg(long, value_name = "FILE")]
     pub access_log: Option<PathBuf>,
-    /// Let each key-value store, a function's own or a shared one, have this many MiB of keys and values
-    /// [default: 256]
+    /// Let each key-value store, a function's own or a shared one, have this many MiB of keys and
+    /// values [default: 256]
     #[arg(long, value_name = "MIB")]
     pub kv_size: Option<u64>,
     /// Let each key-value store have this many keys
     #[arg(long, value_name = "KEYS", default_value_t = 1_000_000)]
     pub kv_keys: u64,
-    /// Have key-value stores on this Redis server, which other nodes may share, instead of in the data directory:
-    /// redis://[USER@]HOST[:PORT][/DB], the same with rediss:// for TLS, or unix:///PATH. A password may be in it,
-    /// which others see unless it comes by the environment
+    /// Have key-value stores on this Redis server, which other nodes may share, instead of in the
+    /// data directory: redis://[USER@]HOST[:PORT][/DB], the same with rediss:// for TLS, or
+    /// unix:///PATH. A password may be in it, which others see unless it comes by the environment
     #[arg(long, value_name = "URL", env = "FAASW_KV_SERVER", hide_env_values = true, value_parser = hidden)]
     pub kv_server: Option<Hidden>,
     /// Log in to the key-value server with the password in this file, which only its user may read
     #[arg(long, value_name = "FILE", requires = "kv_server")]
     pub kv_password_file: Option<PathBuf>,
-    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, where the key-value
-    /// server is rediss://
+    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, where the
+    /// key-value server is rediss://
     #[arg(long, value_name = "FILE", requires = "kv_server")]
     pub kv_ca: Vec<PathBuf>,
     /// Let outbound calls reach this network of private or special addresses, such as 10.1.0.0/16
-    /// (repeatable). A function also needs a grant (--allow-outbound). The metadata service of a cloud
-    /// opens by its own address only
+    /// (repeatable). A function also needs a grant (--allow-outbound). The metadata service of a
+    /// cloud opens by its own address only
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub allow_private: Vec<IpNet>,
-    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, in functions'
-    /// requests
+    /// Trust the certificates of authorities in this file of PEM, beside the usual ones, in
+    /// functions' requests
     #[arg(long, value_name = "FILE")]
     pub egress_ca: Vec<PathBuf>,
     /// Ask this server for names in functions' requests, eight times at most, instead of those of

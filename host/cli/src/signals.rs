@@ -15,9 +15,9 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Takes them from now on, while there is one thread and no runtime. The first process of a container has
-    /// only such signals as it takes: until then the system forgets any other, and whoever has sent it
-    /// waits in vain for the node to stop.
+    /// Takes them from now on, while there is one thread and no runtime. The first process of a
+    /// container has only such signals as it takes: until then the system forgets any other, and
+    /// whoever has sent it waits in vain for the node to stop.
     ///
     /// # Errors
     /// The system's.

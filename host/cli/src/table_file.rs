@@ -12,7 +12,8 @@ use faasw_client::CONFIGURATION_BYTES;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Most bytes of a file: as much as a configuration or an environment takes, with room for comments and escapes.
+/// Most bytes of a file: as much as a configuration or an environment takes, with room for comments
+/// and escapes.
 const FILE_BYTES: usize = 8 * CONFIGURATION_BYTES;
 
 /// Keys and values of a file.

@@ -48,7 +48,8 @@ struct Watched {
 }
 
 impl Watch {
-    /// Adds a file, what a folder begins with and where its own files are, and what of it was deployed.
+    /// Adds a file, what a folder begins with and where its own files are, and what of it was
+    /// deployed.
     pub fn add(
         &mut self,
         name: FunctionName,

@@ -235,8 +235,8 @@ fn looking_at_seeds_keeps_none_in_memory() {
     stop(bench);
 }
 
-/// A node that starts makes seeds ahead of requests, one after the other. Those of functions that may hold none
-/// leave memory again, though nobody asks for anything.
+/// A node that starts makes seeds ahead of requests, one after the other. Those of functions that
+/// may hold none leave memory again, though nobody asks for anything.
 fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
     let module = r#"(module
         (import "wasi_snapshot_preview1" "fd_write"
@@ -277,8 +277,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Nobody asks for anything after code has been gathered into large pages, behind a request or after
-/// it: what it takes in those counts all the same.
+/// Nobody asks for anything after code has been gathered into large pages, behind a request or
+/// after it: what it takes in those counts all the same.
 fn code_counts_as_it_is_when_it_is_gathered_late() {
     let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
     let modules: Vec<Vec<u8>> = (0..12).map(numbered).collect();
@@ -303,7 +303,8 @@ fn code_counts_as_it_is_when_it_is_gathered_late() {
     }
 }
 
-/// A seed is in use while its image is written. It leaves memory after that, though no request comes.
+/// A seed is in use while its image is written. It leaves memory after that, though no request
+/// comes.
 fn what_was_in_use_for_its_image_leaves_memory_after_it() {
     let large = e2e::filled(64);
     // What all share has its images: whoever writes them has nothing else to do.

@@ -1,6 +1,6 @@
-//! A function's code comes from disk while its guests run, and its memory beside it: whoever comes to
-//! a piece that is not there yet waits for it, and runs what was compiled over what was frozen, or
-//! the request is answered without.
+//! A function's code comes from disk while its guests run, and its memory beside it: whoever comes
+//! to a piece that is not there yet waits for it, and runs what was compiled over what was frozen,
+//! or the request is answered without.
 
 #![allow(
     clippy::unwrap_used,

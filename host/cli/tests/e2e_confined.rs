@@ -201,7 +201,8 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// The files in memory that a node and its processes hold of the compiler, by what they have of it in bytes.
+/// The files in memory that a node and its processes hold of the compiler, by what they have of it
+/// in bytes.
 fn compilers_in_memory(node: u32) -> Vec<u64> {
     let processes = descendants(node).into_iter().chain([node]);
     let files = processes.flat_map(|pid| {
@@ -366,7 +367,8 @@ fn a_node_reads_files_of_its_own_folders_alone() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
-/// The file of an access log is given another name, and made anew, by a node that may do little else.
+/// The file of an access log is given another name, and made anew, by a node that may do little
+/// else.
 fn a_confined_node_goes_on_with_its_access_log() {
     const FULL: u64 = 64 << 20;
     println!("Landlock: {}", has_landlock());

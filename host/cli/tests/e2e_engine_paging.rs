@@ -1,6 +1,6 @@
 //! A language engine comes from disk while a script of it runs: each script has what it uses of the
-//! engine's code and memory before the rest, whoever comes to what is not there yet waits for it, and
-//! what is damaged is made anew.
+//! engine's code and memory before the rest, whoever comes to what is not there yet waits for it,
+//! and what is damaged is made anew.
 
 #![allow(
     clippy::unwrap_used,

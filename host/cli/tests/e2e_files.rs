@@ -1,5 +1,5 @@
-//! Files and arguments of functions in real microVMs: what they read, what they write and what becomes of that, whose they
-//! are, and what is refused.
+//! Files and arguments of functions in real microVMs: what they read, what they write and what
+//! becomes of that, whose they are, and what is refused.
 
 #![allow(
     clippy::unwrap_used,

@@ -298,8 +298,8 @@ fn memory(process: u32) -> (u64, u64) {
     (bytes("VmRSS:"), bytes("VmHWM:"))
 }
 
-/// Does something, by which a node is not to come to have more memory than for a few pieces of an image
-/// of so many bytes.
+/// Does something, by which a node is not to come to have more memory than for a few pieces of an
+/// image of so many bytes.
 fn in_little_memory<T>(node: &Running, image: u64, what: &str, work: impl FnOnce() -> T) -> T {
     const LITTLE: u64 = 32 << 20;
     let (now, before) = memory(node.child.id());

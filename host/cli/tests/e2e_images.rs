@@ -243,7 +243,8 @@ fn what_is_not_a_file_or_gone_is_made_anew() {
     stop(bench);
 }
 
-/// Images that another faasw has left: golden ones of theirs are refused by `faasw-seedtree`'s tests.
+/// Images that another faasw has left: golden ones of theirs are refused by `faasw-seedtree`'s
+/// tests.
 fn an_image_of_another_format_is_replaced() {
     let restarts = Restarts::deployed();
     let format_of = |path: &PathBuf| -> Option<u32> {

@@ -299,8 +299,8 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// Others take what there is of room while an image comes from elsewhere: the function is deployed from
-/// what came with it.
+/// Others take what there is of room while an image comes from elsewhere: the function is deployed
+/// from what came with it.
 fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
     let host = Host::new(100);
     let (node, address) = host.start();

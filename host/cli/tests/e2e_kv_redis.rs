@@ -1,5 +1,5 @@
-//! The program with its key-value stores on a real Redis server: confined, and by functions in real microVMs.
-//! Without `redis-server` nothing is tested.
+//! The program with its key-value stores on a real Redis server: confined, and by functions in real
+//! microVMs. Without `redis-server` nothing is tested.
 
 #![allow(
     clippy::unwrap_used,

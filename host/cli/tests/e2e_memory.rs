@@ -299,8 +299,8 @@ fn in_a_group_with_its_node_shells_end_first() {
     scene.ends_well();
 }
 
-/// Why groups below this one's own have no limits, if they have none: with version 2, where a group with
-/// processes passes no controller on.
+/// Why groups below this one's own have no limits, if they have none: with version 2, where a group
+/// with processes passes no controller on.
 fn no_limits_below() -> Option<&'static str> {
     let (own, limit, _) = own_group();
     let subtree = fs::read_to_string(own.join("cgroup.subtree_control"));

@@ -218,8 +218,8 @@ fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Asked in the moment in which it says that it is ready, again and again: what it answers by is being
-/// read, or was.
+/// Asked in the moment in which it says that it is ready, again and again: what it answers by is
+/// being read, or was.
 fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::with(folder.path(), &[]);

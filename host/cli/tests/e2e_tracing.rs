@@ -187,8 +187,8 @@ fn requests_at_once_have_ids_of_their_own() {
     let ids = bench.block_on(clients);
     let distinct: HashSet<&String> = ids.iter().collect();
     assert_eq!(distinct.len(), CLIENTS * EACH);
-    // Of the newest lines, which is what a log keeps: but for requests of which the oldest lines are
-    // gone, each has all of its own, of one instance.
+    // Of the newest lines, which is what a log keeps: but for requests of which the oldest lines
+    // are gone, each has all of its own, of one instance.
     let lines = bench.node.logs("probe", usize::MAX).unwrap();
     let mut by_id: HashMap<&str, Vec<&LogLine>> = HashMap::new();
     for line in &lines {

@@ -16,7 +16,8 @@ use crate::{
 
 /// A function in a list: its current version, in what is short of every function.
 ///
-/// What its owner wrote, which may be long, is in [`FunctionInfo`]: a node may have thousands of functions.
+/// What its owner wrote, which may be long, is in [`FunctionInfo`]: a node may have thousands of
+/// functions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionBrief {
     /// Its name.
@@ -73,8 +74,8 @@ pub struct FunctionInfo {
     pub limits: RequestLimits,
     /// Most requests at once; nothing where only the node's limit holds.
     pub concurrency: Option<usize>,
-    /// How long its instances look for their next requests by themselves at most, in microseconds; nothing where
-    /// that is as the node has it.
+    /// How long its instances look for their next requests by themselves at most, in microseconds;
+    /// nothing where that is as the node has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_us: Option<u64>,
     /// Hosts that are its own, but for the one in the node's domain.
@@ -195,8 +196,8 @@ pub struct FunctionDetails {
     pub function: FunctionInfo,
     /// Requests that are under way now, on whatever version.
     pub under_way: usize,
-    /// What it lacks of the instances that are to be parked ahead of requests, and what keeps them from being
-    /// made; nothing where it has all, or they are being made.
+    /// What it lacks of the instances that are to be parked ahead of requests, and what keeps them
+    /// from being made; nothing where it has all, or they are being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacking: Option<Lacking>,
     /// Versions that can be gone back to, and the current one; newest first.

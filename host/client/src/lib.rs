@@ -34,12 +34,13 @@
 //! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
 //! | `GET /metrics` | metrics as OpenMetrics text |
 //!
-//! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time), `freeze`, `init` (an export), `warmup-request` (any number of times), the
-//! times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
-//! `500ms` or `10s`) and, any number of times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name), `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant);
-//! `source` says where it came from, and is shown. Failures
-//! are problem bodies. Who may open the socket may do everything; its mode and
-//! its directory's leave that to the node's user.
+//! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
+//! `freeze`, `init` (an export), `warmup-request` (any number of times), the times `cpu-time`,
+//! `timeout`, `idle-client`, `idle-guest` and `total-time` (as `500ms` or `10s`) and, any number of
+//! times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
+//! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant); `source` says where it came from,
+//! and is shown. Failures are problem bodies. Who may open the socket may do everything; its mode
+//! and its directory's leave that to the node's user.
 
 mod client;
 mod deployment;

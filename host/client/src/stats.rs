@@ -27,7 +27,8 @@ pub struct Summary {
     pub confinement: String,
     /// VMs by state.
     pub microvms: BTreeMap<String, u64>,
-    /// Instances that are to be parked ahead of requests and are not, by what keeps them from being made.
+    /// Instances that are to be parked ahead of requests and are not, by what keeps them from being
+    /// made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lacking: BTreeMap<String, u64>,
     /// Shells that are made ahead.

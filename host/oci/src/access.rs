@@ -1,14 +1,17 @@
-//! How a registry is spoken to: by which authorities, in which times, and who may be shown credentials.
+//! How a registry is spoken to: by which authorities, in which times, and who may be shown
+//! credentials.
 //!
-//! A registry names the server that gives tokens for it (`WWW-Authenticate: Bearer realm=…`), and clients show that one the
-//! registry's password. Docker and most others do that wherever the realm is, so whoever answers once for a registry is told
-//! its clients' passwords. Here a realm is shown them only
-//! - at the registry's own host, or at a host above or below it by name (`gitlab.com` for `registry.gitlab.com`): whoever has a
-//!   domain says who answers below it;
+//! A registry names the server that gives tokens for it (`WWW-Authenticate: Bearer realm=…`), and
+//! clients show that one the registry's password. Docker and most others do that wherever the realm
+//! is, so whoever answers once for a registry is told its clients' passwords. Here a realm is shown
+//! them only
+//! - at the registry's own host, or at a host above or below it by name (`gitlab.com` for
+//!   `registry.gitlab.com`): whoever has a domain says who answers below it;
 //! - at the one that Docker Hub and DigitalOcean's registry are known to have;
 //! - at a host that the user named,
 //!
-//! and by TLS, unless the registry itself is spoken to without. Any other may be asked for a token that needs no log-in.
+//! and by TLS, unless the registry itself is spoken to without. Any other may be asked for a token
+//! that needs no log-in.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -26,8 +29,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// How long nothing may come unless another time is given.
 const STALL: Duration = Duration::from_secs(30);
 
-/// Bytes a second that come at least, on the whole, beside a first time of twice the longest silence: else a registry that sends a byte whenever
-/// it must would be listened to for weeks.
+/// Bytes a second that come at least, on the whole, beside a first time of twice the longest
+/// silence: else a registry that sends a byte whenever it must would be listened to for weeks.
 pub(crate) const RATE_MIN: u64 = 8 << 10;
 
 /// Registries whose servers of tokens are elsewhere: publicly known, and not theirs alone to say.
@@ -64,8 +67,9 @@ impl Access {
         self
     }
 
-    /// Speaks without TLS: everybody on the way sees and may change what passes, credentials too. This machine's own
-    /// (`localhost`, 127.0.0.0/8, `[::1]`) are spoken to so without this, unless authorities are given.
+    /// Speaks without TLS: everybody on the way sees and may change what passes, credentials too.
+    /// This machine's own (`localhost`, 127.0.0.0/8, `[::1]`) are spoken to so without this, unless
+    /// authorities are given.
     #[must_use]
     pub fn plain_http(mut self, is_wanted: bool) -> Self {
         self.plain_http = is_wanted;
@@ -141,7 +145,8 @@ impl Access {
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut client = Client::builder();
-        // A proxy of the environment is elsewhere, and would be told what is for this machine alone.
+        // A proxy of the environment is elsewhere, and would be told what is for this machine
+        // alone.
         if is_here(of.host()) {
             client = client.no_proxy();
         }

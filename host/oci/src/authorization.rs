@@ -58,7 +58,8 @@ pub(crate) struct TokenAnswer {
 }
 
 impl TokenAnswer {
-    /// The token as it is shown to a registry; nothing where there is none, or one that no line could have.
+    /// The token as it is shown to a registry; nothing where there is none, or one that no line
+    /// could have.
     pub(crate) fn header(self) -> Option<HeaderValue> {
         let there = |text: &String| !text.is_empty();
         let token = self

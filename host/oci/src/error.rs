@@ -11,7 +11,8 @@ use crate::{credentials::CredentialError, reference::ReferenceError};
 /// Most characters of what others wrote in a message.
 const TOLD_MAX: usize = 400;
 
-/// Why something was neither pushed nor pulled. Text of a registry's or an artifact's is escaped already.
+/// Why something was neither pushed nor pulled. Text of a registry's or an artifact's is escaped
+/// already.
 #[derive(Debug, Error)]
 pub enum OciError {
     /// A text names no artifact.

@@ -1,4 +1,5 @@
-//! What fuzz targets reach of this crate: what a registry or whoever made an artifact wrote. Not for anybody else.
+//! What fuzz targets reach of this crate: what a registry or whoever made an artifact wrote. Not
+//! for anybody else.
 
 use std::io::{Cursor, Read as _};
 
@@ -52,7 +53,8 @@ pub fn module_in(layer: Vec<u8>, limit: u64) -> Option<usize> {
     module.ok().map(|module| module.len())
 }
 
-/// How many files, folders and links a layer of files has, and bytes in them; nothing where it is refused.
+/// How many files, folders and links a layer of files has, and bytes in them; nothing where it is
+/// refused.
 #[must_use]
 pub fn files_in(layer: Vec<u8>, limits: FilesLimits) -> Option<(usize, u64)> {
     let (mut count, mut bytes) = (0, 0);

@@ -1,9 +1,10 @@
 //! Modules as OCI artifacts.
 //!
-//! Who calls this is the `faasw` program, in the process of whoever typed `push`, `pull` or `deploy oci://…`: a node never
-//! speaks to a registry. Nothing that a registry or an artifact says is trusted: every body has a bound before it is read,
-//! every wait an end, every byte that is kept a digest that was known before it came, and credentials go to the registry that
-//! they are for and to whom that vouches for by its name alone ([`access`]).
+//! Who calls this is the `faasw` program, in the process of whoever typed `push`, `pull` or
+//! `deploy oci://…`: a node never speaks to a registry. Nothing that a registry or an artifact says
+//! is trusted: every body has a bound before it is read, every wait an end, every byte that is kept
+//! a digest that was known before it came, and credentials go to the registry that they are for and
+//! to whom that vouches for by its name alone ([`access`]).
 //!
 //! | module | what it has |
 //! | --- | --- |

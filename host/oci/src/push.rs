@@ -25,7 +25,8 @@ pub struct Pushed {
     pub module: Bytes,
     /// What its file is called, `….wasm`.
     pub name: String,
-    /// The layer of files that it is to have, as [`write_files`](crate::artifact::write_files) makes it.
+    /// The layer of files that it is to have, as [`write_files`](crate::artifact::write_files)
+    /// makes it.
     pub files: Option<Bytes>,
     /// What is written to it.
     pub annotations: BTreeMap<String, String>,
@@ -77,7 +78,8 @@ fn descriptor<'a>(media_type: &'a str, bytes: &Bytes, title: Option<&'a str>) ->
     }
 }
 
-/// The system that a module is for: a component's, or one of before there were components. Nothing where it is no module.
+/// The system that a module is for: a component's, or one of before there were components. Nothing
+/// where it is no module.
 #[must_use]
 pub fn os_of(module: &[u8]) -> Option<&'static str> {
     // The layer's number stands behind the version's.
@@ -89,8 +91,8 @@ pub fn os_of(module: &[u8]) -> Option<&'static str> {
 }
 
 impl Pushed {
-    /// Sends it, the manifest last: until then nobody is led to it. Says the manifest's digest, which is always the same of the
-    /// same.
+    /// Sends it, the manifest last: until then nobody is led to it. Says the manifest's digest,
+    /// which is always the same of the same.
     ///
     /// # Errors
     /// When it is no module, or the registry does not take it.

@@ -1,7 +1,7 @@
 //! What names an artifact: a registry, a repository of it, and a tag or a digest.
 //!
-//! The words are those of the distribution specification. Unlike Docker's, the registry is always named: a typing
-//! error is not to become somebody's image on Docker Hub.
+//! The words are those of the distribution specification. Unlike Docker's, the registry is always
+//! named: a typing error is not to become somebody's image on Docker Hub.
 
 use std::{fmt, str::FromStr};
 

@@ -13,7 +13,8 @@ use crate::{
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers `GET /metrics`, whether the node is there and whether requests should come, and nothing else.
+/// Answers `GET /metrics`, whether the node is there and whether requests should come, and nothing
+/// else.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     node: Node,

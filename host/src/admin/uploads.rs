@@ -1,7 +1,8 @@
 //! How much is sent to the admin API at once, and lies in memory until what it is for is done.
 //!
-//! Whoever deploys sends all of a module before anything of it is looked at, and then waits for its turn. One
-//! user's scripts may do so hundreds of times at once; one upload too many hears so before it is read.
+//! Whoever deploys sends all of a module before anything of it is looked at, and then waits for its
+//! turn. One user's scripts may do so hundreds of times at once; one upload too many hears so
+//! before it is read.
 
 use std::sync::Arc;
 

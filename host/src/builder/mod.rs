@@ -86,16 +86,16 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets whether the node takes its address, but lets nobody connect before [`Node::open`]: whoever tries
-    /// until then is refused by the system, so that a probe by TCP tells whether there is something that
-    /// answers. Unless set, clients can connect from the start on.
+    /// Sets whether the node takes its address, but lets nobody connect before [`Node::open`]:
+    /// whoever tries until then is refused by the system, so that a probe by TCP tells whether
+    /// there is something that answers. Unless set, clients can connect from the start on.
     pub fn opens_later(mut self, on: bool) -> Self {
         self.opens_later = on;
         self
     }
 
-    /// Serves this function, whether it is deployed yet or not, with all paths of all hosts, and no other one:
-    /// it has the listener for itself, also `/healthz`.
+    /// Serves this function, whether it is deployed yet or not, with all paths of all hosts, and no
+    /// other one: it has the listener for itself, also `/healthz`.
     pub fn root(mut self, function: FunctionName) -> Self {
         self.sites.root = Some(function);
         self
@@ -155,9 +155,10 @@ impl NodeBuilder {
         self
     }
 
-    /// Serves Prometheus metrics at `http://ADDRESS/metrics`, whether the node is there at `/livez` and
-    /// `/healthz`, whether requests should come at `/readyz` ([`Node::readiness`]), and nothing else
-    /// there, from the start on. Who can reach the address can read the names of all functions.
+    /// Serves Prometheus metrics at `http://ADDRESS/metrics`, whether the node is there at `/livez`
+    /// and `/healthz`, whether requests should come at `/readyz` ([`Node::readiness`]), and nothing
+    /// else there, from the start on. Who can reach the address can read the names of all
+    /// functions.
     pub fn metrics(mut self, address: SocketAddr) -> Self {
         self.metrics = Some(address);
         self
@@ -178,9 +179,10 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets whether a request that comes through a trusted proxy has the id that this proxy gives it by
-    /// `X-Request-Id`, if that is one ([`RequestId`](crate::RequestId)): it has an id of its own, unless set.
-    /// The proxy is to give each request another one, and to let none of its clients choose it.
+    /// Sets whether a request that comes through a trusted proxy has the id that this proxy gives
+    /// it by `X-Request-Id`, if that is one ([`RequestId`](crate::RequestId)): it has an id of its
+    /// own, unless set. The proxy is to give each request another one, and to let none of its
+    /// clients choose it.
     pub fn proxy_request_ids(mut self, on: bool) -> Self {
         self.proxies.give_ids = on;
         self
@@ -237,8 +239,8 @@ impl NodeBuilder {
     /// Sets how many instances each function has at all times, waiting for requests or at work:
     /// none, unless set. They are made ahead of requests when a version is deployed or rolled back
     /// to (before it takes another one's place, for which a deployment waits up to ten seconds),
-    /// when the node starts, and when one has ended, one after the other and behind requests, as far as
-    /// [`NodeBuilder::max_parked`], the budgets of memory and the machine's memory allow.
+    /// when the node starts, and when one has ended, one after the other and behind requests, as
+    /// far as [`NodeBuilder::max_parked`], the budgets of memory and the machine's memory allow.
     pub fn min_parked(mut self, count: usize) -> Self {
         self.pool.min_parked = count;
         self
@@ -276,25 +278,28 @@ impl NodeBuilder {
         self
     }
 
-    /// Seals functions' secrets ([`Node::set_secret`]) with this key, of 32 random bytes that nobody else has,
-    /// instead of the one in `secrets.key` of the data directory. Secrets that were sealed with another one cannot be
-    /// read, and none can be set: requests of their functions fail until the right key is back, or all secrets are removed.
+    /// Seals functions' secrets ([`Node::set_secret`]) with this key, of 32 random bytes that
+    /// nobody else has, instead of the one in `secrets.key` of the data directory. Secrets that
+    /// were sealed with another one cannot be read, and none can be set: requests of their
+    /// functions fail until the right key is back, or all secrets are removed.
     pub fn secret_key(mut self, key: [u8; 32]) -> Self {
         self.secret_key = Some(SealingKey(key));
         self
     }
 
-    /// Has functions' key-value stores on this server, which other nodes may share, in place of the data directory's file,
-    /// or of memory where there is none. The node starts only if the server is there and good for it; one that goes
-    /// away later has functions' calls fail until it is back.
+    /// Has functions' key-value stores on this server, which other nodes may share, in place of the
+    /// data directory's file, or of memory where there is none. The node starts only if the server
+    /// is there and good for it; one that goes away later has functions' calls fail until it is
+    /// back.
     pub fn key_value_server(mut self, server: KeyValueServer) -> Self {
         self.key_value_server = Some(server);
         self
     }
 
-    /// Has the first deployment of what this entry is of take code and seed from it, and what all functions share,
-    /// instead of making them: what a host has made before ([`crate::shared`]). What is not good there, or not any
-    /// more, is made as ever, and the log says why. For a node without a data directory.
+    /// Has the first deployment of what this entry is of take code and seed from it, and what all
+    /// functions share, instead of making them: what a host has made before ([`crate::shared`]).
+    /// What is not good there, or not any more, is made as ever, and the log says why. For a node
+    /// without a data directory.
     pub fn shared(mut self, entry: Entry) -> Self {
         self.shared = Some(Arc::new(entry));
         self
@@ -318,9 +323,9 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many bytes instances at work may come to at worst where no control group of the node's own holds
-    /// them together: [`NodeBuilder::instance_memory`], unless set. One that comes to more than all of it
-    /// runs alone.
+    /// Sets how many bytes instances at work may come to at worst where no control group of the
+    /// node's own holds them together: [`NodeBuilder::instance_memory`], unless set. One that comes
+    /// to more than all of it runs alone.
     pub fn admitted_memory(mut self, bytes: u64) -> Self {
         self.pool.admitted_memory = Some(bytes);
         self
@@ -348,15 +353,16 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how requests are made that functions make: as this host says, and to what everybody may reach,
-    /// unless set.
+    /// Sets how requests are made that functions make: as this host says, and to what everybody may
+    /// reach, unless set.
     pub fn outbound(mut self, options: OutboundOptions) -> Self {
         self.outbound = options;
         self
     }
 
-    /// Has functions' requests made by `outbound`, of which it gets those that were granted. What they reach by their
-    /// addresses is for it to filter then: the node's own processes are not used.
+    /// Has functions' requests made by `outbound`, of which it gets those that were granted. What
+    /// they reach by their addresses is for it to filter then: the node's own processes are not
+    /// used.
     pub fn outbound_by(mut self, outbound: Arc<dyn Outbound>) -> Self {
         self.outbound_by = Some(outbound);
         self

@@ -160,7 +160,8 @@ fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
     listen().map_err(|error| StartError::Listen { address, error })
 }
 
-/// Connections to metrics and probes, which are few: others there are not to cost what the gateway's clients may.
+/// Connections to metrics and probes, which are few: others there are not to cost what the
+/// gateway's clients may.
 const SCRAPERS: usize = open_files::SCRAPERS as usize;
 /// Of one address, so that nobody has all of these places: whoever probes finds one.
 const SCRAPERS_EACH: usize = 8;
@@ -200,8 +201,8 @@ impl WithoutBackend {
         !self.functions.is_empty() || self.shared.is_some()
     }
 
-    /// The node, whose listeners are served once `started` says that the backend has started: it knows
-    /// its functions by then.
+    /// The node, whose listeners are served once `started` says that the backend has started: it
+    /// knows its functions by then.
     pub(super) async fn run(
         self,
         backend: Arc<dyn Backend>,

@@ -117,8 +117,9 @@ impl Gateway {
             confine::to_path(response.headers_mut(), name);
         }
         let is_unread = may_close && asks_first && response.status().as_u16() >= 400;
-        // Who keeps its connection to a node that stops would ask over it to the end, and be refused then. It is
-        // to come again by another, which a load balancer gives to another node.
+        // Who keeps its connection to a node that stops would ask over it to the end, and be
+        // refused then. It is to come again by another, which a load balancer gives to another
+        // node.
         if is_unread || self.node.readiness() == Readiness::Stopping {
             close(&mut response);
         }

@@ -31,8 +31,8 @@ pub enum BodyError {
 /// The body of a response, or an export. Read it as an [`http_body::Body`].
 ///
 /// It comes while it is made, and that goes no faster than the body is read. Dropping a response's
-/// ends the function's instance, unless all bytes that its `Content-Length` announces were read: the function comes
-/// to its end then.
+/// ends the function's instance, unless all bytes that its `Content-Length` announces were read:
+/// the function comes to its end then.
 #[derive(Debug, Default)]
 pub struct Body {
     content: Content,
@@ -88,8 +88,8 @@ impl Streamed {
     }
 }
 
-/// Whoever has been given all that was announced asks for no more, and did not go away: the function that made it comes
-/// to its end.
+/// Whoever has been given all that was announced asks for no more, and did not go away: the
+/// function that made it comes to its end.
 impl Drop for Streamed {
     fn drop(&mut self) {
         if self.left == Some(0)

@@ -1,9 +1,9 @@
 //! By what all that is told of a request is found: its id, and its trace.
 //!
 //! Each request has an id of its own, of 128 random bits. They come of the thread's generator
-//! (ChaCha12, seeded by the system), so that an id takes nothing that
-//! threads share, and a system call once in thousands; nothing of it is in a seed or a guest's to choose. The client hears of it by
-//! `X-Request-Id`, the function finds it in the field of the same name.
+//! (ChaCha12, seeded by the system), so that an id takes nothing that threads share, and a system
+//! call once in thousands; nothing of it is in a seed or a guest's to choose. The client hears of
+//! it by `X-Request-Id`, the function finds it in the field of the same name.
 
 use faasw_client::{RequestId, TraceContext};
 use http::{HeaderMap, HeaderName, HeaderValue};

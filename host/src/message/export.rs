@@ -1,6 +1,6 @@
 //! An export on its way out: a piece is read and sealed when whoever takes it has taken the one
-//! before, by a thread that waits for nobody. Turns are taken for pieces, so that nobody keeps one who
-//! does not read.
+//! before, by a thread that waits for nobody. Turns are taken for pieces, so that nobody keeps one
+//! who does not read.
 
 use std::{
     io,
@@ -34,8 +34,8 @@ enum State {
     Over,
 }
 
-/// An export whose files are open. They are closed by a thread that may wait for the disk: one that was
-/// removed meanwhile goes then.
+/// An export whose files are open. They are closed by a thread that may wait for the disk: one that
+/// was removed meanwhile goes then.
 #[derive(Debug)]
 struct Open(Option<Box<Sealing>>);
 

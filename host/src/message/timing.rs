@@ -16,7 +16,8 @@ pub(super) fn wants_timing(request: &HeaderMap) -> bool {
     request.get(ASKING).is_some_and(|value| value == "1")
 }
 
-/// Adds the stages of a request to fields of its response, beside what the function says of its own.
+/// Adds the stages of a request to fields of its response, beside what the function says of its
+/// own.
 pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     let text = format!(
         "queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}, run;dur={}, served;desc=\"{}\"",

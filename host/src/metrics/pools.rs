@@ -129,8 +129,8 @@ impl Pools {
         self.shell_parents_abandoned.get()
     }
 
-    /// Instances ahead of requests that are missing, by what keeps them from being made; nothing that keeps
-    /// none.
+    /// Instances ahead of requests that are missing, by what keeps them from being made; nothing
+    /// that keeps none.
     pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
         let all = Lack::ALL.map(|why| (why.name(), LackOf { why: why.name() }));
         let mut lacking = counted(&self.lacking, all);

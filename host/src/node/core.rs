@@ -325,7 +325,8 @@ impl Core {
         }
     }
 
-    /// What each function lacks of them that rests: a start makes those of so many only as have room.
+    /// What each function lacks of them that rests: a start makes those of so many only as have
+    /// room.
     fn lacks_at_rest(&self) -> Option<Lacking> {
         let instances = self.backend.min_parked();
         let is_too_many = self.count() > self.backend.provided_functions();

@@ -45,7 +45,8 @@ use crate::{
 pub struct Node {
     pub(super) core: Arc<Core>,
     servers: Arc<Servers>,
-    /// What functions ask each other has the core while it runs, and goes on as long as this is there.
+    /// What functions ask each other has the core while it runs, and goes on as long as this is
+    /// there.
     _here: Option<Arc<Here>>,
 }
 
@@ -153,8 +154,8 @@ impl Node {
     /// when it is there ([`Body::as_bytes`]) and carries a [`crate::Timing`]
     /// among its extensions. Dropping the future or the body ends the instance.
     ///
-    /// The request has a new id, or the [`RequestId`](crate::RequestId) among its extensions; what is
-    /// told of it in logs and problem bodies has the same, and the response's `X-Request-Id`.
+    /// The request has a new id, or the [`RequestId`](crate::RequestId) among its extensions; what
+    /// is told of it in logs and problem bodies has the same, and the response's `X-Request-Id`.
     pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
@@ -229,10 +230,10 @@ impl Node {
 
     /// A function's current version for another node that has the same image key
     /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
-    /// options, environment and configuration included, and its func-image, sealed with that key. It is read from the
-    /// disk as the body is read, a MiB of it, and is as large as the image. Of all exports four such
-    /// pieces are made at once, and others wait for these; nobody waits for a body that is not read, which
-    /// keeps its files open.
+    /// options, environment and configuration included, and its func-image, sealed with that key.
+    /// It is read from the disk as the body is read, a MiB of it, and is as large as the image. Of
+    /// all exports four such pieces are made at once, and others wait for these; nobody waits for a
+    /// body that is not read, which keeps its files open.
     ///
     /// # Errors
     /// When there is no function of that name, or no image of it that is sound.
@@ -240,11 +241,12 @@ impl Node {
         self.core.export(name).await
     }
 
-    /// Makes a version of what [`Node::export`] gave, of the name that it had there unless
-    /// another one is given. Where the image is good here it is read instead of initialising
-    /// anything; [`Imported::rebuilt`] says why, where it is not. Four come in at once, and others wait
-    /// until the image of one of these is in its place, or it is built anew. Each MiB of it has to come within
-    /// [`Limits::idle_client`]; dropping the future leaves nothing of it behind, once its file is removed.
+    /// Makes a version of what [`Node::export`] gave, of the name that it had there unless another
+    /// one is given. Where the image is good here it is read instead of initialising anything;
+    /// [`Imported::rebuilt`] says why, where it is not. Four come in at once, and others wait until
+    /// the image of one of these is in its place, or it is built anew. Each MiB of it has to come
+    /// within [`Limits::idle_client`]; dropping the future leaves nothing of it behind, once its
+    /// file is removed.
     ///
     /// # Errors
     /// When the export does not come to its end or cannot be opened, or what is in it cannot be
@@ -366,8 +368,8 @@ impl Node {
         self.servers.redirect_address()
     }
 
-    /// Reads the certificates of [`NodeBuilder::tls`](crate::NodeBuilder::tls) again, as their files are now.
-    /// A node without any has nothing to do.
+    /// Reads the certificates of [`NodeBuilder::tls`](crate::NodeBuilder::tls) again, as their
+    /// files are now. A node without any has nothing to do.
     ///
     /// # Errors
     /// When one cannot be used: then all those before stay in use.
@@ -399,8 +401,8 @@ impl Node {
     }
 
     /// Lets clients connect to a node that was started with
-    /// [`NodeBuilder::opens_later`](crate::NodeBuilder::opens_later): it is ready from now on. One that is
-    /// open, or ends, has nothing to do.
+    /// [`NodeBuilder::opens_later`](crate::NodeBuilder::opens_later): it is ready from now on. One
+    /// that is open, or ends, has nothing to do.
     ///
     /// # Errors
     /// The system's, as when another program has begun to listen on the address meanwhile.
@@ -410,7 +412,8 @@ impl Node {
         Ok(())
     }
 
-    /// Whether requests should be sent to the node: what `/readyz` of [`NodeBuilder::metrics`] says.
+    /// Whether requests should be sent to the node: what `/readyz` of [`NodeBuilder::metrics`]
+    /// says.
     ///
     /// [`NodeBuilder::metrics`]: crate::NodeBuilder::metrics
     #[must_use]
@@ -423,9 +426,9 @@ impl Node {
         self.core.readiness.reaches(wanted).await
     }
 
-    /// Ends the node as a load balancer would have it: it is not ready from now on, and still accepts
-    /// connections and requests for `delay`, since whoever sends them hears of that with a delay; then
-    /// [`Node::shutdown`].
+    /// Ends the node as a load balancer would have it: it is not ready from now on, and still
+    /// accepts connections and requests for `delay`, since whoever sends them hears of that with a
+    /// delay; then [`Node::shutdown`].
     pub async fn drain(&self, delay: Duration) {
         self.core.readiness.goes_on(Readiness::Stopping);
         tokio::time::sleep(delay).await;

@@ -115,9 +115,9 @@ fn initialised(record: &VersionRecord) -> Option<Initialised> {
     record.initialised.clone().or_else(before)
 }
 
-/// What the function's owner would want to know: about its initialisation, where it is, what was drawn,
-/// by which import, what it costs, and what the choice is; and whether it can read its configuration and use its stores, and
-/// which of its secrets are not set yet.
+/// What the function's owner would want to know: about its initialisation, where it is, what was
+/// drawn, by which import, what it costs, and what the choice is; and whether it can read its
+/// configuration and use its stores, and which of its secrets are not set yet.
 pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
     let notices = [
         initialisation_notice(record),

@@ -117,8 +117,8 @@ impl Core {
         }
     }
 
-    /// Whether a function is not the current one of its name any more, or is just being removed: its
-    /// files go before the table tells it.
+    /// Whether a function is not the current one of its name any more, or is just being removed:
+    /// its files go before the table tells it.
     async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
         drop(self.committing.lock().await);
         !self.is_current(function)
@@ -264,8 +264,8 @@ impl Core {
         Ok(response)
     }
 
-    /// What can be told of a request before anything is taken for it. One that comes from within is part of another
-    /// that has begun, and goes on with that.
+    /// What can be told of a request before anything is taken for it. One that comes from within is
+    /// part of another that has begun, and goes on with that.
     fn check<B: http_body::Body>(
         &self,
         request: &Request<B>,

@@ -62,8 +62,8 @@ pub(super) struct Outward {
 }
 
 impl Core {
-    /// What makes the requests of one of a function's invocations, where it was granted any. `follower` hears of those
-    /// that were refused.
+    /// What makes the requests of one of a function's invocations, where it was granted any.
+    /// `follower` hears of those that were refused.
     pub(super) fn outbound(
         &self,
         function: &Function,

@@ -169,7 +169,8 @@ impl Core {
             opened.changes
         };
         let opened = self.open_secrets(function, given.names.clone()).await;
-        // They may have been somebody else's who has the name by now, or have gone before their function.
+        // They may have been somebody else's who has the name by now, or have gone before their
+        // function.
         drop(self.committing.lock().await);
         if function.is_removed() {
             return Err(Failure::UnknownFunction(function.name.to_string()));
@@ -191,7 +192,8 @@ impl Core {
         }
     }
 
-    /// The secrets that a function is to read and that have no value yet, as far as that can be told.
+    /// The secrets that a function is to read and that have no value yet, as far as that can be
+    /// told.
     pub(super) async fn unset_secrets(&self, function: &Function) -> Vec<SecretName> {
         let Some(given) = &function.secrets else {
             return Vec::new();
@@ -235,7 +237,8 @@ impl Core {
 }
 
 impl Node {
-    /// The secrets of a function, or of all: what they are called and when they were set, never what they are.
+    /// The secrets of a function, or of all: what they are called and when they were set, never
+    /// what they are.
     ///
     /// # Errors
     /// When the registry cannot be read.
@@ -248,8 +251,8 @@ impl Node {
         Ok(read.await?)
     }
 
-    /// Sets a secret of a function, which need not be there yet; comes back when it is on disk, sealed. Requests
-    /// that begin after that have it, if their function was deployed with its name
+    /// Sets a secret of a function, which need not be there yet; comes back when it is on disk,
+    /// sealed. Requests that begin after that have it, if their function was deployed with its name
     /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). It goes with the function.
     ///
     /// # Errors
@@ -283,8 +286,8 @@ impl Node {
         }
     }
 
-    /// Removes a secret of a function; comes back when that is on disk. Requests that begin after that do not have
-    /// it.
+    /// Removes a secret of a function; comes back when that is on disk. Requests that begin after
+    /// that do not have it.
     ///
     /// # Errors
     /// When there is none of this name; when the registry fails.

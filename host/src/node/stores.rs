@@ -16,7 +16,8 @@ use crate::{
 };
 
 impl Core {
-    /// What answers on the channel of the store: of a version that imports none of its interfaces, nothing.
+    /// What answers on the channel of the store: of a version that imports none of its interfaces,
+    /// nothing.
     pub(super) fn stores(
         &self,
         name: &FunctionName,
@@ -39,8 +40,8 @@ impl Core {
     }
 }
 
-/// The stores of a function that may be removed while its requests go on: who has its name then may be
-/// somebody else.
+/// The stores of a function that may be removed while its requests go on: who has its name then may
+/// be somebody else.
 #[derive(Debug)]
 struct WhileThere {
     function: Arc<Function>,
@@ -112,7 +113,8 @@ impl Node {
         Ok(values.into_iter().next().flatten())
     }
 
-    /// Sets a key, or removes it; comes back when that is on disk, or the key-value server has done it.
+    /// Sets a key, or removes it; comes back when that is on disk, or the key-value server has done
+    /// it.
     ///
     /// # Errors
     /// When the store is full or cannot be written.

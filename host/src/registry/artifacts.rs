@@ -1,4 +1,5 @@
-//! What modules were compiled to, by generations of the engine: records, and files of code in pieces.
+//! What modules were compiled to, by generations of the engine: records, and files of code in
+//! pieces.
 
 use std::collections::HashSet;
 
@@ -161,8 +162,8 @@ impl Registry {
         Ok(())
     }
 
-    /// What is known of the code that a version's module, or its engine, was compiled to, for whoever
-    /// takes it elsewhere.
+    /// What is known of the code that a version's module, or its engine, was compiled to, for
+    /// whoever takes it elsewhere.
     pub(crate) fn code_record(
         &self,
         module: Digest,

@@ -89,8 +89,8 @@ impl Blobs {
     }
 
     /// The code that a file has, of so many bytes and of these pieces; nothing if it is not there,
-    /// and why where it is not that. Where it is told what is used of it `first`, the rest may be on
-    /// its way.
+    /// and why where it is not that. Where it is told what is used of it `first`, the rest may be
+    /// on its way.
     pub(super) fn code(
         &self,
         name: &str,

@@ -91,8 +91,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Begins a registry that ends with the process. Where code is `given` in a folder, it is used by whoever takes it
-    /// up ([`Registry::take_code`]).
+    /// Begins a registry that ends with the process. Where code is `given` in a folder, it is used
+    /// by whoever takes it up ([`Registry::take_code`]).
     pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,

@@ -21,8 +21,8 @@ impl Registry {
         Ok((bytes.saturating_add(more), Box::new(module.chain(files))))
     }
 
-    /// How many bytes the module with a digest has, and what reads them. All of it was read before, and
-    /// has that digest.
+    /// How many bytes the module with a digest has, and what reads them. All of it was read before,
+    /// and has that digest.
     pub(crate) fn open_module(
         &self,
         digest: Digest,

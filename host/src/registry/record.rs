@@ -16,7 +16,8 @@ pub(super) const FORMAT: u64 = 2;
 /// garbage, so that they are to refuse the whole.
 pub(super) const FORMAT_WITH_ENGINES: u64 = 3;
 
-/// The same once there were secrets: who knows nothing of them would leave them to the next of a function's name.
+/// The same once there were secrets: who knows nothing of them would leave them to the next of a
+/// function's name.
 pub(super) const FORMAT_WITH_SECRETS: u64 = 4;
 
 /// The same once a version had files: who knows nothing of them would take them for garbage.

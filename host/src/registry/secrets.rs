@@ -1,5 +1,5 @@
-//! Functions' secrets in the registry, sealed (`services/secrets`). They are their function's, whatever its
-//! version: they may be there before it, and go with it.
+//! Functions' secrets in the registry, sealed (`services/secrets`). They are their function's,
+//! whatever its version: they may be there before it, and go with it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,13 +13,15 @@ use super::{
 };
 use crate::services::secrets::TOKEN;
 
-/// Function and name → seconds since 1970 when it was set, and the sealed value; made when it is first changed.
+/// Function and name → seconds since 1970 when it was set, and the sealed value; made when it is
+/// first changed.
 const SECRETS: TableDefinition<'_, (&str, &str), (u64, &[u8])> = TableDefinition::new("secrets");
 
 /// Seconds since 1970 that every calendar has: what is beyond them is a damaged record's.
 const LATEST: u64 = 253_402_300_799;
 
-/// Bytes that a name and a value take as they are spelled for a request, beside their own: less than their seal.
+/// Bytes that a name and a value take as they are spelled for a request, beside their own: less
+/// than their seal.
 const SPELLED: usize = 8;
 
 /// What one state of the registry has of it.

@@ -177,8 +177,8 @@ impl Servers {
         }
     }
 
-    /// Lets clients connect to a gateway that they could not connect to; nothing where there is none,
-    /// or where these servers have stopped.
+    /// Lets clients connect to a gateway that they could not connect to; nothing where there is
+    /// none, or where these servers have stopped.
     ///
     /// # Errors
     /// The system's.

@@ -17,7 +17,8 @@ pub enum TrustError {
     Certificate(String),
 }
 
-/// The certificates of a file of PEM, at least one. They are looked at now, and not when somebody wants to connect.
+/// The certificates of a file of PEM, at least one. They are looked at now, and not when somebody
+/// wants to connect.
 pub(crate) fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let mut all = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {

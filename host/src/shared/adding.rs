@@ -1,5 +1,5 @@
-//! Adding to a store: the one thing that is written there, by a node of root's own that compiles and seeds
-//! what it is given, in cells as any node does, and then is gone.
+//! Adding to a store: the one thing that is written there, by a node of root's own that compiles
+//! and seeds what it is given, in cells as any node does, and then is gone.
 
 use std::{
     fmt,
@@ -25,7 +25,8 @@ use super::{
 };
 use crate::{builder::NodeBuilder, node::Node, services::outbound::Refused};
 
-/// Bytes that images of the one function, and of what it is made over, may take: as many as there are.
+/// Bytes that images of the one function, and of what it is made over, may take: as many as there
+/// are.
 const IMAGE_DISK: u64 = 1 << 40;
 
 /// How long is waited until it is known what requests use, and how often that is looked for.
@@ -45,7 +46,8 @@ pub enum Begun {
     New(Box<Adding>),
 }
 
-/// An entry that is made. Nobody else adds to its namespace or removes from it meanwhile; dropped, it leaves nothing.
+/// An entry that is made. Nobody else adds to its namespace or removes from it meanwhile; dropped,
+/// it leaves nothing.
 #[derive(Debug)]
 pub struct Adding {
     store: Store,
@@ -56,8 +58,8 @@ pub struct Adding {
 }
 
 impl Store {
-    /// Begins with the entry of this, unless there is one. What is there and damaged is made anew. Waits for whoever else
-    /// adds or removes.
+    /// Begins with the entry of this, unless there is one. What is there and damaged is made anew.
+    /// Waits for whoever else adds or removes.
     ///
     /// # Errors
     /// When the store cannot be written to.
@@ -87,8 +89,9 @@ impl Store {
 }
 
 impl Adding {
-    /// A node that can make it, of one that is to have no data directory of its own, and no limits but those that
-    /// pods have. Requests of the function's to others are refused there: it would be root's network that they go out by.
+    /// A node that can make it, of one that is to have no data directory of its own, and no limits
+    /// but those that pods have. Requests of the function's to others are refused there: it would
+    /// be root's network that they go out by.
     pub fn set_up(&self, builder: NodeBuilder) -> NodeBuilder {
         builder
             .data_dir(self.making.data())
@@ -97,8 +100,8 @@ impl Adding {
             .outbound_by(Arc::new(Nobody))
     }
 
-    /// Makes it, by such a node, which ends. The function answers `requests`, by GET, before it is kept, so that
-    /// what they use comes first.
+    /// Makes it, by such a node, which ends. The function answers `requests`, by GET, before it is
+    /// kept, so that what they use comes first.
     ///
     /// # Errors
     /// When the function cannot be made, or the entry not written: then there is nothing of it.
@@ -151,7 +154,8 @@ async fn make(
     Ok(node.whole_of(name).await?)
 }
 
-/// Waits until it is known what requests use, which is found out behind their answers; says whether it is.
+/// Waits until it is known what requests use, which is found out behind their answers; says whether
+/// it is.
 async fn is_learnt(node: &Node, name: &str) -> bool {
     let deadline = Instant::now() + LEARNING;
     // Nothing tells of it.

@@ -22,8 +22,8 @@ pub(super) const ARTIFACTS: &str = "artifacts";
 pub(super) const IMAGES: &str = "images";
 
 /// What a host has made of a function: code, images and what was found out, for whoever serves it
-/// ([`crate::NodeBuilder::shared`]). All of it is proven to be what root has sealed for this entry before
-/// any of it is used; what turns out not to be is made by the node itself.
+/// ([`crate::NodeBuilder::shared`]). All of it is proven to be what root has sealed for this entry
+/// before any of it is used; what turns out not to be is made by the node itself.
 pub struct Entry {
     path: PathBuf,
     opened: Opened,
@@ -39,7 +39,8 @@ impl Entry {
     /// folder, whatever has its name.
     ///
     /// # Errors
-    /// When it is not there, somebody else may have written to it, or it was not sealed with this key.
+    /// When it is not there, somebody else may have written to it, or it was not sealed with this
+    /// key.
     pub fn open(path: &Path, key: &[u8; Self::KEY]) -> Result<Self, SharedError> {
         let given = GivenFolder::open(path).map_err(|error| SharedError::file(path, error))?;
         let folder = |name: &str| {

@@ -1,9 +1,9 @@
 //! What a host has made of a function once, for all pods that serve the same (docs/decisions/0032).
 //!
-//! A [`Store`] is root's, and root is the one who writes to it ([`Store::begin`]): an entry for each
-//! [`What`], of a namespace, a module, its options, this build of faasw and such a processor. An
-//! [`Entry`] is one of these as a pod has it, read only and with a key that opens it and no other.
-//! Nothing that a pod says ever reaches a store.
+//! A [`Store`] is root's, and root is the one who writes to it ([`Store::begin`]): an entry for
+//! each [`What`], of a namespace, a module, its options, this build of faasw and such a processor.
+//! An [`Entry`] is one of these as a pod has it, read only and with a key that opens it and no
+//! other. Nothing that a pod says ever reaches a store.
 //!
 //! ```text
 //! STORE/                       0700: nobody but root comes further

@@ -1,5 +1,5 @@
-//! What an entry says of itself, and what it has beside images and code. It is sealed as an export is
-//! (`faasw_seedtree::image`, parcels), with the entry's key, and read as a stranger's word.
+//! What an entry says of itself, and what it has beside images and code. It is sealed as an export
+//! is (`faasw_seedtree::image`, parcels), with the entry's key, and read as a stranger's word.
 
 use std::{
     io::{Cursor, Read},

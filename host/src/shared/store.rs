@@ -23,7 +23,8 @@ pub(super) const ENTRY: &str = "entry";
 pub(super) const KEY: &str = "key";
 /// In a namespace's folder, held by who adds and removes.
 const LOCK: &str = ".lock";
-/// What the name of a folder begins with that is no entry: not yet, or not any more. No digest begins so.
+/// What the name of a folder begins with that is no entry: not yet, or not any more. No digest
+/// begins so.
 pub(super) const PASSING: &str = ".passing-";
 /// Who is beside root.
 const OTHERS: u32 = 0o077;
@@ -177,8 +178,8 @@ impl Store {
         Ok(all)
     }
 
-    /// Removes an entry; says whether there was one. Pods that have it go on with what they have read, and
-    /// make themselves what they read later.
+    /// Removes an entry; says whether there was one. Pods that have it go on with what they have
+    /// read, and make themselves what they read later.
     ///
     /// # Errors
     /// The system's.
@@ -266,8 +267,8 @@ fn bytes_below(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Reads the key of an entry from a file that root alone may write to; others may read it, who are let
-/// come so far.
+/// Reads the key of an entry from a file that root alone may write to; others may read it, who are
+/// let come so far.
 ///
 /// # Errors
 /// When it is not there, somebody else may have written to it, or it is no key.

@@ -11,7 +11,8 @@ use thiserror::Error;
 const LONGEST: usize = 63;
 
 /// Who trusts each other: what is made for one namespace is never another one's. A name as
-/// Kubernetes has it, of 1 to 63 lower-case letters, digits and hyphens, which neither begin nor end it.
+/// Kubernetes has it, of 1 to 63 lower-case letters, digits and hyphens, which neither begin nor
+/// end it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Namespace(String);

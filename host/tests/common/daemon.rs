@@ -1,4 +1,5 @@
-//! Programs of others that a test runs beside itself: whether they are here, where they listen, and their end.
+//! Programs of others that a test runs beside itself: whether they are here, where they listen, and
+//! their end.
 
 use std::{
     ffi::OsStr,
@@ -34,8 +35,8 @@ fn free_port() -> u16 {
 pub struct Daemon(Option<Child>);
 
 impl Daemon {
-    /// Runs one until `is_ready` says that it serves; `None` where it has ended, or took longer than so
-    /// many seconds.
+    /// Runs one until `is_ready` says that it serves; `None` where it has ended, or took longer
+    /// than so many seconds.
     pub fn run(
         command: &mut Command,
         seconds: u64,

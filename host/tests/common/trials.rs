@@ -1,4 +1,5 @@
-//! Suites that list their tests themselves. What cannot be tried here counts as ignored, and says so.
+//! Suites that list their tests themselves. What cannot be tried here counts as ignored, and says
+//! so.
 
 use libtest_mimic::{Arguments, Trial};
 

@@ -1,4 +1,5 @@
-//! A server that ends, hangs, is full, or refuses: what functions are told, and what is there afterwards.
+//! A server that ends, hangs, is full, or refuses: what functions are told, and what is there
+//! afterwards.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
-//! Key-value stores on a real Redis server, of nodes without microVMs. Where there is no `redis-server` the tests
-//! count as ignored and say so.
+//! Key-value stores on a real Redis server, of nodes without microVMs. Where there is no
+//! `redis-server` the tests count as ignored and say so.
 
 #![allow(
     clippy::unwrap_used,

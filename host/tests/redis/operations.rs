@@ -1,4 +1,5 @@
-//! Each operation by both kinds of stores: what the embedded one answers is what the server's has to.
+//! Each operation by both kinds of stores: what the embedded one answers is what the server's has
+//! to.
 
 use faasw::Limits;
 use faasw_abi::store::{ListFrom, Operation, VALUE_MAX};

@@ -10,8 +10,8 @@ use super::place::{folder, mounted};
 /// version 1.
 const FILES: [&str; 3] = ["memory.limit_in_bytes", "memory.max", "memory.high"];
 
-/// Files that say what a group takes of memory now, and which of it are files' pages that the system
-/// drops when it wants them.
+/// Files that say what a group takes of memory now, and which of it are files' pages that the
+/// system drops when it wants them.
 const USED: [(&str, [&str; 2]); 2] = [
     (
         "memory.usage_in_bytes",
@@ -48,9 +48,9 @@ pub fn memory_limit() -> Option<u64> {
     group_limits().memory
 }
 
-/// Bytes of memory that are charged to the group that limits this process, without pages of files that the system
-/// drops when it wants them; `None` where no group does, for what is in a group without a limit may be anybody's, or nobody
-/// says.
+/// Bytes of memory that are charged to the group that limits this process, without pages of files
+/// that the system drops when it wants them; `None` where no group does, for what is in a group
+/// without a limit may be anybody's, or nobody says.
 #[must_use]
 pub fn memory_used() -> Option<u64> {
     let (own, mounts) = own()?;
@@ -86,9 +86,9 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The folders of this process's groups and of those above them, in the hierarchy that has a controller and in
-/// the unified one. A container may be told of its group by a path that is not below what is mounted for it:
-/// then what is mounted is that group, or one above it.
+/// The folders of this process's groups and of those above them, in the hierarchy that has a
+/// controller and in the unified one. A container may be told of its group by a path that is not
+/// below what is mounted for it: then what is mounted is that group, or one above it.
 fn folders<'a>(
     own: &str,
     mounts: &'a str,
@@ -129,8 +129,8 @@ fn fewest(own: &str, mounts: &str) -> Option<u64> {
         .min()
 }
 
-/// Thousandths of a processor that a group has in each period: version 2 writes quota and period, version 1
-/// has a file for each, and -1 where there is no quota.
+/// Thousandths of a processor that a group has in each period: version 2 writes quota and period,
+/// version 1 has a file for each, and -1 where there is no quota.
 fn quota(folder: &Path) -> Option<u64> {
     let (quota, period) = match read(&folder.join("cpu.max")) {
         Some(text) => {

@@ -145,10 +145,10 @@ fn number(text: &str) -> Option<u64> {
 }
 
 /// Has the kernel begin with what moving a process to a group waits for, and waits for that. With
-/// version 1 a process has to be moved; and the first move in a while takes a grace period of RCU, some
-/// 5 to 30 ms (`cgroup_threadgroup_rwsem` of `kernel/cgroup`), which all that come meanwhile share.
-/// The calling process is moved to the group that it is in. Nothing is done with version 2, or
-/// where a process cannot be moved.
+/// version 1 a process has to be moved; and the first move in a while takes a grace period of RCU,
+/// some 5 to 30 ms (`cgroup_threadgroup_rwsem` of `kernel/cgroup`), which all that come meanwhile
+/// share. The calling process is moved to the group that it is in. Nothing is done with version 2,
+/// or where a process cannot be moved.
 pub fn begin_moving() {
     if let Ok(place) = Place::find()
         && place.version == Version::One

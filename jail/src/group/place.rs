@@ -112,8 +112,8 @@ pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Optio
     })
 }
 
-/// Where a controller's hierarchy is mounted, or the unified one: which group is the root of what is there, and
-/// the folder.
+/// Where a controller's hierarchy is mounted, or the unified one: which group is the root of what
+/// is there, and the folder.
 pub(super) fn mounted<'a>(
     mounts: &'a str,
     controller: Option<&str>,

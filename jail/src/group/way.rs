@@ -1,4 +1,5 @@
-//! A container's own group, when it was given to who is in it to be divided (cgroups(7), delegation).
+//! A container's own group, when it was given to who is in it to be divided (cgroups(7),
+//! delegation).
 
 use std::fs;
 use std::io;
@@ -13,16 +14,18 @@ use super::{Place, Version, delegate, open_folder, weight_of_cells};
 /// Where its processes are then.
 const NODE: &str = "node";
 
-/// How often it is tried: what is executed in a container, as a probe, may be in its group for a moment.
+/// How often it is tried: what is executed in a container, as a probe, may be in its group for a
+/// moment.
 const TRIES: u32 = 10;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Lets groups for cells be made in the group of this process's container: with version 2 a group that has processes can have
-/// none below it that account for anything, so this process moves out of it, into one below that nothing limits. What it is
-/// held to stays the container's. Where that cannot be there are no groups for cells, which [`Groups::prepare`](super::Groups::prepare) says.
+/// Lets groups for cells be made in the group of this process's container: with version 2 a group
+/// that has processes can have none below it that account for anything, so this process moves out
+/// of it, into one below that nothing limits. What it is held to stays the container's. Where that
+/// cannot be there are no groups for cells, which [`Groups::prepare`](super::Groups::prepare) says.
 ///
-/// Only in the root of a namespace of control groups, with no other process in it, and where this user may write to it: on a
-/// host, groups are not this program's to divide.
+/// Only in the root of a namespace of control groups, with no other process in it, and where this
+/// user may write to it: on a host, groups are not this program's to divide.
 pub fn make_way() {
     let Some(own) = of_container() else {
         return;
@@ -71,7 +74,8 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
     }
     // Without controllers there, what is there is no group to this program.
     delegate(open_folder(CWD, group)?.as_fd())?;
-    // Beside those of all cells it is one, whatever it has of threads: what tells clients and probes is not to starve.
+    // Beside those of all cells it is one, whatever it has of threads: what tells clients and
+    // probes is not to starve.
     let _ = fs::write(node.join("cpu.weight"), weight_of_cells().to_string());
     Ok(())
 }

@@ -13,13 +13,15 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// Most bytes of a specification, of runc's state and of a process: containerd's have some tens of KiB.
+/// Most bytes of a specification, of runc's state and of a process: containerd's have some tens of
+/// KiB.
 pub const FILE_MAX: u64 = 16 << 20;
 
 /// Where CRI writes what kind of container it is.
 const KIND: &str = "io.kubernetes.cri.container-type";
 
-/// What of a container's specification is looked at. What stands here decides what a pod can say; the rest is not read.
+/// What of a container's specification is looked at. What stands here decides what a pod can say;
+/// the rest is not read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Given {
@@ -157,8 +159,8 @@ impl Given {
         memory.get("limit")?.as_u64()
     }
 
-    /// Whether its control group is one that systemd is to make: `SLICE:PREFIX:NAME`. Who configures runc says so by an
-    /// option, which a runtime of another name is not given.
+    /// Whether its control group is one that systemd is to make: `SLICE:PREFIX:NAME`. Who
+    /// configures runc says so by an option, which a runtime of another name is not given.
     #[must_use]
     pub fn is_systemds(&self) -> bool {
         let path = self.linux.cgroups_path.as_deref().unwrap_or_default();

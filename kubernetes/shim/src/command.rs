@@ -82,7 +82,8 @@ impl Command {
     /// Reads it.
     ///
     /// # Errors
-    /// Which part of it is not known. What is not understood is not handed on: it might begin a container.
+    /// Which part of it is not known. What is not understood is not handed on: it might begin a
+    /// container.
     pub fn read(arguments: &[OsString]) -> Result<Self, String> {
         let mut command = Self {
             name: None,

@@ -1,6 +1,7 @@
 //! What containerd is asked: which image a container has, and blobs of its content store.
 //!
-//! Blobs are held against their digests here: what is in a store was verified when it came, by somebody else, some time ago.
+//! Blobs are held against their digests here: what is in a store was verified when it came, by
+//! somebody else, some time ago.
 
 use std::{
     env,
@@ -30,7 +31,8 @@ pub const NAMESPACE: &str = "FAASW_SHIM_NAMESPACE";
 /// For all that is asked for one container. kubelet waits two minutes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most bytes of an answer: a container's record has its specification, and a read comes in pieces that are smaller.
+/// Most bytes of an answer: a container's record has its specification, and a read comes in pieces
+/// that are smaller.
 const ANSWER_MAX: usize = 16 << 20;
 
 /// What CRI writes to a container's record about itself.

@@ -1,7 +1,9 @@
-//! Control groups of the host, and a container's own one, which its node may divide among its microVMs.
+//! Control groups of the host, and a container's own one, which its node may divide among its
+//! microVMs.
 //!
-//! With version 2, where a part of the hierarchy can be given away (cgroups(7), "Delegation of a hierarchy"), runc gives a
-//! container its group only where systemd makes groups. So this is a hook of the container's, which does it in either case.
+//! With version 2, where a part of the hierarchy can be given away (cgroups(7), "Delegation of a
+//! hierarchy"), runc gives a container its group only where systemd makes groups. So this is a hook
+//! of the container's, which does it in either case.
 
 use std::{
     ffi::OsString,
@@ -27,8 +29,9 @@ const GIVEN: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_cont
 /// What runc gives away besides where systemd makes groups, and is kubelet's and the host's to say.
 const KEPT: [&str; 2] = ["memory.oom.group", "memory.reclaim"];
 
-/// What holds whoever has it to a number of groups below, where nothing stricter does: all of a host have 65,535 with memory's
-/// controller. A node has one for each microVM, and 256 for the next ones.
+/// What holds whoever has it to a number of groups below, where nothing stricter does: all of a
+/// host have 65,535 with memory's controller. A node has one for each microVM, and 256 for the next
+/// ones.
 const BOUNDS: [(&str, u64); 2] = [("cgroup.max.descendants", 1024), ("cgroup.max.depth", 3)];
 
 /// Bytes of what the runtime says of a container at most.
@@ -40,7 +43,8 @@ pub fn are_unified() -> bool {
     Path::new(GROUPS).join("cgroup.controllers").exists()
 }
 
-/// Gives the group of the container that standard input tells of, as runc tells its hooks, to a user.
+/// Gives the group of the container that standard input tells of, as runc tells its hooks, to a
+/// user.
 ///
 /// # Errors
 /// Why it is not given: its node can do without.
@@ -64,7 +68,8 @@ pub fn give(arguments: &[OsString]) -> Result<(), Error> {
     divide(&group, user).map_err(|error| Error::io(group.display(), error))
 }
 
-/// The folder of a container's group of version 2, as the system tells a process's: it has the container's name.
+/// The folder of a container's group of version 2, as the system tells a process's: it has the
+/// container's name.
 fn below(groups: &Path, told: &str, id: &str) -> Option<PathBuf> {
     let path = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = Path::new(path);

@@ -62,8 +62,8 @@ impl Connection {
         Ok(Self(sender))
     }
 
-    /// Begins a call of a method, `/SERVICE/METHOD`, for a namespace of containerd. Messages of more than `most` bytes are
-    /// not taken.
+    /// Begins a call of a method, `/SERVICE/METHOD`, for a namespace of containerd. Messages of
+    /// more than `most` bytes are not taken.
     ///
     /// # Errors
     /// When it is refused.

@@ -1,5 +1,5 @@
-//! What a host has to have for microVMs, looked at before a pod is there: what is missing is then said of the pod, and not
-//! found in the log of a container that ends again and again.
+//! What a host has to have for microVMs, looked at before a pod is there: what is missing is then
+//! said of the pod, and not found in the log of a container that ends again and again.
 
 use std::{
     fs,
@@ -14,7 +14,8 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::Error;
 
-/// What this program is called where it tries whether somebody without privileges can make namespaces.
+/// What this program is called where it tries whether somebody without privileges can make
+/// namespaces.
 pub const TRIAL: &str = "faasw-namespaces";
 
 /// Who tries it: nobody.
@@ -31,7 +32,8 @@ pub struct Device {
     pub minor: u32,
 }
 
-/// The devices that the node's containers have: `/dev/kvm`, and `/dev/userfaultfd` where there is one.
+/// The devices that the node's containers have: `/dev/kvm`, and `/dev/userfaultfd` where there is
+/// one.
 ///
 /// # Errors
 /// When there is no `/dev/kvm`.
@@ -110,16 +112,16 @@ fn hint(read: impl Fn(&str) -> Option<String>) -> &'static str {
     }
 }
 
-/// Makes namespaces as cells do, and does in them what only their owner may: where AppArmor or another module
-/// restricts them they can be made, but have no privileges.
+/// Makes namespaces as cells do, and does in them what only their owner may: where AppArmor or
+/// another module restricts them they can be made, but have no privileges.
 ///
 /// # Errors
 /// That it cannot be done.
 pub fn try_namespaces() -> Result<(), Error> {
     use rustix::thread::UnshareFlags;
     let namespaces = UnshareFlags::NEWUSER | UnshareFlags::NEWUTS;
-    // SAFETY: this process has one thread and no descriptors of others, and ends after this; nothing of the flags changes
-    // what memory or descriptors mean.
+    // SAFETY: this process has one thread and no descriptors of others, and ends after this;
+    // nothing of the flags changes what memory or descriptors mean.
     let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(|errno| {
         let what = "it forbids user namespaces to those without privileges";

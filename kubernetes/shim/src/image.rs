@@ -14,7 +14,8 @@ pub const MANIFEST_MAX: u64 = 4 << 20;
 /// Most bytes of a module: what nodes take.
 pub const MODULE_MAX: u64 = 64 << 20;
 
-/// Most bytes of the files beside it, packed: what they may have unpacked, and as much around that as `faasw deploy` takes.
+/// Most bytes of the files beside it, packed: what they may have unpacked, and as much around that
+/// as `faasw deploy` takes.
 pub const FILES_MAX: u64 = 128 << 20;
 
 /// A layer with a function's files.
@@ -182,7 +183,8 @@ impl Document {
     }
 }
 
-/// Holds a config, where it names its layers, against the one that is taken: CRI tells images apart by their configs alone.
+/// Holds a config, where it names its layers, against the one that is taken: CRI tells images apart
+/// by their configs alone.
 ///
 /// # Errors
 /// When they do not belong together.

@@ -9,8 +9,8 @@
 //! state -> /var/lib/faasw-pods                       beside the versions, where their pods share anything
 //! ```
 //!
-//! A shim belongs to its folder, whatever link it was called by: when another version is installed, pods that run go on with
-//! theirs.
+//! A shim belongs to its folder, whatever link it was called by: when another version is installed,
+//! pods that run go on with theirs.
 
 use std::{
     env,
@@ -72,8 +72,8 @@ impl Installation {
         name.to_string_lossy().into_owned()
     }
 
-    /// The folder of what is kept for pods, of whatever version; nothing where nothing is, or somebody else than root can
-    /// write to it.
+    /// The folder of what is kept for pods, of whatever version; nothing where nothing is, or
+    /// somebody else than root can write to it.
     #[must_use]
     pub fn state(&self) -> Option<PathBuf> {
         let state = fs::canonicalize(self.0.parent()?.join("state")).ok()?;
@@ -105,7 +105,8 @@ impl Installation {
     }
 }
 
-/// A program of others, in one folder or one of a `PATH`: never this program, whatever it is called there.
+/// A program of others, in one folder or one of a `PATH`: never this program, whatever it is called
+/// there.
 ///
 /// # Errors
 /// When there is none.

@@ -1,9 +1,10 @@
 //! The shim by which containerd runs faasw, `containerd-shim-faasw-v1` (docs/decisions/0031).
 //!
-//! It is no server. containerd starts it for a pod; it looks whether this host can have microVMs ([`host`]) and *becomes*
-//! `containerd-shim-runc-v2` ([`start`]), in whose `PATH` it is the first `runc`. So each command for runc comes by here
-//! ([`runc`]): for a container whose image is a module, `create` gets another specification ([`spec`]), in which a node of
-//! faasw is what runs; everything else is handed to the real runc as it came.
+//! It is no server. containerd starts it for a pod; it looks whether this host can have microVMs
+//! ([`host`]) and *becomes* `containerd-shim-runc-v2` ([`start`]), in whose `PATH` it is the first
+//! `runc`. So each command for runc comes by here ([`runc`]): for a container whose image is a
+//! module, `create` gets another specification ([`spec`]), in which a node of faasw is what runs;
+//! everything else is handed to the real runc as it came.
 //!
 //! | module | |
 //! | --- | --- |

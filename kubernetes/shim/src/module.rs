@@ -1,8 +1,9 @@
 //! The module of a container, if it is one's: a layer of its image, or a file in it.
 //!
-//! CRI tells images apart by their configs. Two artifacts can have the same one, `{}` above all, and then the one is made a
-//! container of where the other was meant; so it is the *name* by which the pod's author called it that counts here, what it
-//! leads to, and the config's own word of its layers where it has one.
+//! CRI tells images apart by their configs. Two artifacts can have the same one, `{}` above all,
+//! and then the one is made a container of where the other was meant; so it is the *name* by which
+//! the pod's author called it that counts here, what it leads to, and the config's own word of its
+//! layers where it has one.
 
 use std::{
     collections::BTreeMap,
@@ -22,7 +23,8 @@ use crate::{
 /// By which name the pod's author called the image.
 const IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
 
-/// Where a layer is put: into the container's own part of its image, which goes when it goes, and is counted as its disk space.
+/// Where a layer is put: into the container's own part of its image, which goes when it goes, and
+/// is counted as its disk space.
 const FILE: &str = ".faasw-module.wasm";
 
 /// The same for its files.
@@ -96,7 +98,8 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
     }))
 }
 
-/// The manifest that a name leads to; nothing where it leads to nothing, or to an index that has none for WASI.
+/// The manifest that a name leads to; nothing where it leads to nothing, or to an index that has
+/// none for WASI.
 async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Document>, Error> {
     if name.is_empty() {
         return Ok(None);
@@ -135,7 +138,8 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
     }
 }
 
-/// A file for a layer, or something else that a container is to have. One that is there is the image's own, and not touched.
+/// A file for a layer, or something else that a container is to have. One that is there is the
+/// image's own, and not touched.
 ///
 /// # Errors
 /// The system's, and that it is there.

@@ -1,4 +1,5 @@
-//! As much of protocol buffers as two calls take: fields of texts, bytes and messages, written; and read, with bounds.
+//! As much of protocol buffers as two calls take: fields of texts, bytes and messages, written; and
+//! read, with bounds.
 
 /// A message that is written.
 #[derive(Debug, Default)]
@@ -40,7 +41,8 @@ pub enum Value<'a> {
     Other,
 }
 
-/// The fields of a message, as they come. After what cannot be read there is an error, and nothing more.
+/// The fields of a message, as they come. After what cannot be read there is an error, and nothing
+/// more.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
@@ -55,7 +57,8 @@ impl<'a> Reader<'a> {
         Self(bytes)
     }
 
-    /// The last value of a field of bytes, which is the one that counts; nothing where there is none.
+    /// The last value of a field of bytes, which is the one that counts; nothing where there is
+    /// none.
     ///
     /// # Errors
     /// When it is no message.

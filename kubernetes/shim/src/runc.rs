@@ -29,13 +29,15 @@ use crate::{
 /// By which CRI says what the container is called in its pod.
 const CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
 
-/// By which CRI says whose pod it is, as kubelet has it: an annotation of the pod's own does not get here by that name.
+/// By which CRI says whose pod it is, as kubelet has it: an annotation of the pod's own does not
+/// get here by that name.
 const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
 /// Does what is to be done before it, and becomes runc.
 ///
 /// # Errors
-/// Why the command does not get there. It is written to where runc writes its errors, too, of which its shim tells.
+/// Why the command does not get there. It is written to where runc writes its errors, too, of which
+/// its shim tells.
 pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let command = Command::read(arguments).map_err(Error::Refused)?;
     let run = || {
@@ -173,8 +175,8 @@ fn execute(command: &Command) -> Result<(), Error> {
     fs::write(process, held.to_string()).map_err(|error| Error::io(process.display(), error))
 }
 
-/// Whether the container is a node's: by what runc keeps of it, or, since others that are called so keep something else, by the
-/// specification in the container's folder, where its log is.
+/// Whether the container is a node's: by what runc keeps of it, or, since others that are called so
+/// keep something else, by the specification in the container's folder, where its log is.
 fn is_in_node(command: &Command) -> Result<bool, Error> {
     let state = command.state();
     let state = state.ok_or_else(|| Error::Refused("an execution in no container".into()))?;

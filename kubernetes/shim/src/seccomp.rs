@@ -1,8 +1,9 @@
-//! Which system calls the node's container may make: what containers usually may, without what nothing in it calls, and what
-//! cells are made with besides.
+//! Which system calls the node's container may make: what containers usually may, without what
+//! nothing in it calls, and what cells are made with besides.
 //!
-//! Node, shells and all else put filters round themselves that are far narrower. This one is for what is not theirs: a program
-//! that an operator executes in the container, and a node that was taken over before its own filter was there.
+//! Node, shells and all else put filters round themselves that are far narrower. This one is for
+//! what is not theirs: a program that an operator executes in the container, and a node that was
+//! taken over before its own filter was there.
 
 use serde_json::{Value, json};
 
@@ -253,7 +254,8 @@ const ORDINARY: &[&str] = &[
     "getrandom",
 ];
 
-/// What cells are made with. Whatever is made so is in a user namespace: the container has no capabilities.
+/// What cells are made with. Whatever is made so is in a user namespace: the container has no
+/// capabilities.
 const CELLS: &[&str] = &[
     "unshare",
     "setns",
@@ -264,8 +266,8 @@ const CELLS: &[&str] = &[
     "seccomp",
 ];
 
-/// The filter, as specifications of containers have it. What is not in it fails with `EPERM`, of 64 bits or not: calls of 32
-/// bits are of another kind.
+/// The filter, as specifications of containers have it. What is not in it fails with `EPERM`, of 64
+/// bits or not: calls of 32 bits are of another kind.
 #[must_use]
 pub fn profile() -> Value {
     json!({

@@ -130,8 +130,8 @@ fn said() -> Result<Vec<u8>, Error> {
     Ok(said)
 }
 
-/// Options of the runtime in containerd's configuration: runc's shim would be ended by those of a runtime that it does not
-/// know, and with another `BinaryName` no function would be found.
+/// Options of the runtime in containerd's configuration: runc's shim would be ended by those of a
+/// runtime that it does not know, and with another `BinaryName` no function would be found.
 fn refuse_options(said: &[u8]) -> Result<(), Error> {
     const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none but, with runtime_type \
         io.containerd.runc.v2 and runtime_path, those of runc without BinaryName";

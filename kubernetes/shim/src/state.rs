@@ -36,8 +36,9 @@ pub fn labels(state: &Path) -> Result<Vec<String>, Error> {
     Ok(state.config.labels)
 }
 
-/// Ends what is left of the containers of a pod whose shim is gone. containerd (2.1) has the shim delete what has the pod's own id
-/// and forgets the others, whose processes run on. What cannot be ended is left as it would be without this.
+/// Ends what is left of the containers of a pod whose shim is gone. containerd (2.1) has the shim
+/// delete what has the pod's own id and forgets the others, whose processes run on. What cannot be
+/// ended is left as it would be without this.
 pub fn end_containers(runc: &Path, root: &Path, pod: &str) {
     let Ok(containers) = fs::read_dir(root) else {
         return;

@@ -1,5 +1,6 @@
-//! What strangers have made, changed at random: nothing of it ends the program otherwise than by an error, and nothing of it gets
-//! into a node's container that may not. What repeats a run is printed.
+//! What strangers have made, changed at random: nothing of it ends the program otherwise than by an
+//! error, and nothing of it gets into a node's container that may not. What repeats a run is
+//! printed.
 
 #![allow(
     clippy::unwrap_used,

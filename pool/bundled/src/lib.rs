@@ -1,8 +1,8 @@
 //! The executables that faasw carries with it.
 //!
-//! Each is a program of its own, because each runs where the others must not:
-//! the guest inside the VM, the shell around it, the compile helper next to
-//! both, and what has connections to elsewhere apart from all of them. The build script builds them with the cargo that builds this crate.
+//! Each is a program of its own, because each runs where the others must not: the guest inside the
+//! VM, the shell around it, the compile helper next to both, and what has connections to elsewhere
+//! apart from all of them. The build script builds them with the cargo that builds this crate.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! A page of a file that another process has mapped, too.
 //!
-//! Its words are only ever read and written by atomic operations, so no reference is made to
-//! memory that somebody else changes but such as allow for that, and nothing that is read is believed to
+//! Its words are only ever read and written by atomic operations, so no reference is made to memory
+//! that somebody else changes but such as allow for that, and nothing that is read is believed to
 //! be there a second time. The file is one in memory, whose size is sealed: it cannot end before
 //! the page.
 #![expect(unsafe_code, reason = "mapped memory")]

@@ -6,8 +6,9 @@
 //! launcher holds for as long as the spawner lives, so that the node learns of its end,
 //! whatever ended it. What the node says over it is that the spawner is to be killed.
 //!
-//! The other order has it open the two files that say how this host resolves names, which change under a node that
-//! runs for long, and which one that has confined itself cannot open any more. It reads neither.
+//! The other order has it open the two files that say how this host resolves names, which change
+//! under a node that runs for long, and which one that has confined itself cannot open any more. It
+//! reads neither.
 //!
 //! It ends with the node. Spawners do not end with it: they end when the node lets go of
 //! their own sockets, in their own time.

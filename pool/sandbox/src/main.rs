@@ -5,12 +5,12 @@
 //! executing their programs. A forked child becomes a shell: it owns one VM and answers to
 //! the node over a socket of its own.
 //!
-//! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node,
-//! behind it are the programs that it executes ([`faasw_sandbox::process::programs`]). The spawner ends
-//! when the node closes its end, which the kernel does for it however it dies; all that it made ends
-//! with it, as it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread*
-//! ends). With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only;
-//! with [`launcher::REDUCED`] its cells have no namespaces.
+//! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node, behind it are the
+//! programs that it executes ([`faasw_sandbox::process::programs`]). The spawner ends when the node
+//! closes its end, which the kernel does for it however it dies; all that it made ends with it, as
+//! it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
+//! With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only; with
+//! [`launcher::REDUCED`] its cells have no namespaces.
 
 mod heap;
 

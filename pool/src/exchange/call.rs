@@ -62,8 +62,9 @@ pub struct Client {
     /// The request begins before its body is there, as far as that is waited for: it is
     /// the first to be cut when others want its place.
     pub is_early: bool,
-    /// It is another function's request, which waits for it with a place of its own: this one's place counts for that
-    /// function, and where none is free it is refused at once. Nobody's unless set.
+    /// It is another function's request, which waits for it with a place of its own: this one's
+    /// place counts for that function, and where none is free it is refused at once. Nobody's
+    /// unless set.
     pub within: Option<Share>,
     /// The account in the budget of the client's request, if the function makes outbound calls or
     /// another one waits for it. The [`log`](Call::log) must charge it in [`LogSink::charged`].

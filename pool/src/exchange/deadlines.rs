@@ -18,7 +18,8 @@ impl Exchange {
         let Some(calls) = &self.calls else {
             return self.timeline.deadline(phase, client_owes, turn);
         };
-        // Behind its response a guest has its own time alone: nobody is there who would wait for it.
+        // Behind its response a guest has its own time alone: nobody is there who would wait for
+        // it.
         let waits = phase != Phase::Afterwards && !client_owes && calls.is_owed();
         let is_upstream = self.timeline.note_upstream(waits);
         let phase = match phase {

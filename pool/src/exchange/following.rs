@@ -1,10 +1,10 @@
 //! Following one instance through its one exchange.
 //!
-//! [`Exchange::start`] runs inside the caller: most functions are done within a
-//! few milliseconds, and their response leaves as one message. Where it takes
-//! longer, [`Exchange::go_on`] follows it in a task of its own and hands the body
-//! out part by part. `start` lets the guest run, `feed` gives it what the client sends,
-//! `timeline` says when a phase takes too long, `drain` and `end` what is done at the end. See `docs/decisions/0009-streaming.md`.
+//! [`Exchange::start`] runs inside the caller: most functions are done within a few milliseconds,
+//! and their response leaves as one message. Where it takes longer, [`Exchange::go_on`] follows it
+//! in a task of its own and hands the body out part by part. `start` lets the guest run, `feed`
+//! gives it what the client sends, `timeline` says when a phase takes too long, `drain` and `end`
+//! what is done at the end. See `docs/decisions/0009-streaming.md`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -325,7 +325,8 @@ impl Exchange {
     /// Ends the exchange of a function that is done, whose response has room, and says
     /// what is left of it.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
-        // What its store and others still have to say is for nobody; nor does anybody else need what it was told.
+        // What its store and others still have to say is for nobody; nor does anybody else need
+        // what it was told.
         (self.store, self.calls, self.secrets) = (None, None, None);
         self.relay.reset();
         let (done, room) = match followed {
@@ -451,7 +452,8 @@ impl Exchange {
         self.pump.is_owed()
     }
 
-    /// Lets others know whether this exchange waits for its client; or for too long for whom its function has asked.
+    /// Lets others know whether this exchange waits for its client; or for too long for whom its
+    /// function has asked.
     pub(super) fn note_wait(&mut self, waits: bool) {
         let since = match waits {
             true => Some(self.timeline.client.max(self.timeline.fed)),

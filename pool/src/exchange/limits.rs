@@ -28,7 +28,8 @@ pub struct CallLimits {
     /// How long nothing may pass on a request of the function's own, either way: it fails then.
     pub idle_call: Duration,
     /// How long the function may wait for others' answers and nothing else, in all, while neither
-    /// [`CallLimits::first_byte`] nor [`CallLimits::idle_guest`] goes on; not once its response was passed on.
+    /// [`CallLimits::first_byte`] nor [`CallLimits::idle_guest`] goes on; not once its response was
+    /// passed on.
     pub upstream: Duration,
 }
 

@@ -57,9 +57,9 @@ enum Fate {
 pub type Place = (AdmissionPermit, Busy, Admitted);
 
 impl Retiring {
-    /// Does it in the background. What becomes of the instance is known when this returns, so
-    /// that the next request knows whom to wait for, however soon it comes; and so does a shell that looks
-    /// for its order.
+    /// Does it in the background. What becomes of the instance is known when this returns, so that
+    /// the next request knows whom to wait for, however soon it comes; and so does a shell that
+    /// looks for its order.
     pub fn start(mut self) {
         let version = self.version.clone();
         let fate = self.fate();
@@ -203,13 +203,14 @@ impl Retiring {
         }
     }
 
-    /// How long its guest is to look for the next request by itself, if it is to, and the place that it
-    /// has for that.
+    /// How long its guest is to look for the next request by itself, if it is to, and the place
+    /// that it has for that.
     fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
         let (parking, instance) = (self.version.parking(), &mut self.instance);
         let (polling, arrivals) = (parking.polling(), parking.arrivals());
         if !arrivals.are_worth_looking_for() && instance.shell.may_be_aside() {
-            // Who comes behind all others and looks for nothing makes its requests wait for that only.
+            // Who comes behind all others and looks for nothing makes its requests wait for that
+            // only.
             instance.shell.step_aside(false);
         }
         let place = polling.place()?;

@@ -1,7 +1,8 @@
 //! What a function is to know with its requests only.
 //!
-//! It goes into the mailbox of a request's microVM before the request begins, is wiped there with all
-//! else of the request, and is in no seed and no image: no guest has it before it has a request.
+//! It goes into the mailbox of a request's microVM before the request begins, is wiped there with
+//! all else of the request, and is in no seed and no image: no guest has it before it has a
+//! request.
 
 use std::fmt;
 use std::io;
@@ -11,8 +12,9 @@ use faasw_abi::secrets::{SECRETS_MAX, encode, encoded_len, find};
 use memmap2::{Advice, MmapMut};
 use zeroize::Zeroize as _;
 
-/// Names and values of a function's secrets, as they are put into a mailbox. Clones are the same memory, which
-/// is in no core file, stays out of swap where the system lets it, and is zeroed when the last of them is dropped.
+/// Names and values of a function's secrets, as they are put into a mailbox. Clones are the same
+/// memory, which is in no core file, stays out of swap where the system lets it, and is zeroed when
+/// the last of them is dropped.
 #[derive(Clone)]
 pub struct Secrets(Arc<Pages>);
 
@@ -22,8 +24,8 @@ impl Secrets {
     /// These.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] where they are more than [`SECRETS_MAX`] bytes; the system's where there is no
-    /// memory for them.
+    /// [`io::ErrorKind::InvalidInput`] where they are more than [`SECRETS_MAX`] bytes; the system's
+    /// where there is no memory for them.
     pub fn new(secrets: &[(&[u8], &[u8])]) -> io::Result<Self> {
         let length = encoded_len(secrets);
         if length > SECRETS_MAX {

@@ -1,11 +1,11 @@
 //! The start of an exchange: the guest gets what is there of the request, and
 //! runs; or another one does, where the first was gone before it began.
 //!
-//! An instance that rests can be ended at any time, by a system that is short of
-//! memory for one, and the node hears of it a moment later. A request that meets
-//! such an instance, or one whose seed cannot be read to its end, begins again in another microVM,
-//! once, as long as nobody can tell: the first guest has published nothing, so it has taken nothing of the
-//! request either, and what is in its mailbox is what the other one gets.
+//! An instance that rests can be ended at any time, by a system that is short of memory for one,
+//! and the node hears of it a moment later. A request that meets such an instance, or one whose
+//! seed cannot be read to its end, begins again in another microVM, once, as long as nobody can
+//! tell: the first guest has published nothing, so it has taken nothing of the request either, and
+//! what is in its mailbox is what the other one gets.
 
 use std::task::{Context, Poll, Waker};
 
@@ -67,8 +67,8 @@ impl Exchange {
         self.begin().await
     }
 
-    /// The guest takes turns with everybody else from now on. Where one that was hot has not even begun
-    /// somebody wants all processors, and none of its function is hot for a while.
+    /// The guest takes turns with everybody else from now on. Where one that was hot has not even
+    /// begun somebody wants all processors, and none of its function is hot for a while.
     pub(super) fn come_back(&mut self) {
         self.timeline.is_aside = false;
         self.instance.shell.step_aside(false);
@@ -77,7 +77,8 @@ impl Exchange {
         }
     }
 
-    /// Looks for the end of the function for a moment; whether it has come. If not, its guest rings then.
+    /// Looks for the end of the function for a moment; whether it has come. If not, its guest rings
+    /// then.
     async fn look_for_end(&mut self) -> Result<bool, InvokeError> {
         let mailbox = &self.instance.mailbox;
         let has_come = look_for(|| mailbox.has_outcome().then_some(())).await;

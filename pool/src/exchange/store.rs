@@ -1,8 +1,9 @@
 //! The channel of a function's store: a record of the guest's at a time, and its answer.
 //!
-//! What answers is whoever embeds the pool ([`StoreService`]); here is how records come and go. A guest
-//! sends one and waits, so nothing else of it is taken meanwhile: one that goes on, or whose record
-//! cannot be, is ended. All of it belongs to the exchange and goes with it. An answer that is late finds no mailbox.
+//! What answers is whoever embeds the pool ([`StoreService`]); here is how records come and go. A
+//! guest sends one and waits, so nothing else of it is taken meanwhile: one that goes on, or whose
+//! record cannot be, is ended. All of it belongs to the exchange and goes with it. An answer that
+//! is late finds no mailbox.
 
 use std::fmt;
 use std::future::pending;
@@ -23,8 +24,8 @@ pub type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, WireError>> + S
 
 /// Answers the records of one function, see [`faasw_abi::store`].
 pub trait StoreService: fmt::Debug + Send + Sync {
-    /// Answers a record, which comes without its length: what is wrong with the store is an answer, too.
-    /// The future is dropped when its invocation ends before.
+    /// Answers a record, which comes without its length: what is wrong with the store is an answer,
+    /// too. The future is dropped when its invocation ends before.
     ///
     /// # Errors
     /// When the record is none: its guest is ended.
@@ -73,7 +74,8 @@ impl StoreChannel {
     /// Looks at the guest's words, and takes what came of a record.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when they cannot be true, or the record cannot be; the system's.
+    /// [`InvokeError::GuestFailed`] when they cannot be true, or the record cannot be; the
+    /// system's.
     pub fn look(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         self.pump.look(mailbox, guest)?;
         let told = &guest.channels[Channel::STORE];
@@ -107,8 +109,8 @@ impl StoreChannel {
     /// The answer takes the place of its record.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the record was none, or the guest's words cannot be true; the
-    /// system's.
+    /// [`InvokeError::GuestFailed`] when the record was none, or the guest's words cannot be true;
+    /// the system's.
     pub fn answered(
         &mut self,
         answer: Result<Vec<u8>, WireError>,

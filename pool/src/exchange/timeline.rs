@@ -155,8 +155,8 @@ impl Timeline {
         *self = Self::new(self.limits);
     }
 
-    /// Takes note whether the guest waits for others' answers and nothing else; whether that time is not its own,
-    /// as [`CallLimits::upstream`] of it are not.
+    /// Takes note whether the guest waits for others' answers and nothing else; whether that time
+    /// is not its own, as [`CallLimits::upstream`] of it are not.
     pub fn note_upstream(&mut self, waits: bool) -> bool {
         let now = Instant::now();
         if let Some(since) = self.upstream.take() {
@@ -175,8 +175,8 @@ impl Timeline {
         self.limits.upstream.saturating_sub(self.upstream_before)
     }
 
-    /// When a guest that waits for others has waited for as long as a response may be in coming, in all, if it
-    /// waits: from then on it is as idle as one that waits for its client.
+    /// When a guest that waits for others has waited for as long as a response may be in coming, in
+    /// all, if it waits: from then on it is as idle as one that waits for its client.
     pub fn idle_upstream(&self) -> Option<Instant> {
         let within = self.limits.first_byte;
         self.upstream

@@ -1,5 +1,5 @@
-//! Images in a folder that somebody else has filled ([`GivenFolder`]): they are read, and nothing there
-//! is ever changed. One that turned out to be of no use is not looked at again.
+//! Images in a folder that somebody else has filled ([`GivenFolder`]): they are read, and nothing
+//! there is ever changed. One that turned out to be of no use is not looked at again.
 
 use std::collections::HashSet;
 use std::ffi::OsString;

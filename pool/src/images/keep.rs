@@ -155,8 +155,8 @@ impl Images {
         Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget, ""))
     }
 
-    /// What the disk has of room; what all take but the one of this name, and those of them that may
-    /// go.
+    /// What the disk has of room; what all take but the one of this name, and those of them that
+    /// may go.
     fn taken(&self, beside: &str) -> Result<(Room, u64, u64), ImageError> {
         let room = self.room()?;
         let account = lock(&self.account);

@@ -187,8 +187,8 @@ impl Images {
     /// Bytes of the secret that images are sealed with.
     pub const SECRET: usize = ImageKey::BYTES;
 
-    /// Those in a folder, which exists, sealed with a secret. They may take `budget` bytes together;
-    /// beyond that those go that were used longest ago.
+    /// Those in a folder, which exists, sealed with a secret. They may take `budget` bytes
+    /// together; beyond that those go that were used longest ago.
     #[must_use]
     pub fn new(folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
         Self::on(Box::new(Real), folder, secret, budget)

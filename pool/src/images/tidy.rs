@@ -47,8 +47,8 @@ impl Wanted {
 
 impl Images {
     /// Of all images only those of what all functions share are wanted from now on, of these
-    /// function versions, and of language engines that were used of late. All others are removed before
-    /// one is written, by whoever writes; nobody else waits for that.
+    /// function versions, and of language engines that were used of late. All others are removed
+    /// before one is written, by whoever writes; nobody else waits for that.
     pub fn retain<'a>(&self, versions: impl IntoIterator<Item = &'a ImageId>) {
         let versions = versions.into_iter().map(|id| What::Function(*id));
         let shared = SHARED.map(|name| What::Shared(name.to_owned()));

@@ -55,16 +55,17 @@ pub enum ExportError {
     Parcel(#[from] ParcelError),
 }
 
-/// An image that comes from another node, as far as it is there. It takes room on the disk from when
-/// it is written; dropping it leaves nothing behind, and where there is a runtime that is done by a
-/// thread of it that may wait for the disk. Each of its calls blocks.
+/// An image that comes from another node, as far as it is there. It takes room on the disk from
+/// when it is written; dropping it leaves nothing behind, and where there is a runtime that is done
+/// by a thread of it that may wait for the disk. Each of its calls blocks.
 #[derive(Debug)]
 pub struct Arriving {
     /// Until it is placed or dropped.
     part: Option<Part>,
 }
 
-/// What there is of it. Its name goes, then the file, which gives its blocks back, and then it counts no more.
+/// What there is of it. Its name goes, then the file, which gives its blocks back, and then it
+/// counts no more.
 #[derive(Debug)]
 struct Part {
     name: Unfinished,
@@ -103,9 +104,9 @@ impl Images {
         Sealing::new(&self.key, note, parts)
     }
 
-    /// A module, which has so many bytes, and the image of a function version, with a note on them, in
-    /// one sealed file that nodes with the same key can open. All of the image is read, to see that it
-    /// is sound, and once more when it is sent.
+    /// A module, which has so many bytes, and the image of a function version, with a note on them,
+    /// in one sealed file that nodes with the same key can open. All of the image is read, to see
+    /// that it is sound, and once more when it is sent.
     ///
     /// # Errors
     /// When there is no image, or it is damaged; the disk's.
@@ -134,7 +135,8 @@ impl Images {
         )?)
     }
 
-    /// Begins to open what [`Images::export`] or [`Images::seal`] has made, by its first [`Opening::BEGIN`] bytes.
+    /// Begins to open what [`Images::export`] or [`Images::seal`] has made, by its first
+    /// [`Opening::BEGIN`] bytes.
     ///
     /// # Errors
     /// What it is instead.

@@ -61,8 +61,8 @@ impl Instance {
         // The shell has it mapped then.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
-        // All scripts of an engine have its code, in whatever pages that came to be when the first of
-        // them was surveyed.
+        // All scripts of an engine have its code, in whatever pages that came to be when the first
+        // of them was surveyed.
         self.code_pages = match self.is_own && self.from.working_set().is_wanted() {
             true => CodePages::Small,
             false => CodePages::AsTheyAre,
@@ -82,8 +82,8 @@ impl Instance {
             .await
     }
 
-    /// Whether its code is in large pages, or has come to be in such since it was forked, which took
-    /// away what it had mapped: which small ones it uses cannot be told then.
+    /// Whether its code is in large pages, or has come to be in such since it was forked, which
+    /// took away what it had mapped: which small ones it uses cannot be told then.
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
         match self.had_large_code {
@@ -126,8 +126,8 @@ impl Instance {
         Ok(used.saturating_sub(self.shell.account().closed_at()))
     }
 
-    /// It was brought back to its seed's state after a request, and then its guest has looked for the
-    /// next one for so long as `polled`, which is nobody's.
+    /// It was brought back to its seed's state after a request, and then its guest has looked for
+    /// the next one for so long as `polled`, which is nobody's.
     ///
     /// # Errors
     /// The system's, when the process is gone.

@@ -245,7 +245,8 @@ impl ParkingRules {
 
 #[cfg(test)]
 impl Keeper {
-    /// One without groups, on two processors, whose instances look for a request for so long as `poll`.
+    /// One without groups, on two processors, whose instances look for a request for so long as
+    /// `poll`.
     pub(super) fn of_tests(rules: ParkingRules, poll: Duration) -> Arc<Self> {
         let groups = Arc::new(Groups::new(1, u64::MAX));
         Self::start(rules, Polling::new(poll, 2), groups)

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
-/// How long is looked without giving way to the runtime's other tasks, which so wait no longer for this
-/// than for any other. Giving way more often would cost more than it is worth: on a runtime with several
-/// threads it wakes another of them each time, and that takes a processor.
+/// How long is looked without giving way to the runtime's other tasks, which so wait no longer for
+/// this than for any other. Giving way more often would cost more than it is worth: on a runtime
+/// with several threads it wakes another of them each time, and that takes a processor.
 const TURN: Duration = Duration::from_micros(10);
 
 /// How often, so that it is 20 us in all: less than a sleep and a wake cost.

@@ -1,9 +1,9 @@
 //! Instances: shells that were forked from a snapshot, over one request or many.
 //!
-//! `settle` has one stand still and be reset behind its request, `parking` keeps it for the
-//! next, `keeper` says how many and for how long, `polling` says which looks for that by itself, `look` is how the
-//! node looks, and `reset_record` counts resets. Knows no function: what is parked together was
-//! forked from one.
+//! `settle` has one stand still and be reset behind its request, `parking` keeps it for the next,
+//! `keeper` says how many and for how long, `polling` says which looks for that by itself, `look`
+//! is how the node looks, and `reset_record` counts resets. Knows no function: what is parked
+//! together was forked from one.
 
 mod instance;
 mod keeper;

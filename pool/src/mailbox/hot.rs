@@ -1,8 +1,8 @@
-//! What passes without a system call between the node and an instance that is hot: whose it is, that
-//! there is a request for it, and that its function is done.
+//! What passes without a system call between the node and an instance that is hot: whose it is,
+//! that there is a request for it, and that its function is done.
 //!
-//! Two pages of the mailbox's file are mapped for that, of an instance that was to be hot once:
-//! the page of words and the control page ([`faasw_fri::control`]). Of a page that a guest writes only
+//! Two pages of the mailbox's file are mapped for that, of an instance that was to be hot once: the
+//! page of words and the control page ([`faasw_fri::control`]). Of a page that a guest writes only
 //! single words are read, by atomic loads; all else passes by copy as ever, behind a word that says
 //! that it is there.
 
@@ -71,8 +71,8 @@ impl Mailbox {
         mapped.is_some_and(|mapped| mapped.control.has_untaken_order())
     }
 
-    /// Takes the instance, if its guest looks for a request: that has to come soon. What bringing it
-    /// back took, and for how long it has looked, by the shell's word.
+    /// Takes the instance, if its guest looks for a request: that has to come soon. What bringing
+    /// it back took, and for how long it has looked, by the shell's word.
     pub fn claim(&self) -> Option<(Effort, Duration)> {
         let control = &self.mapped.as_ref()?.control;
         let now = monotonic_nanoseconds();
@@ -82,8 +82,8 @@ impl Mailbox {
         })
     }
 
-    /// Has the instance be parked instead of looking for a request. If it was offered already: for how
-    /// long, by the shell's word.
+    /// Has the instance be parked instead of looking for a request. If it was offered already: for
+    /// how long, by the shell's word.
     pub fn refuse(&mut self) -> Option<Duration> {
         let mapped = self.mapped.as_mut()?;
         let control = &mapped.control;
@@ -157,8 +157,8 @@ impl Mailbox {
         mapped.is_some_and(|mapped| mapped.words.word(OUTCOME).load(Ordering::Acquire) != 0)
     }
 
-    /// Whether the guest has taken anything of its request, by its word; of one that was never hot nobody
-    /// knows, and it has.
+    /// Whether the guest has taken anything of its request, by its word; of one that was never hot
+    /// nobody knows, and it has.
     pub fn has_begun(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_none_or(|mapped| mapped.words.long_word(READ).load(Ordering::Acquire) != 0)

@@ -102,8 +102,8 @@ impl Mailbox {
         self.open_channel(kind.channel(), head, is_whole, tell_end)
     }
 
-    /// Opens what an invocation has beside its own channel: that of a store and so many of calls, on which nothing
-    /// is said yet, and that of `secrets`, with these.
+    /// Opens what an invocation has beside its own channel: that of a store and so many of calls,
+    /// on which nothing is said yet, and that of `secrets`, with these.
     ///
     /// # Errors
     /// The system's.
@@ -154,8 +154,8 @@ impl Mailbox {
         self.say_of(channel)
     }
 
-    /// Puts the head of a message to the guest in, the first thing of it in this turn. It has a byte at
-    /// least: none is none.
+    /// Puts the head of a message to the guest in, the first thing of it in this turn. It has a
+    /// byte at least: none is none.
     ///
     /// # Errors
     /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
@@ -356,7 +356,8 @@ impl Mailbox {
         Ok(bytes.into())
     }
 
-    /// Throws away what waits of the body of the message from the guest, whose head was taken; how many bytes.
+    /// Throws away what waits of the body of the message from the guest, whose head was taken; how
+    /// many bytes.
     ///
     /// # Errors
     /// As [`Mailbox::waiting`]; the system's.

@@ -12,8 +12,8 @@ use super::{Inner, Pool};
 use crate::error::PlatformError;
 use crate::shells::Process;
 
-/// Makes connector and workers. They end with the pool, and a worker with the spawner of shells; none
-/// is made again by itself.
+/// Makes connector and workers. They end with the pool, and a worker with the spawner of shells;
+/// none is made again by itself.
 #[derive(Clone, Debug)]
 pub struct Egress {
     inner: Arc<Inner>,
@@ -78,8 +78,9 @@ fn failed(error: Errno) -> PlatformError {
 }
 
 impl Egress {
-    /// What says how this host resolves names now: `/etc/hosts` and `/etc/resolv.conf`, where they are, to be read: also
-    /// for a process that cannot open them any more, if it had a [`Launcher`](crate::Launcher) before.
+    /// What says how this host resolves names now: `/etc/hosts` and `/etc/resolv.conf`, where they
+    /// are, to be read: also for a process that cannot open them any more, if it had a
+    /// [`Launcher`](crate::Launcher) before.
     ///
     /// # Errors
     /// The system's, or when one is there and cannot be opened.

@@ -276,8 +276,8 @@ impl Pool {
         Ok(restored)
     }
 
-    /// Has the seed of a function that was taken up in memory: read from its image, or made where there is
-    /// none that is good. Says whether it was read.
+    /// Has the seed of a function that was taken up in memory: read from its image, or made where
+    /// there is none that is good. Says whether it was read.
     ///
     /// # Errors
     /// When it cannot be made; platform errors.

@@ -247,8 +247,8 @@ impl Function {
         self.seed_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// What keeps its seed from being made for instances that no request has asked for, if anything does:
-    /// it has to fit all that seeds may take, and its function's own.
+    /// What keeps its seed from being made for instances that no request has asked for, if anything
+    /// does: it has to fit all that seeds may take, and its function's own.
     pub(crate) fn has_no_room_for_seed(&self) -> Option<Lack> {
         let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
         if self.holding.room() < bytes {

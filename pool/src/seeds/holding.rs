@@ -1,12 +1,12 @@
 //! What one function holds in memory between requests, and what of it goes when that
 //! is more than a function may hold.
 //!
-//! It is an account, not a measurement: the pages that the layers of the function's seeds and
-//! their code have, which become more where instances read their holes, and of each parked instance the
-//! private pages that its shell said it had when it was reset, or that it was to have when it
-//! was made ahead. All versions that are still there count together, the current one and
-//! those whose requests are not done. What the kernel has for each VM and process is not in
-//! it, nor what instances at work have.
+//! It is an account, not a measurement: the pages that the layers of the function's seeds and their
+//! code have, which become more where instances read their holes, and of each parked instance the
+//! private pages that its shell said it had when it was reset, or that it was to have when it was
+//! made ahead. All versions that are still there count together, the current one and those whose
+//! requests are not done. What the kernel has for each VM and process is not in it, nor what
+//! instances at work have.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -45,10 +45,11 @@ impl Function {
         self.seeds().make(self.key(), For::Clients);
     }
 
-    /// Its seed once it is made, for a request whose response must begin within `limit`,
-    /// where it would take the request too long to do without; at once nothing where it
-    /// would not. What there is an image of is read quicker than it is done without. A script's is held in any case, and that of what has files: nothing else can be forked for it, and
-    /// nobody is to wait for it who has a turn.
+    /// Its seed once it is made, for a request whose response must begin within `limit`, where it
+    /// would take the request too long to do without; at once nothing where it would not. What
+    /// there is an image of is read quicker than it is done without. A script's is held in any
+    /// case, and that of what has files: nothing else can be forked for it, and nobody is to wait
+    /// for it who has a turn.
     ///
     /// # Errors
     /// Why it was not made.
@@ -120,8 +121,8 @@ impl Function {
         self.made_ahead(Self::has_no_room_for_seed)
     }
 
-    /// Makes its seed when nothing else is, unless it is there by then, or something it `lacks` says
-    /// no.
+    /// Makes its seed when nothing else is, unless it is there by then, or something it `lacks`
+    /// says no.
     fn made_ahead(
         self: &Arc<Self>,
         lacks: fn(&Self) -> Option<Lack>,

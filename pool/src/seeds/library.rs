@@ -40,8 +40,9 @@ pub struct Library {
 const TURNS: usize = 8;
 
 impl Library {
-    /// These, with a writer of their own, which ends with this, unless somebody else writes them. It has a seed for as long as it writes
-    /// its image; then whose it is hears that it `is_let_go`.
+    /// These, with a writer of their own, which ends with this, unless somebody else writes them.
+    /// It has a seed for as long as it writes its image; then whose it is hears that it
+    /// `is_let_go`.
     pub fn open(images: Arc<Images>, is_let_go: impl Fn(Owner) + Send + 'static) -> Self {
         let (orders, taken) = channel();
         if !images.is_given() {
@@ -61,9 +62,9 @@ impl Library {
     }
 
     /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
-    /// answered (`has_faults`, which is asked where it matters and may block), some of its memory may
-    /// come later. What requests use of its code and of its parent is told before any memory is read;
-    /// whoever is told may block, and refuse it.
+    /// answered (`has_faults`, which is asked where it matters and may block), some of its memory
+    /// may come later. What requests use of its code and of its parent is told before any memory is
+    /// read; whoever is told may block, and refuse it.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,

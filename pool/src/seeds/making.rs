@@ -26,7 +26,8 @@ use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::shells::{CodePages, Event, Ready, Shell, Stock};
 use crate::snapshots::{Code, Frozen};
 
-/// Draws that are an instance's own: a seed that was frozen behind one would share it between requests.
+/// Draws that are an instance's own: a seed that was frozen behind one would share it between
+/// requests.
 const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
 
 /// How often the node observes the CPU time of an initialising guest: a slot that its guest does

@@ -28,12 +28,13 @@ pub struct FunctionSpec {
     pub environment: Vec<Pair>,
     /// Its configuration: keys and values, each UTF-8.
     pub configuration: Vec<Pair>,
-    /// Names of its secrets, each UTF-8: they come with each request ([`Call::secrets`](crate::Call::secrets)).
+    /// Names of its secrets, each UTF-8: they come with each request
+    /// ([`Call::secrets`](crate::Call::secrets)).
     pub secrets: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
-    /// How long its instances look for their next requests by themselves at most; nothing where that is as
-    /// [`PoolOptions::poll`](crate::PoolOptions::poll) has it.
+    /// How long its instances look for their next requests by themselves at most; nothing where
+    /// that is as [`PoolOptions::poll`](crate::PoolOptions::poll) has it.
     pub poll: Option<Duration>,
     /// An export without parameters and results that is called once it is instantiated and
     /// before its seed is frozen; one of a component's exported interface is named
@@ -53,7 +54,8 @@ pub struct FunctionSpec {
     /// says so neither that nor they may draw what requests are not to share. Only for what
     /// can answer several: no command.
     pub warm_ups: Vec<WarmUp>,
-    /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may say itself where it is to be frozen.
+    /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may say itself where
+    /// it is to be frozen.
     pub has_entry: bool,
     /// What its image is named by, if it is to have one: no other version, of whatever function,
     /// has that name.

@@ -1,11 +1,10 @@
 //! The tree of seeds: what all functions share, and the functions' own.
 //!
-//! Level 0 is a booted guest, level 1 the engine with every import linked; both
-//! are made once, from the provider's own code, and stay. Level 2 is a function version, or a
-//! language engine, whose scripts are function versions below it (AFaaS §4.3, Catalyzer
-//! §4.3). A function whose seed was evicted is served from the nearest ancestor by doing the missing
-//! steps (best-effort fork, AFaaS §4.1), and its seed is made again meanwhile, once; a script
-//! waits for its own.
+//! Level 0 is a booted guest, level 1 the engine with every import linked; both are made once, from
+//! the provider's own code, and stay. Level 2 is a function version, or a language engine, whose
+//! scripts are function versions below it (AFaaS §4.3, Catalyzer §4.3). A function whose seed was
+//! evicted is served from the nearest ancestor by doing the missing steps (best-effort fork, AFaaS
+//! §4.1), and its seed is made again meanwhile, once; a script waits for its own.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -305,8 +305,8 @@ impl Version {
         &self.code
     }
 
-    /// Bytes that its guests may come to have for it: all its linear memories, its files, and what a
-    /// script takes on its way.
+    /// Bytes that its guests may come to have for it: all its linear memories, its files, and what
+    /// a script takes on its way.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
@@ -326,8 +326,8 @@ impl Version {
         self.spec.script.is_some()
     }
 
-    /// Whether only its own seed can be forked for it: a script, and whatever has files, which a guest is given before
-    /// any request.
+    /// Whether only its own seed can be forked for it: a script, and whatever has files, which a
+    /// guest is given before any request.
     pub fn is_fed(&self) -> bool {
         self.is_script() || self.spec.files.is_some()
     }

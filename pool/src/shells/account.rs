@@ -7,8 +7,8 @@
 //! guest did after it had said that it was done.
 //!
 //! Whoever reaps a process has its account until then, and with it what must not be closed before:
-//! what its page faults are told by. A process that is ended but not gone would go on as if pages of
-//! a seed that are still to come were zeroes, and touching one makes it so for everybody.
+//! what its page faults are told by. A process that is ended but not gone would go on as if pages
+//! of a seed that are still to come were zeroes, and touching one makes it so for everybody.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -95,8 +95,8 @@ impl Confinement {
         }
     }
 
-    /// Descriptors of this program that each parked microVM takes, its mailbox included; one more while it is
-    /// not parked.
+    /// Descriptors of this program that each parked microVM takes, its mailbox included; one more
+    /// while it is not parked.
     #[must_use]
     pub fn descriptors(self) -> u64 {
         match self {

@@ -34,8 +34,8 @@ pub struct Later {
     pub place: Option<Place>,
 }
 
-/// A descriptor from which `program` can be executed once it was put there, where it can be found in
-/// this process's own file: nothing of it need be read before. Else as [`prepare`].
+/// A descriptor from which `program` can be executed once it was put there, where it can be found
+/// in this process's own file: nothing of it need be read before. Else as [`prepare`].
 ///
 /// # Errors
 /// The system's.

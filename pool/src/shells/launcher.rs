@@ -65,8 +65,8 @@ impl Launcher {
         Ok(Running::Launched(ours))
     }
 
-    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are, to be read. For who
-    /// cannot open them any more. Must be called inside a tokio runtime.
+    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are,
+    /// to be read. For who cannot open them any more. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// The system's, or when one is there and cannot be opened.

@@ -1,8 +1,9 @@
 //! Processes, and threads in their place, from this side; shells, and those made ahead.
 //!
-//! `spawner` (by `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread; `confinement`
-//! says which; `outside` has the spawner with the host's network. `shell` is the Function Runtime Interface as calls, `stock` has shells ready.
-//! `account`, `groups`: what they take. Whatever becomes of a request, its process goes with it.
+//! `spawner` (by `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
+//! `confinement` says which; `outside` has the spawner with the host's network. `shell` is the
+//! Function Runtime Interface as calls, `stock` has shells ready. `account`, `groups`: what they
+//! take. Whatever becomes of a request, its process goes with it.
 
 mod account;
 mod confinement;

@@ -1,7 +1,7 @@
 //! Where this process's own file has what is compiled into the program.
 //!
-//! It is found by the list of what is mapped (proc_pid_maps(5)). Only the program's own file will do:
-//! nobody can write to that while it runs (`ETXTBSY`, execve(2)).
+//! It is found by the list of what is mapped (proc_pid_maps(5)). Only the program's own file will
+//! do: nobody can write to that while it runs (`ETXTBSY`, execve(2)).
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,8 @@ pub struct Place {
     pub bytes: u64,
 }
 
-/// Where this process's own file has `content`; nothing where that comes from elsewhere, or the system
-/// does not say. Nothing of it is looked at.
+/// Where this process's own file has `content`; nothing where that comes from elsewhere, or the
+/// system does not say. Nothing of it is looked at.
 pub fn place_of(content: &'static [u8]) -> Option<Place> {
     const OWN: &str = "/proc/self/exe";
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;

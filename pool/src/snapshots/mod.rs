@@ -2,9 +2,9 @@
 //!
 //! `frozen`: what the pool says of one. `pager`: brings its memory from disk while guests run.
 //! `template`: what a shell is preset with; `parent`: its name, which does not keep it. `code`:
-//! compiled code, mapped beside, and where it is when it is not in memory. `large_pages`: for memory
-//! that every guest reads; `small_pages`: whether the system makes no others unasked. All of it is
-//! sealed files and lists of pages: nothing here runs.
+//! compiled code, mapped beside, and where it is when it is not in memory. `large_pages`: for
+//! memory that every guest reads; `small_pages`: whether the system makes no others unasked. All of
+//! it is sealed files and lists of pages: nothing here runs.
 
 mod code;
 mod frozen;

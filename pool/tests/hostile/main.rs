@@ -5,8 +5,8 @@
 //! process or descriptor stays, and memory does not grow.
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does; `strays`: where it is to
-//!   look for its next request by itself.
+//! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does;
+//!   `strays`: where it is to look for its next request by itself.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!

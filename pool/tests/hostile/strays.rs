@@ -1,6 +1,6 @@
 //! Guests that are to look for their next request by themselves, and do something else. No guest of
-//! ours can, so these never come back from their instantiation: the seed is frozen amid a script, which
-//! goes on in each instance instead of guest kernel and runtime.
+//! ours can, so these never come back from their instantiation: the seed is frozen amid a script,
+//! which goes on in each instance instead of guest kernel and runtime.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -29,8 +29,8 @@ fn for_ever(script: Script) -> Script {
     script.for_ever_from(0)
 }
 
-/// The seed's guest: it says that it is instantiated, and is frozen there. An instance of it answers
-/// requests well, and does `instead` where it is to look for one.
+/// The seed's guest: it says that it is instantiated, and is frozen there. An instance of it
+/// answers requests well, and does `instead` where it is to look for one.
 fn guest(instead: &Script) -> Script {
     let scratch = place(SCRIPT);
     let begun = Script::new()
@@ -123,8 +123,9 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             .await;
         let strayed = polling();
         assert_eq!(strayed.strayed, before.strayed + 1, "{what}");
-        // It goes on, as before there were any that look, and so do the others. These are not counted: a guest
-        // of theirs whose processor is taken away, by the machine that this one runs on, has looked for too long, too.
+        // It goes on, as before there were any that look, and so do the others. These are not
+        // counted: a guest of theirs whose processor is taken away, by the machine that this one
+        // runs on, has looked for too long, too.
         for _ in 0..10 {
             asks(bench, &function).await;
         }

@@ -280,8 +280,8 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
     }
 }
 
-/// A start takes functions up whose seeds are in no memory: these are made as far as all of their memory has room,
-/// and of the others it is told what they lack.
+/// A start takes functions up whose seeds are in no memory: these are made as far as all of their
+/// memory has room, and of the others it is told what they lack.
 pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
@@ -337,7 +337,8 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     bench.pool.shutdown().await;
 }
 
-/// What is lacking of what does not fit its function's memory is told, and its seed is not made again and again.
+/// What is lacking of what does not fit its function's memory is told, and its seed is not made
+/// again and again.
 pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
@@ -387,7 +388,8 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
     drop(seed);
 }
 
-/// Functions more than fit do not take each other's instances again and again, whatever requests do.
+/// Functions more than fit do not take each other's instances again and again, whatever requests
+/// do.
 pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d"] {

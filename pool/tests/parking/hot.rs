@@ -190,7 +190,8 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
         tokio::time::sleep(later).await;
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
     }
-    // Then their instances come before nobody's and behind nobody: where that was so, they are moved.
+    // Then their instances come before nobody's and behind nobody: where that was so, they are
+    // moved.
     let begun = Instant::now();
     while shells().into_iter().any(is_aside) {
         assert!(begun.elapsed() < give_up(), "{:?}", shells());
@@ -199,7 +200,8 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
     }
 }
 
-/// Whether a process is in a group that all others come before: beside that of all cells, and not below it.
+/// Whether a process is in a group that all others come before: beside that of all cells, and not
+/// below it.
 fn is_aside(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut names = groups.lines().filter_map(|line| line.rsplit('/').next());

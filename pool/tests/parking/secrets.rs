@@ -1,5 +1,5 @@
-//! What comes with one request is there for it alone: in instances that were parked, in those that look
-//! for it by themselves, and where a request begins again in another microVM.
+//! What comes with one request is there for it alone: in instances that were parked, in those that
+//! look for it by themselves, and where a request begins again in another microVM.
 
 use faasw_pool::{Call, FreezePolicy, FunctionVersion, Secrets, Served};
 

@@ -7,8 +7,8 @@ pub trait Resident: Sized {
     /// What it was forked from: it holds that for as long as it lives.
     fn parent(&self) -> Option<&Arc<Self>>;
 
-    /// Bytes that it and what is beside it take, its parent aside, now. They are counted when it is built, and
-    /// whenever [`super::Graph::recount`] says so.
+    /// Bytes that it and what is beside it take, its parent aside, now. They are counted when it is
+    /// built, and whenever [`super::Graph::recount`] says so.
     fn bytes(&self) -> u64;
 }
 

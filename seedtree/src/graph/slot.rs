@@ -54,8 +54,8 @@ impl<T> Slot<T> {
         self.lock().uses.at(now)
     }
 
-    /// What `look` says of its snapshot, if that is there. This is no use of it: nobody finds it in use
-    /// for that. What `look` does is to be short, and to have nothing to do with the graph.
+    /// What `look` says of its snapshot, if that is there. This is no use of it: nobody finds it in
+    /// use for that. What `look` does is to be short, and to have nothing to do with the graph.
     pub fn look<V>(&self, look: impl FnOnce(&T) -> V) -> Option<V> {
         self.lock().snapshot.as_deref().map(look)
     }

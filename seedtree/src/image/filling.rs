@@ -142,8 +142,8 @@ impl Filling {
         Ok(true)
     }
 
-    /// Has all of these pages in the layer that are stored, by two threads where they are many: those
-    /// that somebody needs next.
+    /// Has all of these pages in the layer that are stored, by two threads where they are many:
+    /// those that somebody needs next.
     ///
     /// # Errors
     /// As [`Filling::fill_next`].

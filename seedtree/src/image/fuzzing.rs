@@ -60,7 +60,8 @@ pub fn parcel(
     seal_as_told(key, note, parts, content)
 }
 
-/// Opens a parcel as a node does, piece by piece: gives away what it has checked, the note as part 2.
+/// Opens a parcel as a node does, piece by piece: gives away what it has checked, the note as
+/// part 2.
 ///
 /// # Errors
 /// What it is instead.

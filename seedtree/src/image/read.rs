@@ -148,8 +148,8 @@ impl<F: Source> Image<F> {
         &self.header.sets.code
     }
 
-    /// What requests use of memory that is not its own, as far as that was known, and what it leaves
-    /// to its parent to have.
+    /// What requests use of memory that is not its own, as far as that was known, and what it
+    /// leaves to its parent to have.
     #[must_use]
     pub fn used_of_parent(&self) -> PageSet {
         let sets = &self.header.sets;

@@ -39,8 +39,8 @@ impl<S> Snapshot<S> {
     /// ([`Snapshot::has_content`]).
     ///
     /// The pages that requests write come first, then those that they read, what else a first
-    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent has
-    /// them, are not in it.
+    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent
+    /// has them, are not in it.
     ///
     /// # Errors
     /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its

@@ -247,8 +247,8 @@ impl WorkingSet {
         true
     }
 
-    /// Takes in what guests have waited for of memory, and of code, when the seed was read in parts, if
-    /// that is more than a set may leave out; says whether more is known by it.
+    /// Takes in what guests have waited for of memory, and of code, when the seed was read in
+    /// parts, if that is more than a set may leave out; says whether more is known by it.
     pub fn learn_late(&self, memory: &PageSet, code: &PageSet) -> bool {
         let mut known = self.known();
         let sets = known.sets.clone();

@@ -7,8 +7,9 @@
 //! record:   name at (u32), its length (u32), kind (u32), folder it is in (u32), at (u64), length (u64)
 //! ```
 //!
-//! Record 0 is the folder above all. A folder's `at` and `length` are which records are in it, in the order of their
-//! names; a file's where its content is, which begins on a page; a link's where in the names what it leads to is.
+//! Record 0 is the folder above all. A folder's `at` and `length` are which records are in it, in
+//! the order of their names; a file's where its content is, which begins on a page; a link's where
+//! in the names what it leads to is.
 
 use alloc::vec::Vec;
 
@@ -228,8 +229,8 @@ impl<'a> Bundle<'a> {
         Ok(bundle)
     }
 
-    /// Whether an entry is where its folder says, and a folder has its entries behind itself, in order: so no
-    /// folder is within itself.
+    /// Whether an entry is where its folder says, and a folder has its entries behind itself, in
+    /// order: so no folder is within itself.
     fn is_sound(&self, index: u32, header: &Header) -> bool {
         let (Some(entry), Some(record)) = (self.entry(index), self.record(index)) else {
             return false;
@@ -365,7 +366,8 @@ mod tests {
         }
     }
 
-    /// Whatever is changed in the index, a bundle is refused, or still one whose every folder can be walked.
+    /// Whatever is changed in the index, a bundle is refused, or still one whose every folder can
+    /// be walked.
     #[test]
     fn a_bundle_that_lies_is_refused_or_harmless() {
         let bytes = packed();

@@ -1,9 +1,10 @@
 //! A function's files: as they are sent, and as a bundle that its guests read.
 //!
-//! Whoever deploys sends them one behind the other ([`upload`]). The compile helper takes that apart, checks
-//! paths, links and sizes, and packs a [`bundle`]: an index of records of one size, names, and contents that
-//! begin on pages. The node passes both on and looks at lengths; the guest holds the bundle against its rules
-//! once more, since nothing that it has from outside is to be believed.
+//! Whoever deploys sends them one behind the other ([`upload`]). The compile helper takes that
+//! apart, checks paths, links and sizes, and packs a [`bundle`]: an index of records of one size,
+//! names, and contents that begin on pages. The node passes both on and looks at lengths; the guest
+//! holds the bundle against its rules once more, since nothing that it has from outside is to be
+//! believed.
 
 pub mod bundle;
 pub mod upload;
@@ -117,7 +118,8 @@ pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_MAX && !name.contains(['\0', '/']) && !matches!(name, "" | "." | "..")
 }
 
-/// Whether a text is where a function's files can be for it: `/`, or an absolute path without `.` and `..`.
+/// Whether a text is where a function's files can be for it: `/`, or an absolute path without `.`
+/// and `..`.
 #[must_use]
 pub fn is_mount(path: &str) -> bool {
     path == "/"
@@ -127,7 +129,8 @@ pub fn is_mount(path: &str) -> bool {
                 .is_some_and(|path| path.split('/').all(is_name))
 }
 
-/// Whether what a link at this depth of folders leads to is within the files, as far as its text says.
+/// Whether what a link at this depth of folders leads to is within the files, as far as its text
+/// says.
 fn leads_within(target: &str, depth: usize) -> bool {
     if target.is_empty()
         || target.len() > PATH_MAX

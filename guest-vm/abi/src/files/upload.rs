@@ -6,7 +6,8 @@
 //! path, content: length (u32), that many bytes
 //! ```
 //!
-//! The content of a link is where it leads; a folder has none. Folders above a path need not be there.
+//! The content of a link is where it leads; a folder has none. Folders above a path need not be
+//! there.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -35,7 +36,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Adds what is at a path: of a link where it leads, of a folder nothing. Nothing is checked here.
+    /// Adds what is at a path: of a link where it leads, of a folder nothing. Nothing is checked
+    /// here.
     pub fn add(&mut self, kind: Kind, path: &str, content: &[u8]) {
         self.count = self.count.saturating_add(1);
         self.writer.bytes(&[kind.number()]);

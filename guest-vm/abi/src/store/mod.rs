@@ -7,11 +7,11 @@
 //! answer:   outcome (u8), what comes with it
 //! ```
 //!
-//! Integers are little-endian, strings and lists as in [`crate::wire`]. A guest is
-//! synchronous: it sends one request and reads its answer before the next, so a record needs
-//! no number. Both sides bound what they take before they take it: a length by [`RECORD_MAX`], a list by
-//! [`ITEMS_MAX`], a key by [`KEY_MAX`]. A node that meets what cannot be ends the guest: its
-//! runtime never sends that.
+//! Integers are little-endian, strings and lists as in [`crate::wire`]. A guest is synchronous: it
+//! sends one request and reads its answer before the next, so a record needs no number. Both sides
+//! bound what they take before they take it: a length by [`RECORD_MAX`], a list by [`ITEMS_MAX`], a
+//! key by [`KEY_MAX`]. A node that meets what cannot be ends the guest: its runtime never sends
+//! that.
 
 #[cfg(test)]
 mod tests;
@@ -20,8 +20,8 @@ use alloc::vec::Vec;
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// Most bytes of a record, without its length: a value of the largest size and what goes with it, or as many keys
-/// as an answer lists.
+/// Most bytes of a record, without its length: a value of the largest size and what goes with it,
+/// or as many keys as an answer lists.
 pub const RECORD_MAX: usize = VALUE_MAX + (64 << 10);
 
 /// Bytes of a record's length.
@@ -42,7 +42,8 @@ pub const STORE_MAX: usize = 64;
 /// Most bytes of an error's text.
 pub const TEXT_MAX: usize = 256;
 
-/// The store that each function has to itself, by the name that every SDK opens unless told otherwise.
+/// The store that each function has to itself, by the name that every SDK opens unless told
+/// otherwise.
 pub const OWN_STORE: &str = "default";
 
 /// Spin's own interface of a store.
@@ -73,7 +74,8 @@ pub struct Draft {
     pub batch: &'static str,
 }
 
-/// Whether an import, as `interface#function`, is one of a store: who has such a one is given the channel.
+/// Whether an import, as `interface#function`, is one of a store: who has such a one is given the
+/// channel.
 #[must_use]
 pub fn is_import(import: &str) -> bool {
     let Some((interface, _)) = import.split_once('#') else {
@@ -86,8 +88,8 @@ pub fn is_import(import: &str) -> bool {
     interface == SPIN_KEY_VALUE || names.any(|name| name == interface)
 }
 
-/// Whether a store can have this name: 1 to [`STORE_MAX`] letters, digits, `-`, `_` and `.`, and none of
-/// these three first.
+/// Whether a store can have this name: 1 to [`STORE_MAX`] letters, digits, `-`, `_` and `.`, and
+/// none of these three first.
 #[must_use]
 pub fn is_store_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

@@ -48,7 +48,8 @@ pub(crate) fn variables(request: &RequestHead) -> Vec<Pair> {
     set("SCRIPT_NAME", &request.script_name);
     set("PATH_INFO", &percent_decoded(path));
     set("QUERY_STRING", query);
-    // No variable of the RFC, but one that servers have in common: it alone has the path as it was sent.
+    // No variable of the RFC, but one that servers have in common: it alone has the path as it was
+    // sent.
     set(
         "REQUEST_URI",
         &[&*request.script_name, &*request.path_and_query].concat(),

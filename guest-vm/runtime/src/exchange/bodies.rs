@@ -1,10 +1,10 @@
 //! The bodies that a function writes.
 //!
-//! Several may exist, and they may be written before their response is set, or their request is sent.
-//! Until then their bytes wait here, up to [`MAX_PENDING`] in all; the body of
-//! the response that is set goes to the platform as it is written, at the pace
-//! at which that takes it. What had been written of a request's body goes there whenever the function waits for
-//! anything: to send it is never in the way of reading what comes back.
+//! Several may exist, and they may be written before their response is set, or their request is
+//! sent. Until then their bytes wait here, up to [`MAX_PENDING`] in all; the body of the response
+//! that is set goes to the platform as it is written, at the pace at which that takes it. What had
+//! been written of a request's body goes there whenever the function waits for anything: to send it
+//! is never in the way of reading what comes back.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -135,7 +135,8 @@ impl Bodies {
         self.insert(declared, Sink::Pending(Vec::new()), true)
     }
 
-    /// A body whose bytes go nowhere, because its request cannot be sent now: not at all, if it has any.
+    /// A body whose bytes go nowhere, because its request cannot be sent now: not at all, if it has
+    /// any.
     pub(crate) fn create_unsent(&mut self, declared: Option<u64>) -> BodyId {
         self.insert(declared, Sink::Nowhere, true)
     }
@@ -295,7 +296,8 @@ impl Bodies {
         }
     }
 
-    /// Whether bytes were written to the body of a request that went nowhere: it can never be sent as it was meant.
+    /// Whether bytes were written to the body of a request that went nowhere: it can never be sent
+    /// as it was meant.
     pub(crate) fn has_lost(&self, id: BodyId) -> bool {
         self.bodies
             .get(&id)
@@ -309,7 +311,8 @@ impl Bodies {
         })
     }
 
-    /// The body's request was sent on a channel: its bytes go there, those that wait and those that will come.
+    /// The body's request was sent on a channel: its bytes go there, those that wait and those that
+    /// will come.
     pub(crate) fn send_request(
         &mut self,
         id: BodyId,

@@ -1,8 +1,8 @@
 //! Requests of the function's own that are under way, each on a channel.
 //!
-//! A request lives as long as the function has what may come of it: the future, then the response, its body and
-//! trailers. When the last of these is gone, or all of the answer was taken, it is let go of, whatever is still to be
-//! sent of it.
+//! A request lives as long as the function has what may come of it: the future, then the response,
+//! its body and trailers. When the last of these is gone, or all of the answer was taken, it is let
+//! go of, whatever is still to be sent of it.
 
 use alloc::collections::BTreeMap;
 
@@ -59,7 +59,8 @@ impl Calls {
         call.is_some_and(|call| !core::mem::replace(&mut call.has_told_failure, true))
     }
 
-    /// A channel that is free. One that was let go of a moment ago is waited for: that is the node's next step.
+    /// A channel that is free. One that was let go of a moment ago is waited for: that is the
+    /// node's next step.
     fn free(&self, platform: &mut impl Platform) -> Result<Channel, NoCall> {
         if !Self::are_open(platform) {
             return Err(NoCall::Closed);

@@ -1,4 +1,5 @@
-//! What changes files. Each call comes about as a whole, or not at all but for how much was written.
+//! What changes files. Each call comes about as a whole, or not at all but for how much was
+//! written.
 
 use alloc::string::ToString;
 use core::time::Duration;

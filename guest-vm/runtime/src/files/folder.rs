@@ -153,7 +153,8 @@ impl Files {
         }
     }
 
-    /// A folder as it is to be changed: with names of its own from then on, and numbers as they were.
+    /// A folder as it is to be changed: with names of its own from then on, and numbers as they
+    /// were.
     ///
     /// # Errors
     /// When there is no memory for them, or nothing can be put there any more.

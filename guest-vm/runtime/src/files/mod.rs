@@ -6,10 +6,11 @@
 //!                                  └────────────┴──▶ bundle, where it lies (Catalyzer, section 4.2)
 //! ```
 //!
-//! A node of the bundle is known by its place in the index, a new one by a number behind these. What is changed
-//! lies in the instance's own memory, within the function's limit, and the reset undoes it. Folders
-//! are copied when they change, as names; files page by page. [`path`](self) never leads above the folder that it
-//! begins at, by `..` or by a link, so a descriptor is all that there is for whoever has it.
+//! A node of the bundle is known by its place in the index, a new one by a number behind these.
+//! What is changed lies in the instance's own memory, within the function's limit, and the reset
+//! undoes it. Folders are copied when they change, as names; files page by page. [`path`](self)
+//! never leads above the folder that it begins at, by `..` or by a link, so a descriptor is all
+//! that there is for whoever has it.
 
 mod change;
 mod content;

@@ -32,8 +32,9 @@ impl<P: Platform> Ready<P> {
         self.conclude_command(ended)
     }
 
-    /// The command has `ended`. The code that it exits with says nothing new to a client that it has told of its failure
-    /// by itself: that response is whole, and the code is for the function's owner.
+    /// The command has `ended`. The code that it exits with says nothing new to a client that it
+    /// has told of its failure by itself: that response is whole, and the code is for the
+    /// function's owner.
     pub(super) fn conclude_command(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
         match &ended {
             Ok(()) => self.finish_command(),

@@ -43,12 +43,13 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// The function opens one of its files. Where it is to be frozen at that, it is, and a command finds in the file
-    /// what a process finds in its environment: each variable as `NAME=VALUE` with a NUL behind it, its request's, too.
+    /// The function opens one of its files. Where it is to be frozen at that, it is, and a command
+    /// finds in the file what a process finds in its environment: each variable as `NAME=VALUE`
+    /// with a NUL behind it, its request's, too.
     ///
     /// # Errors
-    /// As [`State::enter`]; the end of a command's run, when there is no memory for the variables: some of them would be
-    /// taken for all.
+    /// As [`State::enter`]; the end of a command's run, when there is no memory for the variables:
+    /// some of them would be taken for all.
     pub(crate) fn opens(&mut self, node: Node) -> Result<(), Error> {
         let files = self.files.as_ref();
         if !files.is_some_and(|files| files.is_entry(node)) {

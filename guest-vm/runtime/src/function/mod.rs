@@ -7,9 +7,9 @@
 //!                          requests that nobody made warm it up
 //! ```
 //!
-//! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the function's own code has
-//! run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and the exports
-//! that it was to evaluate, and waits for its one request.
+//! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the
+//! function's own code has run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and
+//! the exports that it was to evaluate, and waits for its one request.
 
 mod command;
 mod entry;
@@ -144,11 +144,12 @@ impl<P: Platform> Linked<P> {
 }
 
 impl<P: Platform> Prepared<P> {
-    /// Links the function and makes its store. `files` is the bundle that `config` speaks of, where it does.
+    /// Links the function and makes its store. `files` is the bundle that `config` speaks of, where
+    /// it does.
     ///
     /// # Errors
-    /// When it imports something that there is not, or something of another type; when its bundle is none, or has no
-    /// file where it is to be frozen.
+    /// When it imports something that there is not, or something of another type; when its bundle
+    /// is none, or has no file where it is to be frozen.
     pub fn new(
         linkers: &Linkers<P>,
         loaded: Loaded,

@@ -1,5 +1,6 @@
-//! `wasi:http/outgoing-handler` and what it takes: requests that a function makes. They are plain data until they are
-//! sent, each on a channel; where none is open to it a function is denied all of them.
+//! `wasi:http/outgoing-handler` and what it takes: requests that a function makes. They are plain
+//! data until they are sent, each on a channel; where none is open to it a function is denied all
+//! of them.
 
 use alloc::format;
 use alloc::string::String;
@@ -201,7 +202,8 @@ impl<P: Platform> outgoing_handler::Host for State<P> {
             Some(options) => self.table.delete(options)?,
             None => RequestOptions::default(),
         };
-        // Before a request to the function none of its own is answered: what is told then would be part of a seed.
+        // Before a request to the function none of its own is answered: what is told then would be
+        // part of a seed.
         self.draws
             .record(Kind::Call, "wasi:http/outgoing-handler#handle", 0);
         let body = request.body;
@@ -246,8 +248,8 @@ impl<P: Platform> State<P> {
 }
 
 impl OutgoingRequest {
-    /// The head that is sent. A scheme that is not named is `https`, and a path that is not is the root; what nobody
-    /// can be asked for is refused here.
+    /// The head that is sent. A scheme that is not named is `https`, and a path that is not is the
+    /// root; what nobody can be asked for is refused here.
     fn head(self, options: &RequestOptions) -> Result<OutgoingHead, ErrorCode> {
         let scheme = match self.scheme {
             Some(Scheme::Http) => "http",

@@ -1,4 +1,5 @@
-//! `wasi:http` for components: one incoming request and its response, and requests of the function's own.
+//! `wasi:http` for components: one incoming request and its response, and requests of the
+//! function's own.
 //!
 //! The resources are plain data in the store's table; what they share (bodies, requests under way,
 //! and the answer once it is given) is the [`Exchange`](crate::exchange::Exchange).

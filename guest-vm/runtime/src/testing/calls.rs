@@ -8,18 +8,21 @@ use faasw_abi::outgoing::{OutgoingHead, Tail};
 
 use crate::platform::Incoming;
 
-/// Servers that a function calls: so many channels are open to them, and each request is answered by what is next.
+/// Servers that a function calls: so many channels are open to them, and each request is answered
+/// by what is next.
 #[derive(Debug)]
 pub struct MemoryCalls {
     /// How many channels are open.
     pub open: usize,
     /// Bytes of a request's body that are taken until the function waits for room.
     pub ring: usize,
-    /// What requests are answered, in the order in which they begin. One for which nothing is left is never answered.
+    /// What requests are answered, in the order in which they begin. One for which nothing is left
+    /// is never answered.
     pub answers: VecDeque<MemoryAnswer>,
     /// What was asked, in that order.
     pub asked: Vec<MemoryCall>,
-    /// Channels that were let go of and are not free yet: they are when the function waits for that.
+    /// Channels that were let go of and are not free yet: they are when the function waits for
+    /// that.
     freeing: Vec<Channel>,
 }
 

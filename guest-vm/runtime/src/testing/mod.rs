@@ -16,8 +16,8 @@ use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
 /// A platform over plain memory, which has the channel of the invocation open, and those of a
-/// script, of a store and of calls where it has them. Its time is its own: each look at the clock takes a microsecond,
-/// and waiting takes as long as it says, at once.
+/// script, of a store and of calls where it has them. Its time is its own: each look at the clock
+/// takes a microsecond, and waiting takes as long as it says, at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
     /// The head of the request, for a function that comes to its entry point.

@@ -21,14 +21,15 @@ pub(super) const RIGHT_READ: u64 = 1 << 1;
 pub(super) const RIGHT_WRITE: u64 = 1 << 6;
 pub(super) const RIGHT_POLL: u64 = 1 << 27;
 
-/// `rights` of every file: `fd_seek`, `fd_fdstat_set_flags`, `fd_sync`, `fd_tell`, `fd_advise`, `fd_datasync`,
-/// `fd_filestat_get`, `fd_filestat_set_times`, polling.
+/// `rights` of every file: `fd_seek`, `fd_fdstat_set_flags`, `fd_sync`, `fd_tell`, `fd_advise`,
+/// `fd_datasync`, `fd_filestat_get`, `fd_filestat_set_times`, polling.
 const OF_FILES: u64 = 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 21 | 1 << 23 | 1 << 27;
 
 /// Those of one that is written: `fd_write`, `fd_allocate`, `fd_filestat_set_size`.
 const OF_WRITTEN: u64 = RIGHT_WRITE | 1 << 8 | 1 << 22;
 
-/// Those of a folder: all on paths but `path_filestat_set_size`, listing, and what holds for it as for files.
+/// Those of a folder: all on paths but `path_filestat_set_size`, listing, and what holds for it as
+/// for files.
 const OF_FOLDERS: u64 =
     0b11_1111 << 9 | 0b111 << 15 | 1 << 18 | 1 << 20 | 1 << 21 | 1 << 23 | 0b111 << 24;
 

@@ -1,5 +1,5 @@
-//! What can be done with folders that are open: listing them, and asking where the one is that was open before the
-//! function ran.
+//! What can be done with folders that are open: listing them, and asking where the one is that was
+//! open before the function ran.
 
 use faasw_abi::files::Kind;
 use wasmtime::{Caller, Linker, Result};
@@ -51,8 +51,8 @@ impl Listing<'_> {
     }
 }
 
-/// Writes what a listing has from a cookie on, as much as there is room for: the last entry may be cut. Says how many
-/// bytes.
+/// Writes what a listing has from a cookie on, as much as there is room for: the last entry may be
+/// cut. Says how many bytes.
 fn list(files: &Files, folder: Node, cookie: u64, room: &mut [u8]) -> Result<usize, Errno> {
     let mut listing = Listing { room, used: 0 };
     // It says what is wrong with the folder.

@@ -1,8 +1,8 @@
 //! WASI preview 1 for core modules: commands in CGI style.
 //!
-//! The descriptors are 0, 1 and 2, and where the function was deployed with files 3, which is the folder of these,
-//! and whatever it opens there ([`files`], [`folders`], [`paths`]). Functions on sockets answer with the error that a process
-//! without any would get ([`refused`]).
+//! The descriptors are 0, 1 and 2, and where the function was deployed with files 3, which is the
+//! folder of these, and whatever it opens there ([`files`], [`folders`], [`paths`]). Functions on
+//! sockets answer with the error that a process without any would get ([`refused`]).
 
 mod clock;
 mod errno;

@@ -1,5 +1,5 @@
-//! What can be done with every descriptor: reading, writing, closing, asking. [`super::files`] has what
-//! only files have.
+//! What can be done with every descriptor: reading, writing, closing, asking. [`super::files`] has
+//! what only files have.
 
 use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};

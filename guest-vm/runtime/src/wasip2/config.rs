@@ -1,7 +1,8 @@
 //! A function's configuration: the drafts of `wasi:config/store`, and Spin's variables.
 //!
 //! It is a part of the version, as its environment is: known when the seed is made, the same for
-//! every request, and so no draw. Secrets are read like it, but come with a request: to ask for one before is a draw.
+//! every request, and so no draw. Secrets are read like it, but come with a request: to ask for one
+//! before is a draw.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -16,7 +17,8 @@ use crate::platform::Platform;
 use crate::secrets::NotYet;
 use crate::state::State;
 
-/// `wasi:config/store.error`. What there is, is in memory: it fails for secrets alone, before a request.
+/// `wasi:config/store.error`. What there is, is in memory: it fails for secrets alone, before a
+/// request.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(variant)]
 enum StoreError {

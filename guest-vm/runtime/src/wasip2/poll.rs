@@ -1,7 +1,7 @@
 //! `wasi:io/poll`.
 //!
-//! A function waits for timers, for bytes of the request and of what others answer, and for room for
-//! bytes of the response and of its own requests; the platform waits for whichever comes first.
+//! A function waits for timers, for bytes of the request and of what others answer, and for room
+//! for bytes of the response and of its own requests; the platform waits for whichever comes first.
 
 use alloc::vec::Vec;
 

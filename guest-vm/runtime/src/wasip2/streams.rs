@@ -1,7 +1,8 @@
 //! `wasi:io/error` and `wasi:io/streams`.
 //!
-//! Reads take from the body of the request, or of an answer to one of the function's own, as it arrives; writes go to
-//! the response, or to such a request, at the pace at which the other side takes it. Logs and files are taken at once.
+//! Reads take from the body of the request, or of an answer to one of the function's own, as it
+//! arrives; writes go to the response, or to such a request, at the pace at which the other side
+//! takes it. Logs and files are taken at once.
 
 use alloc::string::String;
 use alloc::vec;
@@ -162,7 +163,8 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Reads at most `length` bytes of those that are there of a channel's body; what is told at its `end`.
+    /// Reads at most `length` bytes of those that are there of a channel's body; what is told at
+    /// its `end`.
     fn read_channel(
         &mut self,
         channel: Channel,

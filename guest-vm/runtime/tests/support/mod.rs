@@ -184,7 +184,8 @@ impl Call {
         self
     }
 
-    /// Gives it files, where they are said to be: of folders, links and files the kind, the path and the content.
+    /// Gives it files, where they are said to be: of folders, links and files the kind, the path
+    /// and the content.
     pub fn files(mut self, mount: &str, files: &[(Kind, &str, &[u8])]) -> Self {
         let mut upload = Files::default();
         for (kind, path, content) in files {

@@ -88,8 +88,8 @@ fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether the last line of a file has no end, as one has that a full disk or a power failure cut off;
-/// of one that may not be read nobody knows.
+/// Whether the last line of a file has no end, as one has that a full disk or a power failure cut
+/// off; of one that may not be read nobody knows.
 fn is_torn(path: &Path) -> bool {
     let last = || {
         let file = File::open(path)?;

@@ -1,5 +1,5 @@
-//! `--access-log`: a line of JSON for each request, which no request waits for. What is dropped is in it as
-//! `{"time":…,"dropped":…}`.
+//! `--access-log`: a line of JSON for each request, which no request waits for. What is dropped is
+//! in it as `{"time":…,"dropped":…}`.
 
 mod file;
 mod lines;

@@ -25,8 +25,8 @@ pub struct Deploy {
     pub name: Option<FunctionName>,
     #[command(flatten)]
     pub options: Options,
-    /// Let the function's instances look for the next request by themselves for at most this long: off,
-    /// auto (200us) or a time [default: as the node's --poll has it]
+    /// Let the function's instances look for the next request by themselves for at most this long:
+    /// off, auto (200us) or a time [default: as the node's --poll has it]
     #[arg(long, value_name = "TIME", value_parser = spelling::poll::parse)]
     pub poll: Option<Duration>,
     #[command(flatten)]

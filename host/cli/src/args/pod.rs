@@ -34,8 +34,8 @@ pub struct Pod {
     /// others hear of that with a delay
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = delay, help_heading = "Pod")]
     pub drain_delay: Duration,
-    /// Read code and seed from this folder, the entry of a host's store that `faasw share` has found,
-    /// as far as they are good here, instead of making them
+    /// Read code and seed from this folder, the entry of a host's store that `faasw share` has
+    /// found, as far as they are good here, instead of making them
     #[arg(
         long,
         value_name = "DIR",
@@ -44,7 +44,8 @@ pub struct Pod {
         help_heading = "Pod"
     )]
     pub shared: Option<PathBuf>,
-    /// Open what is shared with the key in this file, which is root's and which nobody else may write to
+    /// Open what is shared with the key in this file, which is root's and which nobody else may
+    /// write to
     #[arg(long, value_name = "FILE", requires = "shared", help_heading = "Pod")]
     pub shared_key: Option<PathBuf>,
     #[command(flatten)]

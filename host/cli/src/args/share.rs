@@ -65,10 +65,11 @@ impl Of {
 
 #[derive(Debug, Args)]
 pub struct ShareAdd {
-    /// What a pod is given: a component, a WASI command, the text form of either; a script, or a folder of one
+    /// What a pod is given: a component, a WASI command, the text form of either; a script, or a
+    /// folder of one
     pub file: PathBuf,
-    /// Ask the function for this path when it is made, any number of times, so that what such requests use is
-    /// read first; what it does for them it does
+    /// Ask the function for this path when it is made, any number of times, so that what such
+    /// requests use is read first; what it does for them it does
     #[arg(long = "request", value_name = "PATH")]
     pub requests: Vec<String>,
     #[command(flatten)]

@@ -1,9 +1,10 @@
 //! Connections to the key-value server, for a node that makes none.
 //!
-//! A node that has confined itself calls nobody, and what let it call one server would let it call others: neither
-//! a filter nor Landlock knows an address. So a process that is started before makes these connections. It was told
-//! one address when it was started, resolves its name anew each time, and hands over a connected socket whenever
-//! the node asks. It knows no password, reads nothing that the server says, and ends with the node.
+//! A node that has confined itself calls nobody, and what let it call one server would let it call
+//! others: neither a filter nor Landlock knows an address. So a process that is started before
+//! makes these connections. It was told one address when it was started, resolves its name anew
+//! each time, and hands over a connected socket whenever the node asks. It knows no password, reads
+//! nothing that the server says, and ends with the node.
 
 use std::{
     ffi::OsStr,
@@ -119,7 +120,8 @@ impl Drop for Dialer {
             .set_nonblocking(false)
             .and_then(|()| self.ending.set_read_timeout(Some(END)))
             .and_then(|()| self.ending.read(&mut [0]));
-        // One that is in the middle of connecting is reaped by whoever takes over what this process leaves.
+        // One that is in the middle of connecting is reaped by whoever takes over what this process
+        // leaves.
         if told.is_ok() {
             let _ = self.child.wait();
         }
@@ -130,8 +132,8 @@ impl Dial for Dialer {
     fn dial(&self) -> Dialing {
         let asked = self.asked.clone();
         Box::pin(async move {
-            // Whoever goes while they wait leaves the queue; whoever goes later leaves an answer behind, which the next
-            // one is not to take for theirs.
+            // Whoever goes while they wait leaves the queue; whoever goes later leaves an answer
+            // behind, which the next one is not to take for theirs.
             let mut asked = asked.lock_owned().await;
             let answer = tokio::spawn(async move { asked.ask().await });
             answer.await.map_err(io::Error::other)?
@@ -259,7 +261,8 @@ fn confine(address: &ServerAddress) -> Result<(), Exit> {
         ))
     };
     let kept = match address {
-        // Who may connect to a socket of the file system is for its permissions to say, which root goes past.
+        // Who may connect to a socket of the file system is for its permissions to say, which root
+        // goes past.
         ServerAddress::Unix(_) => CapabilitySet::DAC_OVERRIDE,
         _ => {
             become_nobody();
@@ -272,8 +275,8 @@ fn confine(address: &ServerAddress) -> Result<(), Exit> {
     filter.install().map_err(|error| failed(&error))
 }
 
-/// Leaves root's files to root. Where there is nobody of that number, or no right to become them, it stays who it is,
-/// and has no privilege all the same.
+/// Leaves root's files to root. Where there is nobody of that number, or no right to become them,
+/// it stays who it is, and has no privilege all the same.
 fn become_nobody() {
     if !rustix::process::geteuid().is_root() {
         return;

@@ -190,8 +190,9 @@ fn compile(rules: &[Rule]) -> Result<Filter, String> {
     Filter::compile_lenient(rules, &dangerous).map_err(|error| error.to_string())
 }
 
-/// What connecting to a key-value server comes to beside [`ORDINARY`]. The C library asks for names in ways that it is
-/// configured to, by libraries that it loads for that: these are mapped to be executed.
+/// What connecting to a key-value server comes to beside [`ORDINARY`]. The C library asks for names
+/// in ways that it is configured to, by libraries that it loads for that: these are mapped to be
+/// executed.
 const DIALING: &[libc::c_long] = &[
     libc::SYS_connect,
     libc::SYS_bind,

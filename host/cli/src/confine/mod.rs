@@ -81,8 +81,8 @@ pub struct Confinement {
 }
 
 impl Confinement {
-    /// Starts the launcher, and what connects to a key-value server, and gives up all that threads inherit. The process must have
-    /// one thread.
+    /// Starts the launcher, and what connects to a key-value server, and gives up all that threads
+    /// inherit. The process must have one thread.
     ///
     /// # Errors
     /// What does not work here.
@@ -121,9 +121,9 @@ impl Confinement {
         })
     }
 
-    /// Waits until a process has ended that the node cannot start again, which only somebody else can bring about, and
-    /// says so: of the launcher, without which a spawner that ends is not replaced, and of what connects to the key-value
-    /// server, without which no connection is.
+    /// Waits until a process has ended that the node cannot start again, which only somebody else
+    /// can bring about, and says so: of the launcher, without which a spawner that ends is not
+    /// replaced, and of what connects to the key-value server, without which no connection is.
     pub async fn broken(&self) -> Exit {
         let dialer = async {
             match &self.dialer {

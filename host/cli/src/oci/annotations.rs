@@ -1,8 +1,8 @@
 //! Options as an artifact's annotations, and back.
 //!
-//! Each parameter of a deployment by the admin API is an annotation, `dev.faasw.` in front of it: one that may be there
-//! several times has a list in JSON. So whatever can be deployed can be said by an artifact, in the same words, and is
-//! held against the same bounds.
+//! Each parameter of a deployment by the admin API is an annotation, `dev.faasw.` in front of it:
+//! one that may be there several times has a list in JSON. So whatever can be deployed can be said
+//! by an artifact, in the same words, and is held against the same bounds.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -64,7 +64,8 @@ pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, St
     pairs.filter(|(parameter, value)| *parameter != "freeze" || value != "auto")
 }
 
-/// The options that an artifact has, as parameters and values: those of others' annotations are none.
+/// The options that an artifact has, as parameters and values: those of others' annotations are
+/// none.
 ///
 /// # Errors
 /// Which of them is none that this version knows, or has a value that it cannot have.

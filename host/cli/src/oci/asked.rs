@@ -1,9 +1,10 @@
 //! What an artifact asks for, and what it is given.
 //!
-//! Whoever made an artifact is somebody else. What it says about itself (its environment, its arguments, lower limits) changes nobody else's
-//! lot and is taken; what would let it reach, read or take something of this node's is a request: more of time and memory than functions
-//! have there that say nothing, too. It is shown, and given by who deploys, by
-//! kind; as long as nobody has said so, nothing is deployed.
+//! Whoever made an artifact is somebody else. What it says about itself (its environment, its
+//! arguments, lower limits) changes nobody else's lot and is taken; what would let it reach, read
+//! or take something of this node's is a request: more of time and memory than functions have there
+//! that say nothing, too. It is shown, and given by who deploys, by kind; as long as nobody has
+//! said so, nothing is deployed.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -49,7 +50,8 @@ impl Given {
     /// Holds an artifact's options against what is given, for a node of these limits.
     ///
     /// # Errors
-    /// When it asks for something and nobody has said anything, or for more than the first of its tag did.
+    /// When it asks for something and nobody has said anything, or for more than the first of its
+    /// tag did.
     pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
         let kind_of = |pair: &Pair| kind_of(pair, defaults);
         let asks = |pair: &Pair| kind_of(pair).is_some();

@@ -1,4 +1,5 @@
-//! `deploy oci://…`: an artifact becomes a function, with the options that it has and the command line's.
+//! `deploy oci://…`: an artifact becomes a function, with the options that it has and the command
+//! line's.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -37,7 +38,8 @@ pub(super) struct Target {
     is_json: bool,
 }
 
-/// Makes a function of an artifact, and of those that its tag leads to later, if they are to be followed.
+/// Makes a function of an artifact, and of those that its tag leads to later, if they are to be
+/// followed.
 pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     if args.entry.is_some() {
         return Err(Exit::usage("--entry is for a folder"));

@@ -12,11 +12,12 @@ use crate::{
     output::{duration, say},
 };
 
-/// How long it takes at most until a registry, or a node, that failed is asked again, unless whoever follows asks more seldom.
+/// How long it takes at most until a registry, or a node, that failed is asked again, unless
+/// whoever follows asks more seldom.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// Asks where the tag leads as often as is wanted, and deploys what is new. Errors are told, and it is asked again: after a longer
-/// time after each.
+/// Asks where the tag leads as often as is wanted, and deploys what is new. Errors are told, and it
+/// is asked again: after a longer time after each.
 pub(super) async fn follow(
     mut target: Target,
     registry: Registry,

@@ -1,6 +1,7 @@
 //! `push`, `pull` and `deploy oci://…`: modules as artifacts of registries.
 //!
-//! All of it is done here, in the process of whoever typed it: a node is sent a module and options, as with any deployment.
+//! All of it is done here, in the process of whoever typed it: a node is sent a module and options,
+//! as with any deployment.
 
 mod annotations;
 mod asked;

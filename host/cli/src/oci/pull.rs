@@ -73,8 +73,8 @@ fn default_output(of: &Reference) -> PathBuf {
     format!("{name}.wasm").into()
 }
 
-/// Writes beside it first, so that whoever looks finds what was there or all that is new. Into a device, a pipe or
-/// what a link leads to it writes at once: these are not to become files.
+/// Writes beside it first, so that whoever looks finds what was there or all that is new. Into a
+/// device, a pipe or what a link leads to it writes at once: these are not to become files.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_file() => return std::fs::write(path, content),

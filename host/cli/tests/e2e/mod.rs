@@ -59,8 +59,8 @@ pub fn artifact(data_dir: &Path) -> PathBuf {
     files.remove(0)
 }
 
-/// A command in CGI style, as text. Each page of its memory, so many MiB of it, has something else in
-/// it before its first request.
+/// A command in CGI style, as text. Each page of its memory, so many MiB of it, has something else
+/// in it before its first request.
 pub fn filled(mebibytes: u32) -> Vec<u8> {
     let (pages, end) = (mebibytes * 16, u64::from(mebibytes) << 20);
     let text = format!(
@@ -294,8 +294,8 @@ pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
     main_of(&[(tests, has_all.err())]);
 }
 
-/// Raises the soft limit of open files: nodes of this process fit their limits to it, and the clients'
-/// connections are open here, too.
+/// Raises the soft limit of open files: nodes of this process fit their limits to it, and the
+/// clients' connections are open here, too.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);

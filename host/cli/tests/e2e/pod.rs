@@ -1,4 +1,5 @@
-//! A node with one function, `faasw pod`, as tests start it: as root, or as a user without any privilege.
+//! A node with one function, `faasw pod`, as tests start it: as root, or as a user without any
+//! privilege.
 
 use std::{fs, net::SocketAddr, process::Command};
 
@@ -75,8 +76,8 @@ fn is_refusal(said: &str) -> bool {
     said.lines().any(|line| line.starts_with("faasw: "))
 }
 
-/// What puts the program into a mount namespace of its own, in which a user of the number 1000 may open
-/// `/dev/kvm`, and starts it as that user, with nothing else.
+/// What puts the program into a mount namespace of its own, in which a user of the number 1000 may
+/// open `/dev/kvm`, and starts it as that user, with nothing else.
 const AS_USER: &str = r#"
 mount -t tmpfs -o mode=755 none /mnt &&
 mknod -m 660 /mnt/kvm c 10 232 && chown 0:1000 /mnt/kvm &&

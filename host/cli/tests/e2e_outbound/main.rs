@@ -250,7 +250,8 @@ fn nobody_hears_what_comes_late() {
     let upstream = upstream();
     let at = upstream.address;
     probe(&REACHING, "late");
-    // They are dropped by the function, which then makes another; as many of them as have left the node.
+    // They are dropped by the function, which then makes another; as many of them as have left the
+    // node.
     let answer = REACHING.text(&format!("/late/flood/{at}/10"));
     assert!(answer.contains("GET /after"), "{answer}");
     // It is left to itself when the request ends.
@@ -310,7 +311,8 @@ fn either_process_may_die() {
     assert_eq!(left, [] as [u32; 0]);
 }
 
-/// One that neither ends nor does anything is noticed by whoever waits for it, and the next one works.
+/// One that neither ends nor does anything is noticed by whoever waits for it, and the next one
+/// works.
 fn either_process_may_stand_still() {
     let node = reaching();
     let others: Vec<_> = ["faasw-worker", "faasw-connector"].map(processes).concat();
@@ -337,8 +339,8 @@ fn either_process_may_stand_still() {
     node.end();
 }
 
-/// As people have it: a daemon that has confined itself, names, and a server with a certificate of its own
-/// authority.
+/// As people have it: a daemon that has confined itself, names, and a server with a certificate of
+/// its own authority.
 fn a_confined_node_reaches_by_name_and_tls() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "upstream");

@@ -1,5 +1,5 @@
-//! What a pod makes of the control group that it is in, and that functions never end it: with version 2 the system
-//! would end all of the group at once (`memory.oom.group`).
+//! What a pod makes of the control group that it is in, and that functions never end it: with
+//! version 2 the system would end all of the group at once (`memory.oom.group`).
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// Takes all the memory that it gets and touches every page again and again, or, asked for anything but `/hog`,
-/// answers.
+/// Takes all the memory that it gets and touches every page again and again, or, asked for anything
+/// but `/hog`, answers.
 const HOG: &str = r#"
 (module
   (import "wasi_snapshot_preview1" "fd_write"
@@ -310,7 +310,8 @@ pub fn a_seed_that_leaves_instances_too_little_is_refused() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// The compile helper's program above all, 20 MiB; the figure is that of a build without optimisation.
+/// The compile helper's program above all, 20 MiB; the figure is that of a build without
+/// optimisation.
 pub fn a_pod_that_idles_has_given_back_what_it_took_to_start() {
     const MOST: u64 = 28 * MIB;
     let container = Container::new(512);

@@ -1,5 +1,5 @@
-//! The program as a container of its own, `faasw pod`: its ports, its probes, its end, its output, and what it
-//! makes of the limits that it is in.
+//! The program as a container of its own, `faasw pod`: its ports, its probes, its end, its output,
+//! and what it makes of the limits that it is in.
 
 #![allow(
     clippy::unwrap_used,
@@ -76,8 +76,8 @@ fn the_function_has_all_paths() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// The first process of a container has no signal but those that it takes: it takes them before it does
-/// anything that lasts, such as reading its file.
+/// The first process of a container has no signal but those that it takes: it takes them before it
+/// does anything that lasts, such as reading its file.
 fn a_signal_that_comes_early_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("hello.wasm");

@@ -1,5 +1,5 @@
-//! A pod as a cluster that trusts nobody runs it: as a user without any privilege, in a container that a
-//! runtime's filter is round.
+//! A pod as a cluster that trusts nobody runs it: as a user without any privilege, in a container
+//! that a runtime's filter is round.
 
 use std::{collections::BTreeMap, fs, io, os::unix::process::CommandExt as _};
 
@@ -30,7 +30,8 @@ pub fn a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_t
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// What containers have round them by default, to whom `CAP_SYS_ADMIN` was not given: no namespaces.
+/// What containers have round them by default, to whom `CAP_SYS_ADMIN` was not given: no
+/// namespaces.
 fn default_filter() -> io::Result<()> {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;

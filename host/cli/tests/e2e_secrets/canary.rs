@@ -26,8 +26,8 @@ fn marker() -> String {
     ["marker", "of", "this", "test", "51be02"].join("-")
 }
 
-/// Where a text is in a process's memory: the line and the flags of each mapping that has it, and the files in memory
-/// that it has open.
+/// Where a text is in a process's memory: the line and the flags of each mapping that has it, and
+/// the files in memory that it has open.
 pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
     let there = |result: io::Result<File>| match result {
         Ok(file) => Some(file),
@@ -137,7 +137,8 @@ pub fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// A secret that was used is in no file, in no seed and in nobody's memory, but where the node keeps it.
+/// A secret that was used is in no file, in no seed and in nobody's memory, but where the node
+/// keeps it.
 pub fn a_canary_is_found_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();

@@ -1,5 +1,5 @@
-//! Secrets, as functions in real microVMs read them, as their operator sets them, and where they are looked
-//! for in vain.
+//! Secrets, as functions in real microVMs read them, as their operator sets them, and where they
+//! are looked for in vain.
 
 #![allow(
     clippy::unwrap_used,

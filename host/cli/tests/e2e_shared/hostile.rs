@@ -1,4 +1,5 @@
-//! Entries that are not what root has sealed, or not this pod's: it says so, and makes its function itself.
+//! Entries that are not what root has sealed, or not this pod's: it says so, and makes its function
+//! itself.
 
 use std::{fs, path::Path, sync::Arc};
 

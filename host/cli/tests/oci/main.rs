@@ -1,5 +1,6 @@
-//! `push`, `pull` and `deploy oci://` with a real registry, Debian's docker-registry, and with `oras`; functions are of a node
-//! without microVMs. Where there is no such registry the tests count as ignored and say so, and those with `oras` where there is none of that.
+//! `push`, `pull` and `deploy oci://` with a real registry, Debian's docker-registry, and with
+//! `oras`; functions are of a node without microVMs. Where there is no such registry the tests
+//! count as ignored and say so, and those with `oras` where there is none of that.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! A registry of a test's own: Debian's docker-registry, in a folder of its own; killed when dropped.
+//! A registry of a test's own: Debian's docker-registry, in a folder of its own; killed when
+//! dropped.
 
 use std::{
     fs,
@@ -69,7 +70,8 @@ impl Registry {
         Self::start(Wants::Password)
     }
 
-    /// One without TLS that wants tokens of the server at this address, signed by its own authority.
+    /// One without TLS that wants tokens of the server at this address, signed by its own
+    /// authority.
     pub fn of_tokens(realm: &str) -> Self {
         Self::start(Wants::Token(realm.to_owned()))
     }

@@ -67,7 +67,8 @@ impl Signer {
     }
 }
 
-/// Gives everybody tokens to pull with, and who logs in what they ask for; all requests' heads are kept. It ends with the test's process.
+/// Gives everybody tokens to pull with, and who logs in what they ask for; all requests' heads are
+/// kept. It ends with the test's process.
 fn serve(listener: TcpListener, signer: Arc<OnceLock<Signer>>, heads: Arc<Mutex<Vec<String>>>) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();

@@ -19,8 +19,8 @@ impl Client {
         self.ask(Method::GET, "kv".into(), Bytes::new()).await
     }
 
-    /// The keys of a store in their order, behind `after`; an empty one is before all. A store that nobody
-    /// has written to has none.
+    /// The keys of a store in their order, behind `after`; an empty one is before all. A store that
+    /// nobody has written to has none.
     ///
     /// # Errors
     /// When no node answers, or it cannot read them.
@@ -49,8 +49,8 @@ impl Client {
     /// Sets a key; comes back when that is on disk.
     ///
     /// # Errors
-    /// When no node answers, there is no such function, or its store is full; when the key or the value is too
-    /// long.
+    /// When no node answers, there is no such function, or its store is full; when the key or the
+    /// value is too long.
     pub async fn set_store_value(
         &self,
         store: &Store,

@@ -68,8 +68,8 @@ impl Client {
     /// Deploys a module or a script.
     ///
     /// # Errors
-    /// When no node answers, or it refuses name, options or module; when environment, configuration and
-    /// warm-up requests are larger together than a request's line can be.
+    /// When no node answers, or it refuses name, options or module; when environment, configuration
+    /// and warm-up requests are larger together than a request's line can be.
     pub async fn deploy(
         &self,
         name: &FunctionName,
@@ -205,8 +205,8 @@ impl Client {
     /// options and image, sealed. It is written as it comes; says how many bytes it has.
     ///
     /// # Errors
-    /// When no node answers, or there is no function of that name, or no image of it; when it cannot
-    /// be written. What was written by then is of no use.
+    /// When no node answers, or there is no function of that name, or no image of it; when it
+    /// cannot be written. What was written by then is of no use.
     pub async fn export(
         &self,
         name: &FunctionName,
@@ -234,13 +234,13 @@ impl Client {
         .await
     }
 
-    /// Makes a function of what another node has exported, under the name that it had unless another
-    /// one is given. It is sent as it is read: so many `bytes` of it, or all that there are, where that is
-    /// not known ahead, as of a pipe.
+    /// Makes a function of what another node has exported, under the name that it had unless
+    /// another one is given. It is sent as it is read: so many `bytes` of it, or all that there
+    /// are, where that is not known ahead, as of a pipe.
     ///
     /// # Errors
-    /// When no node answers, or it refuses the export or what is in it; when it cannot be read, or there
-    /// is less of it.
+    /// When no node answers, or it refuses the export or what is in it; when it cannot be read, or
+    /// there is less of it.
     pub async fn import(
         &self,
         export: impl AsyncRead + Send + Unpin + 'static,

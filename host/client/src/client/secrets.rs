@@ -26,11 +26,12 @@ impl Client {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// Sets a secret of a function, which need not be there yet; comes back when that is on disk. Requests that begin
-    /// after that have it.
+    /// Sets a secret of a function, which need not be there yet; comes back when that is on disk.
+    /// Requests that begin after that have it.
     ///
     /// # Errors
-    /// When no node answers, or it refuses the value: not text, too long, or more than its function can have.
+    /// When no node answers, or it refuses the value: not text, too long, or more than its function
+    /// can have.
     pub async fn set_secret(
         &self,
         function: &FunctionName,

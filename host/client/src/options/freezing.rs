@@ -59,8 +59,9 @@ impl FunctionOptions {
         &self.warm_ups
     }
 
-    /// Has the function be frozen where it opens this of its files, by its absolute path: what it did before is done
-    /// once. A command finds the variables of its request in it, each with a zero byte behind it.
+    /// Has the function be frozen where it opens this of its files, by its absolute path: what it
+    /// did before is done once. A command finds the variables of its request in it, each with a
+    /// zero byte behind it.
     #[must_use]
     pub fn freeze_at(mut self, path: impl Into<String>) -> Self {
         self.freeze_at = Some(path.into());

@@ -1,4 +1,5 @@
-//! What a function is given to read: environment, configuration, arguments, and where its files are.
+//! What a function is given to read: environment, configuration, arguments, and where its files
+//! are.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,10 @@ use super::{FunctionOptions, OptionsError};
 /// Longest key of a configuration, in bytes.
 pub(super) const LONGEST_KEY: usize = 256;
 
-/// Most bytes of a configuration's keys and values together. The line of the request that deploys it takes fewer
-/// of some, as it spells them: short keys, each with a name of the parameter, and letters that it spells as
-/// three bytes for one. There a client says so ([`ClientError::TooLong`](crate::ClientError::TooLong)).
+/// Most bytes of a configuration's keys and values together. The line of the request that deploys
+/// it takes fewer of some, as it spells them: short keys, each with a name of the parameter, and
+/// letters that it spells as three bytes for one. There a client says so
+/// ([`ClientError::TooLong`](crate::ClientError::TooLong)).
 pub const CONFIGURATION_BYTES: usize = 16 << 10;
 
 /// Most arguments of a function.
@@ -43,8 +45,8 @@ impl FunctionOptions {
     }
 
     /// Sets a value of the function's configuration; a later one of the same key replaces it. The
-    /// function reads it by `wasi:config/store` or Spin's `variables`. Whoever may ask the node about its
-    /// functions sees it: that is no place for secrets ([`FunctionOptions::secret`]).
+    /// function reads it by `wasi:config/store` or Spin's `variables`. Whoever may ask the node
+    /// about its functions sees it: that is no place for secrets ([`FunctionOptions::secret`]).
     #[must_use]
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.configuration.insert(key.into(), value.into());
@@ -57,7 +59,8 @@ impl FunctionOptions {
         &self.configuration
     }
 
-    /// Adds a program argument, behind those given before; the first is the function's name in any case.
+    /// Adds a program argument, behind those given before; the first is the function's name in any
+    /// case.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
@@ -70,7 +73,8 @@ impl FunctionOptions {
         &self.arguments
     }
 
-    /// Says where the function finds the files that it is deployed with: an absolute path instead of `/`.
+    /// Says where the function finds the files that it is deployed with: an absolute path instead
+    /// of `/`.
     #[must_use]
     pub fn files_at(mut self, path: impl Into<String>) -> Self {
         self.files_at = Some(path.into());

@@ -104,8 +104,8 @@ impl FunctionOptions {
         self.concurrency
     }
 
-    /// Sets for how long an instance of the function looks for the next request by itself at most, whatever
-    /// the node's functions do otherwise; not at all, with no time.
+    /// Sets for how long an instance of the function looks for the next request by itself at most,
+    /// whatever the node's functions do otherwise; not at all, with no time.
     #[must_use]
     pub fn poll(mut self, most: Duration) -> Self {
         self.poll_us = Some(u64::try_from(most.as_micros()).unwrap_or(u64::MAX));

@@ -75,8 +75,8 @@ pub struct FunctionOptions {
 }
 
 impl FunctionOptions {
-    /// Says where what is deployed came from, as a reference to an artifact. That is kept and shown with the version, and
-    /// changes nothing else.
+    /// Says where what is deployed came from, as a reference to an artifact. That is kept and shown
+    /// with the version, and changes nothing else.
     #[must_use]
     pub fn source(mut self, text: impl Into<String>) -> Self {
         self.source = Some(text.into());

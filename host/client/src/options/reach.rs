@@ -29,8 +29,8 @@ impl FunctionOptions {
         &self.hosts
     }
 
-    /// Lets the function use a key-value store that others may use, too, by its name; the one that it
-    /// has to itself, `default`, needs no grant.
+    /// Lets the function use a key-value store that others may use, too, by its name; the one that
+    /// it has to itself, `default`, needs no grant.
     #[must_use]
     pub fn store(mut self, name: StoreName) -> Self {
         self.stores.insert(name);
@@ -56,8 +56,8 @@ impl FunctionOptions {
         &self.outbound
     }
 
-    /// Gives the function a secret to read, by the same interfaces as its configuration: its value is set apart
-    /// from any deployment, and comes with each request.
+    /// Gives the function a secret to read, by the same interfaces as its configuration: its value
+    /// is set apart from any deployment, and comes with each request.
     #[must_use]
     pub fn secret(mut self, name: SecretName) -> Self {
         self.secrets.insert(name);
@@ -70,9 +70,10 @@ impl FunctionOptions {
         &self.secrets
     }
 
-    /// Binds a secret to a host: the function reads a random text in its place, for which the node puts the secret
-    /// into the headers of requests to that host alone, over TLS. May be called again with other hosts. That the function may
-    /// make requests there has to be granted besides ([`FunctionOptions::allow_outbound`]).
+    /// Binds a secret to a host: the function reads a random text in its place, for which the node
+    /// puts the secret into the headers of requests to that host alone, over TLS. May be called
+    /// again with other hosts. That the function may make requests there has to be granted besides
+    /// ([`FunctionOptions::allow_outbound`]).
     #[must_use]
     pub fn bind_secret(mut self, name: SecretName, host: Outbound) -> Self {
         self.bound_secrets.entry(name).or_default().insert(host);

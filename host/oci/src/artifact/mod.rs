@@ -1,8 +1,9 @@
 //! Which of an artifact's layers is the module, and what is in them.
 //!
-//! Taken are an artifact of the CNCF's Wasm layout, or of any other config, with one layer that is WebAssembly; and an image with
-//! one layer, a tar archive, in which one file is called `….wasm` (`FROM scratch`, `COPY`). Of an index it is the one for WASI, or the only one.
-//! An artifact of anything else is refused rather than guessed at.
+//! Taken are an artifact of the CNCF's Wasm layout, or of any other config, with one layer that is
+//! WebAssembly; and an image with one layer, a tar archive, in which one file is called `….wasm`
+//! (`FROM scratch`, `COPY`). Of an index it is the one for WASI, or the only one. An artifact of
+//! anything else is refused rather than guessed at.
 
 pub(crate) mod layer;
 pub(crate) mod manifest;

@@ -1,12 +1,14 @@
 //! What Docker and Podman keep of log-ins, as `docker login` and `podman login` leave it.
 //!
-//! The first of these files that knows the registry is asked: `$REGISTRY_AUTH_FILE` alone where that is set; else
-//! `config.json` in `$DOCKER_CONFIG` or `~/.docker`, then `containers/auth.json` in `$XDG_RUNTIME_DIR`, then in
-//! `$XDG_CONFIG_HOME` or `~/.config`. In a file a registry's own helper (`credHelpers`) comes first, then what stands there
-//! (`auths`, by the longest key that a repository begins with, as Podman matches them), then the helper for all (`credsStore`).
+//! The first of these files that knows the registry is asked: `$REGISTRY_AUTH_FILE` alone where
+//! that is set; else `config.json` in `$DOCKER_CONFIG` or `~/.docker`, then `containers/auth.json`
+//! in `$XDG_RUNTIME_DIR`, then in `$XDG_CONFIG_HOME` or `~/.config`. In a file a registry's own
+//! helper (`credHelpers`) comes first, then what stands there (`auths`, by the longest key that a
+//! repository begins with, as Podman matches them), then the helper for all (`credsStore`).
 //!
-//! The crate `docker_credential` reads some of these files; it waits for a helper for ever and takes whatever that
-//! writes, puts its name into a path as it is, and knows a registry's keys only, not a repository's.
+//! The crate `docker_credential` reads some of these files; it waits for a helper for ever and
+//! takes whatever that writes, puts its name into a path as it is, and knows a registry's keys
+//! only, not a repository's.
 
 mod helper;
 #[cfg(test)]
@@ -127,7 +129,8 @@ impl Files {
     /// What is kept for a repository, if anything is.
     ///
     /// # Errors
-    /// When a file is there and cannot be read, or a helper fails: to go on as nobody would hide why.
+    /// When a file is there and cannot be read, or a helper fails: to go on as nobody would hide
+    /// why.
     pub async fn find(&self, of: &Reference) -> Result<Option<Credential>, CredentialError> {
         for path in &self.0 {
             let Some(config) = read(path)? else { continue };

@@ -163,7 +163,8 @@ impl Registry {
         Ok(file)
     }
 
-    /// What is said about a refusal, if anything is. That it cannot be had makes the refusal no other.
+    /// What is said about a refusal, if anything is. That it cannot be had makes the refusal no
+    /// other.
     pub(super) async fn detail(&self, response: Response) -> String {
         let mut coming = self.coming(response);
         let mut all = Vec::new();

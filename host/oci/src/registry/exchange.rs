@@ -44,8 +44,8 @@ impl Asked {
 }
 
 impl Registry {
-    /// Makes a request, logs in if the registry wants that, and follows where it leads: whoever is not the registry is shown
-    /// nothing of it, and nothing goes from TLS to a connection without.
+    /// Makes a request, logs in if the registry wants that, and follows where it leads: whoever is
+    /// not the registry is shown nothing of it, and nothing goes from TLS to a connection without.
     pub(super) async fn exchange(&self, asked: &Asked) -> Result<Response, OciError> {
         let mut url = asked.url.clone();
         let mut has_logged_in = false;
@@ -185,7 +185,8 @@ pub(super) fn host_of(url: &Url) -> String {
     host
 }
 
-/// A connection that is none. The innermost reason is the one that says something; addresses may have words that let in.
+/// A connection that is none. The innermost reason is the one that says something; addresses may
+/// have words that let in.
 pub(super) fn broken(url: &Url, error: reqwest::Error) -> OciError {
     let is_connect = error.is_connect();
     let error = error.without_url();

@@ -1,6 +1,7 @@
 //! The distribution protocol, as far as a module needs it.
 //!
-//! `exchange` has one request and where it leads, `body` what comes back, `log_in` who we are, `upload` the way there.
+//! `exchange` has one request and where it leads, `body` what comes back, `log_in` who we are,
+//! `upload` the way there.
 
 mod body;
 mod exchange;
@@ -155,7 +156,8 @@ impl Registry {
     /// A blob, in a file that has no name and is gone with its last user.
     ///
     /// # Errors
-    /// When there is none, when it has not the bytes and the digest that it is to have, when no file can be written.
+    /// When there is none, when it has not the bytes and the digest that it is to have, when no
+    /// file can be written.
     pub async fn blob(&self, blob: &Blob, what: &str) -> Result<File, OciError> {
         let address = self.address("blobs", &spelled(blob.digest))?;
         let response = self.exchange(&Asked::new(Method::GET, address)).await?;

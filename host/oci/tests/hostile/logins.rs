@@ -76,7 +76,8 @@ async fn a_realm_elsewhere_is_shown_no_credentials() {
 
 #[tokio::test]
 async fn a_realm_of_the_registrys_own_is() {
-    // An absolute address is what registries send; this one does not know its own before it is asked.
+    // An absolute address is what registries send; this one does not know its own before it is
+    // asked.
     let server = wanting_tokens(None).await;
     let failed = pull(&server, password()).await.unwrap_err();
     assert!(matches!(failed, OciError::Protocol { .. }), "{failed}");

@@ -1,5 +1,5 @@
-//! A registry that a test makes up: it reads a request's head and what is announced of its body, and answers whatever it is told
-//! to, true or not.
+//! A registry that a test makes up: it reads a request's head and what is announced of its body,
+//! and answers whatever it is told to, true or not.
 
 use std::{
     net::SocketAddr,

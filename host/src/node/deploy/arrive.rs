@@ -141,8 +141,8 @@ impl Core {
 }
 
 impl Receiving {
-    /// Opens the next piece, and puts it where it belongs. An image for which there is no room goes,
-    /// and what follows of it is looked at all the same.
+    /// Opens the next piece, and puts it where it belongs. An image for which there is no room
+    /// goes, and what follows of it is looked at all the same.
     fn take(&mut self, part: usize, piece: Vec<u8>) -> Result<(), ParcelError> {
         let piece = self.contents.open(piece)?;
         if part == MODULE {

@@ -1,5 +1,6 @@
-//! The files that a function is deployed with: in front of its module as they come, a bundle from then on. The node
-//! looks at lengths; what is in them the compile helper says, and the guest that has them.
+//! The files that a function is deployed with: in front of its module as they come, a bundle from
+//! then on. The node looks at lengths; what is in them the compile helper says, and the guest that
+//! has them.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
 //! Deployments: from a module's bytes to a function that serves requests.
 //!
-//! Each stage is a file, and takes what the one before it gives: [`files`] has what came in front of the
-//! module packed, [`detect`] checks what was sent, [`prepare`] finds out whether its code is there already, [`compile`] makes it
-//! where it is not, [`initialise`] does what it does before its first request,
-//! [`seed`] has a seed made of it, [`commit`] stores it and lets it
-//! serve. Until the commit nothing has changed, so a deployment that fails leaves what
-//! was there. [`kept`] makes versions ready again that went this way before;
-//! [`import`] goes it with what another node has made, [`shared`] with what its host has.
+//! Each stage is a file, and takes what the one before it gives: [`files`] has what came in front
+//! of the module packed, [`detect`] checks what was sent, [`prepare`] finds out whether its code is
+//! there already, [`compile`] makes it where it is not, [`initialise`] does what it does before its
+//! first request, [`seed`] has a seed made of it, [`commit`] stores it and lets it serve. Until the
+//! commit nothing has changed, so a deployment that fails leaves what was there. [`kept`] makes
+//! versions ready again that went this way before; [`import`] goes it with what another node has
+//! made, [`shared`] with what its host has.
 
 mod arrive;
 pub(super) mod code;

@@ -1,5 +1,6 @@
-//! A deployment of what the host has made before (`crate::shared`): neither compiled nor initialised,
-//! as far as that is good here. Where it is not, it is a deployment like any other, and the log says why.
+//! A deployment of what the host has made before (`crate::shared`): neither compiled nor
+//! initialised, as far as that is good here. Where it is not, it is a deployment like any other,
+//! and the log says why.
 
 use std::{sync::Arc, time::Instant};
 
@@ -56,8 +57,8 @@ impl From<SeedError> for Unused {
 }
 
 impl Core {
-    /// Returns a function that could serve, made of the host's entry, and its deployment's slot; nothing
-    /// if the node has no entry that is good here.
+    /// Returns a function that could serve, made of the host's entry, and its deployment's slot;
+    /// nothing if the node has no entry that is good here.
     pub(super) async fn take_shared(
         self: &Arc<Self>,
         name: &FunctionName,

@@ -49,7 +49,8 @@ pub(super) enum BrokenOff {
     Length,
 }
 
-/// A body, as whoever sends it has it and as whoever reads it; all of it is there, and nothing, where it `is_whole`.
+/// A body, as whoever sends it has it and as whoever reads it; all of it is there, and nothing,
+/// where it `is_whole`.
 ///
 /// # Errors
 /// When there is to be something and nothing comes.

@@ -40,7 +40,8 @@ pub enum StoreError {
     /// A list would begin behind more keys than are counted.
     #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
     TooFar(u64),
-    /// Writing failed in its last step, and the file cannot be read either; or a server was asked and did not answer.
+    /// Writing failed in its last step, and the file cannot be read either; or a server was asked
+    /// and did not answer.
     #[error("the key-value store failed, and whether this was written is not known")]
     Unknown,
     /// There is no way to the server, or no answer of it in time: nothing was changed.

@@ -1,7 +1,7 @@
 //! The stores of one function, as its guests ask for them.
 //!
-//! What a guest sends was taken apart by its lengths; here a name becomes a namespace that the function
-//! has, or nothing.
+//! What a guest sends was taken apart by its lengths; here a name becomes a namespace that the
+//! function has, or nothing.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc};
 

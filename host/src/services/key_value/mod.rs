@@ -1,9 +1,10 @@
 //! The key-value stores that functions have: a namespace for each function and each shared store.
 //!
-//! They are in one of two places: a file of the node's own ([`embedded`]), or a Redis server, which several nodes
-//! may share ([`redis`]). Who asks notices no difference: the same changes have the same results, the same limits
-//! and the same errors, a change is there whole or not at all when it is answered, and one that failed is not
-//! there unless its error says that this is not known. `host/tests/redis` holds both to that.
+//! They are in one of two places: a file of the node's own ([`embedded`]), or a Redis server, which
+//! several nodes may share ([`redis`]). Who asks notices no difference: the same changes have the
+//! same results, the same limits and the same errors, a change is there whole or not at all when it
+//! is answered, and one that failed is not there unless its error says that this is not known.
+//! `host/tests/redis` holds both to that.
 //!
 //! Work is queued by its `owner`, the function that asks, and functions are served in turn
 //! ([`fair`]).
@@ -156,7 +157,8 @@ impl KeyValue {
         }
     }
 
-    /// Changes a namespace; comes back when the change is there to stay, as far as the store's place keeps things.
+    /// Changes a namespace; comes back when the change is there to stay, as far as the store's
+    /// place keeps things.
     pub(crate) async fn change(
         &self,
         owner: &str,

@@ -1,4 +1,5 @@
-//! What the node's log has of a store that cannot be used: functions may ask without end, so now and then.
+//! What the node's log has of a store that cannot be used: functions may ask without end, so now
+//! and then.
 
 use std::{
     sync::{

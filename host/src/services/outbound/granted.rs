@@ -37,8 +37,9 @@ impl Maker {
 /// What a function may have at once however many others have: as many as one invocation makes.
 const LEAST: usize = 16;
 
-/// How many requests of functions there are at once: of all, and of one, whatever its versions. Nobody has more than are
-/// left for others, but for [`LEAST`] (dynamic thresholds of shared buffers, Choudhury and Hahne 1998).
+/// How many requests of functions there are at once: of all, and of one, whatever its versions.
+/// Nobody has more than are left for others, but for [`LEAST`] (dynamic thresholds of shared
+/// buffers, Choudhury and Hahne 1998).
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     node: Arc<Semaphore>,
@@ -77,7 +78,8 @@ pub(super) struct Places {
     _node: OwnedSemaphorePermit,
 }
 
-/// Who hears of a function's requests: of those that are refused its owner, who may want to grant them.
+/// Who hears of a function's requests: of those that are refused its owner, who may want to grant
+/// them.
 pub(crate) trait Hears: Send + Sync {
     /// Whether requests are made at all: not those of a function that was removed.
     fn is_there(&self) -> bool;
@@ -149,7 +151,8 @@ impl Granted {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
         let own = Destination::of_node();
-        // It names nobody: as in Spin that is what the function itself is part of, if it may ask that at all.
+        // It names nobody: as in Spin that is what the function itself is part of, if it may ask
+        // that at all.
         if head.authority.is_empty() && self.grants.iter().any(|grant| grant.allows(&own)) {
             head.scheme = own.scheme.as_str().into();
             head.authority = own.authority().into();
@@ -209,7 +212,8 @@ impl Granted {
         })
     }
 
-    /// A request's head with the secrets that are bound to where it goes, where there are any in it.
+    /// A request's head with the secrets that are bound to where it goes, where there are any in
+    /// it.
     fn fill(
         &self,
         head: &OutgoingHead,

@@ -1,8 +1,9 @@
 //! Through how many functions a request has come: `CDN-Loop` (RFC 8586).
 //!
-//! Every request that the node makes for a function says in this field where it has been: what the request that the
-//! function answers said, and once more the node's word. The function cannot leave it out or say something else, so a loop
-//! comes back with as many words as it has turns, through the node's own functions and through others' servers alike.
+//! Every request that the node makes for a function says in this field where it has been: what the
+//! request that the function answers said, and once more the node's word. The function cannot leave
+//! it out or say something else, so a loop comes back with as many words as it has turns, through
+//! the node's own functions and through others' servers alike.
 
 use faasw_abi::{outgoing::OutgoingHead, wire::Pair};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -45,8 +46,8 @@ impl Hops {
         }
     }
 
-    /// Writes it into the head of a request that a function of this node makes, in place of what that says; whether it may
-    /// be made.
+    /// Writes it into the head of a request that a function of this node makes, in place of what
+    /// that says; whether it may be made.
     pub(super) fn write(&self, head: &mut OutgoingHead) -> bool {
         if self.own >= Self::MOST {
             return false;
@@ -61,8 +62,8 @@ impl Hops {
     }
 }
 
-/// Whether a field of a function's is this one, or says that it is of one connection: whoever sends the request on would
-/// take it out (RFC 9110, 7.6.1).
+/// Whether a field of a function's is this one, or says that it is of one connection: whoever sends
+/// the request on would take it out (RFC 9110, 7.6.1).
 fn is_in_the_way((name, value): &Pair) -> bool {
     let is_it = |text: &[u8]| {
         text.trim_ascii()

@@ -16,9 +16,9 @@ use super::{
 };
 use crate::services::trust::{TrustError, authorities};
 
-/// How requests that functions make are made: what may be reached beside what everybody may, who is trusted, where
-/// names are asked for. Which function makes requests to what is for its own options to say
-/// ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
+/// How requests that functions make are made: what may be reached beside what everybody may, who is
+/// trusted, where names are asked for. Which function makes requests to what is for its own options
+/// to say ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
 #[derive(Clone, Debug, Default)]
 pub struct OutboundOptions {
     system: Option<System>,
@@ -31,9 +31,10 @@ impl OutboundOptions {
     /// Most networks that are opened: with more, functions make no requests.
     pub const NETWORKS: usize = NETWORKS_MAX;
 
-    /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of when the node starts: for a
-    /// process that gives up reading files before. Later changes are seen by what
-    /// [`NodeBuilder::launcher`](crate::NodeBuilder::launcher) names, where that was started before.
+    /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of
+    /// when the node starts: for a process that gives up reading files before. Later changes are
+    /// seen by what [`NodeBuilder::launcher`](crate::NodeBuilder::launcher) names, where that was
+    /// started before.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self {
@@ -49,8 +50,9 @@ impl OutboundOptions {
         self
     }
 
-    /// Lets functions reach addresses of this network, where a special one is refused otherwise: loopback, private and
-    /// link-local ones and the like; [`Self::NETWORKS`] at most. One that gives out a machine's own credentials is opened by its own address only.
+    /// Lets functions reach addresses of this network, where a special one is refused otherwise:
+    /// loopback, private and link-local ones and the like; [`Self::NETWORKS`] at most. One that
+    /// gives out a machine's own credentials is opened by its own address only.
     #[must_use]
     pub fn allow_private(mut self, network: IpNet) -> Self {
         self.private.push(network);
@@ -102,7 +104,8 @@ enum By {
 }
 
 impl Outgoing {
-    /// So many at once; by what an `embedder` has for it, or by `processes`. Where there is neither they are denied.
+    /// So many at once; by what an `embedder` has for it, or by `processes`. Where there is neither
+    /// they are denied.
     pub(crate) fn new(
         calls: usize,
         embedder: Option<Arc<dyn Outbound>>,

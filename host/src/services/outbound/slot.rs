@@ -1,4 +1,5 @@
-//! The worker of a version of a function: started with its first request, and again when it has ended.
+//! The worker of a version of a function: started with its first request, and again when it has
+//! ended.
 
 use std::{
     sync::{
@@ -20,7 +21,8 @@ use super::egress::{Egress, Holder, Process, Way};
 /// How long a worker is kept that nobody needs.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// How long it takes at least from one start of a worker to the next, and at most where they end soon.
+/// How long it takes at least from one start of a worker to the next, and at most where they end
+/// soon.
 const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
 /// Who has lived for so long did not end soon.
@@ -124,8 +126,8 @@ impl Slot {
         Some(current.worker.clone())
     }
 
-    /// The worker, which is started if it is not there: once for all who ask meanwhile, and to its end, whoever of
-    /// them has gone.
+    /// The worker, which is started if it is not there: once for all who ask meanwhile, and to its
+    /// end, whoever of them has gone.
     ///
     /// # Errors
     /// Why there is none.
@@ -256,7 +258,8 @@ impl Slot {
         }
     }
 
-    /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next request starts another.
+    /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next
+    /// request starts another.
     pub(super) fn end_unused(&self, used: Instant) {
         let mut current = self.current();
         let is_unused = |there: &mut Current| there.worker.calls() == 0 && there.used <= used;

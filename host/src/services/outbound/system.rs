@@ -45,8 +45,8 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// What this host says of names, and when that was looked at: laptops change their network, and hosts their servers, while
-/// a node runs.
+/// What this host says of names, and when that was looked at: laptops change their network, and
+/// hosts their servers, while a node runs.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) system: System,
@@ -182,7 +182,8 @@ mod tests {
         let servers = |known: &Known| known.system.servers.clone();
         assert_eq!(servers(&known), ["192.0.2.1:53".parse().unwrap()]);
         assert!(!known.take(files()).unwrap());
-        // Another file in its place, as most programs write it, and the same one with other contents.
+        // Another file in its place, as most programs write it, and the same one with other
+        // contents.
         fs::write(path("new"), "nameserver 192.0.2.2\n").unwrap();
         fs::rename(path("new"), path("resolv.conf")).unwrap();
         assert!(known.take(files()).unwrap());

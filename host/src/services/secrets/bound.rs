@@ -1,9 +1,10 @@
-//! Secrets that are bound to hosts: a function has a random text in place of each, for which the node puts the secret
-//! into the headers of its requests to those hosts.
+//! Secrets that are bound to hosts: a function has a random text in place of each, for which the
+//! node puts the secret into the headers of its requests to those hosts.
 //!
-//! The function, and whoever takes it over, has no use for such a text elsewhere; what comes back of the host may have the
-//! secret all the same, if that shows what it was sent. The process that speaks to hosts has the secrets of requests under
-//! way, and of those that were lately, not those of others.
+//! The function, and whoever takes it over, has no use for such a text elsewhere; what comes back
+//! of the host may have the secret all the same, if that shows what it was sent. The process that
+//! speaks to hosts has the secrets of requests under way, and of those that were lately, not those
+//! of others.
 
 use std::{fmt, io};
 
@@ -113,11 +114,11 @@ impl Bound {
         self.all.iter().map(|one| (&one.name, one.token.as_str()))
     }
 
-    /// A head that has in its fields the secrets that are bound to where it goes; nothing where there are none to put
-    /// in. Tells of those whose texts are in it that are bound to others.
+    /// A head that has in its fields the secrets that are bound to where it goes; nothing where
+    /// there are none to put in. Tells of those whose texts are in it that are bound to others.
     ///
-    /// A request that asks for its own head to be shown gets none, and no field that says how a message is
-    /// framed: how that is taken would tell of the secret.
+    /// A request that asks for its own head to be shown gets none, and no field that says how a
+    /// message is framed: how that is taken would tell of the secret.
     ///
     /// # Errors
     /// When one of them cannot stand there, or all are too much.

@@ -1,8 +1,9 @@
 //! Secrets of functions: sealed on disk, opened when a request of their function needs them first.
 //!
-//! Each is sealed with AES-256-GCM under a nonce of its own, bound to the function and the name that it is for:
-//! the registry's file has no value, and a record that is put in another's place opens nothing. The key is in
-//! a file of its own beside it. What is opened is in memory that is zeroed ([`faasw_pool::Secrets`]).
+//! Each is sealed with AES-256-GCM under a nonce of its own, bound to the function and the name
+//! that it is for: the registry's file has no value, and a record that is put in another's place
+//! opens nothing. The key is in a file of its own beside it. What is opened is in memory that is
+//! zeroed ([`faasw_pool::Secrets`]).
 
 mod bound;
 
@@ -61,8 +62,8 @@ impl Vault {
         Self { key }
     }
 
-    /// This one, if it opens any of these, or there are none; else one that says why it is not used: what is
-    /// sealed with it now could not be opened with theirs.
+    /// This one, if it opens any of these, or there are none; else one that says why it is not
+    /// used: what is sealed with it now could not be opened with theirs.
     pub(crate) fn tried_on(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
         let opens = |(info, sealed): &(SecretInfo, Vec<u8>)| {
             self.open(&info.function, &info.name, sealed).is_ok()

@@ -1,10 +1,10 @@
 //! What a cell has of memory and processes while it is aside, with version 2 of control groups.
 //!
-//! There a process has one group for all controllers. What it touches is charged to the group that it is in
-//! then, and stays there when it moves: so a cell that is aside has the limits of its own group once
-//! more, and all of them together a quarter of what all cells may have ([`PART`]). A group that something is
-//! still charged to when its cell comes back is kept for it until it ends, so that going to and
-//! fro does not let a cell have more each time.
+//! There a process has one group for all controllers. What it touches is charged to the group that
+//! it is in then, and stays there when it moves: so a cell that is aside has the limits of its own
+//! group once more, and all of them together a quarter of what all cells may have ([`PART`]). A
+//! group that something is still charged to when its cell comes back is kept for it until it ends,
+//! so that going to and fro does not let a cell have more each time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -146,8 +146,8 @@ impl Groups {
         lent.all.get(&number).is_some_and(|loan| loan.memory > 0)
     }
 
-    /// The cell has left its group; whether that is to go. It stays where more would be left charged to the
-    /// group above than one group of a cell may leave there.
+    /// The cell has left its group; whether that is to go. It stays where more would be left
+    /// charged to the group above than one group of a cell may leave there.
     pub(super) fn takes_back(&self, number: u32) -> bool {
         if !self.has_lent(number) {
             return true;

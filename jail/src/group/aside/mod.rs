@@ -1,24 +1,25 @@
 //! Cells that all others come before.
 //!
 //! The scheduler shares a processor among groups level by level, so a group below the one that all
-//! cells of a process are in comes behind other cells only: against the process itself the
-//! weight of the level above counts. So a cell that is to be aside is moved to a group beside that of all
+//! cells of a process are in comes behind other cells only: against the process itself the weight
+//! of the level above counts. So a cell that is to be aside is moved to a group beside that of all
 //! cells, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
-//! Moving takes a grace period of RCU, 5 to 30 ms; after that being aside is one
-//! word of the kernel's.
+//! Moving takes a grace period of RCU, 5 to 30 ms; after that being aside is one word of the
+//! kernel's.
 //!
-//! One that is not aside any more weighs as much as a process at once, and for a moment stays where it is, in
-//! case that it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a group of its own it
-//! weighs beside all cells, which would have more than is theirs of the processors together.
+//! One that is not aside any more weighs as much as a process at once, and for a moment stays where
+//! it is, in case that it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a
+//! group of its own it weighs beside all cells, which would have more than is theirs of the
+//! processors together.
 //!
-//! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle counts as
-//! free, so the scheduler puts whoever wakes there first of all, the very process that waits for
-//! the cell (`docs/decisions/0025-hot-instances.md`).
+//! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle
+//! counts as free, so the scheduler puts whoever wakes there first of all, the very process that
+//! waits for the cell (`docs/decisions/0025-hot-instances.md`).
 //!
-//! With version 1 processors are a hierarchy of their own. With version 2 the cell leaves the limits of
-//! its memory and its processes as well, so its group beside the others has the same (`lent`).
-//! Not where the process is held to a quota of processors, which a guest that looks for requests would
-//! use up.
+//! With version 1 processors are a hierarchy of their own. With version 2 the cell leaves the
+//! limits of its memory and its processes as well, so its group beside the others has the same
+//! (`lent`). Not where the process is held to a quota of processors, which a guest that looks for
+//! requests would use up.
 
 mod lent;
 
@@ -86,8 +87,8 @@ struct Out {
     back_since: Option<Instant>,
 }
 
-/// Whether cells of a process can be aside that has its groups at `place`, where they are made by now, and
-/// if not why, for people to read.
+/// Whether cells of a process can be aside that has its groups at `place`, where they are made by
+/// now, and if not why, for people to read.
 pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     match place.version {
         Version::One => check_one(place),
@@ -148,8 +149,8 @@ impl Groups {
     /// more; then [`Groups::bring_home`] moves it back.
     ///
     /// # Errors
-    /// The system's, as when there is no such process; `NOTSUP` where it cannot be; `AGAIN` where too many are
-    /// aside by now.
+    /// The system's, as when there is no such process; `NOTSUP` where it cannot be; `AGAIN` where
+    /// too many are aside by now.
     pub fn step_aside(&self, number: u32, pid: Pid, aside: bool) -> Result<(), Errno> {
         self.may_be_aside.map_err(|_| Errno::NOTSUP)?;
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
@@ -206,8 +207,8 @@ impl Groups {
             .is_some_and(|out| out.back_since.is_none())
     }
 
-    /// Moves cells back among all others that have not been aside for a second at `now`. In how long
-    /// that is to be done again, if there are more.
+    /// Moves cells back among all others that have not been aside for a second at `now`. In how
+    /// long that is to be done again, if there are more.
     pub fn bring_home(&self, now: Instant) -> Option<Duration> {
         let passed = |since: Instant| now.saturating_duration_since(since);
         let is_due = |out: &Out| out.back_since.is_some_and(|since| passed(since) >= STAY);

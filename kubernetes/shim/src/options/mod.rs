@@ -1,9 +1,10 @@
 //! What an artifact and a pod say, as the command line of `faasw pod` and its environment.
 //!
-//! Both say it by annotations `dev.faasw.…` in the words of docs/oci.md, the pod also by its container's arguments and
-//! variables. The pod wins: variables and configuration name by name, all else as a whole. What an artifact asks for is not
-//! granted by it; more memory and time are no question here, for the container's limits hold all of it, but polling takes
-//! what others would pay for.
+//! Both say it by annotations `dev.faasw.…` in the words of docs/oci.md, the pod also by its
+//! container's arguments and variables. The pod wins: variables and configuration name by name, all
+//! else as a whole. What an artifact asks for is not granted by it; more memory and time are no
+//! question here, for the container's limits hold all of it, but polling takes what others would
+//! pay for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -96,7 +97,8 @@ const OF_NODE: [&str; 5] = [
     "--poll",
 ];
 
-/// What is known and cannot be had in a pod: the annotation, the word that would accept it, and why.
+/// What is known and cannot be had in a pod: the annotation, the word that would accept it, and
+/// why.
 const NOT_IN_PODS: [(&str, &str, &str); 4] = [
     ("secret", "secrets", "a pod's node keeps no secrets"),
     ("bind-secret", "secrets", "a pod's node keeps no secrets"),
@@ -135,7 +137,8 @@ pub struct Process {
     pub environment: Vec<String>,
     /// What of the command line is the function's: its name and options, and nothing of the node's.
     pub function: Vec<String>,
-    /// Files that it names, of names and values: a command line is for everybody on the host to read.
+    /// Files that it names, of names and values: a command line is for everybody on the host to
+    /// read.
     pub tables: Vec<Table>,
 }
 
@@ -169,8 +172,8 @@ impl Said<'_> {
     /// The node's process.
     ///
     /// # Errors
-    /// Which annotation is none that is known here, or has a value that it cannot have, and what an artifact asks for as
-    /// long as nobody has said whether it gets it.
+    /// Which annotation is none that is known here, or has a value that it cannot have, and what an
+    /// artifact asks for as long as nobody has said whether it gets it.
     pub fn process(self) -> Result<Process, Error> {
         let accepted = accepted(&self.pod)?;
         let mut options = Options::default();
@@ -215,7 +218,8 @@ impl Said<'_> {
             };
             options.say(name, option, form, value)?;
         }
-        // What the pod's container says behind its command is the function's, as it would be a program's.
+        // What the pod's container says behind its command is the function's, as it would be a
+        // program's.
         let behind: Vec<String> = self.arguments.into_iter().skip(1).collect();
         if !behind.is_empty() {
             options.whole.insert("args", behind);
@@ -233,8 +237,8 @@ impl Said<'_> {
                         Error::Refused(format!("the variable {name} is {value:.20}, and no port"))
                     })?);
                 }
-                // Where a shell looks for programs is nothing to a function. The pod's name, which CRI puts there, would make it
-                // another function in each pod.
+                // Where a shell looks for programs is nothing to a function. The pod's name, which
+                // CRI puts there, would make it another function in each pod.
                 "PATH" => {}
                 "HOSTNAME" if value == self.hostname => {}
                 name if name.starts_with("FAASW_") || name.is_empty() => {}
@@ -335,7 +339,8 @@ impl Options {
         Ok(())
     }
 
-    /// Each as one argument, so that no value is taken for an option; what is named in files as those.
+    /// Each as one argument, so that no value is taken for an option; what is named in files as
+    /// those.
     fn arguments(self) -> impl Iterator<Item = String> {
         let whole = self.whole.into_iter().flat_map(|(option, values)| {
             let one = move |value| format!("--{option}={value}");

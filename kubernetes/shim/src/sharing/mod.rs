@@ -1,9 +1,11 @@
-//! What this host has made of a function before, and what it is to make of it for the next pod (docs/decisions/0034).
+//! What this host has made of a function before, and what it is to make of it for the next pod
+//! (docs/decisions/0034).
 //!
-//! The store is root's (docs/decisions/0032), in the folder that the installation's `state` leads to; where there is none,
-//! nothing is shared. For a container it is asked once whether there is an entry. If there is not, the pod makes its function
-//! itself, and the module, as containerd has verified it, is put into a queue that is worked off behind everything else, by
-//! a process that ends when it is empty.
+//! The store is root's (docs/decisions/0032), in the folder that the installation's `state` leads
+//! to; where there is none, nothing is shared. For a container it is asked once whether there is an
+//! entry. If there is not, the pod makes its function itself, and the module, as containerd has
+//! verified it, is put into a queue that is worked off behind everything else, by a process that
+//! ends when it is empty.
 //!
 //! ```text
 //! STATE/
@@ -35,8 +37,8 @@ use crate::{
 use queue::Queue;
 use room::Disk;
 
-/// How long a container waits for an answer of the store: longer than it takes to read and prove a note of the largest
-/// module.
+/// How long a container waits for an answer of the store: longer than it takes to read and prove a
+/// note of the largest module.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `share find` has found nothing.
@@ -87,8 +89,8 @@ impl Function<'_> {
         mebibytes.unwrap_or(u64::MAX >> 20).saturating_mul(1 << 20)
     }
 
-    /// Whether it is made outside of a pod: it is to have no more there than it could have in its own, nor more than is given
-    /// to anybody.
+    /// Whether it is made outside of a pod: it is to have no more there than it could have in its
+    /// own, nor more than is given to anybody.
     fn is_made_here(&self) -> bool {
         // An archive is unpacked by nobody who is root.
         let has_archive = self.files.iter().any(|file| file.path == FILES);
@@ -97,8 +99,8 @@ impl Function<'_> {
     }
 }
 
-/// The entry of a function, if this host has one. If not it is to have one later. Whatever is wrong with store or queue, a
-/// pod can do without: it is not its affair.
+/// The entry of a function, if this host has one. If not it is to have one later. Whatever is wrong
+/// with store or queue, a pod can do without: it is not its affair.
 #[must_use]
 pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entry> {
     if !function.is_made_here() {
@@ -111,7 +113,8 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
         Some(entry) => entry.is_used(),
         None => {
             let queue = Queue::at(&state);
-            // What cannot be put is put by the next pod; what was put may have lost who would make it.
+            // What cannot be put is put by the next pod; what was put may have lost who would make
+            // it.
             let _ =
                 Disk::of(&state).and_then(|disk| queue.put(installation.root(), function, disk));
             if queue.wants_somebody() {

@@ -118,8 +118,8 @@ impl Queue {
         Self(state.join("queue-1"))
     }
 
-    /// Puts a function into it, to be made by the version with this root, with a copy of its files; unless it is there, has
-    /// failed, or there is no place, on its disk or in it.
+    /// Puts a function into it, to be made by the version with this root, with a copy of its files;
+    /// unless it is there, has failed, or there is no place, on its disk or in it.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -183,7 +183,8 @@ impl Queue {
         Some(file)
     }
 
-    /// What waits longest, of another namespace than the last one if others wait. Only who has the lock asks.
+    /// What waits longest, of another namespace than the last one if others wait. Only who has the
+    /// lock asks.
     #[must_use]
     pub fn next(&self, last: Option<&str>) -> Option<Taken> {
         loop {
@@ -196,7 +197,8 @@ impl Queue {
             if let Some(taken) = take(&folder) {
                 return Some(taken);
             }
-            // What cannot be read, or had its turn when somebody ended. One that cannot be removed is not looked at for ever.
+            // What cannot be read, or had its turn when somebody ended. One that cannot be removed
+            // is not looked at for ever.
             self.keep_reason(&folder, "who made it ended");
             fs::remove_dir_all(&folder).ok()?;
         }

@@ -1,5 +1,5 @@
-//! Which entries go so that there is room for another one: the store has a part of its disk at most, and a namespace a part of
-//! that.
+//! Which entries go so that there is room for another one: the store has a part of its disk at
+//! most, and a namespace a part of that.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -20,8 +20,8 @@ const OF_FUNCTION: usize = 4;
 /// Seconds for which an entry that was given to a pod stays: it may not be mounted yet.
 const GIVEN: u64 = 120;
 
-/// Seconds within which a function does not get one more of them: what has other options at each start, as with a variable that
-/// has the pod's address, is made for nobody.
+/// Seconds within which a function does not get one more of them: what has other options at each
+/// start, as with a variable that has the pod's address, is made for nobody.
 const AGAIN: u64 = 600;
 
 /// An entry, as `share ls` tells it.

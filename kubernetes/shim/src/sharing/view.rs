@@ -1,5 +1,6 @@
-//! The installation's `faasw` as root of the host, with the root that the node's containers have: it needs the libraries
-//! there, whatever the host has, and sees nothing of the host but its kernel's files, the store and what it is given.
+//! The installation's `faasw` as root of the host, with the root that the node's containers have:
+//! it needs the libraries there, whatever the host has, and sees nothing of the host but its
+//! kernel's files, the store and what it is given.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -47,7 +48,8 @@ const SET: [&str; 2] = ["sys", "sysrq-trigger"];
 /// By which it is told that it was not entered, from what `faasw` says itself.
 pub const NOT_ENTERED: u8 = 70;
 
-/// A command of it that has these files of the host at these paths, and whose arguments are still to be said.
+/// A command of it that has these files of the host at these paths, and whose arguments are still
+/// to be said.
 #[must_use]
 pub fn command<'a>(
     root: &Path,
@@ -82,13 +84,14 @@ pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
     })
 }
 
-/// Has the kernel end this process, and what it makes, before others for want of memory: containerd, whose child it is, is the
-/// last to go.
+/// Has the kernel end this process, and what it makes, before others for want of memory:
+/// containerd, whose child it is, is the last to go.
 pub fn go_first() {
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Becomes it: the root, the store, files and where each of them is to be, and behind the end of those what it is told.
+/// Becomes it: the root, the store, files and where each of them is to be, and behind the end of
+/// those what it is told.
 ///
 /// # Errors
 /// What of that cannot be had.
@@ -106,7 +109,8 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed(root))?;
     go_first();
     let namespaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
-    // SAFETY: this process has one thread; nothing of the flags changes what memory or descriptors mean.
+    // SAFETY: this process has one thread; nothing of the flags changes what memory or descriptors
+    // mean.
     let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(failed(root))?;
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;

@@ -1,4 +1,5 @@
-//! Who works the queue off: one process of a host at a time, behind everything else, that ends when nothing waits.
+//! Who works the queue off: one process of a host at a time, behind everything else, that ends when
+//! nothing waits.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +22,8 @@ use crate::{
     options::MODULE,
 };
 
-/// What this program is called where it begins with that, for a moment: who it leaves behind belongs to no container.
+/// What this program is called where it begins with that, for a moment: who it leaves behind
+/// belongs to no container.
 pub const BEGINNING: &str = "faasw-share-begin";
 
 /// What it is called where it works.
@@ -36,12 +38,13 @@ const LOOKING: Duration = Duration::from_secs(300);
 /// The lowest.
 const PRIORITY: i32 = 19;
 
-/// Its control group, below which microVMs are: one between, since with version 2 a group has processes or others below it.
+/// Its control group, below which microVMs are: one between, since with version 2 a group has
+/// processes or others below it.
 const GROUP: &str = "faasw-share";
 const OWN_GROUP: &str = "faasw-share/work";
 
-/// As little of processors as one can weigh, and 2 GiB of memory, in both versions: whatever a function does when it is made, it
-/// does to nobody else.
+/// As little of processors as one can weigh, and 2 GiB of memory, in both versions: whatever a
+/// function does when it is made, it does to nobody else.
 const LIMITS: [(&str, &str); 4] = [
     ("cpu.weight", "1"),
     ("cpu.shares", "2"),
@@ -104,7 +107,8 @@ pub fn run() {
         }
         leave_group();
         drop(lock);
-        // What was put while this one still had the lock has nobody else; what cannot be taken is not looked at for ever.
+        // What was put while this one still had the lock has nobody else; what cannot be taken is
+        // not looked at for ever.
         if last.is_none() || queue.is_empty() {
             return;
         }
@@ -203,8 +207,8 @@ fn said(command: Command, patience: Duration) -> Result<Vec<u8>, String> {
     Err(format!("{}: {}", output.status, why.trim()))
 }
 
-/// A group of its own that weighs as little as one can, in whatever hierarchies there are. Where it cannot be had there is the
-/// priority alone.
+/// A group of its own that weighs as little as one can, in whatever hierarchies there are. Where it
+/// cannot be had there is the priority alone.
 fn join_group() {
     for hierarchy in hierarchies() {
         let _ = fs::create_dir_all(hierarchy.join(OWN_GROUP));

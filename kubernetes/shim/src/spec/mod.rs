@@ -1,8 +1,9 @@
 //! The specification of a container in which a node of faasw runs.
 //!
-//! It is made new, and of the given one it takes what is named here: the user, limits and group, the pod's network, the three
-//! files by which CRI tells a container its name, its neighbours and its resolvers. So whatever a pod can say, today or in a
-//! later version of containerd, has no effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
+//! It is made new, and of the given one it takes what is named here: the user, limits and group,
+//! the pod's network, the three files by which CRI tells a container its name, its neighbours and
+//! its resolvers. So whatever a pod can say, today or in a later version of containerd, has no
+//! effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
 //! `hostPID`, sysctls, a system-call profile.
 
 use std::path::{Path, PathBuf};
@@ -19,15 +20,16 @@ use crate::{
     sharing::{self, Entry},
 };
 
-/// By which runc's state tells a container of faasw's: what is executed in it is held to the same. It is none of the
-/// annotations that containerd takes from pods.
+/// By which runc's state tells a container of faasw's: what is executed in it is held to the same.
+/// It is none of the annotations that containerd takes from pods.
 pub const MARK: &str = "faasw.dev/node";
 
 /// What CRI says of a container, which tools look at.
 const OF_CRI: &str = "io.kubernetes.cri.";
 
-/// Who a node is whose pod says that it is root, or says nothing: root without capabilities can make no user namespaces in which
-/// there is anybody (Linux 5.12, `verify_root_map`), and nobody misses it where there are no files.
+/// Who a node is whose pod says that it is root, or says nothing: root without capabilities can
+/// make no user namespaces in which there is anybody (Linux 5.12, `verify_root_map`), and nobody
+/// misses it where there are no files.
 const NOT_ROOT: u32 = 65532;
 
 /// Seconds for the container's group to be given: what takes longer is no start of a container.
@@ -227,8 +229,8 @@ fn no_capabilities() -> Value {
     json!({ "bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": [] })
 }
 
-/// The pod's network and name, and else its own: who shares a pod's processes or memory with a node could take `/dev/kvm`
-/// from it, and who has the host's could look at all.
+/// The pod's network and name, and else its own: who shares a pod's processes or memory with a node
+/// could take `/dev/kvm` from it, and who has the host's could look at all.
 fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
     let mut namespaces = vec![
         json!({ "type": "mount" }),

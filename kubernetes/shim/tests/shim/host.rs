@@ -1,4 +1,5 @@
-//! A host with the program installed, with a containerd, a runc and a shim of runc that are not real.
+//! A host with the program installed, with a containerd, a runc and a shim of runc that are not
+//! real.
 
 use std::{
     ffi::CString,
@@ -67,7 +68,8 @@ impl Host {
         }
     }
 
-    /// A disk of its own, empty and of so many MiB, so that it does not matter how full the one of these tests is.
+    /// A disk of its own, empty and of so many MiB, so that it does not matter how full the one of
+    /// these tests is.
     pub fn mount(&mut self, name: &str, mebibytes: u64) {
         let (at, size) = (self.at(name), format!("size={mebibytes}m,mode=755"));
         fs::create_dir(&at).unwrap();

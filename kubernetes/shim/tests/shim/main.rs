@@ -1,4 +1,5 @@
-//! The program as containerd and runc's shim call it, with a containerd, a runc and a shim of runc that are not real.
+//! The program as containerd and runc's shim call it, with a containerd, a runc and a shim of runc
+//! that are not real.
 
 #![allow(
     clippy::unwrap_used,

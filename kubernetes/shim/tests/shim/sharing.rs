@@ -1,5 +1,5 @@
-//! What a host has made of a function before, with a faasw that is not real: what a pod is given of it, and what is made for the
-//! next one.
+//! What a host has made of a function before, with a faasw that is not real: what a pod is given of
+//! it, and what is made for the next one.
 
 use std::{
     fs,
@@ -73,7 +73,8 @@ fn sharing(script: &str) -> Host {
     host
 }
 
-/// Creates a container of a namespace; what the node is told behind its own options, and whence its mounts are.
+/// Creates a container of a namespace; what the node is told behind its own options, and whence its
+/// mounts are.
 fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     let mut wanted = specification("/hello.wasm");
     wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
@@ -122,7 +123,8 @@ fn settled(host: &Host) {
     let began = Instant::now();
     let lock = host.at("state/queue-1/.lock");
     loop {
-        // Not as long as something waits: who is to begin with it would find the lock taken, and end.
+        // Not as long as something waits: who is to begin with it would find the lock taken, and
+        // end.
         let is_free = || {
             let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
             let lock = fs::File::open(&lock);

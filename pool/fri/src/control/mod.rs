@@ -2,14 +2,14 @@
 //! looks for its next request.
 //!
 //! A page behind the mailbox in the mailbox's file, in no memory slot of the guest. Its first word
-//! says whose the instance is. The shell offers it and takes it back, the node claims it; both
-//! by one compare-and-exchange of that word, so exactly one of them has it, without a message
-//! and however they run (`exactly_one_of_them_has_it` tries all ways). An instance that was taken back
+//! says whose the instance is. The shell offers it and takes it back, the node claims it; both by
+//! one compare-and-exchange of that word, so exactly one of them has it, without a message and
+//! however they run (`exactly_one_of_them_has_it` tries all ways). An instance that was taken back
 //! is wiped before it is cold: until then nothing may be written to its mailbox.
 //!
 //! A second word says whether the shell, whose guest is done, has the order to bring the instance
-//! back: the node gives it there as long as the shell looks, which it does for a moment before it sleeps
-//! and wants a message. The other words have one writer each, and are there before a word
+//! back: the node gives it there as long as the shell looks, which it does for a moment before it
+//! sleeps and wants a message. The other words have one writer each, and are there before a word
 //! that says so.
 //!
 //! ```text
@@ -20,9 +20,10 @@
 //!  shell: left
 //! ```
 //!
-//! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by a
-//! message when it is, instead of looking for it. One that wants it not to be offered at all, since its
-//! shell has no processor, says that, too (to Refused): then it is parked, unless it was offered before.
+//! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by
+//! a message when it is, instead of looking for it. One that wants it not to be offered at all,
+//! since its shell has no processor, says that, too (to Refused): then it is parked, unless it was
+//! offered before.
 //!
 //! Neither side believes the other: a shell under attack that offers what it has not gets a request
 //! that it does not answer, which it could get all the same.
@@ -224,8 +225,8 @@ impl Control {
         Order(self.0.word(ORDER))
     }
 
-    /// The node's: gives the order where the shell finds it, unless it sleeps: then it is to be sent.
-    /// Whether it was given.
+    /// The node's: gives the order where the shell finds it, unless it sleeps: then it is to be
+    /// sent. Whether it was given.
     pub fn order(&self, order: &Reset) -> bool {
         let put = |at, value| self.0.long_word(at).store(value, Ordering::Relaxed);
         put(COUNT_UNUSED, u64::from(order.count_unused.is_yes()));
@@ -310,7 +311,8 @@ impl Control {
     }
 
     /// The shell's: whoever asks first may have the instance, which is about to look for a request,
-    /// unless the node will not have it. Now is `now` by the system's monotonic clock, in nanoseconds.
+    /// unless the node will not have it. Now is `now` by the system's monotonic clock, in
+    /// nanoseconds.
     pub fn offer(&self, now: u64) -> Offer {
         self.offered_at_word().store(now, Ordering::Relaxed);
         self.owner().offer()
@@ -322,19 +324,21 @@ impl Control {
         self.offered_at_word().load(Ordering::Relaxed)
     }
 
-    /// The node's: it is not to be offered, but parked. Where that comes too late it is offered already, or
-    /// was. One that is refused when it was brought back by then will not be offered the next time.
+    /// The node's: it is not to be offered, but parked. Where that comes too late it is offered
+    /// already, or was. One that is refused when it was brought back by then will not be offered
+    /// the next time.
     pub fn refuse(&self) -> Refusal {
         self.owner().refuse()
     }
 
-    /// The node's: it was offered, and neither claimed nor parked since: its guest looks for a request, or
-    /// has in vain.
+    /// The node's: it was offered, and neither claimed nor parked since: its guest looks for a
+    /// request, or has in vain.
     pub fn is_offered(&self) -> bool {
         self.owner().is_offered()
     }
 
-    /// The node's: it wants to be told when the instance is offered; not where it is already, or was.
+    /// The node's: it wants to be told when the instance is offered; not where it is already, or
+    /// was.
     pub fn want(&self) -> bool {
         self.owner().want()
     }

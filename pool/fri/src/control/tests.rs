@@ -213,8 +213,8 @@ fn both_sides_see_one_page() {
     assert_eq!(shell.offer(83), Offer::Made, "once");
 }
 
-/// An instance that is refused is parked, or was offered before and can be claimed, or wanted in vain;
-/// and the two sides never differ on which.
+/// An instance that is refused is parked, or was offered before and can be claimed, or wanted in
+/// vain; and the two sides never differ on which.
 #[test]
 fn who_refuses_it_has_it_parked_unless_it_was_offered() {
     for is_wanted in [false, true] {

@@ -362,8 +362,8 @@ message! {
         nanoseconds: u64,
         /// Nanoseconds for which its guest has looked for the next request in vain.
         polled_nanoseconds: u64,
-        /// It does not wait: its guest looks for the next request from now on, which somebody wanted to
-        /// be told ([`crate::control`]). It is told once more when that is over.
+        /// It does not wait: its guest looks for the next request from now on, which somebody
+        /// wanted to be told ([`crate::control`]). It is told once more when that is over.
         is_offered: Answer,
     }
 }

@@ -20,8 +20,9 @@ message! {
 }
 
 message! {
-    /// Node to launcher: open the files that say how names are resolved on this host, which the node may not. Attached: the
-    /// socket that [`NamesOpened`] comes by, which is closed without one where a file is there and cannot be opened.
+    /// Node to launcher: open the files that say how names are resolved on this host, which the
+    /// node may not. Attached: the socket that [`NamesOpened`] comes by, which is closed without
+    /// one where a file is there and cannot be opened.
     OpenNames {}
 }
 
@@ -61,8 +62,9 @@ message! {
 }
 
 message! {
-    /// Node to spawner: run the connector, which takes one in the host's network, or a worker, which
-    /// takes any other. Attached: the socket that it talks over; a worker's socket from the connector.
+    /// Node to spawner: run the connector, which takes one in the host's network, or a worker,
+    /// which takes any other. Attached: the socket that it talks over; a worker's socket from the
+    /// connector.
     SpawnEgress {
         /// Comes back in the answer.
         token: u64,
@@ -98,8 +100,8 @@ message! {
 pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {
-    /// Node to spawner: whether all that wants a processor comes before a shell, by its group. Answered
-    /// by [`SteppedAside`]. Unknown tokens are ignored.
+    /// Node to spawner: whether all that wants a processor comes before a shell, by its group.
+    /// Answered by [`SteppedAside`]. Unknown tokens are ignored.
     StepAside {
         /// Token the process was made with.
         token: u64,

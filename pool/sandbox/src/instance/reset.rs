@@ -1,9 +1,9 @@
 //! Giving an instance its seed's exact memory back.
 //!
-//! Which pages are the instance's own is asked of the kernel's page tables, unless it is
-//! known that there are no others than before ([`Known`]). Those that the seed's instances usually write are filled again from the seed (reset
-//! by copy: their second-level table entries stay warm); what is private beyond
-//! them is let go, so that an instance that once grew does not stay large.
+//! Which pages are the instance's own is asked of the kernel's page tables, unless it is known that
+//! there are no others than before ([`Known`]). Those that the seed's instances usually write are
+//! filled again from the seed (reset by copy: their second-level table entries stay warm); what is
+//! private beyond them is let go, so that an instance that once grew does not stay large.
 //!
 //! What a private page of the guest's page tables means depends on how the host translates
 //! addresses ([`PageWalk`]). If walks leave such pages shared, a private one was written: a guest

@@ -305,8 +305,8 @@ pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping
 
 /// Has a mapping that nobody has touched be of small pages, also where its file has large ones.
 ///
-/// The system maps a large page of a file as it is wherever the mapping has room for all of it, advice
-/// or not. So each is cut: advice for the first half of it only makes two mappings of one.
+/// The system maps a large page of a file as it is wherever the mapping has room for all of it,
+/// advice or not. So each is cut: advice for the first half of it only makes two mappings of one.
 pub fn in_small_pages(mapped: Mapping) {
     const HALF: u64 = LARGE_PAGE / 2;
     for at in (0..mapped.bytes()).step_by(LARGE_PAGE as usize) {

@@ -12,7 +12,8 @@ use faasw_abi::pages::{GuestAddress, Page, PageRange};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-/// A view of mapped memory, which lives as long as the [`crate::memory::arena::Arena`] that it lies in.
+/// A view of mapped memory, which lives as long as the [`crate::memory::arena::Arena`] that it lies
+/// in.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
     start: NonNull<u8>,

@@ -1,9 +1,9 @@
 //! The programs that a spawner starts, as launcher and spawner have them from the node: the compile
 //! helper's, and that of connector and workers.
 //!
-//! Each is in a file of its own; or that is empty until the program is started first, and it lies in
-//! another file, where an argument says. The node has let go of both by the time that anything of a
-//! tenant's comes.
+//! Each is in a file of its own; or that is empty until the program is started first, and it lies
+//! in another file, where an argument says. The node has let go of both by the time that anything
+//! of a tenant's comes.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};

@@ -71,8 +71,8 @@ pub fn run(
     }
 }
 
-/// Leaves it to the spawner when this process ends: a node that goes leaves thousands, which are not to end
-/// at once (`spawner/ending.rs`). A spawner that goes takes it along.
+/// Leaves it to the spawner when this process ends: a node that goes leaves thousands, which are
+/// not to end at once (`spawner/ending.rs`). A spawner that goes takes it along.
 fn wait_to_be_ended() -> ! {
     let mut nothing = libc::pollfd {
         fd: -1,
@@ -80,7 +80,8 @@ fn wait_to_be_ended() -> ! {
         revents: 0,
     };
     loop {
-        // SAFETY: one entry is there, of no descriptor; without a time it is waited for signals alone.
+        // SAFETY: one entry is there, of no descriptor; without a time it is waited for signals
+        // alone.
         unsafe { libc::ppoll(&raw mut nothing, 1, std::ptr::null(), std::ptr::null()) };
     }
 }

@@ -1,13 +1,13 @@
 //! An instance that is hot: brought back to its seed's state and let into the guest again, which
 //! looks for its next request by itself. So whoever has one need not wake anybody.
 //!
-//! It is a tenant's code like any other, and gets what an activation gives but for its request: entropy
-//! of its own, and the time. The wait is bounded twice: the guest rings when it has looked for as
-//! long as it was told, and a timer of the kernel's calls it out if it does not
-//! ([`crate::vm::alarm`]), whatever becomes of the node; one that does anything else ends. Whether the wait
-//! ends with a request or without is decided once, by the page that node and shell share
-//! ([`faasw_fri::control`]). Without one the instance is brought back again, so that what
-//! it drew is never used.
+//! It is a tenant's code like any other, and gets what an activation gives but for its request:
+//! entropy of its own, and the time. The wait is bounded twice: the guest rings when it has looked
+//! for as long as it was told, and a timer of the kernel's calls it out if it does not
+//! ([`crate::vm::alarm`]), whatever becomes of the node; one that does anything else ends. Whether
+//! the wait ends with a request or without is decided once, by the page that node and shell share
+//! ([`faasw_fri::control`]). Without one the instance is brought back again, so that what it drew
+//! is never used.
 
 use std::time::{Duration, Instant};
 
@@ -22,8 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 /// Most time that a guest may be told to look for a request.
 const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// What entering it and leaving it takes at most, and the sending of a message: several times what it
-/// does.
+/// What entering it and leaving it takes at most, and the sending of a message: several times what
+/// it does.
 const ROUND: Duration = Duration::from_millis(1);
 
 /// CPU time that it has beyond that: such a timer is looked at by a processor's clock
@@ -31,8 +31,8 @@ const ROUND: Duration = Duration::from_millis(1);
 const OVERTIME: Duration = Duration::from_millis(5);
 
 impl Shell<'_> {
-    /// Offers the instance, which was brought back as `parked` says, to the node, where the order to do
-    /// so says so, and the node will still have it; whether it did.
+    /// Offers the instance, which was brought back as `parked` says, to the node, where the order
+    /// to do so says so, and the node will still have it; whether it did.
     pub(super) fn offer(&mut self, order: &Reset, parked: &Parked) -> Result<bool, End> {
         if order.poll_nanoseconds == 0 {
             return Ok(false);
@@ -64,8 +64,9 @@ impl Shell<'_> {
         Ok(offer != Offer::Refused)
     }
 
-    /// Lets the guest look for its next request, if it was offered, as `parked` says. Why it stopped,
-    /// where it had one; it was brought back again where it had none, and the node is told.
+    /// Lets the guest look for its next request, if it was offered, as `parked` says. Why it
+    /// stopped, where it had one; it was brought back again where it had none, and the node is
+    /// told.
     pub(super) fn stay_hot(
         &mut self,
         order: &Reset,
@@ -124,8 +125,8 @@ impl Shell<'_> {
         }
     }
 
-    /// Makes an instance whose guest has looked in vain, and that was taken back, what it was before it
-    /// was offered; CPU time that went into that, in nanoseconds.
+    /// Makes an instance whose guest has looked in vain, and that was taken back, what it was
+    /// before it was offered; CPU time that went into that, in nanoseconds.
     fn leave(&mut self, order: &Reset) -> Result<u64, End> {
         let polled = own_cpu_time().saturating_sub(self.offered_at);
         if polled > most(order) {
@@ -138,7 +139,8 @@ impl Shell<'_> {
         Ok(u64::try_from(polled.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The order to bring the instance back, if the node gives it within `look` where it need not be sent.
+    /// The order to bring the instance back, if the node gives it within `look` where it need not
+    /// be sent.
     pub(super) fn look_for_order(&self, look: Duration) -> Option<Reset> {
         let control = self.control()?;
         let begun = Instant::now();

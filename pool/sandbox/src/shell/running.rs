@@ -21,8 +21,8 @@ use crate::vm::clock;
 /// again if it wants more, and the node's time limit holds meanwhile.
 const WAIT_MAX: u64 = 3_600_000_000_000;
 
-/// How long a shell whose instance was hot looks for the order to bring it back: what the node needs
-/// to read the answer, and twice that.
+/// How long a shell whose instance was hot looks for the order to bring it back: what the node
+/// needs to read the answer, and twice that.
 const LOOK: Duration = Duration::from_micros(100);
 
 impl Shell<'_> {
@@ -66,8 +66,8 @@ impl Shell<'_> {
         self.go_on(stop, Duration::ZERO)
     }
 
-    /// As [`Shell::run`], where the guest has stopped; an order is looked for for so long before the node
-    /// has to send it.
+    /// As [`Shell::run`], where the guest has stopped; an order is looked for for so long before
+    /// the node has to send it.
     pub(super) fn go_on(&mut self, mut stop: Stop, look: Duration) -> Result<Option<Reset>, End> {
         loop {
             self.exits += 1;

@@ -147,8 +147,9 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     }
 }
 
-/// Has the kernel begin with what the first shell's way into its group waits for, while this process
-/// finds out about the host ([`group::begin_moving`]). A child does: it is waited for as any other.
+/// Has the kernel begin with what the first shell's way into its group waits for, while this
+/// process finds out about the host ([`group::begin_moving`]). A child does: it is waited for as
+/// any other.
 fn begin_moving() {
     // SAFETY: this process has one thread; the child has a copy of everything.
     if unsafe { libc::fork() } == 0 {
@@ -185,8 +186,8 @@ impl Spawner {
         }
     }
 
-    /// Ends those that are to end and may now. In how long that is to be done again, if it is before a child
-    /// was reaped.
+    /// Ends those that are to end and may now. In how long that is to be done again, if it is
+    /// before a child was reaped.
     fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
         loop {
             match self.ending.next(now) {

@@ -1,10 +1,10 @@
 //! What calls a guest that polls out of the VM, if it does not come out by itself.
 //!
 //! A timer of the kernel's over the CPU time of the shell's thread, so it counts while the guest
-//! runs and holds whatever becomes of the node; and a processor's clock interrupt looks at such a timer by
-//! the way, so arming one costs a system call and nothing of the hardware. Its signal is blocked but in
-//! `KVM_RUN`, as `super::signals` has it for shells on threads: it is never delivered, it ends
-//! `KVM_RUN`, and is taken then.
+//! runs and holds whatever becomes of the node; and a processor's clock interrupt looks at such a
+//! timer by the way, so arming one costs a system call and nothing of the hardware. Its signal is
+//! blocked but in `KVM_RUN`, as `super::signals` has it for shells on threads: it is never
+//! delivered, it ends `KVM_RUN`, and is taken then.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -99,8 +99,8 @@ impl Alarm {
 }
 
 impl Vm {
-    /// Has the guest be called out of [`Vm::enter`] by [`Alarm::arm`]. The calling thread is the one
-    /// that runs it, in a process of its own.
+    /// Has the guest be called out of [`Vm::enter`] by [`Alarm::arm`]. The calling thread is the
+    /// one that runs it, in a process of its own.
     ///
     /// # Errors
     /// The system's.

@@ -36,7 +36,8 @@ const EVICTING: Duration = Duration::from_millis(50);
 /// How often a waiting request looks for an invocation to evict.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and tables.
+/// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and
+/// tables.
 pub const INSTANCE_MEMORY: u64 = 16 << 20;
 
 /// Requests of one function that wait for a permit at once; more are rejected at once.

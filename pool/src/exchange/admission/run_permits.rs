@@ -3,9 +3,9 @@
 //! A few short requests run at a time. All are done sooner than if they took each other's
 //! processors. A request has its permit from before it has a sandbox until it has run for a moment.
 //!
-//! A returned permit goes to the waiting function that has the fewest, and among its requests to the
-//! first. A permit that lasts longer than a moment, such as when a sandbox must be made while all
-//! processors are busy, blocks only requests of its own function ([`OVERDUE`]): permits are for
+//! A returned permit goes to the waiting function that has the fewest, and among its requests to
+//! the first. A permit that lasts longer than a moment, such as when a sandbox must be made while
+//! all processors are busy, blocks only requests of its own function ([`OVERDUE`]): permits are for
 //! processors, and a request that waits needs none.
 
 use std::collections::VecDeque;

@@ -102,8 +102,8 @@ struct Shared {
 
 #[derive(Debug)]
 struct State {
-    /// Since when it waits for its client; nothing while it does not. What is to come may be told before: it is
-    /// at work until then.
+    /// Since when it waits for its client; nothing while it does not. What is to come may be told
+    /// before: it is at work until then.
     since: Option<Instant>,
     /// It began before its request's body was there, and that is not there yet.
     is_early: bool,

@@ -128,8 +128,9 @@ impl Backlog {
         self.of_most(self.limits.connection)
     }
 
-    /// One more request of a function to another. That one takes what it likes and cannot be made to take more, so what
-    /// waits for it is what any connection may hold however full the budgets are: 64 KiB.
+    /// One more request of a function to another. That one takes what it likes and cannot be made
+    /// to take more, so what waits for it is what any connection may hold however full the budgets
+    /// are: 64 KiB.
     #[must_use]
     pub fn call(self: &Arc<Self>) -> Arc<ConnectionBacklog> {
         self.of_most(self.limits.connection.min(SMALL))

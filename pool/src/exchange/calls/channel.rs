@@ -93,8 +93,8 @@ impl CallChannel {
         self.is_under_way().then_some(self.moved)
     }
 
-    /// Looks at the guest's words. Where one `may_begin`, a request is begun that is there; whether there is one
-    /// that was not.
+    /// Looks at the guest's words. Where one `may_begin`, a request is begun that is there; whether
+    /// there is one that was not.
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when they or a head cannot be; the system's.
@@ -152,8 +152,8 @@ impl CallChannel {
         Ok(())
     }
 
-    /// The guest is not interested any more: nor is anybody. Where it says nothing else of its next turn yet,
-    /// that is begun.
+    /// The guest is not interested any more: nor is anybody. Where it says nothing else of its next
+    /// turn yet, that is begun.
     fn let_go(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         *self = Self {
             stage: Stage::LetGo,

@@ -1,8 +1,10 @@
-//! The channels of requests that a function makes: each moves one at a time between its guest and an [`Outbound`].
+//! The channels of requests that a function makes: each moves one at a time between its guest and
+//! an [`Outbound`].
 //!
-//! A channel is used again, turn by turn ([`ChannelWords::turn`]): a guest that has let go of a request
-//! counts up, and what is left of that is dropped here before the node counts up, too. All of it belongs to the
-//! exchange and goes with it, before its instance is reset: what is late finds nobody.
+//! A channel is used again, turn by turn ([`ChannelWords::turn`]): a guest that has let go of a
+//! request counts up, and what is left of that is dropped here before the node counts up, too. All
+//! of it belongs to the exchange and goes with it, before its instance is reset: what is late finds
+//! nobody.
 //!
 //! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
 
@@ -26,7 +28,8 @@ use super::outbound::Outbound;
 use crate::error::InvokeError;
 use crate::mailbox::{CallWork, Mailbox};
 
-/// What beginning requests may take in one look: 16 small ones, or one that is as large as they can be.
+/// What beginning requests may take in one look: 16 small ones, or one that is as large as they can
+/// be.
 const BEGUN_AT_ONCE: u64 = 1000;
 
 /// All channels of calls that are open.
@@ -80,9 +83,9 @@ impl Calls {
         *self = Self::new(self.outbound.clone(), self.count());
     }
 
-    /// Looks at the guest's words: begins requests that it has sent, as many as one look may, and ends those that
-    /// it has let go of. `count` is told what that took, and says when there may be another look; see
-    /// [`Calls::look_again`].
+    /// Looks at the guest's words: begins requests that it has sent, as many as one look may, and
+    /// ends those that it has let go of. `count` is told what that took, and says when there may be
+    /// another look; see [`Calls::look_again`].
     ///
     /// # Errors
     /// [`InvokeError::GuestFailed`] when its words or a head cannot be; the system's.
@@ -114,7 +117,8 @@ impl Calls {
         Ok(())
     }
 
-    /// When the guest's words are to be looked at again, whether or not it rings: something was left to be begun.
+    /// When the guest's words are to be looked at again, whether or not it rings: something was
+    /// left to be begun.
     pub fn look_again(&self) -> Option<Instant> {
         self.look_again
     }
@@ -169,8 +173,8 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the guest waits for others' answers and nothing else: it is their time. That of a wait for some time
-    /// is over with it, whatever it goes on with.
+    /// Whether the guest waits for others' answers and nothing else: it is their time. That of a
+    /// wait for some time is over with it, whatever it goes on with.
     pub fn is_owed(&self) -> bool {
         if self
             .waits_until
@@ -233,7 +237,8 @@ impl Calls {
     }
 }
 
-/// Waits until something happens to a request that is under way, and says to which; for ever where there is none.
+/// Waits until something happens to a request that is under way, and says to which; for ever where
+/// there is none.
 pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
     let Some(calls) = calls else {
         return pending().await;

@@ -1,5 +1,5 @@
-//! Images on their way from one folder to another: piece by piece, within what there is of room, and
-//! without a trace where they do not come to their end.
+//! Images on their way from one folder to another: piece by piece, within what there is of room,
+//! and without a trace where they do not come to their end.
 
 use std::os::unix::fs::PermissionsExt as _;
 

@@ -16,8 +16,8 @@ pub struct Coming {
     pub(super) wanted: Option<Arc<Notify>>,
 }
 
-/// A request that waits for one instance, which nobody else gets: to others it is as if the instance
-/// did not come. Dropping it sends the request elsewhere.
+/// A request that waits for one instance, which nobody else gets: to others it is as if the
+/// instance did not come. Dropping it sends the request elsewhere.
 #[derive(Debug)]
 pub struct Held {
     /// Nothing once it was let go.
@@ -74,8 +74,8 @@ impl Coming {
         }
     }
 
-    /// The request that waits longest for an instance, which is for it and nobody else then. If there is
-    /// none, the next one is told of again.
+    /// The request that waits longest for an instance, which is for it and nobody else then. If
+    /// there is none, the next one is told of again.
     pub fn take_waiting(&self) -> Option<Held> {
         let mut places = self.parking.places();
         while let Some(waiting) = places.waiting.pop_front() {
@@ -113,8 +113,8 @@ impl Coming {
         }
     }
 
-    /// Parks an instance that has `bytes` of private pages and has had nothing to do `since` then; or hands it to
-    /// who waits for one.
+    /// Parks an instance that has `bytes` of private pages and has had nothing to do `since` then;
+    /// or hands it to who waits for one.
     pub fn park(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.parking.keeper;
         instance.shell.let_go_of_faults();

@@ -291,8 +291,8 @@ impl Parking {
         self.end(places, old);
     }
 
-    /// Those that were parked between `from` and `until` and come behind everybody else do not any more: they look for
-    /// nothing, and whoever takes one would wait for that.
+    /// Those that were parked between `from` and `until` and come behind everybody else do not any
+    /// more: they look for nothing, and whoever takes one would wait for that.
     pub(super) fn bring_back(&self, from: Instant, until: Instant) {
         let places = self.places();
         let is_before = |moment: Instant| move |parked: &Parked| parked.rest.since <= moment;

@@ -1,11 +1,12 @@
-//! Which instances are hot, and for how long: parked with the vCPU in the guest, which looks for its
-//! next request itself.
+//! Which instances are hot, and for how long: parked with the vCPU in the guest, which looks for
+//! its next request itself.
 //!
 //! That saves two wakes and a way into the VM, and costs a processor while nothing comes. So it is
-//! done as KVM does it before it lets a halted vCPU sleep (`halt_poll_ns`): how long a function's instances
-//! look grows while its requests come within that, and shrinks when they do not; there are never
-//! more of them than processors that have nothing to do; and each of them comes behind
-//! everything else that wants a processor, by its control group. See `docs/decisions/0025-hot-instances.md`.
+//! done as KVM does it before it lets a halted vCPU sleep (`halt_poll_ns`): how long a function's
+//! instances look grows while its requests come within that, and shrinks when they do not; there
+//! are never more of them than processors that have nothing to do; and each of them comes behind
+//! everything else that wants a processor, by its control group. See
+//! `docs/decisions/0025-hot-instances.md`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,8 @@ const RETRY: u64 = 64;
 /// What is known of whether answers come while they are looked for: from none of late to all.
 const ALL_PROMPT: u64 = 1 << 12;
 
-/// From here on they are looked for. Looking in vain costs a third of what it saves where it is not.
+/// From here on they are looked for. Looking in vain costs a third of what it saves where it is
+/// not.
 const PROMPT: u64 = ALL_PROMPT / 4;
 
 /// The share of one processor that all polling of one function may take, in percent.
@@ -154,7 +156,8 @@ impl Arrivals {
     }
 
     /// An answer came so long after its request was there; or, of an instance that was not hot, its
-    /// function ran for so long, which counts only where that is long by itself, or what is known is.
+    /// function ran for so long, which counts only where that is long by itself, or what is known
+    /// is.
     pub fn note_answer(&self, took: Duration, was_hot: bool) {
         let about = Duration::from_nanos(self.answer.load(Ordering::Relaxed));
         if !was_hot && took.max(about) <= SLOW {
@@ -173,8 +176,8 @@ impl Arrivals {
     }
 
     /// Whether the next answer is likely to come sooner than a sleep and a wake would take: while
-    /// it is looked for, as enough of the last did, or as is tried now and then. How long those took
-    /// that were not looked for says nothing of that: most of it is the sleep and the wake.
+    /// it is looked for, as enough of the last did, or as is tried now and then. How long those
+    /// took that were not looked for says nothing of that: most of it is the sleep and the wake.
     pub fn is_quick(&self) -> bool {
         let nth = self.answers.fetch_add(1, Ordering::Relaxed);
         let late = self.late.load(Ordering::Relaxed);
@@ -191,8 +194,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether its answers take so long that what is saved before them does not show; sometimes it is
-    /// tried again.
+    /// Whether its answers take so long that what is saved before them does not show; sometimes it
+    /// is tried again.
     fn is_slow(&self) -> bool {
         let about = self.answer.load(Ordering::Relaxed);
         about > nanoseconds(SLOW)
@@ -241,7 +244,8 @@ impl Arrivals {
 /// How much polling there may be.
 #[derive(Debug)]
 pub struct Polling {
-    /// How long an instance looks at most whose function says nothing of that; zero where it does not look.
+    /// How long an instance looks at most whose function says nothing of that; zero where it does
+    /// not look.
     most: Duration,
     processors: usize,
     /// Instances that look.
@@ -282,8 +286,8 @@ impl UnderWay {
 }
 
 impl Polling {
-    /// At most `most` for each instance whose function says nothing, on a machine with so many processors, one of which is
-    /// the node's.
+    /// At most `most` for each instance whose function says nothing, on a machine with so many
+    /// processors, one of which is the node's.
     pub fn new(most: Duration, processors: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -321,8 +325,8 @@ impl Polling {
         (!is_held_off && arrivals.has_budget(now)).then_some(bound)
     }
 
-    /// A place for an instance that is to be hot, as long as what is given is held: there are no more
-    /// than processors that nothing else is known to want.
+    /// A place for an instance that is to be hot, as long as what is given is held: there are no
+    /// more than processors that nothing else is known to want.
     pub fn place(self: &Arc<Self>) -> Option<Looking> {
         let wanted = 1 + self.under_way.load(Ordering::Relaxed);
         let places = self.processors.saturating_sub(wanted);
@@ -341,8 +345,8 @@ impl Polling {
             .fetch_add(u64::from(has_found), Ordering::Relaxed);
     }
 
-    /// A guest of a function was to look for a request, and did something else. None of that function
-    /// is hot for a while.
+    /// A guest of a function was to look for a request, and did something else. None of that
+    /// function is hot for a while.
     pub fn note_stray(&self, arrivals: &Arrivals) {
         arrivals.note_stray();
         self.strayed.fetch_add(1, Ordering::Relaxed);

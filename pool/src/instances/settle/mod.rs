@@ -64,8 +64,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// With `count_unused` the effort will say what of its write set the instance did not use. For so
-    /// long as `poll` its guest looks for the next request by itself then. The shell of one that
+    /// With `count_unused` the effort will say what of its write set the instance did not use. For
+    /// so long as `poll` its guest looks for the next request by itself then. The shell of one that
     /// was claimed looks for its order, and has it at once.
     pub fn give(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
         let message = instance.shell.reset_order(count_unused, poll);
@@ -82,9 +82,9 @@ impl Order {
         self.poll
     }
 
-    /// Since when an instance that is parked now has had nothing to do: from when its guest began to look for a request,
-    /// if it has looked for one in vain for so long as `polled`. It was brought back before that and behind it, which
-    /// takes about as long each time.
+    /// Since when an instance that is parked now has had nothing to do: from when its guest began
+    /// to look for a request, if it has looked for one in vain for so long as `polled`. It was
+    /// brought back before that and behind it, which takes about as long each time.
     fn at_rest(&self, polled: Duration) -> Instant {
         match polled.is_zero() {
             true => Instant::now(),
@@ -96,8 +96,8 @@ impl Order {
 /// How an instance that was brought back goes on.
 #[derive(Debug)]
 pub enum Back {
-    /// It waits for an order. Its guest has looked for the next request for so long, in vain; it has had nothing to
-    /// do since then.
+    /// It waits for an order. Its guest has looked for the next request for so long, in vain; it
+    /// has had nothing to do since then.
     Parked(Effort, Duration, Instant),
     /// Its guest has looked for so long, and was claimed for this one.
     Found(Effort, Duration, Held),
@@ -133,8 +133,9 @@ impl Settling {
         }
     }
 
-    /// Has an instance brought back as `order` says, which was given to it, or is now: the shell finds
-    /// it when its guest stands still. `coming` hears of it when that looks for the next request.
+    /// Has an instance brought back as `order` says, which was given to it, or is now: the shell
+    /// finds it when its guest stands still. `coming` hears of it when that looks for the next
+    /// request.
     ///
     /// # Errors
     /// Why it was not. It is to be ended.
@@ -253,7 +254,8 @@ impl Settling {
         }
     }
 
-    /// Its shell says that it stands still, which may cross the order; a second time it says nothing new.
+    /// Its shell says that it stands still, which may cross the order; a second time it says
+    /// nothing new.
     fn note_told(&mut self) -> Result<(), PlatformError> {
         match std::mem::replace(&mut self.is_told, true) {
             false => Ok(()),
@@ -264,9 +266,9 @@ impl Settling {
         }
     }
 
-    /// Has an instance that everybody else comes before, and that is not back yet, take turns with them;
-    /// it is parked then, since whose guest looks for a request is to be in nobody's way. Where it was
-    /// offered already: in how long that is to be done.
+    /// Has an instance that everybody else comes before, and that is not back yet, take turns with
+    /// them; it is parked then, since whose guest looks for a request is to be in nobody's way.
+    /// Where it was offered already: in how long that is to be done.
     fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
         let looked = match poll.is_zero() {
             true => None,
@@ -359,8 +361,8 @@ enum Find {
     Not,
     /// This request waits for it until then; it will be told of.
     Held(Held, Instant),
-    /// It was claimed for this request; what bringing it back took, and for how long its guest has looked, by
-    /// the shell's word.
+    /// It was claimed for this request; what bringing it back took, and for how long its guest has
+    /// looked, by the shell's word.
     Found(Effort, Duration, Held),
 }
 
@@ -392,8 +394,8 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
 
 /// What came of trying to claim an instance.
 enum Attempt {
-    /// It is claimed; what bringing it back took, and for how long its guest has looked, by the shell's
-    /// word.
+    /// It is claimed; what bringing it back took, and for how long its guest has looked, by the
+    /// shell's word.
     Claimed(Effort, Duration),
     /// The node is told of it in a moment, or when it can be claimed.
     Late,

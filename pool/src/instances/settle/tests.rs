@@ -313,7 +313,8 @@ async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
     assert_eq!(order.at_rest(POLL), order.since + POLL);
 }
 
-/// A request that meets an instance on its way out says that it was looked for too short, or in vain.
+/// A request that meets an instance on its way out says that it was looked for too short, or in
+/// vain.
 #[tokio::test]
 async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
     // A second is far longer than a busy machine delays this test between two steps.

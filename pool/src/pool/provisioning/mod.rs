@@ -2,15 +2,14 @@
 //! [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says (elsewhere called provisioned
 //! concurrency; the pooling of AFaaS §4.2 for functions that nobody has called yet).
 //!
-//! One task makes what is missing, one instance after the other, each function's first before
-//! any has its second, and behind what requests ask for: its shells are made when nothing else wants to
-//! run, those that are ready are left to requests, and seeds that are being made for some are waited
-//! for a while. What does not
-//! fit the budgets is not made, since it would end others that are made again then; and what
-//! comes to nothing is tried again ever more rarely.
+//! One task makes what is missing, one instance after the other, each function's first before any
+//! has its second, and behind what requests ask for: its shells are made when nothing else wants to
+//! run, those that are ready are left to requests, and seeds that are being made for some are
+//! waited for a while. What does not fit the budgets is not made, since it would end others that
+//! are made again then; and what comes to nothing is tried again ever more rarely.
 //!
-//! A version whose seed is not in memory has it made, as far as all that seeds may take has room for it; what
-//! lacks for which reason is kept for whoever asks, and said once for each reason.
+//! A version whose seed is not in memory has it made, as far as all that seeds may take has room
+//! for it; what lacks for which reason is kept for whoever asks, and said once for each reason.
 //!
 //! What is missing is looked for when a version begins to serve and once a second, so that
 //! nobody has to say why an instance ended.
@@ -84,8 +83,8 @@ impl Pool {
         }
     }
 
-    /// What a version lacks of the instances that are to be parked of it ahead of requests, and what keeps them
-    /// from being made; nothing where it has all, or they are being made.
+    /// What a version lacks of the instances that are to be parked of it ahead of requests, and
+    /// what keeps them from being made; nothing where it has all, or they are being made.
     #[must_use]
     pub fn lacking(&self, version: &FunctionVersion) -> Option<Lacking> {
         self.inner.provisioning.lacking_of(version)
@@ -148,7 +147,8 @@ impl Pool {
         })
     }
 
-    /// Whether a version lacks an instance that it can have now. What it lacks and cannot have is noted.
+    /// Whether a version lacks an instance that it can have now. What it lacks and cannot have is
+    /// noted.
     fn is_to_be_made(&self, provided: &Arc<Provided>, said: &mut Said) -> bool {
         let Some(version) = provided.version.upgrade() else {
             return false;
@@ -192,7 +192,8 @@ impl Pool {
         full(said)
     }
 
-    /// What keeps a version's seed from being made, if anything does; else it is, in the background.
+    /// What keeps a version's seed from being made, if anything does; else it is, in the
+    /// background.
     fn lacks_seed(&self, version: &FunctionVersion, provided: &Arc<Provided>) -> Option<Lack> {
         if let Some(lack) = version.has_no_room_for_seed() {
             return Some(lack);
@@ -269,8 +270,8 @@ impl Pool {
         }
     }
 
-    /// A version that still lacks an instance, for which there still is room, with its seed: requests have
-    /// gone on while it was waited for something.
+    /// A version that still lacks an instance, for which there still is room, with its seed:
+    /// requests have gone on while it was waited for something.
     fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, Held)> {
         let (version, frozen) = provided.lacking()?;
         let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
@@ -291,8 +292,8 @@ impl Pool {
         let making = self.inner.stock.make_for(origin.parent());
         let ready = in_time("making a shell", making).await?;
         let ready = ready.map_err(Failed::Shell)?;
-        // A shell comes when nothing else wants to run. One that is not wanted any more ends: an instance would
-        // be made only to end, or to end another.
+        // A shell comes when nothing else wants to run. One that is not wanted any more ends: an
+        // instance would be made only to end, or to end another.
         if self.still_lacking(provided).is_none() {
             return Ok(false);
         }

@@ -1,7 +1,8 @@
 //! Who has a seed without having an instance of it.
 //!
-//! What is in use is not evicted, and whoever wanted it to leave memory does not ask again. So all who have
-//! a seed for a while look again when they let it go: instances by their retirement, all others by this.
+//! What is in use is not evicted, and whoever wanted it to leave memory does not ask again. So all
+//! who have a seed for a while look again when they let it go: instances by their retirement, all
+//! others by this.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -11,8 +12,8 @@ use faasw_seedtree::Owner;
 use super::Seeds;
 use crate::snapshots::Frozen;
 
-/// A seed that is not evicted as long as somebody has this. When it is dropped, what should have left
-/// memory meanwhile leaves it: never under the graph's lock, nor an account's.
+/// A seed that is not evicted as long as somebody has this. When it is dropped, what should have
+/// left memory meanwhile leaves it: never under the graph's lock, nor an account's.
 #[derive(Debug)]
 pub struct Held {
     frozen: Arc<Frozen>,

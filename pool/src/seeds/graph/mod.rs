@@ -365,8 +365,8 @@ impl Seeds {
         self.was_let_go(owner);
     }
 
-    /// A seed of `owner`'s is had by one less: it may have to leave memory, and whoever asked for that
-    /// before does not ask again.
+    /// A seed of `owner`'s is had by one less: it may have to leave memory, and whoever asked for
+    /// that before does not ask again.
     pub fn was_let_go(&self, owner: Owner) {
         // Whoever ends instances needs it, and this may be a thread that is none of it.
         let _inside = self.runtime.enter();
@@ -512,8 +512,8 @@ impl Seeds {
     }
 }
 
-/// Takes a seed and its ancestors away, as far as their memory will never be whole: who reads it may
-/// not have said so yet.
+/// Takes a seed and its ancestors away, as far as their memory will never be whole: who reads it
+/// may not have said so yet.
 fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Vec<Arc<Frozen>> {
     graph.discard_line(key, has_failed)
 }

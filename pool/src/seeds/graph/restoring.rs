@@ -185,8 +185,9 @@ impl Seeds {
         kept.get_in_parts(first).await
     }
 
-    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is forked
-    /// from it any more, and it is made anew, without its image, or of code that is compiled again.
+    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is
+    /// forked from it any more, and it is made anew, without its image, or of code that is compiled
+    /// again.
     fn fail(
         self: &Arc<Self>,
         key: Key,

@@ -279,8 +279,8 @@ impl Shell {
         self.tell(order, &[]).await
     }
 
-    /// What is ordered by it: whether the shell counts what of the write set was not used, and for how
-    /// long its guest looks for the next request by itself then.
+    /// What is ordered by it: whether the shell counts what of the write set was not used, and for
+    /// how long its guest looks for the next request by itself then.
     pub fn reset_order(&self, count_unused: bool, poll: Duration) -> Reset {
         Reset {
             count_unused: count_unused.into(),
@@ -313,10 +313,10 @@ impl Shell {
         self.process.may_be_aside()
     }
 
-    /// Waits for what comes of an instance that is brought back; or for a
-    /// ring of a guest that still runs, which says nothing, and is not heard before
-    /// `until`. Each thing that the shell says counts: it could say some of them without end. May be
-    /// dropped at any point without losing anything.
+    /// Waits for what comes of an instance that is brought back; or for a ring of a guest that
+    /// still runs, which says nothing, and is not heard before `until`. Each thing that the shell
+    /// says counts: it could say some of them without end. May be dropped at any point without
+    /// losing anything.
     ///
     /// # Errors
     /// When the shell has ended without a word, or says what makes no sense.
@@ -496,8 +496,8 @@ pub enum Reached {
     Offered,
     /// It is parked: what that took, and for how long its guest has looked for a request in vain.
     Parked(Effort, Duration),
-    /// It cannot be brought back, and its shell has ended; whether its guest did something that no guest
-    /// of ours does.
+    /// It cannot be brought back, and its shell has ended; whether its guest did something that no
+    /// guest of ours does.
     Failed { why: String, by_guest: bool },
 }
 

@@ -1,7 +1,7 @@
 //! The first shell: whether this host can have any.
 //!
-//! It is on its way from when the spawner starts, which takes as long as a node takes for much of what
-//! else it begins with. Who needs to know what it tells, or a shell for itself, waits for it.
+//! It is on its way from when the spawner starts, which takes as long as a node takes for much of
+//! what else it begins with. Who needs to know what it tells, or a shell for itself, waits for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,10 +2,11 @@
 //! while guests of it run (Catalyzer §3.2, on-demand paging; REAP §5.2, prefetching beside it).
 //!
 //! A thread of its own for each seed that is being read, for as long as that takes. It looks at
-//! what guests wait for ([`faasw_fri::userfault::Faults`]) between two pieces of what nobody has asked for yet. One
-//! answers for memory and code: all faults of a process are told in one place. A script's brings what
-//! is missing of its language engine, too, beside the engine's own: whatever several want is read by
-//! one of them. A guest whose page cannot be brought is never let go on: its process ends.
+//! what guests wait for ([`faasw_fri::userfault::Faults`]) between two pieces of what nobody has
+//! asked for yet. One answers for memory and code: all faults of a process are told in one place. A
+//! script's brings what is missing of its language engine, too, beside the engine's own: whatever
+//! several want is read by one of them. A guest whose page cannot be brought is never let go on:
+//! its process ends.
 
 mod waiting;
 
@@ -226,8 +227,8 @@ impl Pager {
         in_turns(&both, both.len(), |fill| fill())
     }
 
-    /// What it cannot bring, once whoever brings that for all has said so, too: what descends from that
-    /// is not made of it again.
+    /// What it cannot bring, once whoever brings that for all has said so, too: what descends from
+    /// that is not made of it again.
     fn told(&self, error: Unreadable) -> Unreadable {
         match (error, &self.above) {
             (Unreadable::Above(error), Some(above)) => {
@@ -315,7 +316,8 @@ impl Pager {
         line.zip(std::iter::once(false).chain(std::iter::repeat(true)))
     }
 
-    /// Brings some more, its own and what is missing above it, by turns; says whether there was any.
+    /// Brings some more, its own and what is missing above it, by turns; says whether there was
+    /// any.
     fn bring_next(&self) -> Result<bool, Unreadable> {
         let mut brought = false;
         for (of, is_above) in self.line() {

@@ -132,8 +132,9 @@ impl Contents {
     }
 }
 
-/// Opens a parcel as it comes, all of which is there already: gives its pieces away one by one, with
-/// the number of their part, and its note, as part [`PARTS`]. For fuzz targets and tests alone.
+/// Opens a parcel as it comes, all of which is there already: gives its pieces away one by one,
+/// with the number of their part, and its note, as part [`PARTS`]. For fuzz targets and tests
+/// alone.
 ///
 /// # Errors
 /// What it is instead.

@@ -1,4 +1,5 @@
-//! A disk that fails, at each of its calls in turn: what comes back is what was written, or nothing.
+//! A disk that fails, at each of its calls in turn: what comes back is what was written, or
+//! nothing.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};

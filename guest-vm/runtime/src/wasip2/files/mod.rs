@@ -34,7 +34,8 @@ pub struct Descriptor {
     flags: DescriptorFlags,
 }
 
-/// The resource behind `wasi:filesystem/types.directory-entry-stream`: a folder, and how far it was listed.
+/// The resource behind `wasi:filesystem/types.directory-entry-stream`: a folder, and how far it was
+/// listed.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing {
     folder: Node,

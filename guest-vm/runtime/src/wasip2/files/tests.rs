@@ -1,5 +1,5 @@
-//! What `wasi:filesystem` and its streams say to each other, called as the generated bindings call them: C libraries have
-//! their own ideas of both.
+//! What `wasi:filesystem` and its streams say to each other, called as the generated bindings call
+//! them: C libraries have their own ideas of both.
 
 use alloc::vec;
 
@@ -79,7 +79,8 @@ fn what_is_appended_is_read_by_the_same_descriptor_wherever_a_stream_begins() {
         let written = function.blocking_write_and_flush(again(&appending), text.to_vec());
         written.ok().unwrap();
     }
-    // A position in the file is a stream's, and no descriptor's: none is moved by what another one appends.
+    // A position in the file is a stream's, and no descriptor's: none is moved by what another one
+    // appends.
     for (at, expected) in [(0, &b"one two three"[..]), (4, b"two three"), (13, b"")] {
         assert_eq!(read_from(&mut function, &file, at), expected);
     }

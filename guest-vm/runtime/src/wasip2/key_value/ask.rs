@@ -30,7 +30,8 @@ pub(super) enum Refusal {
     Other(String),
 }
 
-/// What a host function for a store returns: a trap, what the function is told, or what it asked for.
+/// What a host function for a store returns: a trap, what the function is told, or what it asked
+/// for.
 pub(super) type Asked<T> = Result<core::result::Result<T, Refusal>>;
 
 /// Keys in their order, and whether more follow.
@@ -68,8 +69,8 @@ impl<P: Platform> State<P> {
         if !is_store_name(&name) {
             return Ok(Err(Refusal::NoSuchStore));
         }
-        // Its own each function has: that costs no round. Where there is none yet, or no more, whatever is asked of
-        // it says so.
+        // Its own each function has: that costs no round. Where there is none yet, or no more,
+        // whatever is asked of it says so.
         let is_known = name == OWN_STORE && self.platform.is_open(Channel::STORE);
         if !is_known && let Err(refusal) = self.done(&name, Operation::Open) {
             return Ok(Err(refusal));

@@ -1,5 +1,5 @@
-//! `wasi:keyvalue`, two drafts of it: a list's cursor is a number in one and a text in the other, numbers have a sign
-//! in the newer one only, and so on. What they have in common is written once.
+//! `wasi:keyvalue`, two drafts of it: a list's cursor is a number in one and a text in the other,
+//! numbers have a sign in the newer one only, and so on. What they have in common is written once.
 
 use alloc::format;
 use alloc::string::String;

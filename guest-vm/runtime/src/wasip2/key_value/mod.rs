@@ -1,9 +1,10 @@
 //! Key-value stores: two drafts of `wasi:keyvalue`, and Spin's own interface.
 //!
-//! All of them are one thing: a bucket is the name of a store, and each call is a record to the node
-//! and its answer ([`faasw_abi::store`]), on a channel that is open while a request is answered by a function that
-//! imports any of this. Before, a call is a draw, and refused: what a store says then would be part of the seed.
-//! Nothing is kept here, so what one call has written the next one finds.
+//! All of them are one thing: a bucket is the name of a store, and each call is a record to the
+//! node and its answer ([`faasw_abi::store`]), on a channel that is open while a request is
+//! answered by a function that imports any of this. Before, a call is a draw, and refused: what a
+//! store says then would be part of the seed. Nothing is kept here, so what one call has written
+//! the next one finds.
 
 mod ask;
 mod buckets;

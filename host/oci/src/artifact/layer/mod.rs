@@ -1,7 +1,8 @@
-//! What is in a layer that is a tar archive. Nothing of it is ever written to a folder: names are compared, or handed on.
+//! What is in a layer that is a tar archive. Nothing of it is ever written to a folder: names are
+//! compared, or handed on.
 //!
-//! However an archive is packed, no more is unpacked of it than it may have: an archive that unpacks to a million times its size
-//! ends at a bound, not at the end of memory.
+//! However an archive is packed, no more is unpacked of it than it may have: an archive that
+//! unpacks to a million times its size ends at a bound, not at the end of memory.
 
 use std::{
     borrow::Cow,
@@ -15,7 +16,8 @@ use tar::{Archive, Builder, Entry, EntryType, Header};
 
 use crate::OciError;
 
-/// Most bytes of an archive beside what is wanted of it: heads of entries, and files that nobody asked for.
+/// Most bytes of an archive beside what is wanted of it: heads of entries, and files that nobody
+/// asked for.
 pub(super) const AROUND_MAX: u64 = 64 << 20;
 
 /// Most entries of an image's layer.
@@ -87,7 +89,8 @@ fn unpacked(
 }
 
 /// # Errors
-/// When more was unpacked than may be: an archive that is cut off between two of its files looks whole.
+/// When more was unpacked than may be: an archive that is cut off between two of its files looks
+/// whole.
 fn is_within(archive: Archive<io::Take<Box<dyn Read>>>) -> Result<(), OciError> {
     match archive.into_inner().limit() {
         0 => Err(OciError::artifact("its archive is too large unpacked")),
@@ -180,7 +183,8 @@ pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<
 /// Everything of an archive of files, in its order: tar, or that packed by gzip or zstd.
 ///
 /// # Errors
-/// When it cannot be read, has something else than files, folders and symbolic links, or more than it may.
+/// When it cannot be read, has something else than files, folders and symbolic links, or more than
+/// it may.
 pub fn read_files(
     file: impl Read + Seek + 'static,
     limits: FilesLimits,

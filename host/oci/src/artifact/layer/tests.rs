@@ -216,7 +216,8 @@ fn files_of_others_archivers_are_read_and_devices_are_not() {
 
 #[test]
 fn what_lies_behind_the_most_that_is_unpacked_is_not_left_out_unseen() {
-    // Headers of two files, what the first has, and so much of the second that the next would begin behind the bound.
+    // Headers of two files, what the first has, and so much of the second that the next would begin
+    // behind the bound.
     const LIMIT: u64 = 1024;
     let fill = vec![0; (LIMIT + AROUND_MAX) as usize - 3 * 512];
     let whole = [(FILE, "a.wasm", WASM), (FILE, "fill", &fill[..])];

@@ -66,8 +66,8 @@ impl StoreFile {
         &self.path
     }
 
-    /// Does something with the open database; closes it if that fails. What redb panics over, as it does
-    /// over some damage of the file, is a failure like others.
+    /// Does something with the open database; closes it if that fails. What redb panics over, as it
+    /// does over some damage of the file, is a failure like others.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,

@@ -1,10 +1,10 @@
 //! The store in a file of the node's own, with a namespace for each function and each shared store.
 //!
-//! A write is answered when it is on disk, and one that failed is not there: a commit whose end could not be
-//! written is looked for in the file. Reads see the last commit. Reads and writes are queued by
-//! function ([`fair`](super::fair)); a listing gives way after each [`PIECE`] keys. Everything here
-//! blocks but [`Embedded::change`], [`Embedded::read`] and [`Embedded::list`], which call the
-//! others off the runtime's threads.
+//! A write is answered when it is on disk, and one that failed is not there: a commit whose end
+//! could not be written is looked for in the file. Reads see the last commit. Reads and writes are
+//! queued by function ([`fair`](super::fair)); a listing gives way after each [`PIECE`] keys.
+//! Everything here blocks but [`Embedded::change`], [`Embedded::read`] and [`Embedded::list`],
+//! which call the others off the runtime's threads.
 
 mod apply;
 mod file;
@@ -45,15 +45,17 @@ pub(crate) struct Embedded {
     reading: Arc<Turns>,
 }
 
-/// Reads that are made at once: half of the processors' number, so that the rest is left to all else.
+/// Reads that are made at once: half of the processors' number, so that the rest is left to all
+/// else.
 fn readers() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).max(1)
 }
 
 impl Drop for Embedded {
-    /// Waits until what is being written is, and the file is free. Nobody waits for any change then, for
-    /// that borrows the store, and what nobody waits for is not begun: this takes one commit at most.
+    /// Waits until what is being written is, and the file is free. Nobody waits for any change
+    /// then, for that borrows the store, and what nobody waits for is not begun: this takes one
+    /// commit at most.
     fn drop(&mut self) {
         self.jobs.close();
         if let Some(writer) = self.writer.take() {

@@ -1,9 +1,11 @@
-//! Values that were read lately, in memory: whoever asks for one of these waits for no thread and no disk.
+//! Values that were read lately, in memory: whoever asks for one of these waits for no thread and
+//! no disk.
 //!
-//! What is known is what the last commit has. Before a commit can be seen the writer takes away what it changes, and
-//! until it has ended nothing of the namespaces that it changes is taken up that was read before or meanwhile: a read
-//! has a mark from before it, which a commit in between makes worthless. A namespace has a part of its own, so that
-//! no function drives out what another one reads, as far as there are not too many of them.
+//! What is known is what the last commit has. Before a commit can be seen the writer takes away
+//! what it changes, and until it has ended nothing of the namespaces that it changes is taken up
+//! that was read before or meanwhile: a read has a mark from before it, which a commit in between
+//! makes worthless. A namespace has a part of its own, so that no function drives out what another
+//! one reads, as far as there are not too many of them.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -13,8 +15,8 @@ use std::{
 
 use super::super::Change;
 
-/// Bytes of keys and values that a namespace takes up until it forgets those that it took up before: so it has twice
-/// that at most.
+/// Bytes of keys and values that a namespace takes up until it forgets those that it took up
+/// before: so it has twice that at most.
 const EACH: usize = 64 << 10;
 
 /// Longest value that is kept.
@@ -44,7 +46,8 @@ struct Known {
 
 type Values = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// What is known of a namespace, in two generations: what is asked for again goes over to the young one.
+/// What is known of a namespace, in two generations: what is asked for again goes over to the young
+/// one.
 #[derive(Debug, Default)]
 struct Namespace {
     /// Counts commits that change it as they begin and as they end.
@@ -73,7 +76,8 @@ impl Recent {
         keys.iter().map(|key| namespace.get(key)).collect()
     }
 
-    /// For a read of a namespace that begins now; nothing while a commit that changes it is on its way.
+    /// For a read of a namespace that begins now; nothing while a commit that changes it is on its
+    /// way.
     pub(super) fn mark(&self, namespace: &str) -> Option<Mark> {
         let mut known = self.lock();
         if known.changing.contains(namespace) {
@@ -117,8 +121,8 @@ impl Recent {
         }
     }
 
-    /// These changes may be committed, and seen, once this has come back: nothing of what they change is known any
-    /// more.
+    /// These changes may be committed, and seen, once this has come back: nothing of what they
+    /// change is known any more.
     pub(super) fn begin<'a>(
         &self,
         changes: impl IntoIterator<Item = (&'a str, &'a Change)> + Clone,

@@ -175,8 +175,8 @@ fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
     }
 }
 
-/// Does all changes that can be done; each that cannot has its own error. From when `number` is set the
-/// commit may be there, whatever is returned: it has that number then.
+/// Does all changes that can be done; each that cannot has its own error. From when `number` is set
+/// the commit may be there, whatever is returned: it has that number then.
 fn commit(
     database: &Database,
     file: &StoreFile,
@@ -188,8 +188,8 @@ fn commit(
     let failed = |error: redb::Error| StoreError::of(path, error);
     let transaction = database.begin_write();
     let mut transaction = transaction.map_err(|error| failed(error.into()))?;
-    // What is written is a stranger's, and the checksum by which redb would tell a commit that was cut
-    // off is none that resists one. With it, opening after a crash reads no more than it must.
+    // What is written is a stranger's, and the checksum by which redb would tell a commit that was
+    // cut off is none that resists one. With it, opening after a crash reads no more than it must.
     transaction.set_quick_repair(true);
     let mut has_changed = false;
     for job in jobs.drain(..) {

@@ -1,7 +1,7 @@
 //! A connection of which so many bytes are read and no more, until somebody asks again.
 //!
-//! The library takes an answer apart once it is whole, however long that is. Since one question is asked at a time,
-//! what comes until the next one is its answer, and an answer has a largest size.
+//! The library takes an answer apart once it is whole, however long that is. Since one question is
+//! asked at a time, what comes until the next one is its answer, and an answer has a largest size.
 
 use std::{
     io,

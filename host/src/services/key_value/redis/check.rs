@@ -1,5 +1,5 @@
-//! What is asked of a server when a node starts: whether it can do what scripts need, and whether it keeps what it
-//! acknowledges.
+//! What is asked of a server when a node starts: whether it can do what scripts need, and whether
+//! it keeps what it acknowledges.
 
 use ::redis::{Value, cmd};
 
@@ -19,7 +19,8 @@ pub(super) const OF_CLUSTER: &str =
     "it is one of a cluster, and a node speaks to one server that has all keys";
 
 impl Links {
-    /// Refuses a server that scripts do not run on, and says in the node's log what its operator may not know.
+    /// Refuses a server that scripts do not run on, and says in the node's log what its operator
+    /// may not know.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let server = self.text(&["INFO", "server"]).await?;
         let version = field(&server, "redis_version").unwrap_or("of no known version");
@@ -54,7 +55,8 @@ impl Links {
         Ok(())
     }
 
-    /// Warns of a server that forgets. One that does not say how it is configured is not complained of.
+    /// Warns of a server that forgets. One that does not say how it is configured is not complained
+    /// of.
     async fn say_what_is_kept(&self) {
         if self.setting("appendonly").await.as_deref() == Some("no") {
             tracing::warn!(

@@ -27,7 +27,8 @@ use super::{
     server::{KeyValueServer, ServerAddress},
 };
 
-/// Most bytes of an answer: as much as a record, and what the protocol puts round each of its items.
+/// Most bytes of an answer: as much as a record, and what the protocol puts round each of its
+/// items.
 const ANSWER_MAX: usize = RECORD_MAX + (64 << 10);
 
 /// A server that has gone without a word is noticed after so long, and as long again.
@@ -51,7 +52,8 @@ impl Command<'_> {
     async fn ask(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Self::Read(command) => command.query_async(connection).await,
-            // Where the server does not know it, it is sent and asked for again; nothing was done by then.
+            // Where the server does not know it, it is sent and asked for again; nothing was done
+            // by then.
             Self::ReadBy(script) | Self::Change(script) => script.invoke_async(connection).await,
         }
     }
@@ -62,8 +64,8 @@ impl Command<'_> {
 pub(super) enum Unanswered {
     /// The server has refused, and this is what it says. The connection is good.
     Refused(String),
-    /// The same by a server that has become a replica, or one of a cluster: behind its name there may be another one by
-    /// now.
+    /// The same by a server that has become a replica, or one of a cluster: behind its name there
+    /// may be another one by now.
     Demoted(String),
     /// The connection is of no use any more.
     Broken(String),

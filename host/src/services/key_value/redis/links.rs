@@ -30,8 +30,9 @@ const LINKS: usize = 16;
 /// Commands of one function under way at once.
 const LINKS_EACH: usize = 4;
 
-/// A connection that was silent for longer is asked whether it works before a change is trusted to it: whoever
-/// closed it may not have been heard, and whether the change was made would not be known.
+/// A connection that was silent for longer is asked whether it works before a change is trusted to
+/// it: whoever closed it may not have been heard, and whether the change was made would not be
+/// known.
 const SILENT: Duration = Duration::from_secs(1);
 
 /// Time for that.
@@ -82,7 +83,8 @@ impl Links {
     /// Waits for a turn of `owner` to ask.
     pub(super) async fn turn(&self, owner: &str) -> Result<Turn<'_>, StoreError> {
         let now = Instant::now();
-        // Whoever begins with too little time left for an answer learns nothing of a change, and takes others' time.
+        // Whoever begins with too little time left for an answer learns nothing of a change, and
+        // takes others' time.
         match timeout_at(now + self.time * 2 / 3, self.turns.take(owner)).await {
             Ok(Some(turn)) => Ok(Turn {
                 links: self,
@@ -142,7 +144,8 @@ impl Links {
 }
 
 impl Turn<'_> {
-    /// Asks, and waits for the answer. Dropping the future closes the connection that it was asked on.
+    /// Asks, and waits for the answer. Dropping the future closes the connection that it was asked
+    /// on.
     pub(super) async fn ask(&self, command: &Command<'_>) -> Result<Value, StoreError> {
         let mut again = command.reads();
         loop {
@@ -207,7 +210,8 @@ impl Turn<'_> {
         self.links.told(error)
     }
 
-    /// Something was asked, and nobody knows what came of it. The operator hears why, whoever asked what that means.
+    /// Something was asked, and nobody knows what came of it. The operator hears why, whoever asked
+    /// what that means.
     fn lost(&self, command: &Command<'_>, why: StoreError) -> StoreError {
         let why = self.links.told(why);
         match command.reads() {

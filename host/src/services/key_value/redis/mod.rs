@@ -1,15 +1,16 @@
 //! Stores on a Redis server, which other nodes may use at the same time.
 //!
-//! A namespace is three keys of the server: a hash of its keys and values, a sorted set of its keys, by which they
-//! are listed in their order, and how many bytes it has. Their names have the namespace in braces, so that all three
-//! are in one place of whatever divides keys among servers. Each change is one script ([`scripts`]), and each read
-//! one command: so nothing is ever seen by half, and nothing is remembered here between two of them.
+//! A namespace is three keys of the server: a hash of its keys and values, a sorted set of its
+//! keys, by which they are listed in their order, and how many bytes it has. Their names have the
+//! namespace in braces, so that all three are in one place of whatever divides keys among servers.
+//! Each change is one script ([`scripts`]), and each read one command: so nothing is ever seen by
+//! half, and nothing is remembered here between two of them.
 //!
-//! The server is the operator's, and believed: it has all functions' data. What it answers is held to the largest
-//! size that an answer has ([`bounded`]), and to what it is to be ([`answers`]).
+//! The server is the operator's, and believed: it has all functions' data. What it answers is held
+//! to the largest size that an answer has ([`bounded`]), and to what it is to be ([`answers`]).
 //!
-//! - [`server`]: which one, and who connects to it. [`link`]: a connection. [`links`]: all of them, whose turn it is,
-//!   and how long anything may take.
+//! - [`server`]: which one, and who connects to it. [`link`]: a connection. [`links`]: all of them,
+//!   whose turn it is, and how long anything may take.
 //! - [`check`]: what a server has to be.
 
 mod answers;

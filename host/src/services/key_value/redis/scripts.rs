@@ -1,9 +1,10 @@
-//! What is done in one step on the server, as scripts that it runs: nobody comes in between, whichever node they
-//! are of.
+//! What is done in one step on the server, as scripts that it runs: nobody comes in between,
+//! whichever node they are of.
 //!
-//! Each is sent by its digest, and whole only to a server that does not know it (after its restart, say), which has
-//! done nothing by then. The first line says what Redis 7 looks at before it runs one: a script without flags runs
-//! on no replica, and not while there is too little memory or its disk fails; so what begins is done whole.
+//! Each is sent by its digest, and whole only to a server that does not know it (after its restart,
+//! say), which has done nothing by then. The first line says what Redis 7 looks at before it runs
+//! one: a script without flags runs on no replica, and not while there is too little memory or its
+//! disk fails; so what begins is done whole.
 
 use std::sync::LazyLock;
 

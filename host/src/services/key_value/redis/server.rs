@@ -21,8 +21,8 @@ use tokio::sync::Semaphore;
 
 use crate::services::trust::{TrustError, authorities};
 
-/// How long is waited for an address of the server to take a connection: of several that do not, others are to be tried
-/// within the time of whoever waits.
+/// How long is waited for an address of the server to take a connection: of several that do not,
+/// others are to be tried within the time of whoever waits.
 const CONNECT: Duration = Duration::from_secs(1);
 
 /// Connections that this process makes at once.
@@ -31,9 +31,9 @@ const DIALS: usize = 4;
 /// Most bytes of a password.
 const PASSWORD_MAX: usize = 4 << 10;
 
-/// The Redis server that has the key-value stores of a node's functions, in place of a file of the node's own: all
-/// nodes that are given the same one share them. It is the operator's: whoever can read it has the data of all
-/// functions, and whoever can write to it can change that.
+/// The Redis server that has the key-value stores of a node's functions, in place of a file of the
+/// node's own: all nodes that are given the same one share them. It is the operator's: whoever can
+/// read it has the data of all functions, and whoever can write to it can change that.
 ///
 /// ```
 /// use faasw::KeyValueServer;
@@ -64,7 +64,8 @@ pub enum ServerAddress {
     Unix(PathBuf),
 }
 
-/// Why something is no server, or not its password. Nothing of what was given is said: a password may be in it.
+/// Why something is no server, or not its password. Nothing of what was given is said: a password
+/// may be in it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyValueServerError {
@@ -84,8 +85,8 @@ pub enum KeyValueServerError {
 /// A connection that is being made.
 pub type Dialing = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
 
-/// Connects to the server, each time that the node wants a connection: for a process that cannot do that itself, or
-/// does it in a way of its own.
+/// Connects to the server, each time that the node wants a connection: for a process that cannot do
+/// that itself, or does it in a way of its own.
 pub trait Dial: fmt::Debug + Send + Sync {
     /// A connected socket of the address's kind. Dropping the future gives it up.
     ///
@@ -95,8 +96,8 @@ pub trait Dial: fmt::Debug + Send + Sync {
 }
 
 impl ServerAddress {
-    /// Connects, and waits for that: a name is resolved as the system does it, each time, and of its addresses the
-    /// first is taken that takes a connection within a second. Blocks.
+    /// Connects, and waits for that: a name is resolved as the system does it, each time, and of
+    /// its addresses the first is taken that takes a connection within a second. Blocks.
     ///
     /// # Errors
     /// The system's, for the last address that was tried.
@@ -130,7 +131,8 @@ impl KeyValueServer {
         Ok(self)
     }
 
-    /// Trusts these certificates of authorities, in PEM, beside the usual ones, where the connection has TLS.
+    /// Trusts these certificates of authorities, in PEM, beside the usual ones, where the
+    /// connection has TLS.
     ///
     /// # Errors
     /// When there is none, or one cannot be read.

@@ -1,4 +1,5 @@
-//! What holds whatever a server does, by servers that do it. A real one is asked in `host/tests/redis`.
+//! What holds whatever a server does, by servers that do it. A real one is asked in
+//! `host/tests/redis`.
 
 use std::{
     collections::BTreeMap,

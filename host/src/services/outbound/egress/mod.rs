@@ -1,4 +1,5 @@
-//! The processes that make functions' requests: one that connects, and one for each function that speaks.
+//! The processes that make functions' requests: one that connects, and one for each function that
+//! speaks.
 
 #[cfg(test)]
 mod tests;
@@ -31,12 +32,12 @@ use crate::backend::Running;
 /// Functions whose requests are made at once: each has a process.
 const WORKERS: usize = 128;
 
-/// How long nothing has come from any server, or was taken by one, for all that a function waits for: then it gives way to
-/// another one that finds no place.
+/// How long nothing has come from any server, or was taken by one, for all that a function waits
+/// for: then it gives way to another one that finds no place.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// Workers that a function may have without giving way for it: of a version and of the one before, whose requests come to
-/// their end.
+/// Workers that a function may have without giving way for it: of a version and of the one before,
+/// whose requests come to their end.
 const VERSIONS: usize = 2;
 
 /// How long it may take to open what says how names are resolved.
@@ -102,7 +103,8 @@ pub(crate) struct Egress {
 }
 
 impl Egress {
-    /// Egress by these processes. `authorities` are certificates in DER that are trusted besides the usual roots.
+    /// Egress by these processes. `authorities` are certificates in DER that are trusted besides
+    /// the usual roots.
     pub(super) fn new(
         processes: Arc<dyn Processes>,
         options: ConnectorOptions,
@@ -141,7 +143,8 @@ impl Egress {
         self.known().is_old()
     }
 
-    /// Looks how names are resolved now, if it is time for that, and tells the connector where that has changed.
+    /// Looks how names are resolved now, if it is time for that, and tells the connector where that
+    /// has changed.
     pub(super) async fn look(&self) {
         {
             let mut known = self.known();
@@ -216,7 +219,8 @@ impl Egress {
         Ok(connector)
     }
 
-    /// A place for one more worker, for whose sake another one ends if there is no other: see [`gives_way`].
+    /// A place for one more worker, for whose sake another one ends if there is no other: see
+    /// [`gives_way`].
     pub(super) fn place(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
         place().or_else(|| {
@@ -275,9 +279,10 @@ pub(super) enum Way {
     Hangs,
 }
 
-/// Whose worker ends for another's sake, in this order: the one that was used longest ago of those that nobody uses; of a
-/// function that has more than a change of versions takes, the one that has hung longest; and of all others the one that has,
-/// where that is long. Calls that hang hold no place against who can use it, however many hang; those that go on do.
+/// Whose worker ends for another's sake, in this order: the one that was used longest ago of those
+/// that nobody uses; of a function that has more than a change of versions takes, the one that has
+/// hung longest; and of all others the one that has, where that is long. Calls that hang hold no
+/// place against who can use it, however many hang; those that go on do.
 fn gives_way(holders: &[Holder], now: Instant) -> Option<(&Holder, Way)> {
     let unused = holders.iter().filter(|holder| holder.moved.is_none());
     if let Some(holder) = unused.min_by_key(|holder| holder.used) {

@@ -14,7 +14,8 @@ use zerocopy::FromZeros as _;
 use super::super::outbound::{AnswerPart, OutgoingCall, OutgoingRequest};
 use super::*;
 
-/// Answers each request by the same parts, takes bodies by this much at once, and notes what it was asked.
+/// Answers each request by the same parts, takes bodies by this much at once, and notes what it was
+/// asked.
 #[derive(Debug, Default)]
 struct Scripted {
     parts: Vec<AnswerPart>,

@@ -20,8 +20,9 @@ use super::progress::Progress;
 use super::{Code, give_room};
 use crate::ablation::Mechanism;
 
-/// Who reads, verifies and copies pieces at once at most: while one waits for the disk others verify,
-/// and pieces that are used lie apart, so that a disk takes more time to answer than to read.
+/// Who reads, verifies and copies pieces at once at most: while one waits for the disk others
+/// verify, and pieces that are used lie apart, so that a disk takes more time to answer than to
+/// read.
 const READERS: usize = 4;
 
 /// For so many reads there is one.

@@ -1,5 +1,5 @@
-//! A process that writes is killed at any moment: what it was told is written is there, and what it was
-//! not told is there whole or not at all.
+//! A process that writes is killed at any moment: what it was told is written is there, and what it
+//! was not told is there whole or not at all.
 
 use std::{
     collections::BTreeMap,

@@ -333,8 +333,8 @@ async fn what_nobody_waits_for_is_not_begun() {
     assert_eq!(uses.first().map(|uses| uses.keys), Some(count));
 }
 
-/// Whoever reads what is known, or from the file, finds what was acknowledged before, and never an older value than
-/// before.
+/// Whoever reads what is known, or from the file, finds what was acknowledged before, and never an
+/// older value than before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_known_is_no_older_than_what_was_acknowledged() {
     let store = Arc::new(Embedded::in_memory().unwrap());
