@@ -326,7 +326,8 @@ mod tests {
     fn a_kept_connection_serves_every_framing_with_a_length() {
         let url = server(vec![vec![
             "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\none",
-            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\ntw\r\n1;x=y\r\no\r\n0\r\nt: 1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\ntw\r\n1;x=y\r\no\r\n0\r\nt: \
+             1\r\n\r\n",
             "HTTP/1.1 204 No Content\r\n\r\n",
             "HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nlast",
         ]]);

@@ -363,7 +363,8 @@ impl fmt::Display for Found {
         writeln!(f, "{table}")?;
         writeln!(
             f,
-            "{:.0} % of the requests with polling were found by their instances; {} us of rest before each.",
+            "{:.0} % of the requests with polling were found by their instances; {} us of rest \
+             before each.",
             100.0 * self.found,
             self.rest
         )?;

@@ -257,7 +257,8 @@ impl fmt::Display for Found {
         writeln!(f, "{table}")?;
         writeln!(
             f,
-            "{:.0} sets a second, durable, by {} at once; the disk syncs {:.0} times a second, twice for a commit: {:.1} sets in each.",
+            "{:.0} sets a second, durable, by {} at once; the disk syncs {:.0} times a second, \
+             twice for a commit: {:.1} sets in each.",
             self.sets,
             self.connections,
             self.syncs,

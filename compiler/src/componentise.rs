@@ -40,7 +40,8 @@ pub fn whole(wasm: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Refusal> {
         Refusal::new(
             RefusalKind::Unsupported,
             format!(
-                "this core module says that it is the code of a component, and none comes of it: {reason}"
+                "this core module says that it is the code of a component, and none comes of it: \
+                 {reason}"
             ),
         )
     })

@@ -59,7 +59,8 @@ pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
 fn arguments() -> Result<(Isa, Option<String>), String> {
     let usage = || {
         format!(
-            "usage: faasw-compiler {ISA_FLAG} LEVEL {CELL_FLAG} CELL | {UNCONFINED_FLAG}; the node starts it, people do not"
+            "usage: faasw-compiler {ISA_FLAG} LEVEL {CELL_FLAG} CELL | {UNCONFINED_FLAG}; the node \
+             starts it, people do not"
         )
     };
     let arguments: Vec<String> = env::args().skip(1).collect();

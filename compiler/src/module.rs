@@ -37,7 +37,8 @@ pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
         Some(_) => return Err(advice::not_a_function("its `_start` is not a function")),
         None if exports.find(INITIALIZE).is_some() => {
             return Err(advice::not_a_function(
-                "this core module is a library (a WASI reactor: it exports `_initialize`, no `_start`)",
+                "this core module is a library (a WASI reactor: it exports `_initialize`, no \
+                 `_start`)",
             ));
         }
         None => {

@@ -238,7 +238,8 @@ fn imports_of_a_wrong_kind_or_type_are_named_with_it() {
             "env.memory (memory)",
             "env.table (table)",
             "env.base (global)",
-            "wasi_snapshot_preview1.fd_write (as (i64) -> (), but it is (i32, i32, i32, i32) -> (i32))",
+            "wasi_snapshot_preview1.fd_write (as (i64) -> (), but it is (i32, i32, i32, i32) -> \
+             (i32))",
         ]
     );
 }

@@ -207,7 +207,8 @@ pub fn enter() -> Result<Kind, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let usage = || {
         format!(
-            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, people do not"
+            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, \
+             people do not"
         )
     };
     let (kind, rest) = words.split_first().ok_or_else(usage)?;

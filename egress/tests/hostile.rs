@@ -18,7 +18,8 @@ use faasw_abi::outgoing::FailureCode as Code;
 const ANSWERS: &[(&str, Result<&str, Code>)] = &[
     // Where an answer ends.
     (
-        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: \
+         chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
         Err(Code::HttpProtocolError),
     ),
     (

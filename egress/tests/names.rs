@@ -195,7 +195,9 @@ fn what_the_file_of_hosts_has_is_asked_of_nobody() {
         let upstream = Upstream::saying(OK);
         let names = Names::new(|_, _, _| Some((vec![], 3)));
         let options = ConnectorOptions {
-            hosts: b"# a comment\n127.0.0.1 upstream.example UP # another\n\xff\xfe bad\n10.0.0.1 ten\n".to_vec(),
+            hosts: b"# a comment\n127.0.0.1 upstream.example UP # another\n\xff\xfe bad\n10.0.0.1 \
+                 ten\n"
+                .to_vec(),
             servers: vec![names.address],
             ..loopback()
         };
@@ -204,7 +206,10 @@ fn what_the_file_of_hosts_has_is_asked_of_nobody() {
         assert_eq!(get(&egress, "upstream.example", port).await, None);
         assert_eq!(get(&egress, "up", port).await, None);
         assert_eq!(get(&egress, "Up.", port).await, None);
-        assert_eq!(get(&egress, "ten", port).await, Some(Code::DestinationIpProhibited));
+        assert_eq!(
+            get(&egress, "ten", port).await,
+            Some(Code::DestinationIpProhibited)
+        );
         assert_eq!(names.count(A) + names.count(AAAA), 0);
     });
 }

@@ -135,7 +135,9 @@ pub struct Budgets {
 /// The limit does not suffice for one instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "the memory limit of {} MiB does not suffice: with {} MiB for the function's memory (--memory), an instance takes up to {} MiB, and the node with its buffers and seeds {} MiB. It needs a limit of {} MiB",
+    "the memory limit of {} MiB does not suffice: with {} MiB for the function's memory \
+     (--memory), an instance takes up to {} MiB, and the node with its buffers and seeds {} MiB. \
+     It needs a limit of {} MiB",
     .limit >> 20, .memory >> 20, .instance >> 20, .others >> 20, .needed >> 20
 )]
 pub struct TooSmall {

@@ -144,7 +144,8 @@ impl DataDir {
         };
         key.map(Zeroizing::new).map_err(|error| {
             format!(
-                "the key of secrets, {}, cannot be used: {error}; put the right one back, or remove it and all secrets, start again and set them anew",
+                "the key of secrets, {}, cannot be used: {error}; put the right one back, or \
+                 remove it and all secrets, start again and set them anew",
                 path.display()
             )
         })

@@ -105,7 +105,8 @@ pub enum FilesRefused {
     OfScript,
     /// There are none.
     #[error(
-        "it was said where its files are to be, or at which of them it is to be frozen, but none were sent"
+        "it was said where its files are to be, or at which of them it is to be frozen, but none \
+         were sent"
     )]
     Missing,
 }
@@ -130,7 +131,8 @@ pub enum DeployError {
     },
     /// A host that was asked for is in the node's domain.
     #[error(
-        "the host {host} is in the node's domain: there, NAME.{domain} is the function NAME, without being asked for"
+        "the host {host} is in the node's domain: there, NAME.{domain} is the function NAME, \
+         without being asked for"
     )]
     HostOfDomain {
         /// The host.
@@ -225,12 +227,14 @@ pub enum FunctionError {
 pub enum ImportError {
     /// The node has no key.
     #[error(
-        "this node keeps no images, and so has no key that opens the export: give it a data directory, and an --image-disk that is not 0"
+        "this node keeps no images, and so has no key that opens the export: give it a data \
+         directory, and an --image-disk that is not 0"
     )]
     NoKey,
     /// It does not come, or too slowly.
     #[error(
-        "the export did not arrive: nothing of it, or less than a MiB, came within {} s; send it once more",
+        "the export did not arrive: nothing of it, or less than a MiB, came within {} s; send it \
+         once more",
         .0.as_secs_f64()
     )]
     TimedOut(Duration),
@@ -293,7 +297,8 @@ pub enum EngineError {
     Extensions(usize),
     /// The component takes no scripts.
     #[error(
-        "this is no language engine: it does not export wasi:http/incoming-handler and faasw:engine/script@{}, both with their functions",
+        "this is no language engine: it does not export wasi:http/incoming-handler and \
+         faasw:engine/script@{}, both with their functions",
         ENGINE_VERSION
     )]
     NotAnEngine,

@@ -134,7 +134,8 @@ async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
     let large = "x".repeat((1 << 20) + 1);
     let announced = request(address, "POST", "/f/", "", &large).await;
     let chunked = format!(
-        "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
+        "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: \
+         chunked\r\n\r\n{:x}\r\n{large}\r\n0\r\n\r\n",
         large.len()
     );
     let chunked = send(address, chunked.as_bytes()).await;
@@ -156,7 +157,8 @@ async fn a_body_is_taken_up_to_the_limit_however_it_is_sent() {
 async fn chunks_arrive_as_one_body_of_unknown_length() {
     let node = common::node().await;
     let address = node.address().unwrap();
-    let text = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    let text = "POST /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: \
+         chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
     let answer = send(address, text.as_bytes()).await;
     assert!(!answer.body.contains("content-length"), "{}", answer.body);
     assert!(!answer.body.contains("transfer-encoding") && answer.body.ends_with("\n\nabcde"));

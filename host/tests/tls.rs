@@ -350,7 +350,8 @@ async fn plain_http_is_sent_to_https_and_served_nothing() {
     let (gateway, plain) = (node.address().unwrap(), node.redirect_address().unwrap());
     let ask = async |host: &str, target: &str| {
         let text = format!(
-            "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 2\r\n\r\nab"
+            "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: \
+             2\r\n\r\nab"
         );
         raw::send(plain, text.as_bytes()).await
     };

@@ -40,12 +40,15 @@ fn advice(obstacle: &Obstacle) -> String {
 pub enum StartError {
     /// There is no `/dev/kvm`.
     #[error(
-        "/dev/kvm is missing: this host offers no hardware virtualisation to programs. Enable virtualisation in the firmware (or nested virtualisation for this VM), then load the kvm_intel or kvm_amd module"
+        "/dev/kvm is missing: this host offers no hardware virtualisation to programs. Enable \
+         virtualisation in the firmware (or nested virtualisation for this VM), then load the \
+         kvm_intel or kvm_amd module"
     )]
     KvmMissing,
     /// `/dev/kvm` may not be opened.
     #[error(
-        "/dev/kvm cannot be opened: permission denied. Add this user to the group that owns it (usually: sudo usermod -aG kvm $USER, then log in again)"
+        "/dev/kvm cannot be opened: permission denied. Add this user to the group that owns it \
+         (usually: sudo usermod -aG kvm $USER, then log in again)"
     )]
     KvmPermission,
     /// `/dev/kvm` is there but does not work.
@@ -112,7 +115,8 @@ pub enum SeedError {
     ConfigTooLarge(usize, u64),
     /// Its initialisation drew what all requests would share.
     #[error(
-        "initialising it by {export:?} draws what every request would find the same ({drawn}); draw it in requests, or freeze after-init to share it"
+        "initialising it by {export:?} draws what every request would find the same ({drawn}); \
+         draw it in requests, or freeze after-init to share it"
     )]
     InitDrew {
         /// The export that initialises it.
@@ -123,18 +127,21 @@ pub enum SeedError {
     /// What a script does before its first request drew what all requests would share; by
     /// import.
     #[error(
-        "before its first request the script draws what every request would find the same ({0}); draw it in requests, or freeze after-init to share it"
+        "before its first request the script draws what every request would find the same ({0}); \
+         draw it in requests, or freeze after-init to share it"
     )]
     ScriptDrew(String),
     /// It drew what all requests would share before its own code said that it is to be frozen;
     /// by import.
     #[error(
-        "before it comes to its entry point the function draws what every request would find the same ({0}); draw it behind that, or freeze after-init to share it"
+        "before it comes to its entry point the function draws what every request would find the \
+         same ({0}); draw it behind that, or freeze after-init to share it"
     )]
     EntryDrew(String),
     /// It was frozen at its entry point before what was to be done, too.
     #[error(
-        "the function comes to its entry point, where it is frozen, before {0}; they exclude each other"
+        "the function comes to its entry point, where it is frozen, before {0}; they exclude each \
+         other"
     )]
     EnteredBefore(String),
     /// It did not answer a request that was to warm it up.
@@ -148,7 +155,9 @@ pub enum SeedError {
     /// It drew what all requests would share before its seed was frozen, behind requests that
     /// warmed it up; by import.
     #[error(
-        "before its seed is frozen, behind its warm-up requests, the function draws what every request would find the same ({0}); warm it up by requests that draw nothing, or freeze after-init to share it"
+        "before its seed is frozen, behind its warm-up requests, the function draws what every \
+         request would find the same ({0}); warm it up by requests that draw nothing, or freeze \
+         after-init to share it"
     )]
     WarmUpDrew(String),
     /// It is a command, and has warm-up requests.
@@ -159,7 +168,8 @@ pub enum SeedError {
     WarmUpTooLarge(usize, u64),
     /// A language engine drew what the requests of all its scripts would share; by import.
     #[error(
-        "the language engine draws what every request would find the same ({0}); it is to seed its generators from faasw:engine/fresh when a request begins"
+        "the language engine draws what every request would find the same ({0}); it is to seed its \
+         generators from faasw:engine/fresh when a request begins"
     )]
     EngineDrew(String),
     /// The function failed while it was instantiated.
@@ -345,7 +355,8 @@ pub enum PlatformError {
     ShellEnded(String),
     /// The system ended a shell for want of memory, or refused it some.
     #[error(
-        "memory is short: the system has ended the microVM, or refused it memory, for its own limit or that of all microVMs was reached"
+        "memory is short: the system has ended the microVM, or refused it memory, for its own \
+         limit or that of all microVMs was reached"
     )]
     OutOfMemory,
     /// This process has as many files open as it may, but for those that it keeps.

@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn the_machine_is_read_as_the_system_writes_it() {
-        let text = "MemTotal:       24684092 kB\nMemFree:        22095612 kB\nMemAvailable:   23376988 kB\n";
+        let text = "MemTotal:       24684092 kB\nMemFree:        22095612 kB\nMemAvailable:   \
+             23376988 kB\n";
         let memory = Memory::read(text).unwrap();
         assert_eq!(memory.total, 24_684_092 * 1024);
         assert_eq!(memory.available, 23_376_988 * 1024);

@@ -239,7 +239,8 @@ impl Group {
 /// The chapter of all groups.
 pub fn markdown(all: &[Found]) -> String {
     let mut text = String::from(
-        "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the same rounds.\n",
+        "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the \
+         same rounds.\n",
     );
     for found in all {
         let summaries: Vec<Summary> = found

@@ -116,7 +116,8 @@ impl Heading {
         );
         if self.quick {
             text.push_str(
-                "**Made with `--quick`: this shows that everything works, not how fast it is.**\n\n",
+                "**Made with `--quick`: this shows that everything works, not how fast it \
+                 is.**\n\n",
             );
         }
         for (name, value) in [

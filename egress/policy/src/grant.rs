@@ -81,14 +81,27 @@ impl fmt::Display for GrantError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoScheme => {
-                "write a scheme and a host, such as `https://api.example.com`; `*://*:*` is everything"
+                "write a scheme and a host, such as `https://api.example.com`; `*://*:*` is \
+                 everything"
             }
-            Self::Scheme => "write `http`, `https` or `*` before `://`: nothing else is spoken here",
-            Self::UserInformation => "leave out the user and `@`: a grant has scheme, host and port",
+            Self::Scheme => {
+                "write `http`, `https` or `*` before `://`: nothing else is spoken \
+                 here"
+            }
+            Self::UserInformation => {
+                "leave out the user and `@`: a grant has scheme, host and \
+                 port"
+            }
             Self::Path => "leave out path and query: a grant has scheme, host and port",
-            Self::OwnByOther => "the node's own functions are asked by `http` and without a port: write `http://self`, or `http://NAME.spin.internal`",
+            Self::OwnByOther => {
+                "the node's own functions are asked by `http` and without a port: \
+                 write `http://self`, or `http://NAME.spin.internal`"
+            }
             Self::Braces => "lists and templates in braces are not read: write one grant for each",
-            Self::Wildcard => "`*` stands alone or as the first part of a name, such as `*.example.com`",
+            Self::Wildcard => {
+                "`*` stands alone or as the first part of a name, such as \
+                 `*.example.com`"
+            }
             Self::NoPort => "with `*` as scheme, write a port: `:443`, or `:*` for all",
             Self::Port => "write the port as a number from 1 to 65535, as `FROM..TO`, or as `*`",
             Self::EmptyPorts => "no port is in that range: `FROM..TO` is without the last",

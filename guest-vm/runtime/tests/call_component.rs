@@ -216,7 +216,8 @@ fn cases() -> [(FailureCode, &'static str); 39] {
         (Code::TlsCertificateError, "TlsCertificateError"),
         (
             Code::TlsAlertReceived,
-            "TlsAlertReceived(TlsAlertReceivedPayload { alert-id: Some(40), alert-message: Some(\"text\") })",
+            "TlsAlertReceived(TlsAlertReceivedPayload \
+             { alert-id: Some(40), alert-message: Some(\"text\") })",
         ),
         (Code::HttpRequestDenied, "HttpRequestDenied"),
         (Code::HttpRequestLengthRequired, "HttpRequestLengthRequired"),
@@ -230,7 +231,8 @@ fn cases() -> [(FailureCode, &'static str); 39] {
         ),
         (
             Code::HttpRequestHeaderSize,
-            "HttpRequestHeaderSize(Some(FieldSizePayload { field-name: Some(\"text\"), field-size: Some(40) }))",
+            "HttpRequestHeaderSize(Some(FieldSizePayload \
+             { field-name: Some(\"text\"), field-size: Some(40) }))",
         ),
         (
             Code::HttpRequestTrailerSectionSize,
@@ -238,7 +240,8 @@ fn cases() -> [(FailureCode, &'static str); 39] {
         ),
         (
             Code::HttpRequestTrailerSize,
-            "HttpRequestTrailerSize(FieldSizePayload { field-name: Some(\"text\"), field-size: Some(40) })",
+            "HttpRequestTrailerSize(FieldSizePayload \
+             { field-name: Some(\"text\"), field-size: Some(40) })",
         ),
         (Code::HttpResponseIncomplete, "HttpResponseIncomplete"),
         (
@@ -247,7 +250,8 @@ fn cases() -> [(FailureCode, &'static str); 39] {
         ),
         (
             Code::HttpResponseHeaderSize,
-            "HttpResponseHeaderSize(FieldSizePayload { field-name: Some(\"text\"), field-size: Some(40) })",
+            "HttpResponseHeaderSize(FieldSizePayload \
+             { field-name: Some(\"text\"), field-size: Some(40) })",
         ),
         (Code::HttpResponseBodySize, "HttpResponseBodySize(Some(40))"),
         (
@@ -256,7 +260,8 @@ fn cases() -> [(FailureCode, &'static str); 39] {
         ),
         (
             Code::HttpResponseTrailerSize,
-            "HttpResponseTrailerSize(FieldSizePayload { field-name: Some(\"text\"), field-size: Some(40) })",
+            "HttpResponseTrailerSize(FieldSizePayload \
+             { field-name: Some(\"text\"), field-size: Some(40) })",
         ),
         (
             Code::HttpResponseTransferCoding,

@@ -184,7 +184,8 @@ fn a_handler_is_found_in_each_of_its_forms() {
         "class A { fetch() { return new Response('x') } } export default new A()",
         "export default () => new Response('x')",
         "addEventListener('fetch', (event) => event.respondWith(new Response('x')))",
-        "addEventListener('fetch', (event) => event.respondWith(Promise.resolve(new Response('x'))))",
+        "addEventListener('fetch', (event) => event.respondWith(Promise.resolve(new \
+         Response('x'))))",
         "const r = new Response('x'); export default { fetch: () => r }",
     ] {
         assert_eq!(

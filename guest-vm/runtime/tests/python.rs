@@ -100,7 +100,8 @@ fn what_is_wrong_with_a_script_is_told_with_its_place() {
         ("app = 'x'", "a.py: `app` is str, and cannot be called"),
         ("def f(): f()\nf()", "a.py:1: RecursionError: "),
         (
-            "async def app(scope, receive, send):\n  await receive()\n  await send({'type': 'lifespan.startup.failed', 'message': 'no db'})",
+            "async def app(scope, receive, send):\n  await receive()\n  await \
+             send({'type': 'lifespan.startup.failed', 'message': 'no db'})",
             "no db",
         ),
         (
@@ -145,14 +146,18 @@ fn a_handler_is_found_in_each_of_its_forms() {
         "async def handler(request): return 'x'",
         "from faasw import Response\ndef handler(request): return Response('x')",
         "from faasw import Response\ndef handler(request): return Response(c for c in 'x')",
-        "from faasw import Response\nasync def pieces():\n  yield 'x'\nasync def handler(request): return Response(pieces())",
+        "from faasw import Response\nasync def pieces():\n  yield 'x'\nasync def handler(request): \
+         return Response(pieces())",
         "class H:\n  def __call__(self, request): return 'x'\nhandler = H()",
         "class H:\n  async def __call__(self, request): return 'x'\nhandler = H()",
         "handler = lambda request: 'x'",
-        "import logging\nhandler = logging.StreamHandler()\ndef app(environ, start_response):\n  start_response('200 OK', [])\n  return [b'x']",
+        "import logging\nhandler = logging.StreamHandler()\ndef app(environ, start_response):\n  \
+         start_response('200 OK', [])\n  return [b'x']",
         // What is left of a body, what is the connection's.
-        "from faasw import Response\ndef handler(request):\n  next(iter(request), None)\n  return Response(b'x', headers={'connection': 'close'})",
-        "def app(environ, start_response):\n  environ['wsgi.input'].read(1)\n  start_response('200 OK', [])\n  return [b'x']",
+        "from faasw import Response\ndef handler(request):\n  next(iter(request), None)\n  return \
+         Response(b'x', headers={'connection': 'close'})",
+        "def app(environ, start_response):\n  environ['wsgi.input'].read(1)\n  start_response('200 \
+         OK', [])\n  return [b'x']",
         "class A:
   def __init__(self, scope, receive, send): self.scope, self.send = scope, send
   def __await__(self): return self.run().__await__()
@@ -174,8 +179,10 @@ async def app(scope, receive, send):
     asyncio.create_task(late(send))
     await receive()",
         "def app(environ, start_response):\n  start_response('200 OK', [])\n  return [b'x']",
-        "def application(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  return []",
-        "def app(environ, start_response):\n  def pieces():\n    start_response('200 OK', [])\n    yield b''\n    yield b'x'\n  return pieces()",
+        "def application(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  return \
+         []",
+        "def app(environ, start_response):\n  def pieces():\n    start_response('200 OK', [])\n    \
+         yield b''\n    yield b'x'\n  return pieces()",
         "async def app(scope, receive, send):
   if scope['type'] == 'http':
     await send({'type': 'http.response.start', 'status': 200, 'headers': []})
@@ -288,14 +295,16 @@ fn modules_of_a_script_come_before_the_library_s() {
 /// A response without a body may say how long it would be (RFC 9110, section 8.6).
 #[test]
 fn a_response_that_has_no_body_says_what_it_would_have() {
-    let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', [('Content-Length', '5'), ('ETag', 'x')])\n  return []";
+    let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', \
+         [('Content-Length', '5'), ('ETag', 'x')])\n  return []";
     let ready = PYTHON.answered(&[("a.py", text)], asked("/"));
     assert_eq!(ready.platform().response_head.as_ref().unwrap().status, 304);
 }
 
 #[test]
 fn the_environment_is_the_process_s() {
-    let text = b"import os\nEARLY = os.environ['A']\ndef handler(request): return f\"{EARLY} {os.getenv('A')} {os.getenv('B')}\"";
+    let text = b"import os\nEARLY = os.environ['A']\ndef handler(request): return f\"{EARLY} \
+         {os.getenv('A')} {os.getenv('B')}\"";
     let call = asked("/").environment("A", "gr\u{fc}n");
     assert_eq!(PYTHON.answer(&[("a.py", text)], call), "grün grün None");
 }
@@ -310,24 +319,31 @@ fn a_handler_that_fails_has_no_response() {
         "import sys\ndef handler(request): sys.exit(0)",
         "def handler(): return 'x'",
         "from faasw import Response\ndef handler(request): return Response('x', 1000)",
-        "from faasw import Response\ndef handler(request): return Response('x', headers={'a b': 'c'})",
-        "from faasw import Response\ndef handler(request): return Response('x', headers={'a': 'b\\r\\nc: d'})",
-        "from faasw import Response\ndef handler(request): return Response('x', headers={'a': '\\u2603'})",
+        "from faasw import Response\ndef handler(request): return Response('x', \
+         headers={'a b': 'c'})",
+        "from faasw import Response\ndef handler(request): return Response('x', \
+         headers={'a': 'b\\r\\nc: d'})",
+        "from faasw import Response\ndef handler(request): return Response('x', \
+         headers={'a': '\\u2603'})",
         "from faasw import Response\ndef handler(request): return Response(1)",
         "def app(environ, start_response): return [b'x']",
         "def app(environ, start_response): start_response('OK', []); return []",
         "async def app(scope, receive, send): pass",
         "async def app(scope, receive, send): await send({'type': 'nothing'})",
         "class E(Exception):\n  def __str__(self): raise E\ndef handler(request): raise E",
-        "def handler(request):\n  e = ValueError()\n  e.__context__ = f = KeyError()\n  f.__context__ = e\n  raise e",
+        "def handler(request):\n  e = ValueError()\n  e.__context__ = f = KeyError()\n  \
+         f.__context__ = e\n  raise e",
     ] {
         let report = PYTHON.failed(&[("a.py", text.as_bytes())], asked("/"));
         assert!(report.contains("the handler failed"), "{text}: {report}");
     }
     for text in [
-        "from faasw import Response\ndef pieces():\n  yield 'x'\n  raise ValueError\ndef handler(request): return Response(pieces())",
-        "from faasw import Response\ndef handler(request): return Response('x', headers={'content-length': '3'})",
-        "def app(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  raise ValueError",
+        "from faasw import Response\ndef pieces():\n  yield 'x'\n  raise ValueError\ndef \
+         handler(request): return Response(pieces())",
+        "from faasw import Response\ndef handler(request): return Response('x', \
+         headers={'content-length': '3'})",
+        "def app(environ, start_response):\n  start_response('200 OK', [])(b'x')\n  raise \
+         ValueError",
     ] {
         PYTHON.failed(&[("a.py", text.as_bytes())], asked("/"));
     }

@@ -165,7 +165,8 @@ impl Shared {
                     lost = dropped + count.count() as u64;
                     // Said once, not every time.
                     if !has_failed {
-                        tracing::error!(%error, "{name} was not written; trying again from time to time");
+                        tracing::error!(%error, "{name} was not written; trying again from time to \
+                             time");
                     }
                     has_failed = true;
                     self.rest();

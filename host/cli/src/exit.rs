@@ -126,10 +126,11 @@ impl From<StartError> for Exit {
                 ..exit
             }
             .hint("`faasw doctor` says what else this host offers or lacks"),
-            StartError::Listen { error, .. }
-                if error.kind() == std::io::ErrorKind::AddrInUse =>
-            {
-                exit.hint("stop the program that listens there, or choose another address: --listen 127.0.0.1:0 takes any free port")
+            StartError::Listen { error, .. } if error.kind() == std::io::ErrorKind::AddrInUse => {
+                exit.hint(
+                    "stop the program that listens there, or choose another address: \
+                     --listen 127.0.0.1:0 takes any free port",
+                )
             }
             StartError::Locked { .. } => {
                 exit.hint("stop that node, or choose another directory with --data-dir")
@@ -148,7 +149,8 @@ impl From<ClientError> for Exit {
                 ..exit
             }
             .hint(format_args!(
-                "start one with: faasw serve --data-dir {}\n  `faasw up` prints the --data-dir of its node",
+                "start one with: faasw serve --data-dir {}\n  `faasw up` prints the --data-dir of \
+                 its node",
                 data_dir.display()
             )),
             ClientError::Refused { status, .. } if status == http::StatusCode::NOT_FOUND => exit

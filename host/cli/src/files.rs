@@ -42,7 +42,8 @@ pub fn folder(text: &str) -> Result<Folder, String> {
     }
     if let Some(at) = at.as_ref().filter(|at| !is_mount(at)) {
         return Err(format!(
-            "{at} is no place for files: that is / or an absolute path, without a slash at its end, . and .."
+            "{at} is no place for files: that is / or an absolute path, without a slash at its \
+             end, . and .."
         ));
     }
     Ok(Folder {

@@ -390,7 +390,8 @@ fn ready(
         Some(first) => {
             let name = &first.function.name;
             log.say(format_args!(
-                "other commands find this node by its directory, such as\n  faasw logs {name} -f --data-dir {}",
+                "other commands find this node by its directory, such as\n  faasw logs {name} -f \
+                 --data-dir {}",
                 quoted(data_dir)
             ));
             log.say(format_args!("ready on {address}; Ctrl-C stops it"));

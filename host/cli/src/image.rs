@@ -150,7 +150,8 @@ fn whence(imported: &Imported) -> String {
     let (name, version) = (&deployed.function.name, deployed.function.version);
     match &imported.rebuilt {
         None => format!(
-            "{name}: version {version}, its seed read from the image in {}; nothing was initialised",
+            "{name}: version {version}, its seed read from the image in {}; nothing was \
+             initialised",
             duration(deployed.seed_time)
         ),
         Some(why) => format!(

@@ -297,7 +297,8 @@ fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit>
         return Ok(());
     }
     Err(Exit::failure(format_args!(
-        "node and seed of the function take up to {}, and leave too little of the limit of {} for {} of {} each",
+        "node and seed of the function take up to {}, and leave too little of the limit of {} for \
+         {} of {} each",
         size(used),
         size(budgets.limit),
         instances(budgets.fitting),

@@ -21,7 +21,8 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       {}\nmemory       {}\n             {}\nunder way    {}\n",
+        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       \
+         {}\nmemory       {}\n             {}\nunder way    {}\n",
         summary.functions,
         counts(&summary.deployments),
         counts(&summary.microvms),
@@ -222,12 +223,14 @@ mod tests {
         };
         let text = text(&summary);
         for line in [
-            "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses (75.0 %)",
+            "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses \
+             (75.0 %)",
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",
             "processes ended for want of memory 2",
             "confinement  reduced: less than full, as was asked for",
-            "instances of --min-parked that are missing, by what they lack: 12 max-parked, 3 seed-memory",
+            "instances of --min-parked that are missing, by what they lack: 12 max-parked, 3 \
+             seed-memory",
         ] {
             assert!(text.lines().any(|other| other == line), "{text}");
         }

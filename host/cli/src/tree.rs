@@ -31,7 +31,8 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         .max()
         .unwrap_or(0);
     let mut text = format!(
-        "{:width$}  {:>9}  {:>9}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}\n",
+        "{:width$}  {:>9}  {:>9}  {:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  \
+         {:>6}\n",
         "SEED",
         "OWN",
         "DISK",
@@ -63,7 +64,8 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{label:width$}  {own:>9}  {disk:>9}  {holds:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  {:>7}  {:>8}  {:>5}  {:>6}",
+            "{label:width$}  {own:>9}  {disk:>9}  {holds:>9}  {:>7}  {:>6}  {:>6}  {:>6}  {:>4}  \
+             {:>7}  {:>8}  {:>5}  {:>6}",
             seed.changed_pages,
             seed.written_pages,
             seed.read_pages,

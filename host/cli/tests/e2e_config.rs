@@ -147,7 +147,8 @@ fn what_is_refused_says_why_when_it_is_called() {
         ("sqlite3", "Io(\"spin:sqlite/sqlite@3.1.0 is refused"),
         (
             "llm",
-            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: there are no language models here\")",
+            "RuntimeError(\"fermyon:spin/llm@2.0.0 is refused: there are no language models \
+             here\")",
         ),
         (
             "redis",

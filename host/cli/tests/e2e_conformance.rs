@@ -109,7 +109,8 @@ fn what_could_be_smuggled_is_not() {
 fn requests_in_a_row_have_an_instance_each() {
     BENCH.probe();
     let count = "GET /probe/count HTTP/1.1\r\nHost: h\r\n\r\n";
-    let post = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\nX: y\r\n\r\n";
+    let post = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \
+         chunked\r\n\r\n3;x\r\nabc\r\n0\r\nX: y\r\n\r\n";
     let unread = "POST /probe/hello HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\nbody";
     let answers = answers(&[count, post, count].concat());
     let bodies: Vec<_> = answers.iter().map(|answer| answer.body.as_str()).collect();
@@ -177,7 +178,8 @@ fn functions_cannot_forge_responses() {
 
 fn no_field_passes_for_another_one_in_cgi() {
     BENCH.cgi();
-    let fields = "X-Real-IP: 1\r\nX_Real_IP: 2\r\nContent_Length: 3\r\nTransfer_Encoding: chunked\r\nProxy: x\r\n";
+    let fields = "X-Real-IP: 1\r\nX_Real_IP: 2\r\nContent_Length: 3\r\nTransfer_Encoding: \
+         chunked\r\nProxy: x\r\n";
     let seen = BENCH.request("GET", "/cgi/env", fields, "").body;
     assert!(
         seen.lines().any(|line| line == "HTTP_X_REAL_IP=1"),
@@ -223,7 +225,8 @@ fn clients_that_ask_first_are_told_to_go_on() {
     BENCH.probe();
     BENCH.block_on(async {
         let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
-        let head = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+        let head = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: \
+             100-continue\r\nContent-Length: 3\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut interim = [0; 25];
         let heard = timeout(give_up(), stream.read_exact(&mut interim));
@@ -236,10 +239,12 @@ fn clients_that_ask_first_are_told_to_go_on() {
         assert!(answers[0].body.ends_with("\n\nabc"), "{answers:?}");
         assert!(!answers[0].body.contains("expect"), "{answers:?}");
     });
-    let large = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 9999999999\r\n\r\n";
+    let large = "POST /probe/echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: \
+         9999999999\r\n\r\n";
     let answers = answers(large);
     assert_eq!((answers.len(), answers[0].status), (1, 413), "{answers:?}");
-    let offer = "GET /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
+    let offer = "GET /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: Upgrade, \
+         HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n";
     let ignored = self::answers(offer);
     assert_eq!((ignored.len(), ignored[0].status), (2, 200));
     assert!(!ignored[0].body.contains("upgrade"), "{ignored:?}");

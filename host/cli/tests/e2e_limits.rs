@@ -395,7 +395,8 @@ fn long_to_compile() -> Vec<u8> {
         let (to, from) = (number % 4, (number + 1) % 4);
         let _ = write!(
             text,
-            "(local.set {to} (i64.rotl (i64.add (local.get {to}) (local.get {from})) (i64.const {number})))"
+            "(local.set {to} (i64.rotl (i64.add (local.get {to}) (local.get {from})) (i64.const \
+             {number})))"
         );
     }
     text.push_str("))");

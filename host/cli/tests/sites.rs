@@ -278,7 +278,8 @@ async fn sent(address: SocketAddr, host: &str, path: &str, fields: &[(&str, &str
         .collect();
     let body = body.join("\x1e");
     let text = format!(
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: \
+         {}\r\n\r\n{body}",
         body.len()
     );
     raw::send(address, text.as_bytes()).await

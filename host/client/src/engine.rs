@@ -16,7 +16,8 @@ pub const EXTENSIONS_MAX: usize = 16;
 /// Why an extension was refused.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and not one of WebAssembly's"
+    "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and not \
+     one of WebAssembly's"
 )]
 pub struct ExtensionError(String);
 

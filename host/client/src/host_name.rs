@@ -17,7 +17,8 @@ const LONGEST_LABEL: usize = 63;
 pub enum HostNameError {
     /// It has the wrong form.
     #[error(
-        "{0:?} is not the name of a host: labels of 1 to 63 of the characters a-z, 0-9 and -, with dots between them and neither port nor wildcard"
+        "{0:?} is not the name of a host: labels of 1 to 63 of the characters a-z, 0-9 and -, with \
+         dots between them and neither port nor wildcard"
     )]
     Form(String),
     /// It is written in letters that DNS does not have.

@@ -11,7 +11,8 @@ use thiserror::Error;
 pub enum StoreNameError {
     /// It has the wrong form.
     #[error(
-        "{0:?} cannot name a store: 1 to {STORE_MAX} letters, digits, - _ and . can, of which a letter or a digit is the first"
+        "{0:?} cannot name a store: 1 to {STORE_MAX} letters, digits, - _ and . can, of which a \
+         letter or a digit is the first"
     )]
     Form(String),
     /// It means something else already.

@@ -49,7 +49,8 @@ pub enum WarmUpError {
     },
     /// A line of its header.
     #[error(
-        "{0:?} is no header field of a warm-up request: NAME: VALUE, and an empty line before the body"
+        "{0:?} is no header field of a warm-up request: NAME: VALUE, and an empty line before the \
+         body"
     )]
     Field(String),
     /// A second host.

@@ -74,7 +74,8 @@ pub enum OciError {
     },
     /// It wants its credentials to be shown to somebody else.
     #[error(
-        "{registry} sends its clients to {realm} with their credentials, which vouches for nothing: they were not sent"
+        "{registry} sends its clients to {realm} with their credentials, which vouches for \
+         nothing: they were not sent"
     )]
     Realm {
         /// The registry.

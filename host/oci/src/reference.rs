@@ -43,7 +43,8 @@ pub struct Reference {
 pub enum ReferenceError {
     /// It begins with no registry.
     #[error(
-        "it names no registry: a reference is REGISTRY/REPOSITORY[:TAG], as registry.example.com/team/hello:v1"
+        "it names no registry: a reference is REGISTRY/REPOSITORY[:TAG], as \
+         registry.example.com/team/hello:v1"
     )]
     NoRegistry,
     /// What it begins with is no host.
@@ -51,12 +52,14 @@ pub enum ReferenceError {
     Registry(String),
     /// A repository's name is another.
     #[error(
-        "{0:?} is no repository: that is lower-case letters and digits, with ., _, - and / between them"
+        "{0:?} is no repository: that is lower-case letters and digits, with ., _, - and / between \
+         them"
     )]
     Repository(String),
     /// A tag is another.
     #[error(
-        "{0:?} is no tag: that is 1 to {TAG_MAX} letters, digits, _, . and -, and begins with neither . nor -"
+        "{0:?} is no tag: that is 1 to {TAG_MAX} letters, digits, _, . and -, and begins with \
+         neither . nor -"
     )]
     Tag(String),
     /// A digest is another, or by another algorithm.

@@ -68,7 +68,8 @@ impl Uploads {
             let left = self.units.available_permits().saturating_mul(UNIT);
             let all = self.units_max.saturating_mul(UNIT);
             too_many(format!(
-                "uploads of {} bytes are under way; at most {all} are taken at once, and this one may come to {bytes}",
+                "uploads of {} bytes are under way; at most {all} are taken at once, and this one \
+                 may come to {bytes}",
                 all.saturating_sub(left)
             ))
         })?;

@@ -198,8 +198,10 @@ mod tests {
             ("a=b; Domain=example.com", "a=b; Path=/f/"),
             ("a=b; DOMAIN = .com; domain", "a=b; Path=/f/"),
             (
-                "a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=1; Secure; SameSite=Lax; Partitioned",
-                "a=b; Path=/f/; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=1; Secure; SameSite=Lax; Partitioned",
+                "a=b; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=1; Secure; SameSite=Lax; \
+                 Partitioned",
+                "a=b; Path=/f/; Expires=Thu, 01 Jan 1970 00:00:00 GMT; Max-Age=1; Secure; \
+                 SameSite=Lax; Partitioned",
             ),
             (
                 "a=b; SameSite=Lax; samesite=None",

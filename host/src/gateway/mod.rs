@@ -147,7 +147,8 @@ fn no_service_worker() -> Problem {
         StatusCode::FORBIDDEN,
         "service-worker-scope",
         "Not for service workers",
-        "a service worker from here would work on other functions' pages; its script has to be below /NAME/",
+        "a service worker from here would work on other functions' pages; its script has to be \
+         below /NAME/",
     )
 }
 

@@ -193,7 +193,8 @@ impl State {
             Err(error) => {
                 // The lines stay in memory meanwhile. Said once, not every time.
                 if self.failed.is_none() {
-                    tracing::error!(function = %name, %error, "the log file was not written; trying again from time to time");
+                    tracing::error!(function = %name, %error, "the log file was not written; \
+                         trying again from time to time");
                 }
                 self.failed = Some(Instant::now());
             }

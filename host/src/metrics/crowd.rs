@@ -31,7 +31,8 @@ impl Crowd {
         );
         registry.register(
             "evicted",
-            "Requests that were cut while they waited for their clients, because others wanted their places",
+            "Requests that were cut while they waited for their clients, because others wanted \
+             their places",
             self.evicted.clone(),
         );
         registry.register(
@@ -46,7 +47,8 @@ impl Crowd {
         );
         registry.register(
             "polling_strayed",
-            "MicroVMs that were to look for the next request and did something else, and were ended",
+            "MicroVMs that were to look for the next request and did something else, and were \
+             ended",
             self.strayed.clone(),
         );
         registry.register_with_unit(

@@ -361,7 +361,9 @@ impl Default for Metrics {
         );
         registry.register_with_unit(
             "request_stage",
-            "Time of answered requests: queue waits for a microVM, fork makes it an instance, init resumes it, exec is the function, run all from its activation to its end, reset brings it back afterwards",
+            "Time of answered requests: queue waits for a microVM, fork makes it an instance, init \
+             resumes it, exec is the function, run all from its activation to its end, reset \
+             brings it back afterwards",
             Unit::Seconds,
             stages,
         );
@@ -377,13 +379,16 @@ impl Default for Metrics {
         );
         registry.register_with_unit(
             "instance_cpu",
-            "CPU time that instances used for requests, by the system's account: answered ones, failed ones and those that their clients left, with what bringing an instance back or ending it took",
+            "CPU time that instances used for requests, by the system's account: answered ones, \
+             failed ones and those that their clients left, with what bringing an instance back or \
+             ending it took",
             Unit::Seconds,
             metrics.cpu.clone(),
         );
         registry.register(
             "outbound_requests",
-            "Requests that functions made of others, and such as were refused: not granted, or too many at once",
+            "Requests that functions made of others, and such as were refused: not granted, or too \
+             many at once",
             metrics.outbound.clone(),
         );
         registry.register(
@@ -395,7 +400,8 @@ impl Default for Metrics {
         metrics.crowd.register(registry);
         registry.register_with_unit(
             "memory_held",
-            "What functions hold between requests, by account: layers of their seeds, private pages of their parked instances",
+            "What functions hold between requests, by account: layers of their seeds, private \
+             pages of their parked instances",
             Unit::Bytes,
             metrics.memory_held.clone(),
         );
@@ -407,12 +413,14 @@ impl Default for Metrics {
         );
         registry.register(
             "served",
-            "Answered requests by the kind of microVM: parked, ready but not run yet, a shell, one made for it",
+            "Answered requests by the kind of microVM: parked, ready but not run yet, a shell, one \
+             made for it",
             metrics.served.clone(),
         );
         registry.register(
             "forbidden_calls",
-            "Processes that were ended for a system call that their cell does not allow: somebody broke out of a microVM or of the compiler",
+            "Processes that were ended for a system call that their cell does not allow: somebody \
+             broke out of a microVM or of the compiler",
             metrics.forbidden_calls.clone(),
         );
         registry.register(

@@ -40,7 +40,8 @@ impl Pools {
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "shells",
-            "Shells ready without a function: bare ones, and those that are preset to what functions descend from",
+            "Shells ready without a function: bare ones, and those that are preset to what \
+             functions descend from",
             self.shells.clone(),
         );
         registry.register(
@@ -50,7 +51,8 @@ impl Pools {
         );
         registry.register(
             "shell_takes",
-            "Instances that took a shell: one that was ready (hit), or one made while they waited (miss)",
+            "Instances that took a shell: one that was ready (hit), or one made while they waited \
+             (miss)",
             self.shell_takes.clone(),
         );
         registry.register(
@@ -75,12 +77,14 @@ impl Pools {
         );
         registry.register(
             "resets",
-            "Instances that were to be reset after a request: reset (done), or ended instead (failed)",
+            "Instances that were to be reset after a request: reset (done), or ended instead \
+             (failed)",
             self.resets.clone(),
         );
         registry.register(
             "instances_lacking",
-            "Instances that are to be parked ahead of requests and are not, by what keeps them from being made",
+            "Instances that are to be parked ahead of requests and are not, by what keeps them \
+             from being made",
             self.lacking.clone(),
         );
         registry.register(
@@ -100,7 +104,8 @@ impl Pools {
         );
         registry.register(
             "instance_memory_used_bytes",
-            "Memory that the processes of all microVMs and compilations take, seeds included; 0 where no control group tells",
+            "Memory that the processes of all microVMs and compilations take, seeds included; 0 \
+             where no control group tells",
             self.memory_used.clone(),
         );
         registry.register(

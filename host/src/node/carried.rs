@@ -104,7 +104,8 @@ impl Core {
         let component = match unpacking.await.map_err(DeployError::from)? {
             Ok(component) => component,
             Err(error) => {
-                tracing::error!(engine = carried.name, %error, "a carried engine cannot be unpacked");
+                tracing::error!(engine = carried.name, %error, "a carried engine cannot be \
+                     unpacked");
                 return Ok(());
             }
         };

@@ -136,7 +136,8 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     match record.initialised.as_ref()? {
         Initialised::AsModule { .. } => None,
         Initialised::InMemory { export, reason } => Some(format!(
-            "{export} initialises it whenever its seed is made, instead of once and for all: {reason}"
+            "{export} initialises it whenever its seed is made, instead of once and for all: \
+             {reason}"
         )),
     }
 }
@@ -157,7 +158,8 @@ fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String
         return None;
     }
     if !reads_configuration(record) {
-        let why = "it was given a secret, but imports neither wasi:config/store nor Spin's variables to read it by";
+        let why = "it was given a secret, but imports neither wasi:config/store nor Spin's \
+             variables to read it by";
         return Some(why.to_owned());
     }
     let names: Vec<&str> = unset.iter().map(SecretName::as_str).collect();
@@ -173,7 +175,8 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.stores().is_empty();
     let is_used = record.imports.iter().any(|import| is_import(import));
     (has_one && !is_used).then(|| {
-        "it was granted a key-value store, but imports neither wasi:keyvalue nor Spin's key-value to use it by"
+        "it was granted a key-value store, but imports neither wasi:keyvalue nor Spin's key-value \
+         to use it by"
             .to_owned()
     })
 }
@@ -208,7 +211,9 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
     let cost = freeze.instantiation.as_secs_f64() * 1e3;
     match (record.options.freeze_policy(), freeze.after_init) {
         (FreezePolicy::Auto, false) => Some(format!(
-            "initialising it draws {what} ({drawn}), so its seed is frozen before that and each request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that and shares what was drawn between all requests"
+            "initialising it draws {what} ({drawn}), so its seed is frozen before that and each \
+             request initialises anew, which takes {cost:.3} ms; --freeze after-init saves that \
+             and shares what was drawn between all requests"
         )),
         (FreezePolicy::AfterInit, true) => {
             let why = match record.initialised {
@@ -216,7 +221,8 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
                 _ => "its seed is frozen after that",
             };
             Some(format!(
-                "initialising it draws {what} ({drawn}), which all requests share because {why}, as asked"
+                "initialising it draws {what} ({drawn}), which all requests share because {why}, \
+                 as asked"
             ))
         }
         _ => None,

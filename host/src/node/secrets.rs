@@ -35,7 +35,8 @@ pub enum SecretError {
     NoText,
     /// The function has too many others.
     #[error(
-        "a function's secrets and their names take {SECRETS_MAX} bytes at most, all together: remove one that it does not need"
+        "a function's secrets and their names take {SECRETS_MAX} bytes at most, all together: \
+         remove one that it does not need"
     )]
     TooMany,
     /// There is none of this name.

@@ -32,7 +32,8 @@ impl Registry {
         if stored.is_err()
             && let Err(error) = self.sweep()
         {
-            tracing::warn!(%error, "files of an engine that was not added stay until the next start");
+            tracing::warn!(%error, "files of an engine that was not added stay until the next \
+                 start");
         }
         stored
     }

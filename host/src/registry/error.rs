@@ -16,7 +16,8 @@ use super::record::FORMAT_WITH_FILES;
 pub enum RegistryError {
     /// The data directory's file system is full, or its user's share of it.
     #[error(
-        "no space is left on the file system of the data directory, so nothing was changed: make room there (removing functions does, too) and try again"
+        "no space is left on the file system of the data directory, so nothing was changed: make \
+         room there (removing functions does, too) and try again"
     )]
     NoSpace,
     /// The store failed.
@@ -32,7 +33,8 @@ pub enum RegistryError {
     },
     /// It was written by another version of faasw.
     #[error(
-        "the registry has format {found}, this version of faasw has formats up to {FORMAT_WITH_FILES}: use the version that wrote it, or another data directory"
+        "the registry has format {found}, this version of faasw has formats up to \
+         {FORMAT_WITH_FILES}: use the version that wrote it, or another data directory"
     )]
     Format {
         /// The format found.

@@ -80,7 +80,8 @@ fn opening_reads_each_record_and_changes_look_at_few() {
             .collect();
         changes.sort();
         println!(
-            "{count} functions: opened in {opened:?}, read in {read:?}, a deployment stored in {:?}",
+            "{count} functions: opened in {opened:?}, read in {read:?}, a deployment stored in \
+             {:?}",
             changes[20]
         );
     }

@@ -196,7 +196,8 @@ impl Registry {
             // Files that were written for a record that did not come.
             Err(failed) => {
                 if let Err(error) = self.sweep() {
-                    tracing::warn!(%error, "files of a failed deployment stay until the next start");
+                    tracing::warn!(%error, "files of a failed deployment stay until the next \
+                         start");
                 }
                 Err(failed)
             }

@@ -149,7 +149,8 @@ async fn make(
         }
     }
     if !requests.is_empty() && !is_learnt(node, name).await {
-        tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it is read at once");
+        tracing::warn!(function = %name, "what its requests use was not learnt in time; all of it \
+             is read at once");
     }
     Ok(node.whole_of(name).await?)
 }
@@ -255,7 +256,8 @@ impl Drop for Making {
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(folder = ?self.folder, %error, "what is no entry stays until the next one is added");
+                tracing::warn!(folder = ?self.folder, %error, "what is no entry stays until the \
+                     next one is added");
             }
             _ => {}
         }

@@ -20,7 +20,8 @@ pub struct Namespace(String);
 /// A text that is no namespace.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
-    "{0:?} is no namespace: that is 1 to {LONGEST} lower-case letters, digits and hyphens, with no hyphen in front or behind"
+    "{0:?} is no namespace: that is 1 to {LONGEST} lower-case letters, digits and hyphens, with no \
+     hyphen in front or behind"
 )]
 pub struct NamespaceError(String);
 

@@ -17,7 +17,8 @@ const NOT_IMPLEMENTED: crate::case::Answer = Problem(501, "not-implemented");
 async fn requests_in_a_row_are_answered_in_order() {
     let get = |path: &str| format!("GET /f/{path} HTTP/1.1\r\nHost: h\r\n\r\n");
     let post = "POST /f/2 HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc";
-    let chunked = "POST /f/3 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;x\r\na\r\n0\r\nX: y\r\n\r\n";
+    let chunked = "POST /f/3 HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: \
+         chunked\r\n\r\n1;x\r\na\r\n0\r\nX: y\r\n\r\n";
     let slow = [
         Sees("GET /slow", ""),
         Sees("POST /2", "abc"),
@@ -81,7 +82,8 @@ async fn old_clients_get_what_they_know() {
         ),
         Case::closing(
             "no 100 (RFC 9110, 10.1.1) and no upgrade (RFC 9110, 7.8)",
-            "POST /f/1 HTTP/1.0\r\nExpect: 100-continue\r\nConnection: upgrade\r\nUpgrade: x\r\nContent-Length: 3\r\n\r\nabc",
+            "POST /f/1 HTTP/1.0\r\nExpect: 100-continue\r\nConnection: upgrade\r\nUpgrade: \
+             x\r\nContent-Length: 3\r\n\r\nabc",
             &[Sees("POST /1", "abc")],
         )
         .lacks("expect"),
@@ -101,12 +103,19 @@ async fn the_protocol_does_not_change() {
         ),
         Case::new(
             "an offer of HTTP/2 is ignored (RFC 9113, 3.1)",
-            get("Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"),
+            get(
+                "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: \
+                 AAMAAABkAAQAoAAAAAIAAAAA",
+            ),
             &[seen],
         )
         .lacks("upgrade")
         .lacks("http2-settings"),
-        Case::new("one that Connection does not name is none (RFC 9110, 7.8)", get("Upgrade: websocket"), &[seen]),
+        Case::new(
+            "one that Connection does not name is none (RFC 9110, 7.8)",
+            get("Upgrade: websocket"),
+            &[seen],
+        ),
     ])
     .await;
 }
@@ -138,7 +147,8 @@ async fn clients_that_ask_first_hear_at_once() {
         ),
         Case::closing(
             "no such function",
-            "POST /nothere/ HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 3000\r\n\r\n",
+            "POST /nothere/ HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: \
+             3000\r\n\r\n",
             &[Problem(404, "unknown-function")],
         ),
         Case::closing(
@@ -156,7 +166,8 @@ async fn clients_that_wait_are_told_to_go_on() {
     let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let whole = async {
-        let head = "POST /f/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 3\r\n\r\n";
+        let head = "POST /f/1 HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: \
+             100-continue\r\nContent-Length: 3\r\n\r\n";
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut interim = [0; 25];
         stream.read_exact(&mut interim).await.unwrap();

@@ -93,7 +93,8 @@ async fn functions_see_what_plain_hyper_sees() {
         let plain = plain_hyper(bytes);
         if let Err(why) = compare(&plain, &seen, &mut tally) {
             panic!(
-                "{why}\nstream {number} of FAASW_TEST_SEED={seed}: {}\nplain hyper: {plain:#?}\nfunctions: {seen:#?}\nanswers: {}",
+                "{why}\nstream {number} of FAASW_TEST_SEED={seed}: {}\nplain hyper: \
+                 {plain:#?}\nfunctions: {seen:#?}\nanswers: {}",
                 bytes.escape_ascii(),
                 answered[number].escape_ascii()
             );

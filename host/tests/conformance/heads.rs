@@ -121,7 +121,10 @@ async fn fields_of_the_connection_go_no_further() {
     play([
         Case::new(
             "those that Connection names (RFC 9110, 7.6.1)",
-            get("Connection: X-Hop, x-hop2\r\nX-Hop: gone\r\nConnection: x-HOP3\r\nX-Hop2: gone\r\nX-Hop3: gone\r\nX-Kept: 1"),
+            get(
+                "Connection: X-Hop, x-hop2\r\nX-Hop: gone\r\nConnection: x-HOP3\r\nX-Hop2: \
+                 gone\r\nX-Hop3: gone\r\nX-Kept: 1",
+            ),
             &[SEEN],
         )
         .has("x-kept: 1")
@@ -129,7 +132,10 @@ async fn fields_of_the_connection_go_no_further() {
         .lacks("connection"),
         Case::new(
             "those that always are",
-            get("Keep-Alive: a\r\nProxy-Connection: a\r\nProxy-Authorization: a\r\nTE: trailers\r\nTrailer: x\r\nUpgrade: a\r\nHTTP2-Settings: a"),
+            get(
+                "Keep-Alive: a\r\nProxy-Connection: a\r\nProxy-Authorization: a\r\nTE: \
+                 trailers\r\nTrailer: x\r\nUpgrade: a\r\nHTTP2-Settings: a",
+            ),
             &[SEEN],
         )
         .lacks("keep-alive")
@@ -140,7 +146,8 @@ async fn fields_of_the_connection_go_no_further() {
         .lacks("http2"),
         Case::new(
             "not the length, whoever names it",
-            "POST /f/p HTTP/1.1\r\nHost: h\r\nConnection: content-length\r\nContent-Length: 3\r\n\r\nabc",
+            "POST /f/p HTTP/1.1\r\nHost: h\r\nConnection: content-length\r\nContent-Length: \
+             3\r\n\r\nabc",
             &[Sees("POST /p", "abc")],
         )
         .has("content-length: 3"),

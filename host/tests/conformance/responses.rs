@@ -31,7 +31,8 @@ async fn responds(address: SocketAddr, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let body = pairs.join(&0x1e);
     let length = body.len();
     let head = format!(
-        "POST /f/respond HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n"
+        "POST /f/respond HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: \
+         {length}\r\n\r\n"
     );
     raw(address, &[head.as_bytes(), &body].concat()).await
 }

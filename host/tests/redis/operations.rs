@@ -65,7 +65,10 @@ pub async fn values_are_set_read_and_removed() {
             (Delete(vec![b"k"]), Told::Done),
             (Keys(ListFrom::Start), keys(&[], false)),
             (Set(vec![(b"k", b"1"), (b"l", b"")]), Told::Done),
-            (Get(vec![b"k", b"x", b"l", b"k"]), values(&[Some(b"1"), None, Some(b""), Some(b"1")])),
+            (
+                Get(vec![b"k", b"x", b"l", b"k"]),
+                values(&[Some(b"1"), None, Some(b""), Some(b"1")]),
+            ),
             (Exists(b"l"), Told::Exists(true)),
             (Set(vec![(b"k", b"first"), (b"k", b"last")]), Told::Done),
             (Get(vec![b"k"]), value(Some("last"))),
@@ -81,7 +84,10 @@ pub async fn values_are_set_read_and_removed() {
             (Keys(ListFrom::Number(100_000)), keys(&[], false)),
             (
                 Keys(ListFrom::Number(100_001)),
-                failed("a list begins behind 100000 keys at most; the newer draft's go on behind a key"),
+                failed(
+                    "a list begins behind 100000 keys at most; the newer draft's go on behind a \
+                     key",
+                ),
             ),
             (Delete(vec![ODD, b"nothing", b"k", b"k"]), Told::Done),
             (Get(vec![ODD, b"k", b"l"]), values(&[None, None, Some(b"")])),

@@ -45,7 +45,9 @@ pub fn devices() -> Result<Vec<Device>, Error> {
             path: "/dev/kvm", ..
         }) => Ok(devices),
         _ => Err(Error::Host(
-            "there is no /dev/kvm: its processors have no virtualisation, it is switched off, or the module kvm is not loaded".into(),
+            "there is no /dev/kvm: its processors have no virtualisation, it is switched off, or \
+             the module kvm is not loaded"
+                .into(),
         )),
     }
 }

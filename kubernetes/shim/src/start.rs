@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn what_containerd_calls_is_understood() {
-        let line = "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id start -debug start";
+        let line = "-namespace k8s.io -address /run/c.sock -publish-binary /usr/bin/containerd -id \
+             start -debug start";
         let words: Vec<OsString> = line.split(' ').map(Into::into).collect();
         let call = Call::read(&words);
         let text = |value: Option<&OsStr>| value.map(|value| value.to_str().unwrap().to_owned());

@@ -62,7 +62,8 @@ pub fn finding() -> Finding {
         what,
         state: State::Poor,
         detail: format!(
-            "{why}: they reach all instructions that the host has on; each reset brings back all state of those: {}",
+            "{why}: they reach all instructions that the host has on; each reset brings back all \
+             state of those: {}",
             names(states)
         ),
     }

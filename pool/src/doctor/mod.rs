@@ -130,7 +130,8 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
                 note(
                     "MSRs",
                     State::Poor,
-                    "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring 0 is ended instead of reset"
+                    "KVM cannot deny them (Linux 5.10 can): an instance that may have entered ring \
+                     0 is ended instead of reset"
                         .to_owned(),
                 );
             }

@@ -69,7 +69,9 @@ fn users(confinement: Confinement) -> Finding {
         found(
             what,
             State::Poor,
-            "without root (or CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP) the processes of microVMs run as this user, kept apart by namespaces and system-call filters alone; and what is made ahead takes processors from what is urgent",
+            "without root (or CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID and CAP_SETPCAP) the processes \
+             of microVMs run as this user, kept apart by namespaces and system-call filters alone; \
+             and what is made ahead takes processors from what is urgent",
         )
     }
 }
@@ -116,7 +118,8 @@ fn groups() -> (Finding, Finding) {
         }
         Err(why) => {
             let detail = format!(
-                "{why}: memory of microVMs is bounded by their size and this node's limits only, and it may be swapped out"
+                "{why}: memory of microVMs is bounded by their size and this node's limits only, \
+                 and it may be swapped out"
             );
             (found(what, State::Poor, detail), sharing(false))
         }
@@ -131,17 +134,21 @@ fn sharing(has_weights: bool) -> Finding {
         (true, true) => found(
             what,
             State::Good,
-            "by function: the weight of each microVM's control group is divided by the number of its function's busy microVMs",
+            "by function: the weight of each microVM's control group is divided by the number of \
+             its function's busy microVMs",
         ),
         (true, false) => found(
             what,
             State::Poor,
-            "by microVM: a function with many busy requests gets more than others, because /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
+            "by microVM: a function with many busy requests gets more than others, because \
+             /proc/PID/schedstat cannot be read (the kernel needs CONFIG_SCHED_INFO)",
         ),
         (false, _) => found(
             what,
             State::Poor,
-            "by process: a function with many busy requests gets more than others, because there are no control groups with the controller cpu (run as root, or set Delegate=yes and DelegateSubgroup= in the systemd unit)",
+            "by process: a function with many busy requests gets more than others, because there \
+             are no control groups with the controller cpu (run as root, or set Delegate=yes and \
+             DelegateSubgroup= in the systemd unit)",
         ),
     }
 }
@@ -152,7 +159,8 @@ fn memory() -> Finding {
         "memory",
         State::Good,
         format!(
-            "{mib} MiB for all microVMs together, unless --instance-memory says otherwise; the rest is for the node, and the system ends microVMs before it"
+            "{mib} MiB for all microVMs together, unless --instance-memory says otherwise; the \
+             rest is for the node, and the system ends microVMs before it"
         ),
     )
 }
@@ -163,7 +171,8 @@ fn threads() -> Finding {
         "1" => found(
             what,
             State::Poor,
-            "on: microVMs of different functions may run on two threads of one core and learn of each other through what these share (boot with nosmt, or give cores to nodes whole)",
+            "on: microVMs of different functions may run on two threads of one core and learn of \
+             each other through what these share (boot with nosmt, or give cores to nodes whole)",
         ),
         _ => found(what, State::Good, "off: no two microVMs share a core"),
     }
@@ -175,7 +184,8 @@ fn merging() -> Finding {
         "1" => found(
             what,
             State::Poor,
-            "KSM is on: faasw marks no page for it, but a program that starts the node can (PR_SET_MEMORY_MERGE), and then contents can be told by timing",
+            "KSM is on: faasw marks no page for it, but a program that starts the node can \
+             (PR_SET_MEMORY_MERGE), and then contents can be told by timing",
         ),
         _ => found(what, State::Good, "KSM is off"),
     }
@@ -192,7 +202,8 @@ fn swap() -> Finding {
         _ => found(
             what,
             State::Poor,
-            "there is some: control groups (version 2) keep the memory of microVMs out of it, but not seeds, nor the requests and responses in mailboxes (encrypt it)",
+            "there is some: control groups (version 2) keep the memory of microVMs out of it, but \
+             not seeds, nor the requests and responses in mailboxes (encrypt it)",
         ),
     }
 }
@@ -216,7 +227,8 @@ fn speculation() -> Option<Finding> {
         open => {
             let names = open.join(", ");
             let detail = format!(
-                "the kernel reports no mitigation for {names}: a function may be able to read others' memory"
+                "the kernel reports no mitigation for {names}: a function may be able to read \
+                 others' memory"
             );
             found("speculation", State::Poor, detail)
         }

@@ -385,7 +385,8 @@ impl Spawner {
                 }
                 match groups {
                     GroupVersion::None => tracing::warn!(
-                        "no control groups: the kernel does not hold cells to limits of memory, and does not share processors by function"
+                        "no control groups: the kernel does not hold cells to limits of memory, \
+                         and does not share processors by function"
                     ),
                     GroupVersion::One | GroupVersion::Two => {
                         tracing::debug!(version = groups as u64, "cells have control groups");
@@ -439,7 +440,9 @@ impl Spawner {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
                         token,
-                        "a process made a system call that its cell does not allow, and was ended: somebody broke out of a microVM, or took the compiler, the connector or a worker over"
+                        "a process made a system call that its cell does not allow, and was ended: \
+                         somebody broke out of a microVM, or took the compiler, the connector or a \
+                         worker over"
                     );
                 }
                 let expected = self.expected().remove(&token);

@@ -68,7 +68,8 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
         let (first, first_took) = *first.get_or_insert((monotonic, took));
         assert!(
             first <= monotonic + first_took && monotonic <= first + took,
-            "request {number}: {monotonic:?} after {took:?}, the first {first:?} after {first_took:?}"
+            "request {number}: {monotonic:?} after {took:?}, the first {first:?} after \
+             {first_took:?}"
         );
     }
     assert!(parked >= 45, "{parked}");

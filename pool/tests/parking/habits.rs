@@ -63,7 +63,8 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     let process = bench.park_one(&seed, small).await;
     let (little, few) = (private_memory(), written_pages(bench));
     println!(
-        "after {requests} small requests {few} pages instead of {many}, {little} KiB instead of {much} KiB"
+        "after {requests} small requests {few} pages instead of {many}, {little} KiB instead of \
+         {much} KiB"
     );
     assert!(few > 0 && few < many - LARGE / 4, "{few}");
     assert!(little + LARGE < much, "{little} KiB, {much} KiB before");

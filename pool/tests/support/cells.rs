@@ -11,7 +11,8 @@ pub fn may_look() -> bool {
     let is_root = is_root();
     if !is_root {
         eprintln!(
-            "NOT ROOT: the tests of this file are ignored, for they look into other users' processes"
+            "NOT ROOT: the tests of this file are ignored, for they look into other users' \
+             processes"
         );
     }
     is_root

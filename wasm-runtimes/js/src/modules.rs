@@ -86,7 +86,8 @@ impl Resolve for Resolver {
             || matches!(name, "." | "..");
         if !is_path {
             let what = format!(
-                "{base} imports {name:?}, which is no file of the script: packages are to be bundled with it"
+                "{base} imports {name:?}, which is no file of the script: packages are to be \
+                 bundled with it"
             );
             return Err(Exception::throw_reference(ctx, &what));
         }

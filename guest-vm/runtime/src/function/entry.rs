@@ -67,7 +67,8 @@ impl<P: Platform> State<P> {
                 let written = written.and_then(|()| files.write(node, 0, &variables, now, room));
                 if written.ok() != Some(variables.len()) {
                     return Err(format_err!(
-                        "it has no memory for the file that it is frozen at, which is to have its environment"
+                        "it has no memory for the file that it is frozen at, which is to have its \
+                         environment"
                     ));
                 }
             }

@@ -227,7 +227,8 @@ impl<P: Platform> State<P> {
         }
         let body = request.body;
         if body.is_some_and(|body| self.exchange.bodies.has_lost(body)) {
-            let why = "the body of the request was written before the function had any request to answer, and was not kept";
+            let why = "the body of the request was written before the function had any request to \
+                 answer, and was not kept";
             return Err(ErrorCode::InternalError(Some(why.into())));
         }
         let length = request.headers.content_length();

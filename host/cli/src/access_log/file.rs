@@ -64,7 +64,8 @@ impl AccessFile {
         if has_name && let Err(error) = fs::rename(&self.path, old(&self.path)) {
             // It may be written, and its folder not: nothing is lost by that.
             if !std::mem::replace(&mut self.grows, true) {
-                tracing::warn!(%error, "the access log has no room by its size, and cannot be renamed: it grows");
+                tracing::warn!(%error, "the access log has no room by its size, and cannot be \
+                     renamed: it grows");
             }
             return Ok(());
         }

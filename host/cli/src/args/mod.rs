@@ -414,7 +414,9 @@ mod tests {
 
     #[test]
     fn up_takes_files_and_options() {
-        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout 1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 --freeze before-init --watch --init setup --warmup-request /warm";
+        let line = "up a.wasm b.wasm --listen [::1]:0 --env A=b=c -e D= --memory 64 --timeout \
+             1500ms --cpu-time 1s --idle-client 2s --idle-guest 3s --total-time 4s --concurrency 5 \
+             --freeze before-init --watch --init setup --warmup-request /warm";
         let Command::Up(up) = parse(line).unwrap() else {
             panic!("not up");
         };

@@ -157,15 +157,22 @@ pub fn finding() -> Finding {
     let (state, detail) = match offered() {
         Some(LandlockStatus::Available { effective_abi, .. }) => (
             State::Good,
-            format!("Landlock {}: a node reaches its own files alone", effective_abi as i32),
+            format!(
+                "Landlock {}: a node reaches its own files alone",
+                effective_abi as i32
+            ),
         ),
         Some(LandlockStatus::NotEnabled) => (
             State::Poor,
-            "Landlock is turned off (lsm= of the kernel): a node that is taken over reaches all files of its user".to_owned(),
+            "Landlock is turned off (lsm= of the kernel): a node that is taken over reaches all \
+             files of its user"
+                .to_owned(),
         ),
         _ => (
             State::Poor,
-            "the kernel has no Landlock (5.13 and later may): a node that is taken over reaches all files of its user".to_owned(),
+            "the kernel has no Landlock (5.13 and later may): a node that is taken over reaches \
+             all files of its user"
+                .to_owned(),
         ),
     };
     Finding {

@@ -138,7 +138,8 @@ impl Confinement {
             ended = dialer => (ended, "what connects to the key-value server has ended"),
         };
         if let Err(error) = ended {
-            tracing::warn!(%error, "nobody notices if the launcher or what connects to the key-value server ends");
+            tracing::warn!(%error, "nobody notices if the launcher or what connects to the \
+                 key-value server ends");
             return std::future::pending().await;
         }
         Exit::failure(what).hint("start the node again")

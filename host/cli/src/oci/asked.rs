@@ -59,11 +59,15 @@ impl Given {
         if !asked.is_empty() && !self.is_said {
             let kinds: BTreeSet<&str> = asked.iter().filter_map(kind_of).map(word).collect();
             let kinds: Vec<&str> = kinds.into_iter().collect();
-            return Err(Exit::failure(format_args!("its artifact asks for {}", shown(&asked)))
-                .hint(format_args!(
-                    "--accept {} deploys it with that, --accept none without; what the command line says itself needs no such word",
-                    kinds.join(",")
-                )));
+            return Err(
+                Exit::failure(format_args!("its artifact asks for {}", shown(&asked))).hint(
+                    format_args!(
+                        "--accept {} deploys it with that, --accept none without; what the command \
+                     line says itself needs no such word",
+                        kinds.join(",")
+                    ),
+                ),
+            );
         }
         let (mut taken, mut given) = (Taken::default(), BTreeSet::new());
         for pair in pairs {

@@ -177,7 +177,8 @@ fn errors_name_file_line_and_stack() {
         assert!(thrown.contains("handler.lua:3: in main chunk"), "{thrown}");
         let none = why(bench, "return 7");
         assert!(none.contains("does not return a function"), "{none}");
-        let script = "local function f(t) return t.x.y end\nreturn function(r)\n local y = f({}) return y end";
+        let script = "local function f(t) return t.x.y end\nreturn function(r)\n local y = f({}) \
+             return y end";
         deploy(bench, "f", script);
         let answer = bench.get("/f/");
         assert_eq!(answer.status, 502, "{answer:?}");
@@ -403,7 +404,8 @@ fn hostile_scripts_end_alone() {
     // Compiled code is no script: an interpreter believes whatever it says.
     let bytecode = why(&bench, "\u{1b}Lua");
     assert!(bytecode.contains("binary chunk"), "{bytecode}");
-    let spoils = "local g, s = _G, string return function() for k in pairs(g) do g[k] = nil end s.rep = nil return 'spoilt' end";
+    let spoils = "local g, s = _G, string return function() for k in pairs(g) do g[k] = nil end \
+         s.rep = nil return 'spoilt' end";
     deploy(&bench, "spoils", spoils);
     for _ in 0..3 {
         assert_eq!(bench.text("/spoils/"), "spoilt");

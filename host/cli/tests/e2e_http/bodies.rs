@@ -36,7 +36,8 @@ pub fn a_stream_is_seen_chunk_by_chunk() {
     );
     let answer = BENCH.block_on(async {
         let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
-        let request = b"GET /drip/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTE: trailers\r\nX-Faasw-Timing: 1\r\n\r\n";
+        let request = b"GET /drip/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTE: \
+             trailers\r\nX-Faasw-Timing: 1\r\n\r\n";
         stream.write_all(request).await.unwrap();
         let mut seen = Vec::new();
         while !contains(&seen, b"drip 1\n") {
@@ -69,7 +70,8 @@ pub fn trailers_pass_both_ways() {
     let deaf = BENCH.get("/probe/trailers");
     assert_eq!(deaf.body, "body before trailers\n");
     assert_eq!(deaf.trailers, []);
-    let sent = b"POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: X-T\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: 1\r\n\r\n";
+    let sent = b"POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTrailer: \
+         X-T\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-T: 1\r\n\r\n";
     let echoed = BENCH.block_on(raw::send(BENCH.address, sent));
     assert!(
         echoed.status == 200 && echoed.body.ends_with("\n\nabc"),
@@ -86,7 +88,8 @@ pub fn large_bodies_pass_through_constant_memory() {
         let (mut reader, mut writer) = stream.into_split();
         let sending = tokio::spawn(async move {
             let head = format!(
-                "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {size}\r\n\r\n"
+                "POST /probe/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: \
+                 {size}\r\n\r\n"
             );
             writer.write_all(head.as_bytes()).await.unwrap();
             let piece = [b'x'; 64 << 10];

@@ -60,7 +60,8 @@ pub fn hostile_scripts_end_alone() {
             "Uncaught",
         ),
         (
-            "const e = new Error('x'); Object.defineProperty(e, 'stack', { get() { throw 1 } }); throw e",
+            "const e = new Error('x'); Object.defineProperty(e, 'stack', { get() { throw 1 } }); \
+             throw e",
             "",
         ),
         (
@@ -72,7 +73,8 @@ pub fn hostile_scripts_end_alone() {
             "",
         ),
         (
-            "for (const name of Reflect.ownKeys(globalThis)) try { delete globalThis[name] } catch {}",
+            "for (const name of Reflect.ownKeys(globalThis)) try { delete globalThis[name] } catch \
+             {}",
             "nothing to call",
         ),
     ] {
@@ -105,7 +107,8 @@ pub fn hostile_scripts_end_alone() {
         ),
         (
             "sends",
-            "return new Response(new ReadableStream({ pull(to) { to.enqueue(new Uint8Array(0)) } }))",
+            "return new Response(new \
+             ReadableStream({ pull(to) { to.enqueue(new Uint8Array(0)) } }))",
             504,
         ),
         ("spins", "for (;;) {}", 504),

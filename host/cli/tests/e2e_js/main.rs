@@ -197,7 +197,8 @@ fn nothing_random_is_the_same_in_two_forks() {
     assert_ne!(drawn[0].split(' ').next(), again.split(' ').next());
     deploy(
         "now",
-        "const then = Date.now(); export default { fetch: () => new Response(String(Date.now() - then)) }",
+        "const then = Date.now(); export default \
+         { fetch: () => new Response(String(Date.now() - then)) }",
     );
     let passed: f64 = BENCH.text("/now/").parse().unwrap();
     assert!(passed >= 0.0 && passed < time_limit(60).as_millis() as f64);
@@ -263,7 +264,8 @@ fn the_examples_do_what_they_say() {
     let options = FunctionOptions::default().env("SECRET", "It's a Secret to Everybody");
     BENCH.deploy("webhook", &one(&example("webhook.js")), options);
     // The pair is GitHub's own example.
-    let signed = "x-hub-signature-256: sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17\r\n";
+    let signed = "x-hub-signature-256: \
+         sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17\r\n";
     let forged = BENCH.request("POST", "/webhook/", signed, "Hello, World?");
     assert_eq!(forged.status, 401, "{forged:?}");
     assert_eq!(BENCH.request("POST", "/webhook/", "", "x").status, 401);

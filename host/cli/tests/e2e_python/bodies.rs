@@ -62,7 +62,8 @@ def handler(request):
 pub fn a_body_may_be_left_unread() {
     deploy(
         "unread",
-        "def app(environ, start_response):\n  read = environ['wsgi.input'].read(3)\n  start_response('200 OK', [])\n  return [read]",
+        "def app(environ, start_response):\n  read = environ['wsgi.input'].read(3)\n  \
+         start_response('200 OK', [])\n  return [read]",
     );
     let body = "abc".repeat(100_000);
     for body in ["abc", body.as_str()] {

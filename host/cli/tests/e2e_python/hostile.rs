@@ -88,7 +88,8 @@ pub fn top_levels_that_never_end_are_refused() {
     for text in [
         "while True: pass",
         "import time\nwhile True: time.sleep(1)",
-        "import asyncio\nasync def wait():\n  while True: await asyncio.sleep(0)\nasyncio.run(wait())",
+        "import asyncio\nasync def wait():\n  while True: await \
+         asyncio.sleep(0)\nasyncio.run(wait())",
     ] {
         let deploying = bench
             .node

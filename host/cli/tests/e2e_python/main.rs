@@ -174,11 +174,13 @@ def drawn():
     );
     deploy(
         "bell",
-        "def handler(request):\n  from statistics import NormalDist\n  return f'0 {NormalDist(0, 1).samples(1)[0]}'",
+        "def handler(request):\n  from statistics import NormalDist\n  return f'0 \
+         {NormalDist(0, 1).samples(1)[0]}'",
     );
     deploy(
         "late",
-        "def handler(request):\n  import random, tempfile\n  return f'0 {random.random()} {next(tempfile._get_candidate_names())}'",
+        "def handler(request):\n  import random, tempfile\n  return f'0 {random.random()} \
+         {next(tempfile._get_candidate_names())}'",
     );
     for (name, columns) in [("draws", 9), ("late", 3), ("bell", 2)] {
         let drawn: Vec<String> = (0..100).map(|_| BENCH.text(&format!("/{name}/"))).collect();
@@ -260,7 +262,8 @@ fn the_examples_do_what_they_say() {
     let options = FunctionOptions::default().env("SECRET", "It's a Secret to Everybody");
     BENCH.deploy("webhook", &one(&example("webhook.py")), options);
     // The pair is GitHub's own example.
-    let signed = "x-hub-signature-256: sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17\r\n";
+    let signed = "x-hub-signature-256: \
+         sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17\r\n";
     let forged = BENCH.request("POST", "/webhook/", signed, "Hello, World?");
     assert_eq!(forged.status, 401, "{forged:?}");
     assert_eq!(BENCH.request("POST", "/webhook/", "", "x").status, 401);

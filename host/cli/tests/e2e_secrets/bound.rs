@@ -59,7 +59,8 @@ fn api(files: &Files) -> (SocketAddr, mpsc::Receiver<String>) {
                     .lines()
                     .find_map(|line| line.strip_prefix("authorization: "));
                 tell.send(of_key.unwrap_or("nothing").to_owned()).unwrap();
-                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+                let answer = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: \
+                     2\r\n\r\n{}";
                 let _ = stream.write_all(answer.as_bytes());
                 stream.conn.send_close_notify();
                 let _ = stream.flush();

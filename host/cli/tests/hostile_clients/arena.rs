@@ -235,7 +235,8 @@ where
         thread::sleep(Duration::from_millis(50));
     };
     eprintln!(
-        "{name}: {served}; memory {} MiB, at most {}; descriptors {}, at most {}; connections at most {}; after {:.1?}: {settled:?}",
+        "{name}: {served}; memory {} MiB, at most {}; descriptors {}, at most {}; connections at \
+         most {}; after {:.1?}: {settled:?}",
         before.memory >> 10,
         most.memory >> 10,
         before.descriptors,

@@ -137,13 +137,15 @@ impl Registry {
         let wanted = match &self.wants {
             Wants::Nothing => String::new(),
             Wants::Password => format!(
-                "  tls:\n    certificate: {}\n    key: {}\nauth:\n  htpasswd:\n    realm: test\n    path: {}\n",
+                "  tls:\n    certificate: {}\n    key: {}\nauth:\n  htpasswd:\n    realm: \
+                 test\n    path: {}\n",
                 path("cert.pem"),
                 path("key.pem"),
                 path("htpasswd")
             ),
             Wants::Token(realm) => format!(
-                "auth:\n  token:\n    realm: {realm}\n    service: {SERVICE}\n    issuer: {ISSUER}\n    rootcertbundle: {}\n",
+                "auth:\n  token:\n    realm: {realm}\n    service: {SERVICE}\n    issuer: \
+                 {ISSUER}\n    rootcertbundle: {}\n",
                 path("ca.pem")
             ),
         };

@@ -18,12 +18,14 @@ use crate::{Outbound, SecretName, spelling};
 pub enum OptionsError {
     /// A variable that no environment can hold.
     #[error(
-        "{0:?} cannot be an environment variable: a name is not empty and has neither = nor a zero byte, a value has no zero byte"
+        "{0:?} cannot be an environment variable: a name is not empty and has neither = nor a zero \
+         byte, a value has no zero byte"
     )]
     Environment(String),
     /// A key that no configuration can have.
     #[error(
-        "{0:?} cannot be a key of the configuration: it has 1 to {LONGEST_KEY} bytes, without = and control characters"
+        "{0:?} cannot be a key of the configuration: it has 1 to {LONGEST_KEY} bytes, without = \
+         and control characters"
     )]
     Key(String),
     /// A configuration that is too large.
@@ -54,12 +56,14 @@ pub enum OptionsError {
     Argument(String),
     /// Too many arguments, or too long ones.
     #[error(
-        "a function has {MOST_ARGUMENTS} arguments of {ARGUMENT_BYTES} bytes together at most, not {0} of {1}"
+        "a function has {MOST_ARGUMENTS} arguments of {ARGUMENT_BYTES} bytes together at most, not \
+         {0} of {1}"
     )]
     Arguments(usize, usize),
     /// A path that no files can be at.
     #[error(
-        "{0:?} is no place for files: that is / or an absolute path, without a slash at its end, . and .."
+        "{0:?} is no place for files: that is / or an absolute path, without a slash at its end, . \
+         and .."
     )]
     FilesAt(String),
     /// What is no absolute path of a file.

@@ -88,7 +88,8 @@ impl FunctionOptions {
         }
         if !self.warm_ups.is_empty() && self.freeze == FreezePolicy::BeforeInit {
             return Err(OptionsError::WarmUps(
-                "what warmed up is frozen afterwards: before-init and warm-up requests exclude each other",
+                "what warmed up is frozen afterwards: before-init and warm-up requests exclude \
+                 each other",
             ));
         }
         if let Some(export) = &self.init {
@@ -99,7 +100,8 @@ impl FunctionOptions {
             }
             if self.freeze == FreezePolicy::BeforeInit {
                 return Err(OptionsError::Init(
-                    "what initialises at deployment is frozen afterwards: before-init and an initialising export exclude each other",
+                    "what initialises at deployment is frozen afterwards: before-init and an \
+                     initialising export exclude each other",
                 ));
             }
         }

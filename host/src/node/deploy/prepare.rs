@@ -122,7 +122,8 @@ impl Core {
         match self.backend.load(stored).await {
             Ok(code) => Ok(code.map(|code| Ready::stored(code, artifact, held))),
             Err(error) => {
-                tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is compiled again");
+                tracing::warn!(%digest, error = %Line(error), "stored code was not taken; it is \
+                     compiled again");
                 Ok(None)
             }
         }

@@ -79,7 +79,8 @@ impl Core {
                     }
                     false => tracing::warn!(
                         function = %name,
-                        "its seed was made here: the image that the host has made of it was not good"
+                        "its seed was made here: the image that the host has made of it was not \
+                         good"
                     ),
                 }
                 return Some((seeded, slot));
@@ -87,7 +88,8 @@ impl Core {
             Err(Unused::Unfit(why)) => why.to_owned(),
             Err(Unused::Failed(error)) => error.to_string(),
         };
-        tracing::warn!(function = %name, why = %Line(why), "what the host has made is not used; it is made here");
+        tracing::warn!(function = %name, why = %Line(why), "what the host has made is not used; it \
+             is made here");
         None
     }
 

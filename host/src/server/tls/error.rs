@@ -34,7 +34,8 @@ pub enum TlsError {
     },
     /// A file has no private key, or a damaged one.
     #[error(
-        "{path:?} has no private key that can be used: {reason} (it should be PEM, of an RSA, ECDSA or Ed25519 key without a passphrase)"
+        "{path:?} has no private key that can be used: {reason} (it should be PEM, of an RSA, \
+         ECDSA or Ed25519 key without a passphrase)"
     )]
     Key {
         /// The file.

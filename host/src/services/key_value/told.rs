@@ -31,7 +31,8 @@ impl Told {
         if told.is_none_or(|told| told.elapsed() >= EACH) {
             *told = Some(Instant::now());
             self.is_failing.store(true, Ordering::Relaxed);
-            tracing::error!(error = %Line(error), "the key-value stores of functions cannot be used");
+            tracing::error!(error = %Line(error), "the key-value stores of functions cannot be \
+                 used");
         }
     }
 

@@ -174,13 +174,15 @@ impl Granted {
                 Some(Own::Function(name)) => format!("http://{name}.spin.internal"),
             };
             self.hears.refused(&format!(
-                "a request to {destination} was denied: no grant allows it (deploy with --allow-outbound {grant})"
+                "a request to {destination} was denied: no grant allows it (deploy with \
+                 --allow-outbound {grant})"
             ));
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
         if !self.hops.write(head) {
             self.hears.refused(&format!(
-                "a request to {destination} was refused: what it answers has come through {} functions, and may be in a loop",
+                "a request to {destination} was refused: what it answers has come through {} \
+                 functions, and may be in a loop",
                 Hops::MOST
             ));
             return Err(Failure::new(FailureCode::LoopDetected));
@@ -224,7 +226,8 @@ impl Granted {
         };
         let elsewhere = |name: &SecretName| {
             self.hears.told(&format!(
-                "a request to {destination} has the text of its secret {name}, which is bound to other hosts, and went without the secret"
+                "a request to {destination} has the text of its secret {name}, which is bound to \
+                 other hosts, and went without the secret"
             ));
         };
         let filled = bound.fill(head, destination, elsewhere);

@@ -250,7 +250,8 @@ impl Slot {
             tracing::warn!(
                 ?way,
                 calls = ended.worker.calls(),
-                "requests of a function were ended: more functions make some than there may be, and another one had no place"
+                "requests of a function were ended: more functions make some than there may be, \
+                 and another one had no place"
             );
             let code = FailureCode::ConnectionLimitReached;
             let why = "too many functions make requests, and these gave way to others'";

@@ -25,7 +25,8 @@ pub(crate) const KEY: usize = 32;
 /// What else a record is bound to: that it is one of these.
 const PURPOSE: &[u8] = b"faasw secret 1";
 
-const WRONG_KEY: &str = "they were sealed with another key: put that one back, or remove all of them and set them again";
+const WRONG_KEY: &str = "they were sealed with another key: put that one back, or remove all of \
+     them and set them again";
 
 /// Why a secret cannot be sealed or opened.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -33,7 +34,8 @@ pub(crate) enum SealError {
     #[error("{0}")]
     NoKey(Arc<str>),
     #[error(
-        "the secret {0} cannot be opened: it was sealed with another key, or its record is damaged; put the right key back, or set it again"
+        "the secret {0} cannot be opened: it was sealed with another key, or its record is \
+         damaged; put the right key back, or set it again"
     )]
     Unopened(SecretName),
     #[error("the system gives no random bytes")]

@@ -194,7 +194,8 @@ impl Said<'_> {
                         return Err(Error::annotation(
                             name,
                             format_args!(
-                                "the artifact asks for this; the pod's annotation {PREFIX}{ACCEPT} says whether it gets it: {word}, or none"
+                                "the artifact asks for this; the pod's annotation {PREFIX}{ACCEPT} \
+                                 says whether it gets it: {word}, or none"
                             ),
                         ));
                     }
@@ -276,7 +277,8 @@ impl Said<'_> {
             if bytes > TABLE_MAX {
                 let what = table.path;
                 return Err(Error::Refused(format!(
-                    "{what}: variables and configuration have {TABLE_MAX} bytes each in JSON at most, and not {bytes}"
+                    "{what}: variables and configuration have {TABLE_MAX} bytes each in JSON at \
+                     most, and not {bytes}"
                 )));
             }
         }
@@ -384,7 +386,8 @@ fn refuse_unless_said(name: &str, pod: &BTreeMap<String, String>) -> Result<(), 
             _ => Err(Error::annotation(
                 name,
                 format_args!(
-                    "the artifact asks for this, and {why}; the pod's annotation {PREFIX}{ACCEPT}: none runs it without"
+                    "the artifact asks for this, and {why}; the pod's annotation {PREFIX}{ACCEPT}: \
+                     none runs it without"
                 ),
             )),
         },
@@ -439,7 +442,8 @@ fn hold<'a>(all: impl Iterator<Item = &'a String>) -> Result<(), Error> {
         if one.contains('\0') || one.len() > ARGUMENT_MAX || bytes > SAID_MAX {
             let what: String = one.chars().take(40).collect();
             return Err(Error::Refused(format!(
-                "{what:?}…: arguments and variables have no byte 0, {ARGUMENT_MAX} bytes each and {SAID_MAX} together at most"
+                "{what:?}…: arguments and variables have no byte 0, {ARGUMENT_MAX} bytes each and \
+                 {SAID_MAX} together at most"
             )));
         }
     }

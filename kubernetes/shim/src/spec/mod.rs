@@ -246,7 +246,8 @@ fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
             "network" | "uts" | "cgroup" => {}
             "user" => {
                 return Err(Error::Refused(
-                    "pods with hostUsers: false cannot have functions: /dev/kvm could not be given to their user".into(),
+                    "pods with hostUsers: false cannot have functions: /dev/kvm could not be given \
+                     to their user".into(),
                 ));
             }
             other => {

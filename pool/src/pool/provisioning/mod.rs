@@ -258,7 +258,8 @@ impl Pool {
             Err(Failed::Shell(error)) => {
                 let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
                 if is_first {
-                    tracing::warn!(error = %Line(&error), "no shell could be made for an instance ahead of requests; it is tried again later, ever more rarely");
+                    tracing::warn!(error = %Line(&error), "no shell could be made for an instance \
+                         ahead of requests; it is tried again later, ever more rarely");
                 }
                 provided.fails();
                 Step::Later
@@ -326,7 +327,8 @@ impl Pool {
         let is_first = lock(&provided.trouble).note(Instant::now());
         if is_first && !self.inner.keeper.has_stopped() {
             let (function, why) = (version.name(), Line(why));
-            tracing::warn!(function, %why, "instances ahead of requests failed; they are made again later, ever more rarely");
+            tracing::warn!(function, %why, "instances ahead of requests failed; they are made \
+                 again later, ever more rarely");
         }
     }
 

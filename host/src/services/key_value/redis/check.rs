@@ -60,14 +60,17 @@ impl Links {
     async fn say_what_is_kept(&self) {
         if self.setting("appendonly").await.as_deref() == Some("no") {
             tracing::warn!(
-                "the key-value server has no append-only file (appendonly no): what functions write may be gone when it restarts"
+                "the key-value server has no append-only file (appendonly no): what functions \
+                 write may be gone when it restarts"
             );
         }
         let policy = self.setting("maxmemory-policy").await;
         if let Some(policy) = policy.filter(|policy| policy.starts_with("allkeys")) {
             tracing::warn!(
                 policy,
-                "the key-value server removes parts of stores when its memory is full, and what is left cannot be relied upon (maxmemory-policy): noeviction has it refuse writes instead"
+                "the key-value server removes parts of stores when its memory is full, and what is \
+                 left cannot be relied upon (maxmemory-policy): noeviction has it refuse writes \
+                 instead"
             );
         }
     }

@@ -232,7 +232,10 @@ impl Redis {
 
     fn fit<T>(&self, answer: Result<T, Unfit>) -> Result<T, StoreError> {
         answer.map_err(|Unfit| {
-            self.links.refused("it has what no node writes: did somebody else change keys that begin with faasw:kv:?")
+            self.links.refused(
+                "it has what no node writes: did somebody else change keys that \
+                 begin with faasw:kv:?",
+            )
         })
     }
 }

@@ -167,13 +167,15 @@ impl Egress {
                     let (hosts, servers) = self.names();
                     tracing::info!(?servers, "names are resolved otherwise than before");
                     if let Err(error) = connector.is_told(&hosts, &servers) {
-                        tracing::warn!(%error, "what connects for functions is not told how names are resolved");
+                        tracing::warn!(%error, "what connects for functions is not told how names \
+                             are resolved");
                     }
                 }
             }
             Err(error) => {
                 if self.known().fails() {
-                    tracing::warn!(%error, "how names are resolved now cannot be read: what was known before holds");
+                    tracing::warn!(%error, "how names are resolved now cannot be read: what was \
+                         known before holds");
                 }
             }
         }
