@@ -66,7 +66,9 @@ def crate_folder(work, crate):
 
 
 def texts_of(folder):
-    files = sorted(path for path in folder.iterdir() if MEANT.fullmatch(path.name) and path.is_file())
+    files = sorted(
+        path for path in folder.iterdir() if MEANT.fullmatch(path.name) and path.is_file()
+    )
     chosen = [path for name in CHOSEN for path in files if path.name == name][:1]
     # What is there besides one's own, such as WHATWG's tables.
     chosen += [path for path in files if chosen and path.name == "LICENSE-WHATWG"]
@@ -101,7 +103,9 @@ def crates(found):
         # A crate of a workspace may have left its text there.
         if not texts:
             package = tomllib.loads((folder / "Cargo.toml").read_text())["package"]
-            texts = [f"It has no text of its own; {package['license']}, as all of {package['repository']}"]
+            texts = [
+                f"It has no text of its own; {package['license']}, as all of {package['repository']}"
+            ]
         by_text.setdefault("\n\n".join(texts), []).append(crate)
     sections = [f"{', '.join(names)}\n{'=' * 40}\n\n{text}" for text, names in by_text.items()]
     locked = tomllib.loads((HERE / "js/Cargo.lock").read_text())["package"]
@@ -159,8 +163,13 @@ def first_comment(path):
 def hacl(work, apache):
     folder = crate_folder(work, HACL) / "c"
     # A hash, and the headers of KaRaMeL, by which it was made.
-    files = {"Modules/_hacl": "src/Hacl_Hash_MD5.c", "Modules/_hacl/include/krml": "karamel/include/krml/internal/target.h"}
-    texts = [f"{name}\n{'=' * 40}\n\n{first_comment(folder / path)}" for name, path in files.items()]
+    files = {
+        "Modules/_hacl": "src/Hacl_Hash_MD5.c",
+        "Modules/_hacl/include/krml": "karamel/include/krml/internal/target.h",
+    }
+    texts = [
+        f"{name}\n{'=' * 40}\n\n{first_comment(folder / path)}" for name, path in files.items()
+    ]
     write(LICENSES / "hacl.txt", *texts, apache.read_text())
 
 
@@ -180,7 +189,9 @@ def main():
         work = pathlib.Path(folder)
         found = linked(work)
         crates(found)
-        hacl(work, next(path for folder in found.values() for path in folder.glob("LICENSE-APACHE")))
+        hacl(
+            work, next(path for folder in found.values() for path in folder.glob("LICENSE-APACHE"))
+        )
         write(LICENSES / "web-streams-polyfill.txt", npm(work, STREAMS))
         cpython(work)
         python_parts(work)

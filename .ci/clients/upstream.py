@@ -30,7 +30,9 @@ class Upstream(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         path = self.path
         if path == "/asked":
-            return self.tell(200, "".join(f"{path} {count}\n" for path, count in sorted(asked.items())))
+            return self.tell(
+                200, "".join(f"{path} {count}\n" for path, count in sorted(asked.items()))
+            )
         asked[path] = asked.get(path, 0) + 1
         if path.startswith("/v1/items/"):
             return self.item(path.removeprefix("/v1/items/"))
@@ -79,7 +81,11 @@ class Upstream(BaseHTTPRequestHandler):
         self.tell(200, f'{{"id":"{name}","traceparent":"{trace}"}}\n')
 
     def origin(self, path: str) -> None:
-        headers = [("Cache-Control", CACHED.get(path, "max-age=60")), ("ETag", '"1"'), ("Server-Only", "x")]
+        headers = [
+            ("Cache-Control", CACHED.get(path, "max-age=60")),
+            ("ETag", '"1"'),
+            ("Server-Only", "x"),
+        ]
         if path == "/cookie":
             headers.append(("Set-Cookie", "a=b"))
         size = 300_000 if path == "/large" else 0
@@ -99,7 +105,10 @@ class Upstream(BaseHTTPRequestHandler):
         self.end_headers()
 
     def tell(self, status: int, text: str, headers: list[tuple[str, str]] = []) -> None:
-        self.head(status, [("Content-Type", "application/json"), ("Content-Length", str(len(text))), *headers])
+        self.head(
+            status,
+            [("Content-Type", "application/json"), ("Content-Length", str(len(text))), *headers],
+        )
         self.wfile.write(text.encode())
 
     def end(self) -> None:

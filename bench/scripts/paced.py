@@ -67,7 +67,9 @@ def interval(ratios):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("url", nargs="+", help="each is compared with the first")
     parser.add_argument("--pause", type=float, default=100, help="microseconds before each request")
     parser.add_argument("--rounds", type=int, default=20)

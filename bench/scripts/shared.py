@@ -33,7 +33,15 @@ def free_port():
 def first_answer(program, file, more):
     """Seconds to the first answer, what it said, and what the pod said of itself."""
     port = free_port()
-    words = [program, "pod", file, "--listen", f"127.0.0.1:{port}", "--health-listen", "127.0.0.1:0"]
+    words = [
+        program,
+        "pod",
+        file,
+        "--listen",
+        f"127.0.0.1:{port}",
+        "--health-listen",
+        "127.0.0.1:0",
+    ]
     begun = time.perf_counter()
     with tempfile.TemporaryFile() as said:
         pod = subprocess.Popen(words + ["--drain-delay", "0"] + more, stdout=said, stderr=said)
@@ -66,8 +74,12 @@ def main():
     arguments.add_argument("--faasw", default="target/release/faasw")
     arguments.add_argument("--rounds", type=int, default=11)
     arguments.add_argument("--request", action="append", default=[], help="as of `share add`")
-    arguments.add_argument("--seed-memory", metavar="MIB", help="as of `pod`: what scripts in Python need")
-    arguments.add_argument("--drop", action="store_true", help="drop the system's page cache before each start")
+    arguments.add_argument(
+        "--seed-memory", metavar="MIB", help="as of `pod`: what scripts in Python need"
+    )
+    arguments.add_argument(
+        "--drop", action="store_true", help="drop the system's page cache before each start"
+    )
     asked = arguments.parse_args()
     program = str(pathlib.Path(asked.faasw).resolve())
     folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("FAASW_BENCH_DIR", "/var/tmp")))
@@ -87,7 +99,9 @@ def row(program, file, store, asked):
     added = json.loads(subprocess.run(words + requests, check=True, stdout=subprocess.PIPE).stdout)
     adding = time.perf_counter() - begun
     given = ["--shared", added["folder"], "--shared-key", added["key"]]
-    size = sum(path.stat().st_size for path in pathlib.Path(added["folder"]).rglob("*") if path.is_file())
+    size = sum(
+        path.stat().st_size for path in pathlib.Path(added["folder"]).rglob("*") if path.is_file()
+    )
     more = ["--seed-memory", asked.seed_memory] if asked.seed_memory else []
     taken = {False: [], True: []}
     read = 0
@@ -102,7 +116,9 @@ def row(program, file, store, asked):
             read += is_shared and "as the host has made it before" in said
             taken[is_shared].append(took * 1e3)
     told = (f"{statistics.median(of):.0f} ({min(of):.0f}–{max(of):.0f})" for of in taken.values())
-    print(f"| {pathlib.Path(file).name} | {size / 2**20:.1f} | {adding:.1f} | {' | '.join(told)} | {read} of {asked.rounds} |")
+    print(
+        f"| {pathlib.Path(file).name} | {size / 2**20:.1f} | {adding:.1f} | {' | '.join(told)} | {read} of {asked.rounds} |"
+    )
 
 
 if __name__ == "__main__":

@@ -28,18 +28,52 @@ KVM_RUN = 0xAE80
 PAGEMAP_SCAN = 0xC0606610
 # Of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), as far as node and shells use them.
 CALLS = {
-    0: "read", 1: "write", 3: "close", 5: "fstat", 7: "poll", 8: "lseek", 9: "mmap", 16: "ioctl", 17: "pread64",
-    18: "pwrite64", 20: "writev", 24: "sched_yield", 28: "madvise", 35: "nanosleep", 44: "sendto", 45: "recvfrom",
-    46: "sendmsg", 47: "recvmsg", 98: "getrusage", 202: "futex", 228: "clock_gettime", 232: "epoll_wait",
-    271: "ppoll", 281: "epoll_pwait", 285: "fallocate", 318: "getrandom", 435: "clone3",
+    0: "read",
+    1: "write",
+    3: "close",
+    5: "fstat",
+    7: "poll",
+    8: "lseek",
+    9: "mmap",
+    16: "ioctl",
+    17: "pread64",
+    18: "pwrite64",
+    20: "writev",
+    24: "sched_yield",
+    28: "madvise",
+    35: "nanosleep",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    98: "getrusage",
+    202: "futex",
+    228: "clock_gettime",
+    232: "epoll_wait",
+    271: "ppoll",
+    281: "epoll_pwait",
+    285: "fallocate",
+    318: "getrandom",
+    435: "clone3",
 }
 IOCTLS = {
-    KVM_RUN: "KVM_RUN", PAGEMAP_SCAN: "PAGEMAP_SCAN", 0x5000AEA5: "KVM_SET_XSAVE", 0x4090AE82: "KVM_SET_REGS",
-    0x4138AE84: "KVM_SET_SREGS", 0x4020AE46: "KVM_SET_USER_MEMORY_REGION",
+    KVM_RUN: "KVM_RUN",
+    PAGEMAP_SCAN: "PAGEMAP_SCAN",
+    0x5000AEA5: "KVM_SET_XSAVE",
+    0x4090AE82: "KVM_SET_REGS",
+    0x4138AE84: "KVM_SET_SREGS",
+    0x4020AE46: "KVM_SET_USER_MEMORY_REGION",
 }
 EVENTS = [
-    "raw_syscalls/sys_enter", "raw_syscalls/sys_exit", "sched/sched_switch", "sched/sched_waking",
-    "kvm/kvm_entry", "kvm/kvm_exit", "kvm/kvm_pio", "kvm/kvm_page_fault", "exceptions/page_fault_user",
+    "raw_syscalls/sys_enter",
+    "raw_syscalls/sys_exit",
+    "sched/sched_switch",
+    "sched/sched_waking",
+    "kvm/kvm_entry",
+    "kvm/kvm_exit",
+    "kvm/kvm_pio",
+    "kvm/kvm_page_fault",
+    "exceptions/page_fault_user",
 ]
 LINE = re.compile(r"^.*?-(\d+)\s+\[(\d+)\]\s+\S+\s+(\d+): (\w+): ?(.*)$")
 
@@ -67,9 +101,20 @@ def node(options):
     """Runs a node that serves the function on a free port: its process and its port."""
     folder = tempfile.mkdtemp(prefix="faasw-timeline-")
     log = open(f"{folder}/log", "w+b")
-    command = [options.faasw, "up", options.function, "--listen", "127.0.0.1:0", "--data-dir", f"{folder}/data"]
-    process = subprocess.Popen(command + options.node_option, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+    command = [
+        options.faasw,
+        "up",
+        options.function,
+        "--listen",
+        "127.0.0.1:0",
+        "--data-dir",
+        f"{folder}/data",
+    ]
+    process = subprocess.Popen(
+        command + options.node_option, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+    )
     try:
+
         def port():
             if process.poll() is not None:
                 raise Failed(f"the node has ended: {Path(log.name).read_text()}")
@@ -113,7 +158,9 @@ def threads(process):
     """Who does what, by thread: the node's threads, and shells."""
     roles = {}
     for pid in below(process):
-        role = "node" if pid == process else read(f"/proc/{pid}/comm").strip().removeprefix("faasw-")
+        role = (
+            "node" if pid == process else read(f"/proc/{pid}/comm").strip().removeprefix("faasw-")
+        )
         with contextlib.suppress(OSError):
             roles.update((int(task), role) for task in os.listdir(f"/proc/{pid}/task"))
     return roles
@@ -242,7 +289,9 @@ def begins(role, *names):
 
 
 def ends(role, *names):
-    return lambda event, who: event.name == "sys_exit" and who.get(event.pid) == role and call(event)[0] in names
+    return lambda event, who: (
+        event.name == "sys_exit" and who.get(event.pid) == role and call(event)[0] in names
+    )
 
 
 def runs(role):
@@ -255,6 +304,7 @@ def runs(role):
 
 def wakes(role, other):
     """A thread of one role has one of the other woken."""
+
     def matches(event, who):
         found = event.name == "sched_waking" and re.search(r" pid=(\d+)", event.text)
         return bool(found) and who.get(event.pid) == role and who.get(int(found[1])) == other
@@ -269,7 +319,9 @@ def is_event(role, name):
 def rings(port):
     """The guest writes to one of its ports (`guest-vm/abi/src/doorbell.rs`)."""
     return lambda event, who: (
-        event.name == "kvm_pio" and who.get(event.pid) == "shell" and f"pio_write at {port:#x} " in event.text
+        event.name == "kvm_pio"
+        and who.get(event.pid) == "shell"
+        and f"pio_write at {port:#x} " in event.text
     )
 
 
@@ -314,7 +366,9 @@ def times(steps, events, who, start):
     """When each step was seen first, in order; None of one that was not."""
     found, at = [], start
     for _, matches in steps:
-        seen = next((place for place in range(at, len(events)) if matches(events[place], who)), None)
+        seen = next(
+            (place for place in range(at, len(events)) if matches(events[place], who)), None
+        )
         found.append(None if seen is None else events[seen].at)
         if seen is not None:
             at = seen + 1
@@ -353,7 +407,9 @@ def on_cpu(events, who):
     began, spent = {}, collections.Counter()
     for event in events:
         if event.name == "sched_switch":
-            before, after = (int(re.search(rf"{which}_pid=(\d+)", event.text)[1]) for which in ("prev", "next"))
+            before, after = (
+                int(re.search(rf"{which}_pid=(\d+)", event.text)[1]) for which in ("prev", "next")
+            )
             if before in began:
                 spent[who.get(before)] += event.at - began.pop(before)
             if after in who:
@@ -367,7 +423,9 @@ def ran(one, who, role, begin, end):
     for event in one:
         if event.name != "sched_switch" or not begin <= event.at <= end:
             continue
-        before, after = (int(re.search(rf"{which}_pid=(\d+)", event.text)[1]) for which in ("prev", "next"))
+        before, after = (
+            int(re.search(rf"{which}_pid=(\d+)", event.text)[1]) for which in ("prev", "next")
+        )
         if who.get(before) == role:
             off = event.at
         if who.get(after) == role and off is not None:
@@ -392,7 +450,9 @@ def table(title, steps, samples):
             before = [at for at in sample[:place] if at is not None]
             step.append(sample[place] - before[-1] if before else 0.0)
         if since:
-            print(f"| {median(since):.1f} | {median(step):.1f} | {len(since) / len(samples):.0%} | {name} |")
+            print(
+                f"| {median(since):.1f} | {median(step):.1f} | {len(since) / len(samples):.0%} | {name} |"
+            )
 
 
 def show(one, who):
@@ -400,7 +460,9 @@ def show(one, who):
     print("\nOne request that took as long as most, event by event\n")
     for event in one:
         names = call(event)[0] if event.name.startswith("sys_") else event.text
-        print(f"{event.at - one[0].at:9.1f} {who.get(event.pid, '-'):7} {event.pid:7} {event.name:14} {names}")
+        print(
+            f"{event.at - one[0].at:9.1f} {who.get(event.pid, '-'):7} {event.pid:7} {event.name:14} {names}"
+        )
 
 
 def report(events, who, count, shows):
@@ -425,7 +487,9 @@ def report(events, who, count, shows):
         if sample[first] is not None and sample[last] is not None
     ]
     if spent:
-        print(f"\nA reset, from its first call until the node is told: {median(spent):.1f} us of CPU, median of {len(spent)}")
+        print(
+            f"\nA reset, from its first call until the node is told: {median(spent):.1f} us of CPU, median of {len(spent)}"
+        )
 
     calls = collections.defaultdict(list)
     for one in all_requests:
@@ -433,7 +497,9 @@ def report(events, who, count, shows):
             calls[key].append(spent)
     print("\nCalls (those that wait take as long as there is nothing to do)\n")
     print("| process | call | a request | us each, median |\n| --- | --- | ---: | ---: |")
-    for (role, name), lists in sorted(calls.items(), key=lambda entry: (str(entry[0][0]), -sum(map(len, entry[1])))):
+    for (role, name), lists in sorted(
+        calls.items(), key=lambda entry: (str(entry[0][0]), -sum(map(len, entry[1])))
+    ):
         if role in ("node", "shell"):
             every = [value for one in lists for value in one]
             number = len(every) / len(all_requests)
@@ -445,21 +511,37 @@ def report(events, who, count, shows):
     print(", ".join(f"{name} {counts[name] / len(all_requests):.2f}" for name in shown))
     spent = on_cpu(events, who)
     print("CPU, us a request: ", end="")
-    print(", ".join(f"{role} {spent[role] / len(all_requests):.1f}" for role in ("client", "node", "shell")))
+    print(
+        ", ".join(
+            f"{role} {spent[role] / len(all_requests):.1f}" for role in ("client", "node", "shell")
+        )
+    )
     if shows:
-        by_time = sorted((sample[-1] - sample[0], place) for place, sample in enumerate(answered) if sample[-1])
+        by_time = sorted(
+            (sample[-1] - sample[0], place) for place, sample in enumerate(answered) if sample[-1]
+        )
         show(all_requests[by_time[len(by_time) // 2][1]], who)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--faasw", default=str(ROOT / "target/release/faasw"), help="the program, built optimised")
-    parser.add_argument("--function", default=str(ROOT / "examples/hello/hello.wasm"), help="what is asked")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--faasw", default=str(ROOT / "target/release/faasw"), help="the program, built optimised"
+    )
+    parser.add_argument(
+        "--function", default=str(ROOT / "examples/hello/hello.wasm"), help="what is asked"
+    )
     parser.add_argument("--requests", type=int, default=1000, help="how many are traced")
     parser.add_argument("--warm", type=int, default=1000, help="how many are asked before")
-    parser.add_argument("--pause", type=float, default=300.0, help="microseconds between two; 0 for none")
+    parser.add_argument(
+        "--pause", type=float, default=300.0, help="microseconds between two; 0 for none"
+    )
     parser.add_argument("--show", action="store_true", help="every event of one request, too")
-    parser.add_argument("--node-option", action="append", default=[], help="a further option of `faasw up`")
+    parser.add_argument(
+        "--node-option", action="append", default=[], help="a further option of `faasw up`"
+    )
     options = parser.parse_args()
     pause = options.pause / 1e6
     path = f"/{Path(options.function).stem}/"

@@ -38,5 +38,8 @@ for name, size in PADS.items():
     heads = re.findall(rf"^[a-z][^;{{}}#\n]*\b{name}\([^;{{}}]*\)\n{{\n", quickjs.text, re.M)
     if len(heads) != 1:
         quickjs.stop(f"{name} is defined {len(heads)} times")
-    quickjs.replace(heads[0], heads[0] + f"    char pad[{size}];\n    __asm__ volatile(\"\" :: \"r\"(pad) : \"memory\");\n")
+    quickjs.replace(
+        heads[0],
+        heads[0] + f'    char pad[{size}];\n    __asm__ volatile("" :: "r"(pad) : "memory");\n',
+    )
 quickjs.write()

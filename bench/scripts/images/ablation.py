@@ -30,14 +30,22 @@ ALL = (
     Without("beginning before all memory is there", "image-parts"),
     Without("beginning before all code is there", "code-parts"),
     Without("beginning before all of both is there", "image-parts", "code-parts"),
-    Without("these four: all by address, then the guest", "image-order", "image-gaps", "image-parts", "code-parts"),
+    Without(
+        "these four: all by address, then the guest",
+        "image-order",
+        "image-gaps",
+        "image-parts",
+        "code-parts",
+    ),
     Without("what is written apart from what is read", "set-split"),
     Without("filling either in at the fork", "prefill"),
 )
 
 
 def has_feature(bench):
-    told = subprocess.run([bench.faasw, "serve", "--help"], capture_output=True, text=True, check=False)
+    told = subprocess.run(
+        [bench.faasw, "serve", "--help"], capture_output=True, text=True, check=False
+    )
     return "--without" in told.stdout
 
 
@@ -69,7 +77,11 @@ class Contestant:
 
     def __init__(self, bench, function, variant, without):
         self.without, self.function = without, function
-        data = copy_data(bench.data_of(function), bench.folder("ablation"), *(["images"] if without.writes else []))
+        data = copy_data(
+            bench.data_of(function),
+            bench.folder("ablation"),
+            *(["images"] if without.writes else []),
+        )
         if without.writes:
             self.write_images(bench, data)
         self.cold = Cold(bench, data, function, *without.options)
@@ -93,7 +105,9 @@ class Contestant:
                 node.ask(name)
             return node.working_set(self.function.name)
 
-        until(f"without {self.without.name}: what requests use is in its image", is_known, pause=0.1)
+        until(
+            f"without {self.without.name}: what requests use is in its image", is_known, pause=0.1
+        )
         node.rest()
         node.settle(0.5)
         node.stop()

@@ -28,7 +28,11 @@ class Cold:
 
     def must_go(self, chain):
         """What is to be on disk alone: the function's seed, and its engine's unless that is pinned."""
-        return [seed for seed in chain if seed["level"] >= 2 and not (self.is_pinned and seed["is_shared"])]
+        return [
+            seed
+            for seed in chain
+            if seed["level"] >= 2 and not (self.is_pinned and seed["is_shared"])
+        ]
 
     def evict(self):
         """Has it leave memory; gives back what it is made of."""

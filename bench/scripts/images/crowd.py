@@ -19,7 +19,16 @@ def measure(bench):
         "the working sets of the others, and what they use of code where that was cold, too, at the disk's "
         "bandwidth. The goal is that the last answer takes at most as many times one alone as there are."
     )
-    report.table("function", "at once", "mean ms", "last ms", "divided ms", "last ÷ one alone", "restored", "met")
+    report.table(
+        "function",
+        "at once",
+        "mean ms",
+        "last ms",
+        "divided ms",
+        "last ÷ one alone",
+        "restored",
+        "met",
+    )
     for function in bench.all:
         if function.name in bench.crowds:
             try:
@@ -57,7 +66,11 @@ class Crowd:
 
     def evict(self):
         def are_gone():
-            if not any(seed["is_in_memory"] for seed in self.node.admin("tree") if seed["name"] in self.names):
+            if not any(
+                seed["is_in_memory"]
+                for seed in self.node.admin("tree")
+                if seed["name"] in self.names
+            ):
                 return True
             self.node.ask(self.bench.other)
             return False
@@ -116,8 +129,20 @@ def crowd_of(bench, function):
         met = "–"
         if size > 1:
             met = report.goal(f"{size} cold at once to one, {function.name}", ratio, size, " ×")
-        cells = (ms(mean), ms(last), f"{divided * 1e3:.2f}", ratio.told(), f"{restored} of {size * len(lasts)}", met)
+        cells = (
+            ms(mean),
+            ms(last),
+            f"{divided * 1e3:.2f}",
+            ratio.told(),
+            f"{restored} of {size * len(lasts)}",
+            met,
+        )
         report.row(function.name, size, *cells)
         report.keep(
-            "crowd", f"{function.name} {size}", mean=mean, last=last, divided=divided, bytes_read=crowd.bytes_read
+            "crowd",
+            f"{function.name} {size}",
+            mean=mean,
+            last=last,
+            divided=divided,
+            bytes_read=crowd.bytes_read,
         )

@@ -185,7 +185,9 @@ class Dump:
         drop([self.path])
         file = os.open(self.path, os.O_RDONLY)
         try:
-            with mmap.mmap(file, self.pages * PAGE, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED) as mapped:
+            with mmap.mmap(
+                file, self.pages * PAGE, prot=mmap.PROT_READ, flags=mmap.MAP_SHARED
+            ) as mapped:
                 if read_ahead is not None:
                     mapped.madvise(mmap.MADV_RANDOM)
                     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
@@ -210,7 +212,9 @@ def measure(bench):
         f"Direct reads of {mib(big.size)} MiB of random bytes in the work folder, and of the largest image; "
         "whatever is beneath a virtual disk may keep what was read."
     )
-    report.table("file", "1 MiB, four deep: MiB/s", "1 MiB, one by one: MiB/s", "4 KiB, one by one: µs")
+    report.table(
+        "file", "1 MiB, four deep: MiB/s", "1 MiB, one by one: MiB/s", "4 KiB, one by one: µs"
+    )
     largest = max(files_of(bench.base / "images"), key=lambda path: path.stat().st_size)
     with Direct(largest) as image:
         for name, file in (("random bytes", big), (f"an image of {mib(image.size)} MiB", image)):
@@ -220,5 +224,7 @@ def measure(bench):
                 shallow.append(file.bandwidth(file.some(READS, dice), depth=1) / MIB)
                 latencies += file.latencies(50, dice)
             figures = Figure(deep), Figure(shallow), Figure(latencies)
-            report.row(name, figures[0].told(digits=0), figures[1].told(digits=0), figures[2].told(1e6, 0))
+            report.row(
+                name, figures[0].told(digits=0), figures[1].told(digits=0), figures[2].told(1e6, 0)
+            )
             report.keep("disk", name, deep=figures[0], shallow=figures[1], latency=figures[2])

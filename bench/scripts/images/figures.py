@@ -25,7 +25,9 @@ class Figure:
         # The same figure of the same values.
         dice = random.Random(len(self.values))
         count = len(self.values)
-        medians = sorted(statistics.median(dice.choices(self.values, k=count)) for _ in range(RESAMPLES))
+        medians = sorted(
+            statistics.median(dice.choices(self.values, k=count)) for _ in range(RESAMPLES)
+        )
         beyond = int(RESAMPLES * (1 - SURE) / 2)
         self.low, self.high = medians[beyond], medians[-1 - beyond]
 
@@ -39,7 +41,9 @@ class Figure:
     def told(self, scale=1.0, digits=2):
         if not self.values:
             return "–"
-        median, low, high = (f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high))
+        median, low, high = (
+            f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high)
+        )
         return median if len(self.values) == 1 else f"{median} ({low} to {high})"
 
     def as_json(self):
@@ -74,7 +78,10 @@ class Report:
         print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
 
     def keep(self, part, name, **figures):
-        told = {key: value.as_json() if isinstance(value, Figure) else value for key, value in figures.items()}
+        told = {
+            key: value.as_json() if isinstance(value, Figure) else value
+            for key, value in figures.items()
+        }
         self.figures.setdefault(part, {})[name] = told
 
     def goal(self, what, figure, limit, unit="", scale=1.0, at_least=False):
@@ -83,7 +90,10 @@ class Report:
         if not figure:
             met = "not measured"
         else:
-            good = [value >= limit if at_least else value <= limit for value in (figure.low, figure.high)]
+            good = [
+                value >= limit if at_least else value <= limit
+                for value in (figure.low, figure.high)
+            ]
             met = "yes" if all(good) else "**no**" if not any(good) else "too noisy to tell"
         told = figure.told(scale, 2) if figure else "–"
         self.goals.append((what, f"{told}{unit}", f"{sign} {limit * scale:g}{unit}", met))
@@ -96,16 +106,24 @@ class Report:
             for goal in self.goals:
                 self.row(*goal)
         if path:
-            self.figures["goals"] = [dict(zip(("figure", "value", "goal", "met"), goal)) for goal in self.goals]
+            self.figures["goals"] = [
+                dict(zip(("figure", "value", "goal", "met"), goal)) for goal in self.goals
+            ]
             path.write_text(json.dumps(self.figures, indent=1) + "\n")
 
 
 def host():
     """What a reader needs to place the figures."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
-    names = [line.split(":", 1)[1].strip() for line in cpuinfo.splitlines() if line.startswith("model name")]
+    names = [
+        line.split(":", 1)[1].strip()
+        for line in cpuinfo.splitlines()
+        if line.startswith("model name")
+    ]
     memory = int(Path("/proc/meminfo").read_text().split()[1]) >> 10
-    kinds = [kind for kind in ("kvm_intel", "kvm_amd", "kvm_pvm") if Path("/sys/module", kind).is_dir()]
+    kinds = [
+        kind for kind in ("kvm_intel", "kvm_amd", "kvm_pvm") if Path("/sys/module", kind).is_dir()
+    ]
     return {
         "cpu": names[0] if names else "unknown",
         "processors": len(os.sched_getaffinity(0)),

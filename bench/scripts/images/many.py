@@ -11,7 +11,17 @@ from concurrent.futures import ThreadPoolExecutor
 import disk
 from cold import NOTHING_STAYS, PATIENT
 from figures import Figure, mib, ms
-from node import Failed, Node, ask, copy_data, free_port, memory_of, processes_below, shared_memory, until
+from node import (
+    Failed,
+    Node,
+    ask,
+    copy_data,
+    free_port,
+    memory_of,
+    processes_below,
+    shared_memory,
+    until,
+)
 from restart import first_health
 
 MIB = disk.MIB
@@ -63,7 +73,9 @@ def deploy_all(bench, node, names, source):
 
 
 def script(number):
-    return (".js", JS.format(number=number)) if number % 2 else (".py", PYTHON.format(number=number))
+    return (
+        (".js", JS.format(number=number)) if number % 2 else (".py", PYTHON.format(number=number))
+    )
 
 
 def samples_of(node, count=5):
@@ -127,7 +139,9 @@ def many(bench):
         f"the engines' {mib(of_engines)} MiB, all {len(images)} images {mib(sum(images))} MiB."
     )
     parked = ("--max-parked", str(bench.fit))
-    report.table("node", "requests", "errors", "p50 ms", "p99 ms", "longest ms", "parked, restored %")
+    report.table(
+        "node", "requests", "errors", "p50 ms", "p99 ms", "longest ms", "parked, restored %"
+    )
     held = {}
     for kind, options in (
         ("all in memory", parked),
@@ -145,8 +159,17 @@ def many(bench):
     (_, all_there), (_, few_there) = held.values()
     ratios = (f"{part} {few_there[part] / all_there[part]:.2f} ×" for part in ("p50", "p99"))
     report.say(f"{bench.fit} in memory to all in memory: {', '.join(ratios)}.")
-    report.say("What the node had: memory of its processes (PSS), of it its own process's (RSS), its seeds by account.")
-    columns = ("processes' MiB", "the node's MiB", "seeds MiB", "images MiB", "processes", "open files")
+    report.say(
+        "What the node had: memory of its processes (PSS), of it its own process's (RSS), its seeds by account."
+    )
+    columns = (
+        "processes' MiB",
+        "the node's MiB",
+        "seeds MiB",
+        "images MiB",
+        "processes",
+        "open files",
+    )
     report.table("node", "when", *columns)
     for kind, (samples, answers) in held.items():
         for when, told in zip(("before", "middle", "end"), samples):
@@ -181,7 +204,9 @@ def under_load(bench, node, names, kind):
             except OSError as why:
                 wrong.append(str(why))
                 continue
-            if answer.status != 200 or not answer.body.startswith(name.removeprefix("script-").encode() + b" "):
+            if answer.status != 200 or not answer.body.startswith(
+                name.removeprefix("script-").encode() + b" "
+            ):
                 wrong.append(f"{name} {answer.status} {answer.body[:100]!r}")
             answers.append(answer.seconds)
             served[answer.served] = served.get(answer.served, 0) + 1
@@ -206,7 +231,13 @@ def under_load(bench, node, names, kind):
     bench.report.row(kind, len(figure), len(wrong), *cells, f"{parked:.0f}, {100 - parked:.0f}")
     for why in wrong[:3]:
         bench.report.say(f"error: {why}")
-    return samples, {"requests": len(figure), "errors": len(wrong), "p50": p50, "p99": p99, "served": served}
+    return samples, {
+        "requests": len(figure),
+        "errors": len(wrong),
+        "p50": p50,
+        "p99": p99,
+        "served": served,
+    }
 
 
 def counts(bench):
@@ -220,7 +251,16 @@ def counts(bench):
         "account, and how much more the machine's files in memory took, seeds and code among them. *restore*: of a "
         "seed that is not in memory, on a node that keeps none."
     )
-    columns = ("functions", "deployed in s", "ready ms", "first ms", "CPU s", "RSS MiB", "seeds MiB", "files MiB")
+    columns = (
+        "functions",
+        "deployed in s",
+        "ready ms",
+        "first ms",
+        "CPU s",
+        "RSS MiB",
+        "seeds MiB",
+        "files MiB",
+    )
     report.table(*columns, "`ls` ms", "a deployment ms", "a restore ms", "images MiB")
     with bench.part_of_scope(), bench.time_for(150 + sum(bench.counts) * 0.25):
         data = bench.folder("count")
@@ -236,7 +276,9 @@ def counts(bench):
         least, most = min(taken), max(taken)
         # A listing has as many lines as there are functions.
         for name in ("ready", "deploy", "restore") if most > least else ():
-            ratio = Figure([value / taken[least][name].median for value in taken[most][name].values])
+            ratio = Figure(
+                [value / taken[least][name].median for value in taken[most][name].values]
+            )
             report.goal(f"{most} functions to {least}: {name}", ratio, 2.0, " ×")
 
 
@@ -301,10 +343,25 @@ def count_of(bench, data, there, count):
     }
     after_ten = (f"{cpu:.2f}", *(f"{size / MIB:.1f}" for size in (resident, seeds, files)))
     times = {name: ms(figure) for name, figure in taken.items()}
-    cells = (times["ready"], times["first"], *after_ten, times["ls"], times["deploy"], times["restore"])
+    cells = (
+        times["ready"],
+        times["first"],
+        *after_ten,
+        times["ls"],
+        times["deploy"],
+        times["restore"],
+    )
     report.row(count, f"{deployed:.1f}", *cells, mib(images))
     report.keep(
-        "count", str(count), cpu=cpu, rss=resident, seeds=seeds, files=files, images=images, deployed=deployed, **taken
+        "count",
+        str(count),
+        cpu=cpu,
+        rss=resident,
+        seeds=seeds,
+        files=files,
+        images=images,
+        deployed=deployed,
+        **taken,
     )
     return taken
 
@@ -363,6 +420,12 @@ def sizes(bench):
             chain = node.chain(name)
             layers = [seed["layer_bytes"] for seed in chain]
             own_bytes, dump = layers[-1], sum(layers)
-            cells = (mib(size), mib(own_bytes), f"{size / own_bytes:.2f}", mib(dump), f"{size / dump:.2f}")
+            cells = (
+                mib(size),
+                mib(own_bytes),
+                f"{size / own_bytes:.2f}",
+                mib(dump),
+                f"{size / dump:.2f}",
+            )
             report.row(name, *cells)
             report.keep("sizes", name, image=size, layer=own_bytes, dump=dump)

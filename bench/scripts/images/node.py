@@ -59,7 +59,9 @@ def ask(port, path, patience=PATIENCE):
 
 
 def exchange(connection, path):
-    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\nX-Faasw-Timing: 1\r\nTE: trailers\r\n\r\n".encode()
+    request = (
+        f"GET {path} HTTP/1.1\r\nHost: bench\r\nX-Faasw-Timing: 1\r\nTE: trailers\r\n\r\n".encode()
+    )
     begun = time.perf_counter()
     connection.sendall(request)
     got = b""
@@ -180,10 +182,21 @@ class Node:
         self.bench, self.data, self.options = bench, Path(data), options
         self.log = bench.logs / f"{Node.number:03}-{self.data.name}.log"
         self.pins = []
-        command = [bench.faasw, "serve", "--listen", f"127.0.0.1:{port}", "--data-dir", self.data, "--timing", *options]
+        command = [
+            bench.faasw,
+            "serve",
+            "--listen",
+            f"127.0.0.1:{port}",
+            "--data-dir",
+            self.data,
+            "--timing",
+            *options,
+        ]
         with open(self.log, "wb") as log:
             self.begun = time.perf_counter()
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
         self.port = port
         bench.scope.callback(self.stop)
         if not port:
@@ -250,7 +263,9 @@ class Node:
         waits for a body that does not come.
         """
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-        connection.sendall(f"POST /{name}/ HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n.".encode())
+        connection.sendall(
+            f"POST /{name}/ HTTP/1.1\r\nHost: bench\r\nContent-Length: 100000\r\n\r\n.".encode()
+        )
         self.pins.append(connection)
         until(f"{name} is at work", lambda: any(seed["busy"] for seed in self.seeds_of(name)))
 
@@ -273,7 +288,9 @@ class Node:
     def working_set(self, name):
         """What `image inspect` says of the pages that requests use; nothing before there was that."""
         command = [self.bench.faasw, "image", "inspect", name, "--json", "--data-dir", self.data]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
         return json.loads(done.stdout).get("working_set") if done.returncode == 0 else None
 
     def settle(self, still=0.15, patience=PATIENCE):
@@ -307,11 +324,15 @@ class Node:
         return any(seed["is_in_memory"] for seed in self.seeds_of(name))
 
     def seeds_of(self, name):
-        return [seed for seed in self.admin("tree") if seed["name"] == name and not seed["is_shared"]]
+        return [
+            seed for seed in self.admin("tree") if seed["name"] == name and not seed["is_shared"]
+        ]
 
     def drop_pages(self):
         """Has nothing of images and of code in the system's memory; gives back the pages that stayed."""
-        return disk.drop(path for folder in ("images", "artifacts") for path in disk.files_of(self.data / folder))
+        return disk.drop(
+            path for folder in ("images", "artifacts") for path in disk.files_of(self.data / folder)
+        )
 
 
 def free_port():

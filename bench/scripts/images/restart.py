@@ -19,7 +19,14 @@ def measure(bench):
         "function. Nothing of the data directory is in the system's memory; of the program, either all or nothing. "
         "*restored*: starts in which no seed was made."
     )
-    columns = ("function", "program", "start to ready ms", "start to answer ms", "ready to answer ms", "queue ms")
+    columns = (
+        "function",
+        "program",
+        "start to ready ms",
+        "start to answer ms",
+        "ready to answer ms",
+        "queue ms",
+    )
     report.table(*columns, "read MiB", "restored", "met")
     for function in bench.functions:
         try:
@@ -62,7 +69,9 @@ def restarts(bench, function):
             )
         times = (ms(figures[name]) for name in ("ready", "answer", "first", "queue"))
         count = f"{restored[kind]} of {len(values['answer'])}"
-        report.row(function.name, kind, *times, f"{figures['read'].median / disk.MIB:.1f}", count, met)
+        report.row(
+            function.name, kind, *times, f"{figures['read'].median / disk.MIB:.1f}", count, met
+        )
         report.keep("restart", f"{function.name}, program {kind}", **figures)
 
 

@@ -39,7 +39,10 @@ class Variant:
 def variants(function):
     if not function.pin:
         return [Variant(function.name, False)]
-    return [Variant(f"{function.name}, its engine in memory", True), Variant(f"{function.name} and its engine", False)]
+    return [
+        Variant(f"{function.name}, its engine in memory", True),
+        Variant(f"{function.name} and its engine", False),
+    ]
 
 
 def measure(bench):
@@ -54,7 +57,16 @@ def measure(bench):
         "bytes that were read of the disk until the answer, by anybody. *restored*: rounds in which the seed came "
         "from its image before the request was answered, instead of being done without."
     )
-    columns = ("function", "cold ms", "warm ms", "used MiB", "code MiB", "of MiB", "read MiB", "ideal ms")
+    columns = (
+        "function",
+        "cold ms",
+        "warm ms",
+        "used MiB",
+        "code MiB",
+        "of MiB",
+        "read MiB",
+        "ideal ms",
+    )
     report.table(*columns, "cold ÷ ideal", "cold − ideal ms", "restored", "goal", "met")
     measured = []
     for function in bench.functions:
@@ -79,8 +91,12 @@ def tell_stages(report, measured):
     for variant, contest, _ in measured:
         for kind, told in contest.stages.items():
             of = {stage: [one.get(stage, 0.0) for one in told] for stage in (*STAGES, "client")}
-            of["rest"] = [one["client"] - sum(one.get(stage, 0.0) for stage in STAGES) for one in told]
-            cells = (f"{Figure(of[stage]).median * 1e3:.2f}" for stage in (*STAGES, "rest", "client"))
+            of["rest"] = [
+                one["client"] - sum(one.get(stage, 0.0) for stage in STAGES) for one in told
+            ]
+            cells = (
+                f"{Figure(of[stage]).median * 1e3:.2f}" for stage in (*STAGES, "rest", "client")
+            )
             report.row(variant.name, kind, *cells)
 
 
@@ -91,7 +107,9 @@ class Contest:
         self.bench, self.function = bench, function
         data = bench.data_of(function)
         self.cold = Cold(bench, copy_data(data, bench.folder("cold")), function)
-        self.anew = Cold(bench, copy_data(data, bench.folder("anew"), "images"), function, *NO_IMAGES)
+        self.anew = Cold(
+            bench, copy_data(data, bench.folder("anew"), "images"), function, *NO_IMAGES
+        )
         self.warm = Node(bench, copy_data(data, bench.folder("warm")), *SHELLS)
         for node in (self.cold.node, self.anew.node, self.warm):
             node.rest()
@@ -222,7 +240,9 @@ def tell_lazy(report, measured):
         "are of the same round."
     )
     names = [f"lazily, read-ahead {name}: ms" for name, _ in READ_AHEADS]
-    report.table("function", "dump MiB", "touched MiB", "cold ms", *names, "factors", "anew ms", "factor")
+    report.table(
+        "function", "dump MiB", "touched MiB", "cold ms", *names, "factors", "anew ms", "factor"
+    )
     for variant, contest, figures in measured:
         report.row(
             variant.name,

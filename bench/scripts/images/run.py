@@ -47,7 +47,10 @@ BIG = 256 << 20
 
 # Scripts that read a body which never comes.
 PINS = {
-    "js": (".js", "export default { fetch: async (request) => new Response(await request.text()) };\n"),
+    "js": (
+        ".js",
+        "export default { fetch: async (request) => new Response(await request.text()) };\n",
+    ),
     "python": (".py", "def handler(request):\n    return str(len(request.body))\n"),
 }
 
@@ -89,7 +92,9 @@ class Bench:
             Function("hello", EXAMPLES / "hello/hello.wasm", goal="hello"),
             Function("go", EXAMPLES / "go-http/go-http.wasm", "--freeze", "after-init"),
             Function("js-script", EXAMPLES / "js/hello.js", pin="pin-js", language=True),
-            Function("python-script", EXAMPLES / "python/hello.py", pin="pin-python", language=True),
+            Function(
+                "python-script", EXAMPLES / "python/hello.py", pin="pin-python", language=True
+            ),
         ]
         for name, path in self.components.items():
             language = name.partition("-")[0]
@@ -98,7 +103,11 @@ class Bench:
         self.all = self.functions
         if arguments.function:
             self.functions = [one for one in self.all if one.name in arguments.function]
-        self.crowds = arguments.crowd or ["hello", "js-script", "python-component" if self.components else "go"]
+        self.crowds = arguments.crowd or [
+            "hello",
+            "js-script",
+            "python-component" if self.components else "go",
+        ]
 
     def folder(self, name):
         """A name that nothing has in the work folder."""
@@ -140,7 +149,9 @@ class Bench:
         self.base, stamp = self.work / "base", self.work / "base.digest"
         digest = hashlib.sha256(self.faasw.read_bytes())
         for function in self.all:
-            digest.update(f"{function.name} {function.options}".encode() + function.path.read_bytes())
+            digest.update(
+                f"{function.name} {function.options}".encode() + function.path.read_bytes()
+            )
         if stamp.exists():
             said, _, images = stamp.read_text().partition("\n")
             if said == digest.hexdigest():
@@ -181,15 +192,24 @@ class Bench:
         node.deploy(path, name, *options)
 
         def fresh():
-            found = {image: told for image, told in node.images().items() if image not in before and image[0] != "."}
+            found = {
+                image: told
+                for image, told in node.images().items()
+                if image not in before and image[0] != "."
+            }
             return found if any(not image.startswith("engine-") for image in found) else None
 
         until(f"{name} has an image", fresh)
         node.settle()
         new = fresh()
         # The first of all comes with what all share.
-        own = min((size for image, (_, size) in new.items() if not image.startswith("engine-")), default=0)
-        return {"own": own, "engine": sum(size for image, (_, size) in new.items() if image.startswith("engine-"))}
+        own = min(
+            (size for image, (_, size) in new.items() if not image.startswith("engine-")), default=0
+        )
+        return {
+            "own": own,
+            "engine": sum(size for image, (_, size) in new.items() if image.startswith("engine-")),
+        }
 
     def open_disk(self):
         path = self.work / "random"
@@ -215,7 +235,9 @@ def arguments_of(words):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--faasw", required=True, type=Path, help="the optimised program")
-    add("--component", metavar="NAME=FILE", type=named, action="append", default=[], help="one more")
+    add(
+        "--component", metavar="NAME=FILE", type=named, action="append", default=[], help="one more"
+    )
     add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
     add("--function", type=listed, help="only these functions of restore, ablation and restart")
     add("--crowd", type=listed, help="the functions that are asked at once")
@@ -245,12 +267,18 @@ def main():
             work.mkdir(parents=True, exist_ok=True)
             scope.callback(shutil.rmtree, work / "parts", ignore_errors=True)
         else:
-            made = tempfile.TemporaryDirectory(prefix="faasw-bench-", dir=os.environ.get("TMPDIR", "/var/tmp"))
+            made = tempfile.TemporaryDirectory(
+                prefix="faasw-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")
+            )
             work = Path(scope.enter_context(made))
         bench = Bench(arguments, work, scope)
         host, told = bench.report.figures["host"], disk.describe(work)
         bench.report.figures |= {"disk": told, "seed": arguments.seed, "rounds": arguments.rounds}
-        busy = f" **The machine was busy: load {host['load']:.1f} at the start.**" if host["load"] > 0.5 else ""
+        busy = (
+            f" **The machine was busy: load {host['load']:.1f} at the start.**"
+            if host["load"] > 0.5
+            else ""
+        )
         print(
             f"# Func-images\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} processors, "
             f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; disk {told['name']}, "

@@ -43,12 +43,16 @@ def levels(bench, language):
     folders = []
     for work in works:
         early = scripts.script(bench.tools, bench.folder("early") / work, language, work)
-        late = scripts.script(bench.tools, bench.folder("late") / work, language, work, is_late=True)
+        late = scripts.script(
+            bench.tools, bench.folder("late") / work, language, work, is_late=True
+        )
         parked.deploy(early, work, *LIMITS)
         forking.deploy(early, work, *LIMITS)
         forking.deploy(late, f"{work}-late", *LIMITS)
         folders.append(early)
-    bare = Up(bench, [*folders, bench.other_module], "--seed-memory", "0", "--max-parked", "0", *LIMITS)
+    bare = Up(
+        bench, [*folders, bench.other_module], "--seed-memory", "0", "--max-parked", "0", *LIMITS
+    )
     for work in works:
         ways = {"parked": [], "level 2": [], "level 1": [], "nothing": []}
         order = list(ways)
@@ -93,9 +97,20 @@ def tell(bench, language, work, ways):
     times = {way: Figure(values) for way, values in ways.items()}
     title = HEAVY[language, work]
     cells = [ratio("nothing", "level 1"), ratio("level 1", "level 2"), saved]
-    report.row(LANGUAGES[language], title, *map(ms, times.values()), *(cell.told(digits=1) for cell in cells))
+    report.row(
+        LANGUAGES[language],
+        title,
+        *map(ms, times.values()),
+        *(cell.told(digits=1) for cell in cells),
+    )
     report.keep("initialised", f"{language}-{work}", **times, saved=saved)
-    report.goal(f"{LANGUAGES[language]}: {title}, nothing seeded to level 2", saved, SAVES, " ×", at_least=True)
+    report.goal(
+        f"{LANGUAGES[language]}: {title}, nothing seeded to level 2",
+        saved,
+        SAVES,
+        " ×",
+        at_least=True,
+    )
 
 
 def warm_up(bench):

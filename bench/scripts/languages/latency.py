@@ -18,7 +18,9 @@ def measure(bench):
         for work, told in WORKS.items():
             with bench.part_of_scope():
                 beside_peers(bench, language, work, told)
-    report.say(f"The JSON that is sent has {bench.post.stat().st_size} bytes; all at one connection.")
+    report.say(
+        f"The JSON that is sent has {bench.post.stat().st_size} bytes; all at one connection."
+    )
 
 
 def beside_peers(bench, language, work, told):
@@ -34,7 +36,9 @@ def beside_peers(bench, language, work, told):
 
     def beside(peer, url, **options):
         ratio, own, others = against(bench, ours, url, **options)
-        bench.report.row(LANGUAGES[language], told, peer, ratio.told(digits=3), f"{own:.0f}", f"{others:.0f}")
+        bench.report.row(
+            LANGUAGES[language], told, peer, ratio.told(digits=3), f"{own:.0f}", f"{others:.0f}"
+        )
         bench.report.keep("requests", f"{name} to {peer}", ratio=ratio, ours_us=own, peer_us=others)
         return ratio
 

@@ -28,7 +28,9 @@ def measure(bench):
         with bench.part_of_scope():
             measured[language] = measure_one(bench, language)
     report = bench.report
-    report.say(f"### Memory and deployments\n\nA script of hello, after {REQUESTS} requests; a page has 4 KiB.")
+    report.say(
+        f"### Memory and deployments\n\nA script of hello, after {REQUESTS} requests; a page has 4 KiB."
+    )
     report.table("", *(NAMES[language] for language in measured))
     for what in next(iter(measured.values())):
         report.row(what, *(told[what] for told in measured.values()))
@@ -70,7 +72,13 @@ def measure_one(bench, language):
     )  # fmt: skip
     if language in LAYER:
         report.goal(f"{name}: a script's layer", layers, LAYER[language], " MiB", 1 / MIB)
-        report.goal(f"{name}: private memory of a parked instance", parked, PARKED[language], " MiB", 1 / MIB)
+        report.goal(
+            f"{name}: private memory of a parked instance",
+            parked,
+            PARKED[language],
+            " MiB",
+            1 / MIB,
+        )
         report.goal(f"{name}: a deployment, engine warm", took, DEPLOY[language], " ms", 1e3)
         report.goal(f"{name}: code and layers of ten scripts, to those of one", ten, TEN, " ×")
 
@@ -79,7 +87,9 @@ def measure_one(bench, language):
 
     return {
         "compiled code, once for all scripts (`code_bytes` of `inspect`), MiB": mib(code),
-        "the engine's layer, once for all scripts (`layer_bytes` of `tree`), MiB": mib(engine["layer_bytes"]),
+        "the engine's layer, once for all scripts (`layer_bytes` of `tree`), MiB": mib(
+            engine["layer_bytes"]
+        ),
         "pages that the engine keeps (`changed_pages`)": engine["changed_pages"],
         "a script's layer (`layer_bytes`), MiB": layers.told(1 / MIB),
         "pages that a script keeps (`changed_pages`)": pages("changed_pages"),

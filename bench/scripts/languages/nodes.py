@@ -21,7 +21,9 @@ class Interval(Figure):
         self.low, self.high = told["low"], told["high"]
 
     def told(self, scale=1.0, digits=2):
-        median, low, high = (f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high))
+        median, low, high = (
+            f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high)
+        )
         return f"{median} ({low} to {high})"
 
     def as_json(self):
@@ -38,7 +40,9 @@ class Up(Node):
         self.told = self.log.with_suffix(".json")
         command = [bench.faasw, "up", *paths, "--listen", "127.0.0.1:0", "--json", *options]
         with open(self.log, "wb") as log, open(self.told, "wb") as told:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=told, stderr=log)
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=told, stderr=log
+            )
         bench.scope.callback(self.stop)
         ready = until("`up` is ready", self.ready, patience=COMPILES)
         self.port = int(ready["address"].rpartition(":")[2])
@@ -56,7 +60,9 @@ def start(bench, *command, **options):
     """Starts a server, which ends with the part; gives back its address, once it has said that."""
     log = bench.logs / f"peer-{time.monotonic_ns()}.log"
     with open(log, "wb") as out:
-        server = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **options)
+        server = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, **options
+        )
     bench.scope.callback(lambda: (server.terminate(), server.wait()))
 
     def address():
@@ -70,7 +76,17 @@ def start(bench, *command, **options):
 
 def against(bench, ours, peer, post=None, rounds=None, requests=200):
     """The ratio of latencies at one connection, and both medians in microseconds."""
-    command = [bench.program, "http", "--json", "--ours", ours, "--peer", peer, "--warm-up", str(min(50, requests))]
+    command = [
+        bench.program,
+        "http",
+        "--json",
+        "--ours",
+        ours,
+        "--peer",
+        peer,
+        "--warm-up",
+        str(min(50, requests)),
+    ]
     command += ["--rounds", str(rounds or bench.rounds), "--requests", str(requests)]
     command += ["--post", post] if post else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)

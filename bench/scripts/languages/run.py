@@ -49,7 +49,11 @@ class Bench:
 
     def __init__(self, arguments, scope):
         self.report, self.scope = Report(), scope
-        self.faasw, self.program, self.wasmtime = arguments.faasw, arguments.bench, arguments.wasmtime
+        self.faasw, self.program, self.wasmtime = (
+            arguments.faasw,
+            arguments.bench,
+            arguments.wasmtime,
+        )
         self.rounds, self.slow_rounds = arguments.rounds, arguments.slow_rounds
         self.languages, self.dice = arguments.language, random.Random(arguments.seed)
         work = arguments.work.resolve()
@@ -75,7 +79,10 @@ class Bench:
         """A data directory with all engines; one that is there is taken again if it is of the same
         program.
         """
-        stamp, digest = self.base.with_suffix(".digest"), hashlib.sha256(self.faasw.read_bytes()).hexdigest()
+        stamp, digest = (
+            self.base.with_suffix(".digest"),
+            hashlib.sha256(self.faasw.read_bytes()).hexdigest(),
+        )
         if stamp.exists() and stamp.read_text() == digest:
             return
         shutil.rmtree(self.base, ignore_errors=True)
@@ -120,12 +127,27 @@ def arguments_of(words):
     add("--bench", required=True, type=Path, help="faasw-bench, optimised")
     add("--wasmtime", required=True, type=Path, help="the peer, of the node's release")
     add("--only", type=listed, default=list(PARTS), help=f"only these parts of {','.join(PARTS)}")
-    add("--language", type=listed, default=list(LANGUAGES), help=f"only these of {','.join(LANGUAGES)}")
+    add(
+        "--language",
+        type=listed,
+        default=list(LANGUAGES),
+        help=f"only these of {','.join(LANGUAGES)}",
+    )
     add("--rounds", type=int, default=20, help="of requests beside a peer's")
     add("--slow-rounds", type=int, default=10, help="of requests that begin anew")
-    add("--work", type=Path, default=Path.home() / ".cache/faasw-bench", help="keeps what is built once")
+    add(
+        "--work",
+        type=Path,
+        default=Path.home() / ".cache/faasw-bench",
+        help="keeps what is built once",
+    )
     add("--logs", type=Path, help="keep the nodes' logs here; FAASW_LOG chooses what they tell")
-    add("--seed", type=int, default=time.time_ns() % 1_000_000, help="of the order in which contestants are asked")
+    add(
+        "--seed",
+        type=int,
+        default=time.time_ns() % 1_000_000,
+        help="of the order in which contestants are asked",
+    )
     add("--json", type=Path, help="also write all figures to this file")
     arguments = parser.parse_args(words)
     for given, known in ((arguments.only, PARTS), (arguments.language, LANGUAGES)):
@@ -136,7 +158,9 @@ def arguments_of(words):
 
 
 def version_of(program):
-    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    return subprocess.run(
+        [program, "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
 
 
 def main():
@@ -152,9 +176,16 @@ def main():
         except Failed as why:
             sys.exit(f"there is nothing to measure: {why}")
         host = bench.report.figures["host"]
-        programs = {name: version_of(program) for name, program in (("node", bench.faasw), ("peer", bench.wasmtime))}
+        programs = {
+            name: version_of(program)
+            for name, program in (("node", bench.faasw), ("peer", bench.wasmtime))
+        }
         bench.report.figures |= programs | {"seed": arguments.seed, "rounds": arguments.rounds}
-        busy = f" **The machine was busy: load {host['load']:.1f} at the start.**" if host["load"] > 0.5 else ""
+        busy = (
+            f" **The machine was busy: load {host['load']:.1f} at the start.**"
+            if host["load"] > 0.5
+            else ""
+        )
         print(
             f"# Scripts\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} processors, "
             f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; {programs['node']}, {programs['peer']}. "

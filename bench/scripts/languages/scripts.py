@@ -29,9 +29,12 @@ IMPORTS = {"page": ("jinja2", "markupsafe"), "library": ("sqlglot",)}
 # peers, which take one file.
 BEGIN = 'addEventListener("fetch", (event) => event.respondWith(answer(event.request)));\n'
 EARLY = f'import {{ answer }} from "./work.js";\n\n{BEGIN}'
-LATE = """const answer = (request) => import("./work.js").then((work) => work.answer(request));
+LATE = (
+    """const answer = (request) => import("./work.js").then((work) => work.answer(request));
 
-""" + BEGIN
+"""
+    + BEGIN
+)
 
 
 def orders():
@@ -43,7 +46,9 @@ def orders():
 
 def table():
     """2 MB of lines."""
-    return "\n".join(f"k{i},name number {i:010} of the whole table,{i * 7}.5" for i in range(42_000))
+    return "\n".join(
+        f"k{i},name number {i:010} of the whole table,{i * 7}.5" for i in range(42_000)
+    )
 
 
 def source(tools, language, work):

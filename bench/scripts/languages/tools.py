@@ -66,7 +66,13 @@ class Tools:
         """A module of JavaScript with what it imports, as npm's esbuild makes it."""
         inside, bundled = self.npm / path.name, self.npm / f"bundled-{path.name}"
         shutil.copy(path, inside)
-        options = ["--bundle", "--format=esm", "--platform=neutral", "--main-fields=module,main", "--log-level=warning"]
+        options = [
+            "--bundle",
+            "--format=esm",
+            "--platform=neutral",
+            "--main-fields=module,main",
+            "--log-level=warning",
+        ]
         run(self.npm / "node_modules/.bin/esbuild", inside, *options, f"--outfile={bundled}")
         return bundled
 
@@ -87,7 +93,16 @@ class Tools:
             self.build_js(source, component)
         else:
             world = ["-d", WIT, "-w", "wasi:http/proxy@0.2.12"]
-            run(self.venv / "componentize-py", *world, "componentize", "component", "-p", source, "-o", component)
+            run(
+                self.venv / "componentize-py",
+                *world,
+                "componentize",
+                "component",
+                "-p",
+                source,
+                "-o",
+                component,
+            )
         run(self.wasmtime, "compile", "-O", "pooling-allocator=y", component, "-o", compiled)
         stamp.write_text(digest.hexdigest())
         return compiled
@@ -104,7 +119,15 @@ class Tools:
 
     def peer(self, bench, component):
         """The peer with a component; its address."""
-        options = ["-O", "pooling-allocator=y", "--allow-precompiled", "-S", "cli", "--addr", "127.0.0.1:0"]
+        options = [
+            "-O",
+            "pooling-allocator=y",
+            "--allow-precompiled",
+            "-S",
+            "cli",
+            "--addr",
+            "127.0.0.1:0",
+        ]
         return bench.start(self.wasmtime, "serve", *options, component)
 
     def native(self, bench, language, folder):

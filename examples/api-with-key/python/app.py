@@ -95,7 +95,9 @@ def ask(name: str, request: IncomingRequest, late: poll.Pollable) -> bytes:
     ]
     # The API's part of a trace belongs to that of the request.
     asked = request.headers()
-    headers += [(name, asked.get(name)[0]) for name in ("traceparent", "tracestate") if asked.has(name)]
+    headers += [
+        (name, asked.get(name)[0]) for name in ("traceparent", "tracestate") if asked.has(name)
+    ]
     url = urlsplit(setting("api_url"))
     question = OutgoingRequest(Fields.from_list(headers))
     question.set_scheme(Scheme_Https() if url.scheme == "https" else Scheme_Http())
@@ -126,7 +128,9 @@ def check(response: IncomingResponse) -> None:
     log(f"the API answers {status}")
     if status in (429, 503):
         times = response.headers().get("retry-after")
-        raise Refusal(503, "the API is asked too often", *(("retry-after", time) for time in times[:1]))
+        raise Refusal(
+            503, "the API is asked too often", *(("retry-after", time) for time in times[:1])
+        )
     # 401 and 403 too: that the key is refused is not the client's fault.
     raise bad_gateway()
 
@@ -168,9 +172,13 @@ def log(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def respond(out: ResponseOutparam, status: int, headers: tuple[tuple[str, bytes], ...], body: bytes) -> None:
+def respond(
+    out: ResponseOutparam, status: int, headers: tuple[tuple[str, bytes], ...], body: bytes
+) -> None:
     response = OutgoingResponse(
-        Fields.from_list([("content-type", b"application/json"), ("cache-control", b"no-store"), *headers])
+        Fields.from_list(
+            [("content-type", b"application/json"), ("cache-control", b"no-store"), *headers]
+        )
     )
     response.set_status_code(status)
     outgoing = response.body()

@@ -76,7 +76,9 @@ def books(environ):
 
 
 def book(environ, number):
-    found = database().execute("SELECT id, title, author FROM book WHERE id = ?", [number]).fetchone()
+    found = (
+        database().execute("SELECT id, title, author FROM book WHERE id = ?", [number]).fetchone()
+    )
     if found is None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no book {number}")
     return JSON, dict(found)
@@ -98,7 +100,11 @@ def visits(environ):
 def cookie(environ):
     sent = SimpleCookie(environ.get("HTTP_COOKIE", ""))
     count = 1 + int(sent["count"].value) if "count" in sent else 1
-    return JSON, {"count": count}, [("Set-Cookie", f"count={count}; Path=/; HttpOnly; SameSite=Lax")]
+    return (
+        JSON,
+        {"count": count},
+        [("Set-Cookie", f"count={count}; Path=/; HttpOnly; SameSite=Lax")],
+    )
 
 
 def about(environ):
@@ -147,7 +153,11 @@ def route(environ):
     method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
     # Answers to HEAD are GET's, without their body.
     method = "GET" if method == "HEAD" else method
-    found = [(of, match, handler) for of, pattern, handler in ROUTES if (match := re.fullmatch(pattern, path))]
+    found = [
+        (of, match, handler)
+        for of, pattern, handler in ROUTES
+        if (match := re.fullmatch(pattern, path))
+    ]
     for of, match, handler in found:
         if of == method:
             return handler(environ, *match.groups())
