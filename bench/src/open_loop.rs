@@ -162,9 +162,10 @@ impl Run<'_> {
                 let (opened, is_made) = Connection::begin(self.url, source(self.url, index))?;
                 let data = epoll::EventData::new_u64(index as u64);
                 slot.connects = !is_made;
-                let awaited = match is_made {
-                    true => epoll::EventFlags::IN,
-                    false => epoll::EventFlags::OUT,
+                let awaited = if is_made {
+                    epoll::EventFlags::IN
+                } else {
+                    epoll::EventFlags::OUT
                 };
                 epoll::add(&self.epoll, &opened, data, awaited)?;
                 none.insert(opened)

@@ -68,9 +68,10 @@ impl fmt::Display for Table {
 /// # Errors
 /// When it has no JSON.
 pub fn print(json: bool, found: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-    match json {
-        true => println!("{}", serde_json::to_string_pretty(found)?),
-        false => print!("{}", text()),
+    if json {
+        println!("{}", serde_json::to_string_pretty(found)?)
+    } else {
+        print!("{}", text())
     }
     Ok(())
 }

@@ -48,9 +48,10 @@ pub fn whole(wasm: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Refusal> {
 }
 
 fn encode(module: &[u8]) -> Result<Vec<u8>, String> {
-    let adapter = match outline::exports_function(module, START) {
-        true => WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER,
-        false => WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER,
+    let adapter = if outline::exports_function(module, START) {
+        WASI_SNAPSHOT_PREVIEW1_COMMAND_ADAPTER
+    } else {
+        WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER
     };
     let encoded = ComponentEncoder::default()
         .module(module)

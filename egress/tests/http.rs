@@ -320,9 +320,10 @@ fn trailers_that_come_late_are_sent_where_the_head_names_them_and_never_lost() {
             let tail = Tail::Trailers(common::fields(&[("x-sum", "1")]));
             call.sender.finish(&tail.encode());
             let answered = outcome(&mut call.receiver).await;
-            match is_sent {
-                true => assert_eq!(answered.body, b"4\r\nlate\r\n0\r\nx-sum: 1\r\n\r\n"),
-                false => assert_eq!(answered.failure(), Some(FailureCode::InternalError)),
+            if is_sent {
+                assert_eq!(answered.body, b"4\r\nlate\r\n0\r\nx-sum: 1\r\n\r\n")
+            } else {
+                assert_eq!(answered.failure(), Some(FailureCode::InternalError))
             }
         }
     });
@@ -437,13 +438,13 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail() {
             let mut call = egress.begin(&head("POST", upstream.address, "/", &[]));
             call.sender.send(Bytes::from_static(b"some")).await.unwrap();
             let code = FailureCode::HttpRequestTrailerSize;
-            match says_why {
+            if says_why {
                 // Of a length that has room in a tail, and not in a failure.
-                true => {
-                    let why = Failure::with_text(code, &"ä".repeat(4000));
-                    call.sender.finish(&Tail::Failed(why).encode());
-                }
-                false => drop(call.sender),
+
+                let why = Failure::with_text(code, &"ä".repeat(4000));
+                call.sender.finish(&Tail::Failed(why).encode());
+            } else {
+                drop(call.sender)
             }
             let failed = outcome(&mut call.receiver).await.failure();
             let expected = if says_why {

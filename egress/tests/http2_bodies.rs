@@ -407,15 +407,16 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail_and_no_other() {
             call.sender.send(Bytes::from_static(b"some")).await.unwrap();
             let begun = tokio::time::timeout(LONG, told.recv()).await.unwrap();
             assert_eq!(begun, Some(None));
-            let code = match says_why {
-                true => FailureCode::HttpRequestTrailerSize,
-                false => FailureCode::InternalError,
+            let code = if says_why {
+                FailureCode::HttpRequestTrailerSize
+            } else {
+                FailureCode::InternalError
             };
-            match says_why {
-                true => call
-                    .sender
-                    .finish(&Tail::Failed(Failure::new(code)).encode()),
-                false => drop(call.sender),
+            if says_why {
+                call.sender
+                    .finish(&Tail::Failed(Failure::new(code)).encode())
+            } else {
+                drop(call.sender)
             }
             assert_eq!(outcome(&mut call.receiver).await.failure(), Some(code));
             let reset = tokio::time::timeout(LONG, told.recv()).await.unwrap();

@@ -195,9 +195,10 @@ fn heads_and_trailers_without_end_are_cut_off() {
             ),
         ];
         for (what, start, flood, code) in heads {
-            let upstream = match flood.is_empty() {
-                true => saying(&authority, start),
-                false => flooding(&authority, start, flood),
+            let upstream = if flood.is_empty() {
+                saying(&authority, start)
+            } else {
+                flooding(&authority, start, flood)
             };
             assert_eq!(failure_of(&egress, &upstream).await, Some(code), "{what}");
         }

@@ -66,9 +66,10 @@ fn place(bytes: &[u8], random: &mut Rng) -> usize {
 
 fn flip(bytes: &mut [u8], at: usize, random: &mut Rng) {
     if let Some(byte) = bytes.get_mut(at) {
-        match random.bool() {
-            true => *byte ^= 1 << random.u8(..8),
-            false => *byte = random.u8(..),
+        if random.bool() {
+            *byte ^= 1 << random.u8(..8)
+        } else {
+            *byte = random.u8(..)
         }
     }
 }

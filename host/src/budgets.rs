@@ -235,10 +235,12 @@ impl Asked {
         }
         while enough - too_small > MIB {
             let middle = (too_small + (enough - too_small) / 2).next_multiple_of(MIB);
-            match suffices(middle) {
-                true if middle < enough => enough = middle,
-                true => break,
-                false => too_small = middle,
+            if !suffices(middle) {
+                too_small = middle;
+            } else if middle < enough {
+                enough = middle;
+            } else {
+                break;
             }
         }
         enough

@@ -118,16 +118,18 @@ impl OpenFiles {
 
         let lowered = |asked: usize, fits: u64| asked.min(count(fits).max(FEWEST));
         let fits = for_clients / listeners.max(1) * 16 / 17;
-        let connections = match for_clients < of_clients {
-            true => lowered(limits.connections, fits),
-            false => limits.connections,
+        let connections = if for_clients < of_clients {
+            lowered(limits.connections, fits)
+        } else {
+            limits.connections
         };
         // The part of one address in all connections stays the same.
         let of_one = limits.connections_per_address as u64 * connections as u64;
         let of_one = of_one / (limits.connections as u64).max(1);
-        let connections_per_address = match connections < limits.connections {
-            true => lowered(limits.connections_per_address, of_one),
-            false => limits.connections_per_address,
+        let connections_per_address = if connections < limits.connections {
+            lowered(limits.connections_per_address, of_one)
+        } else {
+            limits.connections_per_address
         };
         let (mut instances, mut parked, mut shells) =
             (pool.max_instances, pool.max_parked, pool.shells_ready);
@@ -141,9 +143,10 @@ impl OpenFiles {
             parked = lowered(parked, left / each);
         }
         let is_lowered = for_clients < of_clients || for_instances < of_instances;
-        let groups = match is_lowered {
-            true => pool.groups_kept.min(count(limit / GROUPS_PART)),
-            false => pool.groups_kept,
+        let groups = if is_lowered {
+            pool.groups_kept.min(count(limit / GROUPS_PART))
+        } else {
+            pool.groups_kept
         };
         Self {
             limit,
@@ -194,18 +197,19 @@ fn of_limit(hard: Option<u64>) -> Finding {
         Some(hard) => format!("a node may have {hard}"),
         None => "there is no limit".to_owned(),
     };
-    let (state, detail) = match files.is_lowered {
-        false => (
-            State::Good,
-            format!("{most}: enough for its default limits"),
-        ),
-        true => (
+    let (state, detail) = if files.is_lowered {
+        (
             State::Poor,
             format!(
                 "{most}, which lowers its default limits to {files}; a higher hard limit \
                  (ulimit -Hn, LimitNOFILE of systemd) allows more"
             ),
-        ),
+        )
+    } else {
+        (
+            State::Good,
+            format!("{most}: enough for its default limits"),
+        )
     };
     Finding {
         what: "open files",

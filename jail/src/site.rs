@@ -138,9 +138,10 @@ impl Site {
         if level == ConfinementLevel::Full {
             Self::leave_namespaces(plan)?;
         }
-        let root = match plan.has_empty_folder() {
-            true => Some(empty_folder().map_err(Step::Root.failed())?),
-            false => None,
+        let root = if plan.has_empty_folder() {
+            Some(empty_folder().map_err(Step::Root.failed())?)
+        } else {
+            None
         };
         let maker = rustix::process::pidfd_open(process, PidfdFlags::empty())
             .and_then(|maker| out_of_the_way(&maker))

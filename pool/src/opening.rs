@@ -65,9 +65,10 @@ fn past_the_cache<T>(open: impl Fn(OFlags) -> io::Result<T>) -> io::Result<T> {
 
 fn checked(file: File) -> io::Result<(File, Metadata)> {
     let known = file.metadata()?;
-    match known.is_file() {
-        true => Ok((file, known)),
-        false => Err(io::Error::other("it is no file")),
+    if known.is_file() {
+        Ok((file, known))
+    } else {
+        Err(io::Error::other("it is no file"))
     }
 }
 
@@ -150,9 +151,10 @@ impl GivenFolder {
 
 /// A name that leads to nothing outside of a folder.
 fn plain(name: &str) -> io::Result<&Path> {
-    match name.is_empty() || name == "." || name == ".." || name.contains('/') {
-        true => Err(io::ErrorKind::InvalidInput.into()),
-        false => Ok(Path::new(name)),
+    if name.is_empty() || name == "." || name == ".." || name.contains('/') {
+        Err(io::ErrorKind::InvalidInput.into())
+    } else {
+        Ok(Path::new(name))
     }
 }
 

@@ -31,9 +31,10 @@ static IS_LATE: AtomicBool = AtomicBool::new(false);
 const LATE: Duration = Duration::from_secs(4_102_444_800 + 86_400);
 
 fn clock() -> SystemTime {
-    match IS_LATE.load(Ordering::Relaxed) {
-        true => SystemTime::UNIX_EPOCH + LATE,
-        false => SystemTime::now(),
+    if IS_LATE.load(Ordering::Relaxed) {
+        SystemTime::UNIX_EPOCH + LATE
+    } else {
+        SystemTime::now()
     }
 }
 

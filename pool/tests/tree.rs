@@ -254,9 +254,12 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
         })
         .await;
     let holds = |all: &[SeedInfo]| -> u64 {
-        let each = all.iter().map(|version| match version.is_in_memory {
-            true => version.layer_bytes + version.parked_bytes,
-            false => version.parked_bytes,
+        let each = all.iter().map(|version| {
+            if version.is_in_memory {
+                version.layer_bytes + version.parked_bytes
+            } else {
+                version.parked_bytes
+            }
         });
         each.sum()
     };

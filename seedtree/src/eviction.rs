@@ -88,9 +88,10 @@ pub fn evict_to_fit(parked: &[u64], seeds: &[Candidate], budget: u64) -> Evictio
             is_over
         })
         .count();
-    let seeds = match instances < parked.len() {
-        true => Vec::new(),
-        false => seeds_to_evict(seeds, budget),
+    let seeds = if instances < parked.len() {
+        Vec::new()
+    } else {
+        seeds_to_evict(seeds, budget)
     };
     Evictions { instances, seeds }
 }

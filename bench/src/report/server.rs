@@ -105,9 +105,10 @@ fn address(text: &str, mark: &str) -> Option<Url> {
     let (line, _) = rest.split_once('\n')?;
     let word = line.split_ascii_whitespace().next()?;
     // The daemon prints an address without a scheme.
-    match word.contains("://") {
-        true => word.parse().ok(),
-        false => format!("http://{word}/").parse().ok(),
+    if word.contains("://") {
+        word.parse().ok()
+    } else {
+        format!("http://{word}/").parse().ok()
     }
 }
 

@@ -121,9 +121,10 @@ impl Found {
             let [group, fork, enter, vm, cell] =
                 [parts.group, parts.fork, parts.enter, parts.vm, parts.cell]
                     .map(|us| format!("{us:.1}"));
-            let preset = match row.source == Source::Ahead.name() {
-                true => format!("{:.1}", parts.preset),
-                false => String::new(),
+            let preset = if row.source == Source::Ahead.name() {
+                format!("{:.1}", parts.preset)
+            } else {
+                String::new()
             };
             let at_once = row.at_once.to_string();
             table.row([

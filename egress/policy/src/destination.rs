@@ -120,9 +120,10 @@ impl Destination {
     /// scheme's own.
     #[must_use]
     pub fn authority(&self) -> String {
-        match self.port == self.scheme.default_port() {
-            true => self.host.to_string(),
-            false => format!("{}:{}", self.host, self.port),
+        if self.port == self.scheme.default_port() {
+            self.host.to_string()
+        } else {
+            format!("{}:{}", self.host, self.port)
         }
     }
 }
@@ -136,9 +137,10 @@ impl fmt::Display for Destination {
 /// What is before and behind the colon of a port. Colons within brackets are none; without
 /// brackets there is one at most, or it is no host.
 pub(crate) fn split_port(text: &str) -> (&str, Option<&str>) {
-    let behind_host = match text.starts_with('[') {
-        true => text.find(']').map_or(text.len(), |end| end + 1),
-        false => 0,
+    let behind_host = if text.starts_with('[') {
+        text.find(']').map_or(text.len(), |end| end + 1)
+    } else {
+        0
     };
     let colon = text.get(behind_host..).and_then(|rest| rest.find(':'));
     let Some(colon) = colon.map(|at| behind_host + at) else {

@@ -182,12 +182,13 @@ impl Hosts {
     fn parse(text: &str) -> Result<Self, GrantError> {
         if let Some((address, prefix)) = text.split_once('/') {
             // A network begins like an address; else it is a host and a path.
-            return match address.starts_with('[') || address.parse::<IpAddr>().is_ok() {
-                true if prefix.bytes().all(|byte| byte.is_ascii_digit()) => parse_network(text)
-                    .map(Self::Network)
-                    .map_err(GrantError::Network),
-                _ => Err(GrantError::Path),
-            };
+            let is_address = address.starts_with('[') || address.parse::<IpAddr>().is_ok();
+            if !is_address || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(GrantError::Path);
+            }
+            return parse_network(text)
+                .map(Self::Network)
+                .map_err(GrantError::Network);
         }
         if text == "*" {
             return Ok(Self::All);
@@ -255,14 +256,15 @@ impl Ports {
         };
         let from = parse_port(from).ok_or(GrantError::Port)?;
         let to = parse_port(to).ok_or(GrantError::Port)?;
-        match (Range {
+        if (Range {
             start: from,
             end: to,
         })
         .is_empty()
         {
-            true => Err(GrantError::EmptyPorts),
-            false => Ok(Self::From(from, to)),
+            Err(GrantError::EmptyPorts)
+        } else {
+            Ok(Self::From(from, to))
         }
     }
 

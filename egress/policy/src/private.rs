@@ -118,9 +118,10 @@ impl AllowPrivate {
                 .iter()
                 .any(|network| network.contains(&address)),
         };
-        match is_lifted {
-            true => Ok(()),
-            false => Err(Prohibited { address, special }),
+        if is_lifted {
+            Ok(())
+        } else {
+            Err(Prohibited { address, special })
         }
     }
 }
@@ -152,8 +153,9 @@ pub(crate) fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
     let length = prefix.parse().ok().filter(|_| is_plain);
     let network = length.and_then(|length| IpNet::new(address, length).ok());
     let network = network.ok_or(NetworkError::Prefix)?;
-    match network.trunc() == network {
-        true => Ok(network),
-        false => Err(NetworkError::HostBits(network.trunc())),
+    if network.trunc() == network {
+        Ok(network)
+    } else {
+        Err(NetworkError::HostBits(network.trunc()))
     }
 }

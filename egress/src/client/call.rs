@@ -140,9 +140,10 @@ impl Sender {
             let piece = data.split_to(taken);
             self.shared.say(frame(self.call, ToWorker::Data, &piece));
         }
-        match self.credit.is_closed() {
-            true => Err(Closed),
-            false => Ok(()),
+        if self.credit.is_closed() {
+            Err(Closed)
+        } else {
+            Ok(())
         }
     }
 

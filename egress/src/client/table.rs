@@ -143,9 +143,10 @@ impl Entry {
 
     /// Ends the call without the worker.
     pub fn fail(self, answer: Bytes, tail: Bytes) {
-        let last = match self.has_head {
-            true => Part::End(tail),
-            false => Part::Failed(answer),
+        let last = if self.has_head {
+            Part::End(tail)
+        } else {
+            Part::Failed(answer)
         };
         self.end(last);
     }

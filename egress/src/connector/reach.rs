@@ -87,9 +87,10 @@ pub async fn any_of(
         // With none left to try, or no room, whoever answers is waited for.
         let goes_on = rest.len() > 0 && attempts.len() < ATTEMPTS_MAX;
         let answered = async {
-            match goes_on {
-                false => Ok(attempts.join_next().await),
-                true => tokio::time::timeout(NEXT, attempts.join_next()).await,
+            if goes_on {
+                tokio::time::timeout(NEXT, attempts.join_next()).await
+            } else {
+                Ok(attempts.join_next().await)
             }
         };
         match answered.await {
@@ -121,12 +122,13 @@ async fn attempt(
     let stream = connected.map_err(|error| code_of(&error))?;
     let ends = || Ok((stream.local_addr()?.ip(), stream.peer_addr()?.ip()));
     let (ours, theirs) = ends().map_err(|error: io::Error| code_of(&error))?;
-    match is_let(ours, theirs, &private) {
-        true => Ok(stream),
-        false => Err(Unreached {
+    if is_let(ours, theirs, &private) {
+        Ok(stream)
+    } else {
+        Err(Unreached {
             code: FailureCode::DestinationIpProhibited,
             refused: Some(theirs),
-        }),
+        })
     }
 }
 

@@ -274,9 +274,10 @@ impl Source {
                 joined.extend_from_slice(&data);
             }
         }
-        match joined.is_empty() {
-            true => first,
-            false => joined.freeze(),
+        if joined.is_empty() {
+            first
+        } else {
+            joined.freeze()
         }
     }
 }

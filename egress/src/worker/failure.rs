@@ -63,9 +63,10 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
         return match error.kind() {
             // What hyper's reader of chunks says of what it cannot read.
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
-                match error.to_string().contains("trailer") {
-                    true => Failure::new(FailureCode::HttpResponseTrailerSectionSize),
-                    false => Failure::new(FailureCode::HttpProtocolError),
+                if error.to_string().contains("trailer") {
+                    Failure::new(FailureCode::HttpResponseTrailerSectionSize)
+                } else {
+                    Failure::new(FailureCode::HttpProtocolError)
                 }
             }
             io::ErrorKind::UnexpectedEof if has_answer => {
@@ -74,18 +75,20 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
             _ => of_io(error),
         };
     }
-    Failure::new(match has_answer && error.is_incomplete_message() {
-        true => FailureCode::HttpResponseIncomplete,
-        false => FailureCode::ConnectionTerminated,
+    Failure::new(if has_answer && error.is_incomplete_message() {
+        FailureCode::HttpResponseIncomplete
+    } else {
+        FailureCode::ConnectionTerminated
     })
 }
 
 /// Of HTTP/2, of a stream or of its connection. `has_head` tells whether the answer's head has
 /// come.
 pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
-    let incomplete = match has_head {
-        true => FailureCode::HttpResponseIncomplete,
-        false => FailureCode::ConnectionTerminated,
+    let incomplete = if has_head {
+        FailureCode::HttpResponseIncomplete
+    } else {
+        FailureCode::ConnectionTerminated
     };
     if let Some(error) = error.get_io() {
         return match error.kind() {

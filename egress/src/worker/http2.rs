@@ -129,9 +129,10 @@ async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
         if usage.allow(most) {
             shared.has_room_for(&origin, most);
         }
-        match usage.is_flooded() {
-            true => Poll::Ready(()),
-            false => polled.map(|_| ()),
+        if usage.is_flooded() {
+            Poll::Ready(())
+        } else {
+            polled.map(|_| ())
         }
     });
     tokio::select! {

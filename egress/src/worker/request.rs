@@ -45,9 +45,10 @@ pub fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
 
 /// Names of trailers that a request with these headers can have. Only chunks leave a place for any.
 pub fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
-    match headers.contains_key(header::TRANSFER_ENCODING) {
-        true => listed(headers, header::TRAILER),
-        false => Vec::new(),
+    if headers.contains_key(header::TRANSFER_ENCODING) {
+        listed(headers, header::TRAILER)
+    } else {
+        Vec::new()
     }
 }
 

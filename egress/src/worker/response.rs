@@ -47,12 +47,13 @@ pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
         headers: fields(headers),
     });
     let bytes = answer.encode();
-    match bytes.len() as u64 <= HEAD_MAX {
-        true => Ok(bytes),
-        false => Err(too_large(
+    if bytes.len() as u64 <= HEAD_MAX {
+        Ok(bytes)
+    } else {
+        Err(too_large(
             FailureCode::HttpResponseHeaderSectionSize,
             bytes.len(),
-        )),
+        ))
     }
 }
 
@@ -65,12 +66,13 @@ pub fn tail(trailers: &HeaderMap) -> Result<Vec<u8>, Failure> {
         return Err(Failure::new(FailureCode::HttpResponseTrailerSectionSize));
     }
     let bytes = Tail::Trailers(fields(trailers)).encode();
-    match bytes.len() as u64 <= TAIL_MAX {
-        true => Ok(bytes),
-        false => Err(too_large(
+    if bytes.len() as u64 <= TAIL_MAX {
+        Ok(bytes)
+    } else {
+        Err(too_large(
             FailureCode::HttpResponseTrailerSectionSize,
             bytes.len(),
-        )),
+        ))
     }
 }
 

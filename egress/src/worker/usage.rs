@@ -47,9 +47,10 @@ impl Usage {
 
     /// Whether there is room for one more. For one alone, as long as nobody knows.
     pub fn has_room(&self) -> bool {
-        let most = match self.is_settled() {
-            true => self.most.get().min(STREAMS_MAX),
-            false => 1,
+        let most = if self.is_settled() {
+            self.most.get().min(STREAMS_MAX)
+        } else {
+            1
         };
         self.streams.get() < most
     }
@@ -84,10 +85,11 @@ impl Usage {
             if self.is_idle() && self.left.get().1 + time <= Instant::now() {
                 return;
             }
-            until = match self.is_idle() {
-                true => self.left.get().1 + time,
+            until = if self.is_idle() {
+                self.left.get().1 + time
+            } else {
                 // Left a moment from now, it is seen soon enough.
-                false => Instant::now() + time.max(LOOK),
+                Instant::now() + time.max(LOOK)
             };
         }
     }

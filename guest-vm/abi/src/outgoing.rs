@@ -226,9 +226,10 @@ impl Tail {
                 let mut reader = Reader::new(fields);
                 let fields = reader.pairs()?;
                 reader.end()?;
-                match fields.is_empty() {
-                    true => Err(WireError::BadValue),
-                    false => Ok(Self::Trailers(fields)),
+                if fields.is_empty() {
+                    Err(WireError::BadValue)
+                } else {
+                    Ok(Self::Trailers(fields))
                 }
             }
             Some((&FAILED, failure)) => Failure::decode(failure).map(Self::Failed),

@@ -337,9 +337,10 @@ pub fn decode_trailers(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
     let mut reader = Reader::new(bytes);
     let fields = reader.pairs()?;
     reader.end()?;
-    match fields.is_empty() {
-        true => Err(WireError::BadValue),
-        false => Ok(fields),
+    if fields.is_empty() {
+        Err(WireError::BadValue)
+    } else {
+        Ok(fields)
     }
 }
 
@@ -388,13 +389,14 @@ impl SeedConfig {
             environment: reader.pairs()?,
             configuration: reader.pairs()?,
             secrets: reader.list(Reader::string)?,
-            files: match reader.array().map(|[has_files]| flag(has_files))?? {
-                true => Some(SeedFiles {
+            files: if reader.array().map(|[has_files]| flag(has_files))?? {
+                Some(SeedFiles {
                     bytes: u64::from_le_bytes(reader.array()?),
                     mount: text(reader)?,
                     freeze_at: Some(text(reader)?).filter(|path| !path.is_empty()),
-                }),
-                false => None,
+                })
+            } else {
+                None
             },
         })
     }

@@ -113,14 +113,13 @@ impl Room {
 
     /// Where the next `count` small frames will lie, if next to each other.
     pub fn next_small(&self, count: u64) -> Option<u64> {
-        let there = match self.next_small == self.small_end {
-            true => *self.ranges.iter().find(|range| !range.is_empty())?,
-            false => {
-                let behind = |range: &&PageRange| range.start == self.small_end;
-                let behind = self.ranges.iter().find(behind);
-                let end = behind.map_or(self.small_end, |range| range.end);
-                PageRange::new(self.next_small, end)
-            }
+        let there = if self.next_small == self.small_end {
+            *self.ranges.iter().find(|range| !range.is_empty())?
+        } else {
+            let behind = |range: &&PageRange| range.start == self.small_end;
+            let behind = self.ranges.iter().find(behind);
+            let end = behind.map_or(self.small_end, |range| range.end);
+            PageRange::new(self.next_small, end)
         };
         (count <= there.count()).then_some(there.start.address().get())
     }

@@ -144,9 +144,10 @@ fn link() -> Linkers<Instance> {
 /// The bundle of a function's files, which comes on a channel of its own: whole large frames of RAM
 /// that nobody writes from then on, so that all of the function's instances share them.
 fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
-    let frames = match files.bytes <= BUNDLE_MAX {
-        true => frames::large_run(files.bytes.div_ceil(LARGE_PAGE)),
-        false => None,
+    let frames = if files.bytes <= BUNDLE_MAX {
+        frames::large_run(files.bytes.div_ceil(LARGE_PAGE))
+    } else {
+        None
     };
     let Some(frames) = frames else {
         host::fatal(format_args!("{} bytes of files do not fit", files.bytes));

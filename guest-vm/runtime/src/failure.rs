@@ -108,9 +108,10 @@ impl Failure {
         let mut report = describe(error);
         note_memory(&mut report, Some(memory));
         Self {
-            trap: Some(match memory.denied() {
-                true => TrapKind::MemoryLimit,
-                false => kind_of(error),
+            trap: Some(if memory.denied() {
+                TrapKind::MemoryLimit
+            } else {
+                kind_of(error)
             }),
             ..Self::new(Outcome::Trap, report)
         }

@@ -77,9 +77,10 @@ fn a_file_that_is_opened_may_be_it_and_has_the_requests_variables() {
         let (code, call) = opening("/d/request");
         let mut ready = call.ready(&code).unwrap();
         ready.platform_mut().request_head = call.request.clone();
-        match is_ahead {
-            true => ready.run_ahead().unwrap(),
-            false => ready.handle(call.request).unwrap(),
+        if is_ahead {
+            ready.run_ahead().unwrap()
+        } else {
+            ready.handle(call.request).unwrap()
         }
         let platform = ready.platform();
         assert_eq!(platform.frozen.len(), 1);

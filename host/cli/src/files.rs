@@ -159,9 +159,10 @@ fn read(folder: &Path) -> io::Result<Files> {
 /// # Errors
 /// When something of it cannot be read, or it is too much.
 pub fn each(folder: &Path, to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
-    match folder.is_file() {
-        true => each_of_archive(folder, to),
-        false => each_of_folder(&SourceFolder::open(folder)?, to),
+    if folder.is_file() {
+        each_of_archive(folder, to)
+    } else {
+        each_of_folder(&SourceFolder::open(folder)?, to)
     }
 }
 

@@ -24,9 +24,10 @@ async fn list(args: KvLs) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.which.node.clone())?);
     let Some(name) = args.store else {
         let stores = client.stores().await?;
-        return match args.format.json {
-            true => print_json(&stores),
-            false => print(table(&stores)),
+        return if args.format.json {
+            print_json(&stores)
+        } else {
+            print(table(&stores))
         };
     };
     let keys = keys(&client, &args.which.store(&name)?).await?;
@@ -74,9 +75,10 @@ async fn set(args: KvSet) -> Result<(), Exit> {
 async fn remove(args: KvRm) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.which.node.clone())?);
     let store = args.which.store(&args.store)?;
-    let keys = match args.all {
-        true => keys(&client, &store).await?,
-        false => args.keys,
+    let keys = if args.all {
+        keys(&client, &store).await?
+    } else {
+        args.keys
     };
     for key in &keys {
         client.remove_store_key(&store, key).await?;

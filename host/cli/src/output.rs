@@ -43,9 +43,10 @@ impl ContentForm {
     /// Returns the exact form for a pipe or a file, and for a terminal if the operator asks for it
     /// with `--raw`.
     pub fn of_stdout(raw: bool) -> Self {
-        match raw || !io::stdout().is_terminal() {
-            true => Self::Exact,
-            false => Self::Escaped,
+        if raw || !io::stdout().is_terminal() {
+            Self::Exact
+        } else {
+            Self::Escaped
         }
     }
 }
@@ -92,14 +93,14 @@ pub fn say(line: impl Display) {
 /// Writes what clap has to say of the arguments, and returns the exit code. A usage error quotes
 /// arguments, and a shell may have made these of the names of files.
 pub fn report_arguments(error: &clap::Error) -> ExitCode {
-    match error.use_stderr() {
+    if error.use_stderr() {
         // The rendered text ends with a line break, as `say` does.
-        true => {
-            let text = error.render().to_string();
-            say(text.trim_end());
-        }
+
+        let text = error.render().to_string();
+        say(text.trim_end());
+    } else {
         // Help and version. If standard output is closed, there is no reader for an error either.
-        false => drop(error.print()),
+        drop(error.print())
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
@@ -180,10 +181,12 @@ pub fn deployed(deployed: &Deployed) -> String {
         (None, Some(time)) => format!("compiled in {}", duration(time)),
         (None, None) => "was compiled before".into(),
     };
-    let frozen = match function.frozen_after_init {
-        _ if function.frozen_at_entry => "at its entry point",
-        true => "after initialisation",
-        false => "before initialisation",
+    let frozen = if function.frozen_at_entry {
+        "at its entry point"
+    } else if function.frozen_after_init {
+        "after initialisation"
+    } else {
+        "before initialisation"
     };
     let mut text = format!(
         "{name}: version {}, {compiled}; seed made in {}, frozen {frozen}",

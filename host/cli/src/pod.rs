@@ -135,10 +135,11 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
     let has_stores_elsewhere = serving.kv_server.is_some() || args.data_dir.is_some();
     let asked = Asked {
         has_outbound: !options.outbound.is_empty(),
-        stores: match has_stores_elsewhere {
-            true => 0,
+        stores: if has_stores_elsewhere {
+            0
+        } else {
             // Its own, which needs no grant.
-            false => 1 + options.stores.len() as u64,
+            1 + options.stores.len() as u64
         },
         instances: count(serving.max_instances),
         parked: count(serving.max_parked),
@@ -146,9 +147,10 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         connections: count(serving.clients.max_connections),
         seeds: mebibytes(serving.seed_memory),
         undelivered: mebibytes(serving.clients.undelivered_memory),
-        store_bytes: match has_stores_elsewhere {
-            true => Some(mebibytes(serving.kv_size).unwrap_or(Limits::default().store_bytes)),
-            false => mebibytes(serving.kv_size),
+        store_bytes: if has_stores_elsewhere {
+            Some(mebibytes(serving.kv_size).unwrap_or(Limits::default().store_bytes))
+        } else {
+            mebibytes(serving.kv_size)
         },
         instance_memory: mebibytes(serving.instance_memory),
         ..Asked::of_function(memory.unwrap_or(Limits::default().memory))
@@ -247,9 +249,10 @@ fn refused(error: StartError) -> Exit {
         StartError::Pool(KvmMissing | KvmPermission | Shell(_))
     );
     let exit = Exit::from(error);
-    match is_about_cells {
-        true => exit.hint(CELLS),
-        false => exit,
+    if is_about_cells {
+        exit.hint(CELLS)
+    } else {
+        exit
     }
 }
 

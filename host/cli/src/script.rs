@@ -247,12 +247,11 @@ fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Op
 /// # Errors
 /// When it is not there.
 pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, Stamp)>> {
-    let files = match path.is_dir() {
-        true => {
-            let files = files_of(&SourceFolder::open(path)?)?;
-            files.iter().map(|file| path.join(&file.path)).collect()
-        }
-        false => vec![path.to_owned()],
+    let files = if path.is_dir() {
+        let files = files_of(&SourceFolder::open(path)?)?;
+        files.iter().map(|file| path.join(&file.path)).collect()
+    } else {
+        vec![path.to_owned()]
     };
     let stamp = |file: PathBuf| Ok((file.clone(), Stamp::of(&file)?));
     files.into_iter().map(stamp).collect()

@@ -78,9 +78,10 @@ fn read(from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
 async fn list(args: SecretLs) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let secrets = client.secrets(args.function.as_ref()).await?;
-    match args.format.json {
-        true => print_json(&secrets),
-        false => print(table(&secrets)),
+    if args.format.json {
+        print_json(&secrets)
+    } else {
+        print(table(&secrets))
     }
 }
 

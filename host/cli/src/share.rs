@@ -242,9 +242,12 @@ fn remove(args: &ShareRm) -> Result<(), Exit> {
     let store = store(&args.within.store)?;
     let all = store.list(args.namespace.as_ref()).map_err(Exit::failure)?;
     let is_stale = |listed: &Listed| !matches!(&listed.told, Ok(told) if told.stale.is_none());
-    let is_meant = |listed: &&Listed| match args.stale {
-        true => is_stale(listed),
-        false => args.all || args.entries.contains(&listed.found.id),
+    let is_meant = |listed: &&Listed| {
+        if args.stale {
+            is_stale(listed)
+        } else {
+            args.all || args.entries.contains(&listed.found.id)
+        }
     };
     let mut removed = Vec::new();
     for listed in all.iter().filter(is_meant) {

@@ -55,9 +55,10 @@ fn drawn(seeds: &[SeedInfo]) -> String {
         };
         let disk = seed.image_bytes.map_or("-".into(), size);
         // Of what all share nothing is any function's account.
-        let holds = match seed.is_shared {
-            true => "-".into(),
-            false => size(seed.layer_bytes.saturating_add(seed.parked_bytes)),
+        let holds = if seed.is_shared {
+            "-".into()
+        } else {
+            size(seed.layer_bytes.saturating_add(seed.parked_bytes))
         };
         let of_requests = |value: String| if seed.requests > 0 { value } else { "-".into() };
         let part = |count: u64| count as f64 / seed.requests.max(1) as f64;

@@ -357,10 +357,11 @@ fn a_large_function_moves_in_little_memory() {
         let address = node.address();
         let words = ["image", "import", export.to_str().unwrap()];
         let import = || place.json(&words);
-        let imported = match is_used {
-            true => in_little_memory(&node, image, "import", import),
+        let imported = if is_used {
+            in_little_memory(&node, image, "import", import)
+        } else {
             // It is initialised here, and its image is written.
-            false => import(),
+            import()
         };
         assert_eq!(imported["rebuilt"].is_null(), is_used, "{imported}");
         assert_eq!(get(address, "/filled/").body, "filled\n");

@@ -439,9 +439,10 @@ fn what_was_evicted_comes_from_its_image() {
         is_evicted("probe") || is_evicted("script")
     });
     for _ in 0..10 {
-        let (asked, other) = match is_evicted("probe") {
-            true => ("/probe/count", "script"),
-            false => ("/script/", "probe"),
+        let (asked, other) = if is_evicted("probe") {
+            ("/probe/count", "script")
+        } else {
+            ("/script/", "probe")
         };
         bench.text(asked);
         until("the other one is evicted", || is_evicted(other));

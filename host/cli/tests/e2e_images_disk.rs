@@ -267,9 +267,10 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
         let host = &host;
         scope.spawn(move || {
             while !ended.load(Ordering::Relaxed) && Instant::now() < deadline {
-                match host.images().1.is_empty() {
-                    false => host.fill_up_to(0),
-                    true => std::hint::spin_loop(),
+                if host.images().1.is_empty() {
+                    std::hint::spin_loop()
+                } else {
+                    host.fill_up_to(0)
                 }
             }
         });

@@ -92,9 +92,10 @@ pub mod poll {
     /// The text for a time; that for none is `off`.
     #[must_use]
     pub fn word(time: Duration) -> String {
-        match time.is_zero() {
-            true => "off".to_owned(),
-            false => humantime::format_duration(time).to_string(),
+        if time.is_zero() {
+            "off".to_owned()
+        } else {
+            humantime::format_duration(time).to_string()
         }
     }
 

@@ -87,11 +87,12 @@ impl Access {
             })?;
             self.authorities.push(certificate.into_owned());
         }
-        match self.authorities.is_empty() {
-            true => Err(OciError::Client(
+        if self.authorities.is_empty() {
+            Err(OciError::Client(
                 "there is no certificate in PEM".to_owned(),
-            )),
-            false => Ok(self),
+            ))
+        } else {
+            Ok(self)
         }
     }
 

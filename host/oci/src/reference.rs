@@ -137,9 +137,10 @@ impl FromStr for Reference {
         if !is_repository(repository) {
             return Err(ReferenceError::Repository(repository.to_owned()));
         }
-        let repository = match repository.contains('/') || registry != HUB {
-            true => repository.to_owned(),
-            false => format!("library/{repository}"),
+        let repository = if repository.contains('/') || registry != HUB {
+            repository.to_owned()
+        } else {
+            format!("library/{repository}")
         };
         let which = match digest {
             Some(digest) => Which::Digest(digest),

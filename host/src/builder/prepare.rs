@@ -147,9 +147,10 @@ fn images(
 fn taken(address: SocketAddr, opens_later: bool) -> Result<Taken, StartError> {
     let take = || {
         let socket = server::bind(address)?;
-        Ok(match opens_later {
-            true => Taken::Bound(socket),
-            false => Taken::Listening(server::listen(socket)?),
+        Ok(if opens_later {
+            Taken::Bound(socket)
+        } else {
+            Taken::Listening(server::listen(socket)?)
         })
     };
     take().map_err(|error| StartError::Listen { address, error })

@@ -113,10 +113,11 @@ pub(crate) async fn gather(
             }
         }
         let next = async {
-            match taken.is_full {
+            if taken.is_full {
                 // The rest stays with its client.
-                true => std::future::pending().await,
-                false => body.frame().await,
+                std::future::pending().await
+            } else {
+                body.frame().await
             }
         };
         let Ok(frame) = timeout_at(moment_ends, next).await else {
@@ -144,13 +145,14 @@ pub(crate) async fn gather(
     }
     taken.flush();
     let length = (has_ended || body.is_end_stream()).then_some(taken.bytes as u64);
-    let body = match taken.held.is_empty() && !has_ended {
-        true => body,
+    let body = if taken.held.is_empty() && !has_ended {
+        body
+    } else {
         // A body that has ended is not to be asked again.
-        false => RequestBody::new(Held {
+        RequestBody::new(Held {
             held: taken.held,
             body: (!has_ended).then_some(body),
-        }),
+        })
     };
     Ok(Gathered {
         body,

@@ -158,9 +158,10 @@ impl Core {
             deployments: Deployments::new(limits.module),
             limits,
             backlog,
-            tell_request: match telling.requests {
-                true => observer.of_requests(),
-                false => None,
+            tell_request: if telling.requests {
+                observer.of_requests()
+            } else {
+                None
             },
             observer,
             storage: Arc::new(storage),
@@ -357,9 +358,10 @@ impl Core {
         // Looked up again: the registry was read at a later moment.
         let function = self.function(name.as_str()).ok_or_else(unknown)?;
         let of = |(number, record): (&u64, &VersionRecord)| {
-            let state = match *number == function.version {
-                true => self.state_of(&function),
-                false => self.state_on_disk(&name, record),
+            let state = if *number == function.version {
+                self.state_of(&function)
+            } else {
+                self.state_on_disk(&name, record)
             };
             function_info(&name, *number, record, &self.limits, state)
         };

@@ -244,9 +244,10 @@ impl Core {
             core.prune_engines();
             Ok::<_, RegistryError>(was_there)
         });
-        match removing.await.map_err(|_| RegistryError::Interrupted)?? {
-            true => Ok(()),
-            false => Err(unknown()),
+        if removing.await.map_err(|_| RegistryError::Interrupted)?? {
+            Ok(())
+        } else {
+            Err(unknown())
         }
     }
 

@@ -203,10 +203,10 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
     }
     let drawn = freeze.drawn.trim().lines().collect::<Vec<_>>().join("; ");
     // A store's answer is no more for all requests than a random number.
-    let what = match freeze.drawn.contains("key-value#") || freeze.drawn.contains("wasi:keyvalue/")
-    {
-        true => "what a key-value store answers",
-        false => "entropy",
+    let what = if freeze.drawn.contains("key-value#") || freeze.drawn.contains("wasi:keyvalue/") {
+        "what a key-value store answers"
+    } else {
+        "entropy"
     };
     let cost = freeze.instantiation.as_secs_f64() * 1e3;
     match (record.options.freeze_policy(), freeze.after_init) {

@@ -111,9 +111,10 @@ impl Core {
 
     /// Returns who reads the problem body if the request fails.
     fn audience<B>(&self, request: &Request<B>) -> Audience {
-        match self.verbose_errors || request.extensions().get::<FromOperator>().is_some() {
-            true => Audience::Operator,
-            false => Audience::Client,
+        if self.verbose_errors || request.extensions().get::<FromOperator>().is_some() {
+            Audience::Operator
+        } else {
+            Audience::Client
         }
     }
 
@@ -165,19 +166,20 @@ impl Core {
             return Err(Failure::NoRoom);
         }
         let is_to_begin = asks_first || within.is_some();
-        let gathered = match is_whole || is_to_begin && wanted == Wanted::Signs {
+        let gathered = if is_whole || is_to_begin && wanted == Wanted::Signs {
             // Whoever waits for a word is not to be told to send in vain.
-            true => Gathered {
+            Gathered {
                 is_early: !is_whole,
                 body,
                 length,
-            },
+            }
+        } else {
             // Most requests have no body: the futures for what they need not are boxed,
             // for each that is part of this one is moved with it.
-            false => match Box::pin(message::gather(body, &account, wanted, has_room)).await {
+            match Box::pin(message::gather(body, &account, wanted, has_room)).await {
                 Ok(gathered) => gathered,
                 Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
-            },
+            }
         };
         let Gathered {
             body,
@@ -304,9 +306,10 @@ impl Core {
     /// Lets a request in; one that comes from within only if it need not wait for a place.
     async fn admit(&self, function: &Function, is_within: bool) -> Result<Admission, Failure> {
         let begun = Instant::now();
-        let place = match is_within {
-            false => function.place().await?,
-            true => function.free_place()?,
+        let place = if is_within {
+            function.free_place()?
+        } else {
+            function.place().await?
         };
         let made = match function.made.get() {
             Some(made) => made,

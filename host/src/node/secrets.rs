@@ -125,9 +125,10 @@ impl OpenedSecrets {
         read: &[(SecretName, Zeroizing<Vec<u8>>)],
         bound: Vec<(SecretName, Vec<Outbound>, Zeroizing<Vec<u8>>)>,
     ) -> io::Result<Self> {
-        let bound = match bound.is_empty() {
-            true => None,
-            false => Some(Arc::new(Bound::new(bound)?)),
+        let bound = if bound.is_empty() {
+            None
+        } else {
+            Some(Arc::new(Bound::new(bound)?))
         };
         let read = read.iter();
         let read = read.map(|(name, value)| (name.as_str().as_bytes(), value.as_slice()));
@@ -281,9 +282,10 @@ impl Node {
             }
             set
         });
-        match set.await? {
-            true => Ok(()),
-            false => Err(SecretError::TooMany),
+        if set.await? {
+            Ok(())
+        } else {
+            Err(SecretError::TooMany)
         }
     }
 
@@ -305,9 +307,10 @@ impl Node {
             }
             removed
         });
-        match removed.await? {
-            true => Ok(()),
-            false => Err(SecretError::Unknown(function.clone(), name.clone())),
+        if removed.await? {
+            Ok(())
+        } else {
+            Err(SecretError::Unknown(function.clone(), name.clone()))
         }
     }
 }

@@ -42,9 +42,10 @@ impl Core {
                 None => Vec::new(),
             };
             let is_as_sent = !matches!(record.initialised, Some(Initialised::AsModule { .. }));
-            let module = match is_as_sent {
-                true => Vec::new(),
-                false => registry.module(record.digest)?,
+            let module = if is_as_sent {
+                Vec::new()
+            } else {
+                registry.module(record.digest)?
             };
             Ok(Whole {
                 code: code.ok_or(RegistryError::Module(of))?,

@@ -50,9 +50,10 @@ struct WhileThere {
 
 impl StoreService for WhileThere {
     fn answer(&self, record: Vec<u8>) -> Answering {
-        match self.function.is_removed() {
-            true => Box::pin(ready(Answer::Denied.encode())),
-            false => self.stores.answer(record),
+        if self.function.is_removed() {
+            Box::pin(ready(Answer::Denied.encode()))
+        } else {
+            self.stores.answer(record)
         }
     }
 }

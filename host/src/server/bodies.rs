@@ -92,9 +92,10 @@ impl Sent {
         in_pieces: bool,
     ) -> Self {
         if in_pieces {
-            match body.is_end_stream() {
-                true => request.takes(),
-                false => request.gives(),
+            if body.is_end_stream() {
+                request.takes()
+            } else {
+                request.gives()
             }
         }
         Self {

@@ -125,9 +125,10 @@ async fn answer<H: Handler>(
 ) -> Response<Sent> {
     let is_http2 = request.version() == Version::HTTP_2;
     // Of HTTP/1 all that was read before is this request's.
-    let head = match is_http2 {
-        true => head_size(request.headers()) as u64,
-        false => 0,
+    let head = if is_http2 {
+        head_size(request.headers()) as u64
+    } else {
+        0
     };
     let under_way = peer.begin(!is_http2, head);
     let mut request = request.map(|body| Received::new(body, &under_way));

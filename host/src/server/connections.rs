@@ -256,9 +256,10 @@ impl State {
             .max()?;
         let open = self.open.get_mut(&number)?;
         open.is_leaving = true;
-        match standing == Standing::Idle && self.leaving < farewells {
-            true => open.peer.finish(),
-            false => open.peer.close(),
+        if standing == Standing::Idle && self.leaving < farewells {
+            open.peer.finish()
+        } else {
+            open.peer.close()
         }
         self.leaving += 1;
         if let Some(share) = open.address.take() {

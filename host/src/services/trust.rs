@@ -28,9 +28,10 @@ pub(crate) fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Tr
         of_authority.map_err(|error| TrustError::Certificate(error.to_string()))?;
         all.push(certificate.into_owned());
     }
-    match all.is_empty() {
-        false => Ok(all),
-        true => Err(TrustError::None),
+    if all.is_empty() {
+        Err(TrustError::None)
+    } else {
+        Ok(all)
     }
 }
 

@@ -164,9 +164,10 @@ impl Opened {
         let mut next = |count: usize| -> Result<Vec<u8>, ParcelError> {
             let mut piece = Vec::with_capacity(count);
             (&mut from).take(count as u64).read_to_end(&mut piece)?;
-            match piece.len() == count {
-                true => Ok(piece),
-                false => Err(ParcelError::CutOff),
+            if piece.len() == count {
+                Ok(piece)
+            } else {
+                Err(ParcelError::CutOff)
             }
         };
         let opening = images.open_export(&next(Opening::BEGIN)?)?;

@@ -259,9 +259,10 @@ fn bytes_below(folder: &Path) -> io::Result<u64> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
         let status = entry.metadata()?;
-        bytes += match status.is_dir() {
-            true => bytes_below(&entry.path())?,
-            false => status.len(),
+        bytes += if status.is_dir() {
+            bytes_below(&entry.path())?
+        } else {
+            status.len()
         };
     }
     Ok(bytes)

@@ -36,9 +36,10 @@ impl Namespace {
             && name.bytes().all(is_of_it)
             && !name.starts_with('-')
             && !name.ends_with('-');
-        match is_name {
-            true => Ok(Self(name.to_owned())),
-            false => Err(NamespaceError(name.to_owned())),
+        if is_name {
+            Ok(Self(name.to_owned()))
+        } else {
+            Err(NamespaceError(name.to_owned()))
         }
     }
 

@@ -154,9 +154,10 @@ impl Backend for FakeBackend {
 
 impl FakeBackend {
     fn code(&self, bytes: Vec<u8>) -> Arc<dyn Code> {
-        let imports = match bytes.starts_with(b"keeps") {
-            true => vec!["wasi:keyvalue/store@0.2.0-draft#open".to_owned()],
-            false => Vec::new(),
+        let imports = if bytes.starts_with(b"keeps") {
+            vec!["wasi:keyvalue/store@0.2.0-draft#open".to_owned()]
+        } else {
+            Vec::new()
         };
         Arc::new(FakeCode {
             imports,

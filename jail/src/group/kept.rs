@@ -56,9 +56,10 @@ impl Kept {
     /// A cell has this one now, whether it had waited or was made.
     pub(crate) fn take(&mut self, number: u32) {
         self.used.insert(number);
-        match self.free.remove(&number) {
-            true => self.hits += 1,
-            false => self.misses += 1,
+        if self.free.remove(&number) {
+            self.hits += 1
+        } else {
+            self.misses += 1
         }
     }
 

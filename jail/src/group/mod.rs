@@ -244,9 +244,10 @@ impl Groups {
     /// While several functions contend for processors, all cells together weigh less, because
     /// each request needs the node, too.
     pub fn weigh_all(&self, is_contended: bool) {
-        let each = match is_contended {
-            true => WEIGHT_CONTENDED,
-            false => WEIGHT,
+        let each = if is_contended {
+            WEIGHT_CONTENDED
+        } else {
+            WEIGHT
         };
         if let Some(folder) = self.processors() {
             put_weight(self.version, folder.ours.as_fd(), for_processors(each));
@@ -390,9 +391,10 @@ impl Groups {
         if !kept.release(number) {
             return;
         }
-        match may_be_kept && kept.has_room() && self.is_clean(number) {
-            true => kept.add(number),
-            false => self.remove_one(number),
+        if may_be_kept && kept.has_room() && self.is_clean(number) {
+            kept.add(number)
+        } else {
+            self.remove_one(number)
         }
     }
 

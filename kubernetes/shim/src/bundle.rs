@@ -239,12 +239,13 @@ pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     file.take(FILE_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(failed)?;
-    match bytes.len() as u64 > FILE_MAX {
-        true => Err(Error::Refused(format!(
+    if bytes.len() as u64 > FILE_MAX {
+        Err(Error::Refused(format!(
             "{} has more than {FILE_MAX} bytes",
             path.display()
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -134,9 +134,10 @@ impl Messages {
                 None => {
                     let trailers = self.body.trailers().await.map_err(other)?;
                     outcome(&trailers.unwrap_or_default())?;
-                    return match self.waiting.is_empty() {
-                        true => Ok(None),
-                        false => Err(other("a message ends in the middle")),
+                    return if self.waiting.is_empty() {
+                        Ok(None)
+                    } else {
+                        Err(other("a message ends in the middle"))
                     };
                 }
             }

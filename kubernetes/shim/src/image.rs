@@ -202,9 +202,10 @@ pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
     else {
         return Ok(());
     };
-    match named.contains(&layer.digest) {
-        true => Ok(()),
-        false => Err(Error::image("its config is of another module")),
+    if named.contains(&layer.digest) {
+        Ok(())
+    } else {
+        Err(Error::image("its config is of another module"))
     }
 }
 
@@ -222,9 +223,10 @@ pub fn full_name(written: &str) -> String {
         Some((first, path)) if first.contains(['.', ':']) || first == "localhost" => (first, path),
         _ => ("docker.io", name),
     };
-    let library = match first == "docker.io" && !path.contains('/') {
-        true => "library/",
-        false => "",
+    let library = if first == "docker.io" && !path.contains('/') {
+        "library/"
+    } else {
+        ""
     };
     let (repository, tag) = match path.rsplit_once(':') {
         Some((repository, tag)) => (repository, tag),

@@ -40,9 +40,10 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("faasw: {}", Lines(&error));
-            match name == view::VIEW {
-                true => view::NOT_ENTERED.into(),
-                false => ExitCode::FAILURE,
+            if name == view::VIEW {
+                view::NOT_ENTERED.into()
+            } else {
+                ExitCode::FAILURE
             }
         }
     }

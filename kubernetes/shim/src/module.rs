@@ -57,18 +57,18 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
     let record = containerd.container(id).await?;
     let name = given.annotations.get(IMAGE_NAME).unwrap_or(&record.image);
     let Some(document) = manifest(&mut containerd, name).await? else {
-        return match is_called_so {
-            true => in_image(bundle, command, BTreeMap::new()).map(Some),
-            false => Ok(None),
+        return if is_called_so {
+            in_image(bundle, command, BTreeMap::new()).map(Some)
+        } else {
+            Ok(None)
         };
     };
     if !document.has_module() {
-        return match is_called_so {
-            true => {
-                is_the_same(&document, &record, name)?;
-                in_image(bundle, command, document.annotations()).map(Some)
-            }
-            false => Ok(None),
+        return if is_called_so {
+            is_the_same(&document, &record, name)?;
+            in_image(bundle, command, document.annotations()).map(Some)
+        } else {
+            Ok(None)
         };
     }
     is_the_same(&document, &record, name)?;
@@ -119,9 +119,10 @@ async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Docu
     };
     let bytes = containerd.small(one, "its manifest", MANIFEST_MAX).await?;
     let document = Document::read(&bytes)?;
-    match document.is_index() {
-        true => Err(Error::image("what its index leads to is an index, too")),
-        false => Ok(Some(document)),
+    if document.is_index() {
+        Err(Error::image("what its index leads to is an index, too"))
+    } else {
+        Ok(Some(document))
     }
 }
 
@@ -130,11 +131,12 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
     let Some(made_of) = &record.config else {
         return Ok(());
     };
-    match document.config()?.digest()? == made_of {
-        true => Ok(()),
-        false => Err(Error::image(format!(
+    if document.config()?.digest()? == made_of {
+        Ok(())
+    } else {
+        Err(Error::image(format!(
             "{name:.200} has become another one since the container was made"
-        ))),
+        )))
     }
 }
 

@@ -151,9 +151,10 @@ fn refuse_options(said: &[u8]) -> Result<(), Error> {
         }
         _ => false,
     };
-    match has_other {
-        true => Err(Error::Refused(OPTIONS.into())),
-        false => Ok(()),
+    if has_other {
+        Err(Error::Refused(OPTIONS.into()))
+    } else {
+        Ok(())
     }
 }
 

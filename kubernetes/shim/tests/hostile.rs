@@ -229,9 +229,10 @@ fn manifests_and_configs_are_read_or_refused() {
         let Ok(document) = Document::read(&changed) else {
             continue;
         };
-        let found = match document.is_index() {
-            true => document.of_wasi().cloned(),
-            false => document.module().ok().map(|(module, _)| module.clone()),
+        let found = if document.is_index() {
+            document.of_wasi().cloned()
+        } else {
+            document.module().ok().map(|(module, _)| module.clone())
         };
         let Some(found) = found else {
             continue;

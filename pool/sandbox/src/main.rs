@@ -21,13 +21,15 @@ use faasw_sandbox::{launcher, process::cell, process::outer, spawner};
 
 fn main() -> ExitCode {
     let is = |argument| std::env::args().any(|word| word == argument);
-    let level = match is(launcher::REDUCED) {
-        true => ConfinementLevel::Reduced,
-        false => ConfinementLevel::Full,
+    let level = if is(launcher::REDUCED) {
+        ConfinementLevel::Reduced
+    } else {
+        ConfinementLevel::Full
     };
-    let name = match is(launcher::ARGUMENT) {
-        true => "launcher",
-        false => "spawner",
+    let name = if is(launcher::ARGUMENT) {
+        "launcher"
+    } else {
+        "spawner"
     };
     let ended = outer::install().and_then(|()| match () {
         () if is(launcher::ARGUMENT) => launcher::run(cell::all_rules),

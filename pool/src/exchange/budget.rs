@@ -66,9 +66,10 @@ impl RequestBudget {
             return Err(BudgetError::Cpu(self.cpu));
         }
         let begun = self.invocations_begun.fetch_add(1, Ordering::Relaxed);
-        match begun < self.invocations {
-            true => Ok(()),
-            false => Err(BudgetError::Invocations(self.invocations)),
+        if begun < self.invocations {
+            Ok(())
+        } else {
+            Err(BudgetError::Invocations(self.invocations))
         }
     }
 
@@ -148,9 +149,10 @@ impl BudgetAccount {
     /// answer when nested ones have used everything.
     pub(crate) fn charge_and_limit(&self, used: Duration) -> Duration {
         self.charge(used);
-        match self.is_nested {
-            true => self.budget.cpu_left(),
-            false => Duration::MAX,
+        if self.is_nested {
+            self.budget.cpu_left()
+        } else {
+            Duration::MAX
         }
     }
 }

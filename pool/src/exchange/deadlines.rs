@@ -70,9 +70,10 @@ impl Exchange {
                 let account = self.client.budget.as_deref();
                 let shared = account.map(|account| account.charge_and_limit(used));
                 if left.is_zero() {
-                    return Err(match self.is_over {
-                        true => InvokeError::GuestFailed(Unsettled::WentOn.to_string()),
-                        false => InvokeError::CpuLimit(limits.cpu),
+                    return Err(if self.is_over {
+                        InvokeError::GuestFailed(Unsettled::WentOn.to_string())
+                    } else {
+                        InvokeError::CpuLimit(limits.cpu)
                     });
                 }
                 // A guest that is done has its own few milliseconds to stop.

@@ -30,10 +30,7 @@ impl Exchange {
             .instance
             .mailbox
             .waiting(Channel::INVOCATION, &self.guest);
-        let bytes = match is_whole {
-            true => waiting.unwrap_or(0),
-            false => 0,
-        };
+        let bytes = if is_whole { waiting.unwrap_or(0) } else { 0 };
         Ok(self.client.account.try_lease(bytes))
     }
 

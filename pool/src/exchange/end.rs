@@ -76,9 +76,10 @@ fn left_behind(
     let mut result = outcome(mailbox, &guest);
     let head = response_head(mailbox, &guest)?;
     // What never began has no room to be copied to.
-    let left = match mailbox.has_taken_head(Channel::INVOCATION) {
-        true => mailbox.take_rest(Channel::INVOCATION, &guest)?,
-        false => None,
+    let left = if mailbox.has_taken_head(Channel::INVOCATION) {
+        mailbox.take_rest(Channel::INVOCATION, &guest)?
+    } else {
+        None
     };
     let rest = match left {
         Some(left) => Some(Rest {

@@ -348,9 +348,10 @@ impl Exchange {
                 };
             }
         };
-        let took = match self.was_hot {
-            true => self.timeline.age(),
-            false => Duration::from_nanos(self.guest.exec_nanoseconds).min(self.timeline.age()),
+        let took = if self.was_hot {
+            self.timeline.age()
+        } else {
+            Duration::from_nanos(self.guest.exec_nanoseconds).min(self.timeline.age())
         };
         let arrivals = self.version.parking().arrivals();
         arrivals.note_answer(took, self.was_hot);
@@ -455,9 +456,10 @@ impl Exchange {
     /// Lets others know whether this exchange waits for its client; or for too long for whom its
     /// function has asked.
     pub(super) fn note_wait(&mut self, waits: bool) {
-        let since = match waits {
-            true => Some(self.timeline.client.max(self.timeline.fed)),
-            false => self.timeline.idle_upstream(),
+        let since = if waits {
+            Some(self.timeline.client.max(self.timeline.fed))
+        } else {
+            self.timeline.idle_upstream()
         };
         if since.is_some() && self.wait.is_none() {
             let request = permit_request(&self.version);

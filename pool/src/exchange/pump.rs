@@ -55,9 +55,10 @@ impl Pump {
     /// Begins again with another guest, whose mailbox has the head of the message. `untaken`
     /// was given to the one before.
     pub fn begin_again(&mut self, untaken: Vec<u8>) {
-        let held = match self.held.is_empty() {
-            true => untaken.into(),
-            false => Bytes::from([untaken.as_slice(), &self.held].concat()),
+        let held = if self.held.is_empty() {
+            untaken.into()
+        } else {
+            Bytes::from([untaken.as_slice(), &self.held].concat())
         };
         *self = Self {
             held,

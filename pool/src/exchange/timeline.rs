@@ -72,9 +72,10 @@ impl Still {
 
     /// How long the clock stood still that was last `set` then.
     fn of(&self, set: Instant) -> Duration {
-        match self.set == Some(set) {
-            true => self.time,
-            false => Duration::ZERO,
+        if self.set == Some(set) {
+            self.time
+        } else {
+            Duration::ZERO
         }
     }
 }

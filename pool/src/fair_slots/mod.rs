@@ -231,9 +231,10 @@ impl<O: Ord + Clone> FairSlots<O> {
             // Memory that becomes free is for the foreground work that waits for it.
             let mut owners = state.owners.values();
             let is_short = owners.any(|owner| self.waits_for_memory(state, owner));
-            match is_short {
-                true => None,
-                false => self.next_of(state, Urgency::Background),
+            if is_short {
+                None
+            } else {
+                self.next_of(state, Urgency::Background)
             }
         })
     }

@@ -47,9 +47,10 @@ impl Given {
     /// The name of a file in it that may still be used.
     fn name<'a>(&self, path: &'a Path) -> io::Result<&'a str> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        match lock(&self.refused).contains(name) {
-            true => Err(io::ErrorKind::NotFound.into()),
-            false => name.to_str().ok_or_else(|| io::ErrorKind::NotFound.into()),
+        if lock(&self.refused).contains(name) {
+            Err(io::ErrorKind::NotFound.into())
+        } else {
+            name.to_str().ok_or_else(|| io::ErrorKind::NotFound.into())
         }
     }
 }

@@ -320,9 +320,10 @@ impl Images {
     pub(crate) fn refuse(&self, place: &Place, error: &ImageError) {
         let (layer, told) = (&place.layer, Line(error));
         // Nobody's fault: what it was made over, or this faasw, is another.
-        match matches!(error, ImageError::Parent | ImageError::Purpose) {
-            true => tracing::debug!(layer, error = %told, "a func-image is stale"),
-            false => tracing::warn!(layer, error = %told, "a func-image is not used"),
+        if matches!(error, ImageError::Parent | ImageError::Purpose) {
+            tracing::debug!(layer, error = %told, "a func-image is stale")
+        } else {
+            tracing::warn!(layer, error = %told, "a func-image is not used")
         }
         if error.is_of_the_file() {
             // Another one is written in its place, or was by now.

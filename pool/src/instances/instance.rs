@@ -63,9 +63,10 @@ impl Instance {
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
         // All scripts of an engine have its code, in whatever pages that came to be when the first
         // of them was surveyed.
-        self.code_pages = match self.is_own && self.from.working_set().is_wanted() {
-            true => CodePages::Small,
-            false => CodePages::AsTheyAre,
+        self.code_pages = if self.is_own && self.from.working_set().is_wanted() {
+            CodePages::Small
+        } else {
+            CodePages::AsTheyAre
         };
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
@@ -86,9 +87,10 @@ impl Instance {
     /// took away what it had mapped: which small ones it uses cannot be told then.
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
-        match self.had_large_code {
-            true => self.code_pages == CodePages::AsTheyAre,
-            false => code.is_some_and(|code| code.is_being_gathered()),
+        if self.had_large_code {
+            self.code_pages == CodePages::AsTheyAre
+        } else {
+            code.is_some_and(|code| code.is_being_gathered())
         }
     }
 

@@ -185,9 +185,10 @@ impl Mailbox {
             written: head.len() as u64,
             read: 0,
             head: head.len() as u32,
-            end: match is_whole {
-                true => ChannelWords::end_with(0),
-                false => 0,
+            end: if is_whole {
+                ChannelWords::end_with(0)
+            } else {
+                0
             },
             turn: 0,
         };

@@ -136,9 +136,10 @@ struct Inner {
 impl Inner {
     fn admission(&self) -> &Admission {
         self.admission.get_or_init(|| {
-            let turns = match Mechanism::Turns.is_off() {
-                true => usize::MAX,
-                false => TURNS * self.processors,
+            let turns = if Mechanism::Turns.is_off() {
+                usize::MAX
+            } else {
+                TURNS * self.processors
             };
             let mut memory = self.stock.memory();
             if let (None, Some(admitted)) = (memory.used, self.options.admitted_memory) {

@@ -106,9 +106,10 @@ impl Starting {
             max_reuse: options.max_reuse,
             descriptors: options.confinement.descriptors(),
         };
-        let poll = match Mechanism::Hot.is_off() {
-            true => Duration::ZERO,
-            false => options.poll,
+        let poll = if Mechanism::Hot.is_off() {
+            Duration::ZERO
+        } else {
+            options.poll
         };
         let polling = Polling::new(poll, processors);
         let keeper = Keeper::start(rules, polling, stock.account());

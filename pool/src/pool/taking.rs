@@ -116,17 +116,19 @@ impl Pool {
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
         // Its seed may have gone with the microVM.
-        let waited_for = match version.is_fed() {
-            true => version.worth_waiting_for(Duration::ZERO).await?,
-            false => None,
+        let waited_for = if version.is_fed() {
+            version.worth_waiting_for(Duration::ZERO).await?
+        } else {
+            None
         };
         let origin = match &waited_for {
             Some(held) => Origin::own(Arc::clone(held)),
             None => self.origin(version).await?,
         };
-        let served = match origin.is_own() {
-            true => Served::Made,
-            false => Served::Ancestor,
+        let served = if origin.is_own() {
+            Served::Made
+        } else {
+            Served::Ancestor
         };
         let mut ready = self.inner.stock.make().await?;
         let quiet = self.is_quiet();

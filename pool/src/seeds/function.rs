@@ -400,9 +400,10 @@ impl Origin {
     /// What shells are to be preset with for this and more of its kind: an ancestor that
     /// stands in for the function's seed does so for others, too.
     pub fn parent(&self) -> &Arc<Frozen> {
-        match self.is_own() {
-            true => self.from.parent().unwrap_or(&self.from),
-            false => &self.from,
+        if self.is_own() {
+            self.from.parent().unwrap_or(&self.from)
+        } else {
+            &self.from
         }
     }
 

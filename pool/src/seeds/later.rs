@@ -58,14 +58,12 @@ impl Function {
         limit: Duration,
     ) -> Result<Option<Held>, InvokeError> {
         let is_quick = || !self.is_read() && self.is_quick(limit);
-        match self.is_fed() {
-            true => {
-                if let Some(held) = self.held() {
-                    return Ok(Some(held));
-                }
+        if self.is_fed() {
+            if let Some(held) = self.held() {
+                return Ok(Some(held));
             }
-            false if self.is_in_memory() || is_quick() => return Ok(None),
-            false => {}
+        } else if self.is_in_memory() || is_quick() {
+            return Ok(None);
         }
         let seeds = self.seeds();
         tokio::select! {
@@ -154,9 +152,10 @@ impl Function {
             function.note_seed(&held);
             // What does not fit goes at once.
             drop(held);
-            match function.is_in_memory() {
-                true => Ok(()),
-                false => Err(lacks(&function).unwrap_or(Lack::SeedMemory)),
+            if function.is_in_memory() {
+                Ok(())
+            } else {
+                Err(lacks(&function).unwrap_or(Lack::SeedMemory))
             }
         }
     }

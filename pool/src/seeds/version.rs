@@ -372,9 +372,10 @@ impl Version {
             (learnt.was_made, learnt.is_cold)
         };
         if !self.warm_ups.is_empty() && !is_cold {
-            let limit = match was_made {
-                true => WARM_AGAIN_TIMEOUT.min(self.time_limit),
-                false => self.time_limit,
+            let limit = if was_made {
+                WARM_AGAIN_TIMEOUT.min(self.time_limit)
+            } else {
+                self.time_limit
             };
             match self.warm_up(&mut making, limit).await {
                 Ok(()) => {}
@@ -480,9 +481,10 @@ impl Version {
     ) -> Result<Making, SeedError> {
         let mut making = self.load(context, parent).await?;
         if self.after_init() != Some(false) {
-            let did = match self.spec.has_entry {
-                true => making.instantiate_or_enter().await?.0,
-                false => making.instantiate().await?,
+            let did = if self.spec.has_entry {
+                making.instantiate_or_enter().await?.0
+            } else {
+                making.instantiate().await?
             };
             let after_init = match self.spec.freeze {
                 FreezePolicy::AfterInit => true,

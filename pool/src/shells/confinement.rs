@@ -74,9 +74,10 @@ impl Confinement {
     /// Describes for people what the reduced level loses; `None` for the other kinds.
     #[must_use]
     pub fn loss(self) -> Option<String> {
-        let landlock = match has_landlock() {
-            true => "and Landlock alone",
-            false => "alone, for this kernel has no Landlock",
+        let landlock = if has_landlock() {
+            "and Landlock alone"
+        } else {
+            "alone, for this kernel has no Landlock"
         };
         (self == Self::Reduced).then(|| {
             format!(

@@ -28,9 +28,10 @@ pub struct Exit {
 
 impl From<Exit> for PlatformError {
     fn from(exit: Exit) -> Self {
-        match exit.out_of_memory {
-            true => Self::OutOfMemory,
-            false => Self::ShellEnded(exit.to_string()),
+        if exit.out_of_memory {
+            Self::OutOfMemory
+        } else {
+            Self::ShellEnded(exit.to_string())
         }
     }
 }

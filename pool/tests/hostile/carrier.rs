@@ -196,9 +196,10 @@ fn module(at_start: bool) -> Bytes {
             format!("(i64.store (i32.const {at}) (i64.const {value}))\n")
         })
         .collect();
-    let (start, empty) = match at_start {
-        true => ("(start $f)", "(func (export \"_start\"))"),
-        false => ("(export \"_start\" (func $f))", ""),
+    let (start, empty) = if at_start {
+        ("(start $f)", "(func (export \"_start\"))")
+    } else {
+        ("(export \"_start\" (func $f))", "")
     };
     Bytes::from(format!(
         "(module (memory (export \"memory\") 1) (func $f {stores}) {empty} {start})"

@@ -82,9 +82,10 @@ fn lies() -> Vec<(&'static str, Script, &'static str)> {
             .store(word!(response_written), written)
             .store_pair(word!(response_head), length, 1)
             .store(word!(outcome), 1);
-        let told = match written > RESPONSE.size {
-            true => "bytes written",
-            false => "response head of",
+        let told = if written > RESPONSE.size {
+            "bytes written"
+        } else {
+            "response head of"
         };
         lies.push(("a head that cannot be", script, told));
     }

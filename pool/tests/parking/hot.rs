@@ -49,9 +49,10 @@ impl Rounds {
     /// Some requests must have been found by guests, or none where that cannot be.
     fn end(&self, bench: &Bench) {
         let found = bench.pool.stats().polling.found - self.before.polling.found;
-        match can_be_hot() {
-            true => assert!(found > 0, "{:?}", bench.pool.stats()),
-            false => assert_eq!(found, 0),
+        if can_be_hot() {
+            assert!(found > 0, "{:?}", bench.pool.stats())
+        } else {
+            assert_eq!(found, 0)
         }
         eprintln!("{found} requests of {} rounds were found", self.done - 1);
     }

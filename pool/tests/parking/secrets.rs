@@ -47,9 +47,10 @@ pub async fn a_request_that_begins_again_has_its_secrets(bench: &Bench) {
     let seed = reader(bench).await;
     for is_noticed in [false, true] {
         let instance = bench.park_one(&seed, "/get/colour").await;
-        match is_noticed {
-            false => kill_unnoticed(bench, instance).await,
-            true => signal(instance, "STOP"),
+        if is_noticed {
+            signal(instance, "STOP")
+        } else {
+            kill_unnoticed(bench, instance).await
         }
         let asked = tokio::spawn({
             let (pool, seed) = (bench.pool.clone(), seed.clone());
@@ -60,9 +61,10 @@ pub async fn a_request_that_begins_again_has_its_secrets(bench: &Bench) {
             }
         });
         a_moment().await;
-        match is_noticed {
-            false => signal(spawner(), "CONT"),
-            true => kill(instance),
+        if is_noticed {
+            kill(instance)
+        } else {
+            signal(spawner(), "CONT")
         }
         let (served, body) = asked.await.unwrap();
         assert_eq!(body, b"some again");

@@ -91,9 +91,10 @@ impl World<'_> {
     async fn step(&mut self, random: &mut Rng) {
         match random.usize(..16) {
             0 | 1 if self.seeds.len() < SEEDS => {
-                let freeze = match random.bool() {
-                    true => FreezePolicy::Auto,
-                    false => FreezePolicy::BeforeInit,
+                let freeze = if random.bool() {
+                    FreezePolicy::Auto
+                } else {
+                    FreezePolicy::BeforeInit
                 };
                 let made = self.bench.pool.make_seed(&spec(freeze), self.code).await;
                 self.seeds.push(made.unwrap().0);

@@ -37,9 +37,10 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as the caller's.
         unsafe {
-            match IS_SPAWNER.load(Ordering::Relaxed) {
-                true => FIXED.alloc(layout),
-                false => System.alloc(layout),
+            if IS_SPAWNER.load(Ordering::Relaxed) {
+                FIXED.alloc(layout)
+            } else {
+                System.alloc(layout)
             }
         }
     }
@@ -47,9 +48,10 @@ unsafe impl GlobalAlloc for Heap {
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         // SAFETY: as the caller's.
         unsafe {
-            match Self::is_fixed(pointer) {
-                true => FIXED.dealloc(pointer, layout),
-                false => System.dealloc(pointer, layout),
+            if Self::is_fixed(pointer) {
+                FIXED.dealloc(pointer, layout)
+            } else {
+                System.dealloc(pointer, layout)
             }
         }
     }

@@ -95,9 +95,10 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         now: Instant,
     ) -> Vec<(Key, Arc<T>)> {
         let budget = budget.into();
-        match self.is_over(budget) && !self.search_on(owner) {
-            true => Vec::new(),
-            false => self.fit(budget, now),
+        if self.is_over(budget) && !self.search_on(owner) {
+            Vec::new()
+        } else {
+            self.fit(budget, now)
         }
     }
 

@@ -183,10 +183,7 @@ pub(super) fn in_turns(
     chunks: &[usize],
     fill: impl Fn(Range<usize>) -> Result<(), ImageError> + Sync,
 ) -> Result<(), ImageError> {
-    let readers = match chunks.len() * CHUNK < SHARED {
-        true => 1,
-        false => 2,
-    };
+    let readers = if chunks.len() * CHUNK < SHARED { 1 } else { 2 };
     let runs = runs(chunks, CHUNKS_AT_ONCE);
     reading::in_turns(&runs, readers, |run| fill(run.clone()))
 }

@@ -71,12 +71,13 @@ impl<S> Snapshot<S> {
             Some(parent) => Some(parent.content().ok_or(ImageError::Parent)?),
             None => None,
         };
-        let Sorted { stored, inherited } = match arrangement.leaves_out {
-            true => self.sort()?,
-            false => Sorted {
+        let Sorted { stored, inherited } = if arrangement.leaves_out {
+            self.sort()?
+        } else {
+            Sorted {
                 stored: self.layer().own().clone(),
                 inherited: PageSet::new(),
-            },
+            }
         };
         let known = self.working_set().recorded();
         let sets = &known.sets;
@@ -86,9 +87,10 @@ impl<S> Snapshot<S> {
         let filled = &self.difference().filled;
         let first = rest.intersection(&needed_first(self.layer().own(), sets, filled));
         let later = rest.without(&first);
-        let order = match arrangement.is_by_use {
-            true => vec![&written, &read, &first, &later],
-            false => vec![&stored],
+        let order = if arrangement.is_by_use {
+            vec![&written, &read, &first, &later]
+        } else {
+            vec![&stored]
         };
         let mut header = Header {
             content: Content([0; 32]),
@@ -175,9 +177,10 @@ impl<S> Snapshot<S> {
                     .read(page.address(), &mut before)
                     .map_err(ImageError::Layer)?;
             }
-            match parent.is_some() && now == before {
-                true => inherited.push(PageRange::one(page)),
-                false => stored.push(PageRange::one(page)),
+            if parent.is_some() && now == before {
+                inherited.push(PageRange::one(page))
+            } else {
+                stored.push(PageRange::one(page))
             }
         }
         Ok(Sorted { stored, inherited })

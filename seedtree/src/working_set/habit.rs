@@ -12,9 +12,10 @@ pub struct Habit {
 impl Habit {
     /// It happened now, or did not.
     pub fn note(&mut self, happened: bool) {
-        self.in_a_row = match happened {
-            true => self.in_a_row.saturating_add(1),
-            false => 0,
+        self.in_a_row = if happened {
+            self.in_a_row.saturating_add(1)
+        } else {
+            0
         };
     }
 

@@ -223,20 +223,22 @@ impl WorkingSet {
         if !self.is_learnt || generation != known.sets.generation {
             return false;
         }
-        let before = match known.is_recorded {
+        let before = if known.is_recorded {
             // What the last set was for is filled in, and so told, whether it was
             // used or not.
-            true => known.changed,
-            false => 0,
+            known.changed
+        } else {
+            0
         };
         if known.is_recorded {
             known.misses.follow();
         }
         known.is_recorded = true;
         known.changed = before.saturating_add(told.changed).min(written.count());
-        let code = match code.is_empty() {
-            true => known.sets.code.clone(),
-            false => code,
+        let code = if code.is_empty() {
+            known.sets.code.clone()
+        } else {
+            code
         };
         known.replace(PageSets {
             written,
@@ -263,14 +265,16 @@ impl WorkingSet {
         let read = sets.read.union(&is_new.first_ranges(room));
         let read = read.coalesced(NonZeroU32::MIN, SET_MAX);
         // Joining takes gaps in: one that is too large by that stays as it was.
-        let read = match read.count() <= SET_PAGES_MAX {
-            true => read,
-            false => sets.read.clone(),
+        let read = if read.count() <= SET_PAGES_MAX {
+            read
+        } else {
+            sets.read.clone()
         };
-        let code = match sets.code.is_empty() {
+        let code = if sets.code.is_empty() {
             // Where nothing is known of it all is read first.
-            true => PageSet::new(),
-            false => sets.code.union(code).coalesced(CODE_UNIT, SET_MAX),
+            PageSet::new()
+        } else {
+            sets.code.union(code).coalesced(CODE_UNIT, SET_MAX)
         };
         if read == sets.read && code == sets.code {
             return false;

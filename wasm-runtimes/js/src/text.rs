@@ -35,9 +35,10 @@ pub(crate) fn decode(
 ) -> Result<String> {
     let encoding = encoding(name);
     if !fatal {
-        let (text, _) = match keeps_bom {
-            true => encoding.decode_without_bom_handling(bytes),
-            false => encoding.decode_with_bom_removal(bytes),
+        let (text, _) = if keeps_bom {
+            encoding.decode_without_bom_handling(bytes)
+        } else {
+            encoding.decode_with_bom_removal(bytes)
         };
         return Ok(text.into_owned());
     }
@@ -53,9 +54,10 @@ pub(crate) fn decode(
 /// Begins a stream.
 pub(crate) fn decoder(name: &str, fatal: bool, keeps_bom: bool) -> u32 {
     let encoding = encoding(name);
-    let decoder = match keeps_bom {
-        true => encoding.new_decoder_without_bom_handling(),
-        false => encoding.new_decoder_with_bom_removal(),
+    let decoder = if keeps_bom {
+        encoding.new_decoder_without_bom_handling()
+    } else {
+        encoding.new_decoder_with_bom_removal()
     };
     DECODERS.with_borrow_mut(|decoders| {
         let free = decoders

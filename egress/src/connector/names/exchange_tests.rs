@@ -137,16 +137,22 @@ fn a_truncated_answer_is_asked_for_by_a_stream_and_read_in_part() {
 
 #[test]
 fn a_stream_that_answers_something_else_or_nothing_fails() {
-    let strange = server(|question, is_stream| match is_stream {
-        false => vec![answer(question, TRUNCATED, &[])],
-        true => vec![question.to_vec()],
+    let strange = server(|question, is_stream| {
+        if is_stream {
+            vec![question.to_vec()]
+        } else {
+            vec![answer(question, TRUNCATED, &[])]
+        }
     });
     assert_eq!(ask(strange, LONG), Err(Unfound::Failed(None)));
     let truncated = server(|question, _| vec![answer(question, TRUNCATED, &[])]);
     assert_eq!(ask(truncated, LONG), Err(Unfound::Failed(None)));
-    let silent = server(|question, is_stream| match is_stream {
-        false => vec![answer(question, TRUNCATED, &[])],
-        true => vec![],
+    let silent = server(|question, is_stream| {
+        if is_stream {
+            vec![]
+        } else {
+            vec![answer(question, TRUNCATED, &[])]
+        }
     });
     assert_eq!(ask(silent, SILENT), Err(Unfound::SilentOnName));
 }
@@ -155,9 +161,12 @@ fn a_stream_that_answers_something_else_or_nothing_fails() {
 fn silence_about_a_name_is_told_from_silence_about_everything() {
     let silent = server(|_, _| vec![]);
     assert_eq!(ask(silent, SILENT), Err(Unfound::SilentOnAll));
-    let slow = server(|question, _| match is_root(question) {
-        true => vec![answer(question, 5, &[])],
-        false => vec![],
+    let slow = server(|question, _| {
+        if is_root(question) {
+            vec![answer(question, 5, &[])]
+        } else {
+            vec![]
+        }
     });
     assert_eq!(ask(slow, SILENT), Err(Unfound::SilentOnName));
     // No server: the system says so at once.

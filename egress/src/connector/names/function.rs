@@ -44,9 +44,10 @@ impl Function {
 
     /// Notes whether a lookup got no answer.
     pub(super) fn note_lookup(&self, is_silent: bool) {
-        let silences = match is_silent {
-            true => self.silences_in_a_row.get().saturating_add(1),
-            false => 0,
+        let silences = if is_silent {
+            self.silences_in_a_row.get().saturating_add(1)
+        } else {
+            0
         };
         self.silences_in_a_row.set(silences);
     }

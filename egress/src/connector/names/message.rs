@@ -214,9 +214,10 @@ impl Question {
         // A server that follows aliases itself adds the zone of the last one to its answer.
         let is_end =
             links == 0 || (count <= RECORDS_MAX && has_authority(message, behind).unwrap_or(false));
-        Some(match is_end {
-            true => Reply::Nothing(NO_ERROR),
-            false => Reply::Alias { name, links, ttl },
+        Some(if is_end {
+            Reply::Nothing(NO_ERROR)
+        } else {
+            Reply::Alias { name, links, ttl }
         })
     }
 

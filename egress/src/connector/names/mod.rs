@@ -208,9 +208,10 @@ fn in_turns(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failed> {
     let longest = six.len().max(four.len());
     let in_turns = (0..longest).flat_map(|at| [six.get(at), four.get(at)].into_iter().flatten());
     let addresses: Vec<_> = in_turns.copied().take(ADDRESSES_MAX).collect();
-    match addresses.is_empty() {
-        true => Err(FailureCode::DestinationNotFound.into()),
-        false => Ok(addresses),
+    if addresses.is_empty() {
+        Err(FailureCode::DestinationNotFound.into())
+    } else {
+        Ok(addresses)
     }
 }
 

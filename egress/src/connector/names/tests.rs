@@ -43,9 +43,10 @@ impl<F: Fn(SocketAddr, &str) -> Behaviour> Network for Scripted<F> {
         let (delay, outcome) = (self.behaviour)(server, &name);
         self.asked.borrow_mut().push((server, name));
         tokio::time::sleep(delay.min(wait)).await;
-        match delay > wait {
-            true => Err(outcome.err().unwrap_or(Unfound::SilentOnName)),
-            false => outcome,
+        if delay > wait {
+            Err(outcome.err().unwrap_or(Unfound::SilentOnName))
+        } else {
+            outcome
         }
     }
 }
@@ -148,9 +149,12 @@ async fn a_server_that_answers_nothing_at_all_is_asked_last_by_all_until_it_answ
 
 #[tokio::test(start_paused = true)]
 async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_for_others() {
-    let resolver = resolver(|_, name| match is_dead(name) {
-        true => (Duration::from_secs(2), Err(Unfound::SilentOnAll)),
-        false => found(1),
+    let resolver = resolver(|_, name| {
+        if is_dead(name) {
+            (Duration::from_secs(2), Err(Unfound::SilentOnAll))
+        } else {
+            found(1)
+        }
     });
     let [evil, victim] = [1, 2].map(|number| resolver.function(number));
     let mut turns = Vec::new();
@@ -183,10 +187,7 @@ async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_
 
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_for_lookups_of_others_however_many_of_theirs_are_silent() {
-    let resolver = resolver(|_, name| match is_dead(name) {
-        true => NEVER,
-        false => found(1),
-    });
+    let resolver = resolver(|_, name| if is_dead(name) { NEVER } else { found(1) });
     let set = LocalSet::new();
     for number in 0..127 {
         for order in 0..20 {

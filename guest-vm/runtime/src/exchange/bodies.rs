@@ -252,9 +252,10 @@ impl Bodies {
             }
             Sink::Platform => send_whole(platform, Channel::INVOCATION, bytes),
             Sink::Call(sending) => {
-                let sent = match sending.waiting.is_empty() {
-                    true => platform.send(sending.channel, bytes),
-                    false => 0,
+                let sent = if sending.waiting.is_empty() {
+                    platform.send(sending.channel, bytes)
+                } else {
+                    0
                 };
                 let rest = bytes.get(sent..).unwrap_or_default();
                 sending.waiting.extend_from_slice(rest);

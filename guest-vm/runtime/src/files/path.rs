@@ -33,9 +33,10 @@ impl Place<'_> {
     /// What is there, a folder if the path says so.
     pub(super) fn there(&self, files: &Files) -> Result<Node, FileError> {
         let node = self.node.ok_or(FileError::NoEntry)?;
-        match self.is_folder && files.kind(node)? != Kind::Folder {
-            true => Err(FileError::NotFolder),
-            false => Ok(node),
+        if self.is_folder && files.kind(node)? != Kind::Folder {
+            Err(FileError::NotFolder)
+        } else {
+            Ok(node)
         }
     }
 }

@@ -102,9 +102,10 @@ impl<P: Platform> types::HostOutgoingRequest for State<P> {
         }
         let declared = request.headers.content_length();
         let bodies = &mut self.exchange.bodies;
-        let id = match Calls::are_open(&self.platform) {
-            true => bodies.create_request(declared),
-            false => bodies.create_unsent(declared),
+        let id = if Calls::are_open(&self.platform) {
+            bodies.create_request(declared)
+        } else {
+            bodies.create_unsent(declared)
         };
         request.body = Some(id);
         Ok(Ok(self.table.push(OutgoingBody::new(id))?))

@@ -79,14 +79,16 @@ impl<P: Platform> State<P> {
     /// All that is configured, in its order, and the secrets behind it.
     fn all_configured(&mut self) -> Result<Vec<(String, String)>, NotYet> {
         let import = "wasi:config/store#get-all";
-        let kind = match self.secrets.is_empty() {
-            true => Kind::Environment,
-            false => Kind::Secret,
+        let kind = if self.secrets.is_empty() {
+            Kind::Environment
+        } else {
+            Kind::Secret
         };
         self.draws.record(kind, import, 0);
-        let secrets = match self.secrets.is_empty() {
-            true => &[],
-            false => self.secrets.all(&mut self.platform)?,
+        let secrets = if self.secrets.is_empty() {
+            &[]
+        } else {
+            self.secrets.all(&mut self.platform)?
         };
         let pairs = self.configuration.iter().chain(secrets);
         Ok(pairs.map(|(key, value)| (text(key), text(value))).collect())

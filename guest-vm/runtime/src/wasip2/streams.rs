@@ -296,9 +296,10 @@ impl<P: Platform> State<P> {
                         text: alloc::format!(
                             "the body is longer than its content-length of {declared}"
                         ),
-                        code: Some(match self.exchange.bodies.is_of_request(body) {
-                            true => ErrorCode::HttpRequestBodySize(Some(declared)),
-                            false => ErrorCode::HttpResponseBodySize(Some(declared)),
+                        code: Some(if self.exchange.bodies.is_of_request(body) {
+                            ErrorCode::HttpRequestBodySize(Some(declared))
+                        } else {
+                            ErrorCode::HttpResponseBodySize(Some(declared))
                         }),
                         file: None,
                     }),

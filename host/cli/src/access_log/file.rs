@@ -83,9 +83,10 @@ fn append(path: &Path) -> io::Result<File> {
         // A pipe has nobody wait for its reader.
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(path)?;
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("it is no regular file")),
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("it is no regular file"))
     }
 }
 

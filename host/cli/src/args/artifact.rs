@@ -166,9 +166,10 @@ impl Accept {
 
     /// The kinds that are given.
     pub fn kinds(&self) -> BTreeSet<Kind> {
-        match self.kinds.contains(&Kind::All) {
-            true => Kind::value_variants().iter().copied().collect(),
-            false => self.kinds.iter().copied().collect(),
+        if self.kinds.contains(&Kind::All) {
+            Kind::value_variants().iter().copied().collect()
+        } else {
+            self.kinds.iter().copied().collect()
         }
     }
 }
@@ -183,9 +184,10 @@ pub fn reference(text: &str) -> Result<Reference, String> {
 /// Whoever asked more often would be told to go away.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
-    match interval < Duration::from_secs(1) {
-        true => Err("shorter than 1s".into()),
-        false => Ok(interval),
+    if interval < Duration::from_secs(1) {
+        Err("shorter than 1s".into())
+    } else {
+        Ok(interval)
     }
 }
 

@@ -34,13 +34,12 @@ pub struct Which {
 impl Which {
     /// The store of that name.
     pub fn store(&self, name: &str) -> Result<Store, Exit> {
-        match self.shared {
-            true => StoreName::new(name).map(Store::Shared).map_err(Exit::usage),
-            false => FunctionName::new(name)
+        if self.shared {
+            StoreName::new(name).map(Store::Shared).map_err(Exit::usage)
+        } else {
+            FunctionName::new(name)
                 .map(Store::Function)
-                .map_err(|error| {
-                    Exit::usage(error).hint("--shared is for a store by its own name")
-                }),
+                .map_err(|error| Exit::usage(error).hint("--shared is for a store by its own name"))
         }
     }
 }

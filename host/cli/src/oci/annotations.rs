@@ -44,11 +44,10 @@ pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
     let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut annotations = BTreeMap::new();
     for (parameter, value) in said(options) {
-        match LISTS.contains(&parameter) {
-            true => lists.entry(parameter).or_default().push(value),
-            false => {
-                annotations.insert(format!("{PREFIX}{parameter}"), value);
-            }
+        if LISTS.contains(&parameter) {
+            lists.entry(parameter).or_default().push(value)
+        } else {
+            annotations.insert(format!("{PREFIX}{parameter}"), value);
         }
     }
     for (parameter, values) in lists {

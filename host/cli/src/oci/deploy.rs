@@ -83,9 +83,10 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     let deployed = target
         .deploy(&registry, &target.reference.which().clone())
         .await?;
-    match args.follow.watch {
-        true => follow::follow(target, registry, deployed, every).await,
-        false => Ok(()),
+    if args.follow.watch {
+        follow::follow(target, registry, deployed, every).await
+    } else {
+        Ok(())
     }
 }
 
@@ -122,9 +123,10 @@ impl Target {
     }
 
     fn tell(&self, deployed: &Deployed) -> Result<(), Exit> {
-        match self.is_json {
-            true => print_json(deployed),
-            false => print(format!("{}\n", output::deployed(deployed))),
+        if self.is_json {
+            print_json(deployed)
+        } else {
+            print(format!("{}\n", output::deployed(deployed)))
         }
     }
 

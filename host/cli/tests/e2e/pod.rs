@@ -95,12 +95,12 @@ pub fn no_user() -> Option<&'static str> {
         found.is_ok_and(|found| found.status.success())
     };
     let status = fs::read_to_string("/proc/self/status").unwrap();
-    match status.contains("\nUid:\t0\t") {
-        false => Some("NOT ROOT"),
-        true if !has("setpriv") || !has("unshare") => {
-            Some("WITHOUT setpriv AND unshare (util-linux)")
-        }
-        true => None,
+    if !status.contains("\nUid:\t0\t") {
+        Some("NOT ROOT")
+    } else if !has("setpriv") || !has("unshare") {
+        Some("WITHOUT setpriv AND unshare (util-linux)")
+    } else {
+        None
     }
 }
 

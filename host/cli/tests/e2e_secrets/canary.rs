@@ -112,9 +112,10 @@ fn has(memory: &File, from: u64, to: u64, text: &[u8]) -> bool {
         if memchr::memmem::find(&buffer[..read], text).is_some() {
             return true;
         }
-        match read > text.len() {
-            true => at += (read - text.len()) as u64,
-            false => at += 4096,
+        if read > text.len() {
+            at += (read - text.len()) as u64
+        } else {
+            at += 4096
         }
     }
     false

@@ -253,9 +253,10 @@ pub fn a_folder_that_goes_while_a_pod_starts_is_no_harm() {
             .filter(|name| **name != left)
         {
             let path = copy.folder.join(gone);
-            match path.is_dir() {
-                true => fs::remove_dir_all(path).unwrap(),
-                false => fs::remove_file(path).unwrap(),
+            if path.is_dir() {
+                fs::remove_dir_all(path).unwrap()
+            } else {
+                fs::remove_file(path).unwrap()
             }
         }
         let bench = Arc::new(Bench::start(Node::builder().shared(opened), e2e::limits()));

@@ -191,12 +191,11 @@ fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let status = fs::symlink_metadata(&path).unwrap();
-        let content = match status.is_dir() {
-            true => {
-                all.extend(state_of(&path));
-                Vec::new()
-            }
-            false => fs::read(&path).unwrap(),
+        let content = if status.is_dir() {
+            all.extend(state_of(&path));
+            Vec::new()
+        } else {
+            fs::read(&path).unwrap()
         };
         let of = (status.mode(), status.mtime(), status.mtime_nsec(), content);
         all.insert(path, of);

@@ -84,9 +84,10 @@ fn serve(listener: TcpListener, signer: Arc<OnceLock<Signer>>, heads: Arc<Mutex<
         let repository = head.split("scope=repository%3A").nth(1).unwrap();
         let (repository, rest) = repository.split_once("%3A").unwrap();
         let wants_push = rest.starts_with("pull%2Cpush&");
-        let actions: &[&str] = match wants_push && head.contains(&log_in) {
-            true => &["pull", "push"],
-            false => &["pull"],
+        let actions: &[&str] = if wants_push && head.contains(&log_in) {
+            &["pull", "push"]
+        } else {
+            &["pull"]
         };
         let token = signer
             .get()

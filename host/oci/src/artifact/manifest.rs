@@ -197,12 +197,13 @@ impl Descriptor {
 
     /// Refuses what is too large before anything of it comes.
     pub(crate) fn hold(&self, limit: u64, what: &str) -> Result<(), OciError> {
-        match self.size > limit {
-            false => Ok(()),
-            true => Err(OciError::TooLarge {
+        if self.size > limit {
+            Err(OciError::TooLarge {
                 what: what.to_owned(),
                 limit,
-            }),
+            })
+        } else {
+            Ok(())
         }
     }
 }

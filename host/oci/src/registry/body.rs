@@ -177,13 +177,13 @@ impl Registry {
         let Ok(Errors { errors }) = serde_json::from_slice(&all) else {
             return String::new();
         };
-        let told = errors
-            .into_iter()
-            .next()
-            .map(|error| match error.message.is_empty() {
-                true => error.code,
-                false => error.message,
-            });
+        let told = errors.into_iter().next().map(|error| {
+            if error.message.is_empty() {
+                error.code
+            } else {
+                error.message
+            }
+        });
         let told: String = told.unwrap_or_default().chars().take(TOLD_MAX).collect();
         Line(told).to_string()
     }

@@ -175,9 +175,12 @@ async fn whom_a_registry_leads_to_is_shown_nothing() {
     let asking =
         Server::start(|_| Answer::of(401).header("WWW-Authenticate", "Basic realm=\"r\"")).await;
     let to = asking.url("/");
-    let server = Server::start(move |asked| match is_manifest(asked) {
-        true => Answer::ok(manifest_of(MODULE)),
-        false => Answer::of(302).header("Location", to.clone()),
+    let server = Server::start(move |asked| {
+        if is_manifest(asked) {
+            Answer::ok(manifest_of(MODULE))
+        } else {
+            Answer::of(302).header("Location", to.clone())
+        }
     })
     .await;
     let failed = pull(&server, password()).await.unwrap_err();

@@ -15,9 +15,12 @@ async fn fails(
     manifest: impl Fn() -> Answer + Send + Sync + 'static,
     blob: impl Fn() -> Answer + Send + Sync + 'static,
 ) -> OciError {
-    let server = Server::start(move |asked| match is_manifest(asked) {
-        true => manifest(),
-        false => blob(),
+    let server = Server::start(move |asked| {
+        if is_manifest(asked) {
+            manifest()
+        } else {
+            blob()
+        }
     })
     .await;
     let begun = Instant::now();
@@ -128,9 +131,12 @@ async fn a_manifest_without_end_ends() {
 
 #[tokio::test]
 async fn a_module_that_is_too_large_is_not_even_asked_for() {
-    let server = Server::start(|asked| match is_manifest(asked) {
-        true => Answer::ok(manifest(&digest(MODULE), LIMIT + 1)),
-        false => Answer::ok(MODULE),
+    let server = Server::start(|asked| {
+        if is_manifest(asked) {
+            Answer::ok(manifest(&digest(MODULE), LIMIT + 1))
+        } else {
+            Answer::ok(MODULE)
+        }
     })
     .await;
     let failed = pull(&server, None).await.unwrap_err();

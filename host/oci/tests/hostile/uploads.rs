@@ -139,9 +139,12 @@ async fn who_takes_nothing_is_given_up() {
 
 #[tokio::test]
 async fn a_registry_that_has_made_something_else_of_it_is_not_believed() {
-    let server = Server::start(|asked| match asked.path.contains("manifests") {
-        true => Answer::of(201).header("Docker-Content-Digest", digest(b"another")),
-        false => Answer::ok(""),
+    let server = Server::start(|asked| {
+        if asked.path.contains("manifests") {
+            Answer::of(201).header("Docker-Content-Digest", digest(b"another"))
+        } else {
+            Answer::ok("")
+        }
     })
     .await;
     let failed = push(&server, MODULE).await.unwrap_err();

@@ -72,11 +72,13 @@ pub(super) fn check_files(
     is_script: bool,
 ) -> Result<(), DeployError> {
     let are_named = options.own_files_at().or(options.own_freeze_at()).is_some();
-    match has_files {
-        true if is_script => Err(DeployError::Files(FilesRefused::OfScript)),
-        false if are_named => Err(DeployError::Files(FilesRefused::Missing)),
-        _ => Ok(()),
+    if has_files && is_script {
+        return Err(DeployError::Files(FilesRefused::OfScript));
     }
+    if !has_files && are_named {
+        return Err(DeployError::Files(FilesRefused::Missing));
+    }
+    Ok(())
 }
 
 impl Core {

@@ -73,15 +73,14 @@ impl Core {
                 is_read,
                 slot,
             }) => {
-                match is_read {
-                    true => {
-                        tracing::info!(function = %name, "it is as the host has made it before")
-                    }
-                    false => tracing::warn!(
+                if is_read {
+                    tracing::info!(function = %name, "it is as the host has made it before")
+                } else {
+                    tracing::warn!(
                         function = %name,
                         "its seed was made here: the image that the host has made of it was not \
                          good"
-                    ),
+                    )
                 }
                 return Some((seeded, slot));
             }
@@ -113,9 +112,10 @@ impl Core {
             return Err(DeployError::ShuttingDown.into());
         }
         self.take_code(entry).await?;
-        let module = match entry.module().is_empty() {
-            true => Self::split(upload)?.0,
-            false => entry.module().clone(),
+        let module = if entry.module().is_empty() {
+            Self::split(upload)?.0
+        } else {
+            entry.module().clone()
         };
         if self::digest(&module).await? != note.record.digest {
             return Err(Unused::Unfit("its module is another than its note says"));

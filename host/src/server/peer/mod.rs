@@ -268,15 +268,17 @@ impl Peer {
         let under_way = self.under_way.load(Ordering::Acquire);
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
         if under_way == 0 && !is_unwritten && self.backlog.held() == 0 {
-            return match self.has_asked.load(Ordering::Relaxed) {
-                true => Standing::Idle,
-                false => Standing::New,
+            return if self.has_asked.load(Ordering::Relaxed) {
+                Standing::Idle
+            } else {
+                Standing::New
             };
         }
         let is_receiving = self.receiving.load(Ordering::Acquire) >= under_way.max(1);
-        match is_receiving || self.is_slow.load(Ordering::Relaxed) {
-            true => Standing::Owing,
-            false => Standing::Busy,
+        if is_receiving || self.is_slow.load(Ordering::Relaxed) {
+            Standing::Owing
+        } else {
+            Standing::Busy
         }
     }
 
@@ -307,9 +309,10 @@ impl Peer {
         // Whoever asks for more while it takes nothing of what it was given is slow, too.
         let is_slow = blocked_for >= SLOW
             || given_for.min(moved) >= SLOW
-            || match state.requests.is_empty() {
-                true => held > 0 && moved >= SLOW && !is_unwritten,
-                false => state.requests.values().all(owes),
+            || if state.requests.is_empty() {
+                held > 0 && moved >= SLOW && !is_unwritten
+            } else {
+                state.requests.values().all(owes)
             };
         self.is_slow.store(is_slow, Ordering::Relaxed);
 
@@ -329,14 +332,16 @@ impl Peer {
         }
         if let Some(since) = state.finishing_since {
             let since = since.max(state.idle_since).max(state.moved_at);
-            return match past(since) >= FAREWELL {
-                true => Verdict::Closes("a client does not hear of the end"),
-                false => Verdict::Stays,
+            return if past(since) >= FAREWELL {
+                Verdict::Closes("a client does not hear of the end")
+            } else {
+                Verdict::Stays
             };
         }
-        match past(state.idle_since.max(state.moved_at)) >= timeouts.idle {
-            true => Verdict::Finishes("a client asks for nothing more"),
-            false => Verdict::Stays,
+        if past(state.idle_since.max(state.moved_at)) >= timeouts.idle {
+            Verdict::Finishes("a client asks for nothing more")
+        } else {
+            Verdict::Stays
         }
     }
 

@@ -57,9 +57,10 @@ impl<T> FairQueue<T> {
         let owner = self.order.remove(place)?;
         let queue = self.queues.get_mut(&owner)?;
         let (_, item) = queue.pop_front()?;
-        match queue.is_empty() {
-            true => drop(self.queues.remove(&owner)),
-            false => self.order.push_back(owner.clone()),
+        if queue.is_empty() {
+            drop(self.queues.remove(&owner))
+        } else {
+            self.order.push_back(owner.clone())
         }
         Some((owner, item))
     }

@@ -120,9 +120,10 @@ impl State {
             Ok(call) => call,
             Err(failure) => return Self::Failed(Some(failure)),
         };
-        let tail = match request.is_whole {
-            true => Some(Vec::new()),
-            false => tail,
+        let tail = if request.is_whole {
+            Some(Vec::new())
+        } else {
+            tail
         };
         let sender = match tail {
             Some(tail) => {

@@ -204,11 +204,12 @@ impl Granted {
         self.budget.begin_nested().map_err(|error| {
             let what = error.to_string();
             // A function that goes on regardless fills no log with this.
-            match self.budget.is_first_report() {
-                true => self.hears.refused(&format!(
+            if self.budget.is_first_report() {
+                self.hears.refused(&format!(
                     "a request to {destination} was refused, as further ones are: {what}"
-                )),
-                false => self.hears.refused_again(),
+                ))
+            } else {
+                self.hears.refused_again()
             }
             Failure::with_text(FailureCode::InternalError, &what)
         })

@@ -37,12 +37,13 @@ impl Hops {
         let said = values.join(&b", "[..]);
         let own = said.split(|byte| *byte == b',').filter(|item| is_own(item));
         let own = own.count();
-        match said.len() <= OTHERS_BYTES {
-            true => Self { said, own },
-            false => Self {
+        if said.len() <= OTHERS_BYTES {
+            Self { said, own }
+        } else {
+            Self {
                 said: [WORD].repeat(own.min(Self::MOST)).join(", ").into(),
                 own,
-            },
+            }
         }
     }
 

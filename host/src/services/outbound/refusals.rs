@@ -33,9 +33,10 @@ fn refusal_text(destination: &Destination, refused: &RefusedAddress) -> String {
         None => ("an address of this host itself".to_owned(), Some(address)),
         Some(prohibited) => {
             let special = prohibited.special;
-            let is = match prohibited.address == address {
-                true => special.to_string(),
-                false => format!("a form of {}, {special}", prohibited.address),
+            let is = if prohibited.address == address {
+                special.to_string()
+            } else {
+                format!("a form of {}, {special}", prohibited.address)
             };
             (is, special.can_be_opened().then_some(prohibited.address))
         }

@@ -164,9 +164,10 @@ impl Bound {
             return Err(Unfilled::TooLarge);
         }
         let filled = head.headers.iter().map(|(name, value)| {
-            let value = match takes_secrets(name) {
-                true => self.filled(value, &goes),
-                false => value.clone(),
+            let value = if takes_secrets(name) {
+                self.filled(value, &goes)
+            } else {
+                value.clone()
             };
             (name.clone(), value)
         });

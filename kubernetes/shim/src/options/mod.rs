@@ -370,10 +370,11 @@ fn known(name: &str) -> Result<Option<Known>, Error> {
     if let Some(found) = KNOWN.iter().find(|(known, ..)| *known == name) {
         return Ok(Some(*found));
     }
-    match NOT_IN_PODS.iter().any(|(known, ..)| *known == name) {
-        true => Ok(None),
+    if NOT_IN_PODS.iter().any(|(known, ..)| *known == name) {
+        Ok(None)
+    } else {
         // It may have been a restriction.
-        false => Err(Error::annotation(name, "there is no such option")),
+        Err(Error::annotation(name, "there is no such option"))
     }
 }
 
@@ -426,11 +427,12 @@ fn of_ours(annotations: &BTreeMap<String, String>) -> Result<Vec<(&str, &str)>, 
         .iter()
         .map(|(name, value)| name.len() + value.len())
         .sum();
-    match bytes > SAID_MAX {
-        true => Err(Error::Refused(format!(
+    if bytes > SAID_MAX {
+        Err(Error::Refused(format!(
             "annotations have more than {SAID_MAX} bytes"
-        ))),
-        false => Ok(ours),
+        )))
+    } else {
+        Ok(ours)
     }
 }
 
@@ -452,9 +454,10 @@ fn hold<'a>(all: impl Iterator<Item = &'a String>) -> Result<(), Error> {
 
 fn mebibytes(bytes: &str) -> Result<String, &'static str> {
     let bytes: u64 = bytes.parse().map_err(|_| "it is no number of bytes")?;
-    match bytes.is_multiple_of(1 << 20) && bytes > 0 {
-        true => Ok((bytes >> 20).to_string()),
-        false => Err("a pod takes whole MiB: multiples of 1048576"),
+    if bytes.is_multiple_of(1 << 20) && bytes > 0 {
+        Ok((bytes >> 20).to_string())
+    } else {
+        Err("a pod takes whole MiB: multiples of 1048576")
     }
 }
 
@@ -462,9 +465,10 @@ fn mebibytes(bytes: &str) -> Result<String, &'static str> {
 fn function_name(container: &str) -> &str {
     let is_letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let fits = (1..=63).contains(&container.len()) && container.bytes().all(is_letter);
-    match fits && !container.starts_with('-') && !RESERVED.contains(&container) {
-        true => container,
-        false => "function",
+    if fits && !container.starts_with('-') && !RESERVED.contains(&container) {
+        container
+    } else {
+        "function"
     }
 }
 

@@ -93,9 +93,10 @@ pub fn run() {
         queue.tidy();
         let mut last: Option<String> = None;
         while let Some(taken) = queue.next(last.as_deref()) {
-            let made = match installation.is_root_of_a_version(&taken.job.root) {
-                true => make(&taken, &store),
-                false => Err(Unmade::Failed("it is of no version here".into())),
+            let made = if installation.is_root_of_a_version(&taken.job.root) {
+                make(&taken, &store)
+            } else {
+                Err(Unmade::Failed("it is of no version here".into()))
             };
             // Where there is no room there may be some for the next pod.
             let why = match &made {

@@ -181,9 +181,10 @@ impl Host {
 /// Who a container is: somebody to whom this user can give a file.
 pub fn user() -> (u32, u32) {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    match user.is_root() {
-        true => (1000, 1000),
-        false => (user.as_raw(), group.as_raw()),
+    if user.is_root() {
+        (1000, 1000)
+    } else {
+        (user.as_raw(), group.as_raw())
     }
 }
 

@@ -57,9 +57,10 @@ fn exactly_one_of_them_has_it() {
             loom::thread::yield_now();
         }
         request.set(1);
-        match is_claimed {
-            true => go.set(1),
-            false => order.set(1),
+        if is_claimed {
+            go.set(1)
+        } else {
+            order.set(1)
         }
         let was_found = shell.join().unwrap();
         assert_eq!(was_found, is_claimed);

@@ -122,10 +122,7 @@ pub enum Answer {
 
 impl From<bool> for Answer {
     fn from(is_so: bool) -> Self {
-        match is_so {
-            true => Self::Yes,
-            false => Self::No,
-        }
+        if is_so { Self::Yes } else { Self::No }
     }
 }
 

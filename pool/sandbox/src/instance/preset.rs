@@ -111,9 +111,10 @@ impl Preset {
         }
         layers.extend(attached.layers);
         let preset_bytes = self.ram.mapping().bytes();
-        let ram = match image.ram_bytes == preset_bytes {
-            true => self.ram.mapping(),
-            false => self.ram.resize(image.ram_bytes)?,
+        let ram = if image.ram_bytes == preset_bytes {
+            self.ram.mapping()
+        } else {
+            self.ram.resize(image.ram_bytes)?
         };
         if ram.bytes() > preset_bytes {
             vm.give(Slot::MoreRam, preset_bytes, ram.from(preset_bytes)?)?;

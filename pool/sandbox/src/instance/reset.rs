@@ -147,9 +147,10 @@ pub fn memory(
     };
     if source.has_tables_beyond()? {
         // A write to one of those is not noticed.
-        reset.done.tables = match manner.page_walk.has_shadows() {
-            true => Tables::Many,
-            false => Tables::Touched,
+        reset.done.tables = if manner.page_walk.has_shadows() {
+            Tables::Many
+        } else {
+            Tables::Touched
         };
     }
     if let Some(pages) = known.trust(manner.faults) {
@@ -336,9 +337,10 @@ impl Reset<'_> {
 /// Ends the reset if any of these pages is one of those that no guest writes.
 fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
     let both = written.intersection(kept);
-    match both.is_empty() {
-        true => Ok(()),
-        false => Err(Trouble::Broken(both.start.address().get())),
+    if both.is_empty() {
+        Ok(())
+    } else {
+        Err(Trouble::Broken(both.start.address().get()))
     }
 }
 

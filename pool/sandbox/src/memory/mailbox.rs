@@ -140,9 +140,10 @@ impl Mailbox {
             let found = PageSet::from(PageRange::around(start, at)).without(&known);
             for range in found.iter() {
                 for (range, is_usual) in usual.cut(range) {
-                    let few = match is_usual {
-                        true => range.count(),
-                        false => (KEPT / PAGE).saturating_sub(self.kept.count()),
+                    let few = if is_usual {
+                        range.count()
+                    } else {
+                        (KEPT / PAGE).saturating_sub(self.kept.count())
                     };
                     let few = u32::try_from(few).unwrap_or(u32::MAX);
                     let (kept, gone) = range.split_at(few);

@@ -212,9 +212,10 @@ impl PageMap {
         within: PageRange,
         out: &mut [PageRange; SET_MAX],
     ) -> Result<(usize, Page), Errno> {
-        match self.scans {
-            true => self.scan(wanted, ram, within, out),
-            false => self.read(wanted, ram, within, out),
+        if self.scans {
+            self.scan(wanted, ram, within, out)
+        } else {
+            self.read(wanted, ram, within, out)
         }
     }
 

@@ -153,9 +153,10 @@ impl Shell<'_> {
             }
             std::hint::spin_loop();
         }
-        match control.sleep() {
-            true => None,
-            false => control.take_order(),
+        if control.sleep() {
+            None
+        } else {
+            control.take_order()
         }
     }
 

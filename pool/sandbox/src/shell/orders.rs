@@ -97,9 +97,10 @@ impl Shell<'_> {
             polled_nanoseconds: 0,
             is_offered: false.into(),
         };
-        match self.offer(order, &parked)? {
-            true => Ok(Some(parked)),
-            false => self.tell(&parked).map(|()| None),
+        if self.offer(order, &parked)? {
+            Ok(Some(parked))
+        } else {
+            self.tell(&parked).map(|()| None)
         }
     }
 
@@ -180,9 +181,10 @@ impl Shell<'_> {
         let code = forked.code.map_or(0, |code| code.address());
         self.instance = Some(forked);
         self.fork_nanoseconds = clock::monotonic() - started;
-        match order.tells_addresses.is_yes() {
-            true => self.tell(&Forked { ram, code }),
-            false => Ok(()),
+        if order.tells_addresses.is_yes() {
+            self.tell(&Forked { ram, code })
+        } else {
+            Ok(())
         }
     }
 }

@@ -79,9 +79,10 @@ impl Shell<'_> {
                     if let Some(instance) = &mut self.instance {
                         instance.is_done = is_done;
                     }
-                    let order = match is_done {
-                        true => self.ordered_already(look)?,
-                        false => None,
+                    let order = if is_done {
+                        self.ordered_already(look)?
+                    } else {
+                        None
                     };
                     if order.is_none() {
                         self.tell(&self.rang(value))?;

@@ -45,13 +45,15 @@ pub(super) fn reap(pid: Pid) -> Option<Death> {
     };
     let number = |number: i32| u64::try_from(number).unwrap_or(0);
     Some(Death {
-        signal: match libc::WIFSIGNALED(status) {
-            true => number(libc::WTERMSIG(status)),
-            false => 0,
+        signal: if libc::WIFSIGNALED(status) {
+            number(libc::WTERMSIG(status))
+        } else {
+            0
         },
-        code: match libc::WIFEXITED(status) {
-            true => number(libc::WEXITSTATUS(status)),
-            false => 0,
+        code: if libc::WIFEXITED(status) {
+            number(libc::WEXITSTATUS(status))
+        } else {
+            0
         },
         cpu_nanoseconds: nanoseconds(usage.ru_utime) + nanoseconds(usage.ru_stime),
     })

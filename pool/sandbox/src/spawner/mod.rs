@@ -530,9 +530,10 @@ impl Spawner {
 
     /// The group for a shell.
     fn shell_group(&self, number: u32) -> io::Result<Option<Group>> {
-        match is_without_cell() {
-            true => Ok(None),
-            false => self.group(number),
+        if is_without_cell() {
+            Ok(None)
+        } else {
+            self.group(number)
         }
     }
 

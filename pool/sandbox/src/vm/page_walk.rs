@@ -210,9 +210,10 @@ fn watch(vcpu: &mut VcpuFd, file: &OwnedFd, memory: &Memory) -> io::Result<PageW
         vcpu.set_sregs(&sregs)?;
     }
     let read = run(vcpu, |read| MARKS.contains(&read))?;
-    Ok(match read == MARKS[1] {
-        true => PageWalk::Reading,
-        false => PageWalk::Shadowed,
+    Ok(if read == MARKS[1] {
+        PageWalk::Reading
+    } else {
+        PageWalk::Shadowed
     })
 }
 
@@ -223,9 +224,10 @@ fn run(vcpu: &mut VcpuFd, is_expected: impl Fn(u32) -> bool) -> io::Result<u32> 
             Ok(VcpuExit::IoOut(PORT, data)) => {
                 let read = data.try_into().map(u32::from_le_bytes);
                 let read = read.map_err(|_| astray("reported something else than a word"))?;
-                return match is_expected(read) {
-                    true => Ok(read),
-                    false => Err(astray("read what is not in its memory")),
+                return if is_expected(read) {
+                    Ok(read)
+                } else {
+                    Err(astray("read what is not in its memory"))
                 };
             }
             Ok(other) => return Err(astray(&format!("stopped for {other:?}"))),

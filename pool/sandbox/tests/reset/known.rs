@@ -85,9 +85,10 @@ pub fn no_way_to_a_private_page_goes_unseen() {
     for round in 0..rounds {
         // Most do nothing new, so that something is known when one does.
         let is_usual = random.below(3) != 0;
-        let (way, at) = match is_usual {
-            true => (1, 9 << 20),
-            false => attack(&mut random),
+        let (way, at) = if is_usual {
+            (1, 9 << 20)
+        } else {
+            attack(&mut random)
         };
         assert_eq!(machine.run(at | way), DONE, "way {way} to {at:#x}");
         let had = private(&machine);

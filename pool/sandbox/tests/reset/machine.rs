@@ -83,9 +83,10 @@ pub static WITHOUT_SCAN: AtomicBool = AtomicBool::new(false);
 
 fn page_map() -> PageMap {
     let map = PageMap::open().unwrap();
-    match WITHOUT_SCAN.load(Ordering::Relaxed) {
-        true => map.without_scan(),
-        false => map,
+    if WITHOUT_SCAN.load(Ordering::Relaxed) {
+        map.without_scan()
+    } else {
+        map
     }
 }
 

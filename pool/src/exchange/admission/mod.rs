@@ -169,9 +169,10 @@ impl Admission {
         let mut waiting = pin!(self.admitted.take(request));
         let mut look_again = begun;
         while look_again < begun + PERMIT_TIMEOUT {
-            look_again += match self.evict_for(request) {
-                true => EVICTING,
-                false => LOOK_AGAIN,
+            look_again += if self.evict_for(request) {
+                EVICTING
+            } else {
+                LOOK_AGAIN
             };
             let until = look_again.min(begun + PERMIT_TIMEOUT);
             if let Ok(permit) = timeout_at(until, &mut waiting).await {

@@ -272,9 +272,10 @@ impl CallChannel {
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
-        let code = match self.has_head {
-            true => FailureCode::ConnectionReadTimeout,
-            false => FailureCode::HttpResponseTimeout,
+        let code = if self.has_head {
+            FailureCode::ConnectionReadTimeout
+        } else {
+            FailureCode::HttpResponseTimeout
         };
         self.fail(Failure::new(code), mailbox, guest)
     }
@@ -286,13 +287,12 @@ impl CallChannel {
         mailbox: &mut Mailbox,
         guest: &GuestWords,
     ) -> Result<(), InvokeError> {
-        let tail = match self.has_head {
-            true => Tail::Failed(short(failure)).encode(),
-            false => {
-                let head = Answer::Failed(short(failure)).encode();
-                self.put_head(&head.into(), mailbox)?;
-                Vec::new()
-            }
+        let tail = if self.has_head {
+            Tail::Failed(short(failure)).encode()
+        } else {
+            let head = Answer::Failed(short(failure)).encode();
+            self.put_head(&head.into(), mailbox)?;
+            Vec::new()
         };
         self.end(tail, mailbox, guest)
     }

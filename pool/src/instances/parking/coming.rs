@@ -59,10 +59,11 @@ impl Coming {
     pub fn look_out(&mut self) {
         let wanted = self.wanted.insert(Arc::default()).clone();
         let mut places = self.parking.places();
-        match places.waiting.is_empty() {
-            true => places.hot.push(wanted),
+        if places.waiting.is_empty() {
+            places.hot.push(wanted)
+        } else {
             // It came before its instance was known to look.
-            false => wanted.notify_one(),
+            wanted.notify_one()
         }
     }
 

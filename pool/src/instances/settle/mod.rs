@@ -86,9 +86,10 @@ impl Order {
     /// to look for a request, if it has looked for one in vain for so long as `polled`. It was
     /// brought back before that and behind it, which takes about as long each time.
     fn at_rest(&self, polled: Duration) -> Instant {
-        match polled.is_zero() {
-            true => Instant::now(),
-            false => self.since + self.since.elapsed().saturating_sub(polled) / 2,
+        if polled.is_zero() {
+            Instant::now()
+        } else {
+            self.since + self.since.elapsed().saturating_sub(polled) / 2
         }
     }
 }
@@ -207,10 +208,7 @@ impl Settling {
                         found = find(instance, coming).await;
                     }
                     Some(Reached::Failed { why, by_guest }) => {
-                        return Err(match by_guest && instance.mailbox.is_offered() {
-                            true => Unsettled::Strayed(why),
-                            false => PlatformError::ShellEnded(why).into(),
-                        });
+                        return Err(if by_guest && instance.mailbox.is_offered() { Unsettled::Strayed(why) } else { PlatformError::ShellEnded(why).into() });
                     }
                     None => self.rate_limit.count_ring(),
                 },
@@ -228,15 +226,9 @@ impl Settling {
                         aside_due = self.hurry(instance, poll).map(|left| now + left);
                     } else {
                         // A shell takes no order while its guest runs.
-                        let is_untaken = match was_given {
-                            true => instance.mailbox.has_untaken_order(),
-                            false => instance.shell.has_untaken_order()?,
-                        };
+                        let is_untaken = if was_given { instance.mailbox.has_untaken_order() } else { instance.shell.has_untaken_order()? };
                         let is_still = is_ordered && !is_untaken;
-                        match is_still {
-                            true => self.note_reset_begun()?,
-                            false => self.goes_on(instance)?,
-                        }
+                        if is_still { self.note_reset_begun()? } else { self.goes_on(instance)? }
                     }
                 }
             }
@@ -257,12 +249,11 @@ impl Settling {
     /// Its shell says that it stands still, which may cross the order; a second time it says
     /// nothing new.
     fn note_told(&mut self) -> Result<(), PlatformError> {
-        match std::mem::replace(&mut self.is_told, true) {
-            false => Ok(()),
-            true => {
-                let what = "the shell said twice that its guest stands still".to_owned();
-                Err(PlatformError::Protocol(what))
-            }
+        if std::mem::replace(&mut self.is_told, true) {
+            let what = "the shell said twice that its guest stands still".to_owned();
+            Err(PlatformError::Protocol(what))
+        } else {
+            Ok(())
         }
     }
 
@@ -270,9 +261,10 @@ impl Settling {
     /// them; it is parked then, since whose guest looks for a request is to be in nobody's way.
     /// Where it was offered already: in how long that is to be done.
     fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
-        let looked = match poll.is_zero() {
-            true => None,
-            false => instance.mailbox.refuse(),
+        let looked = if poll.is_zero() {
+            None
+        } else {
+            instance.mailbox.refuse()
         };
         // It leaves by itself then, and is brought back.
         let left = looked.and_then(|looked| (poll + ASIDE_MAX).checked_sub(looked));
@@ -312,9 +304,10 @@ impl Settling {
     }
 
     fn deadline(&self) -> Instant {
-        match self.is_still {
-            true => self.due,
-            false => self.due.min(self.cpu_due),
+        if self.is_still {
+            self.due
+        } else {
+            self.due.min(self.cpu_due)
         }
     }
 

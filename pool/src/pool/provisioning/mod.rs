@@ -246,10 +246,11 @@ impl Pool {
                     parking.end_outdated(frozen.working_set().current().generation);
                 }
                 drop(frozen);
-                match had_trouble {
+                if had_trouble {
                     // Whether this one stays is to be seen first.
-                    true => settled(provided),
-                    false => Step::Made,
+                    settled(provided)
+                } else {
+                    Step::Made
                 }
             }
             // The pool ends, or requests have parked what was missing.
@@ -393,12 +394,11 @@ async fn look_after(pool: Weak<Inner>) {
         // Waits without keeping the pool: whoever drops it notifies.
         let look = pool.inner.provisioning.look.clone();
         drop(pool);
-        match has_any {
-            true => {
-                // Late or early makes no difference.
-                let _ = timeout(LOOK, look.notified()).await;
-            }
-            false => look.notified().await,
+        if has_any {
+            // Late or early makes no difference.
+            let _ = timeout(LOOK, look.notified()).await;
+        } else {
+            look.notified().await
         }
     }
 }

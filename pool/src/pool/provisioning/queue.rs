@@ -101,16 +101,15 @@ impl Provisioning {
     pub fn next(&self) -> Option<Arc<Provided>> {
         let mut queue = lock(&self.queue);
         let queue = queue.as_mut()?;
-        let place = match self.is_waited_for.swap(false, Ordering::Relaxed) {
-            true => {
-                let mut all = queue.iter();
-                let place = all.position(|provided| provided.is_waited_for());
-                // There may be more of them.
-                self.is_waited_for
-                    .fetch_or(place.is_some(), Ordering::Relaxed);
-                place
-            }
-            false => None,
+        let place = if self.is_waited_for.swap(false, Ordering::Relaxed) {
+            let mut all = queue.iter();
+            let place = all.position(|provided| provided.is_waited_for());
+            // There may be more of them.
+            self.is_waited_for
+                .fetch_or(place.is_some(), Ordering::Relaxed);
+            place
+        } else {
+            None
         };
         let next = queue.remove(place.unwrap_or(0))?;
         queue.push_back(next.clone());

@@ -173,9 +173,10 @@ impl Seeds {
                 _ => kept.get_in_parts(None).await,
             };
         }
-        let first = match self.tells_faults().await {
-            true => used.await.ok(),
-            false => None,
+        let first = if self.tells_faults().await {
+            used.await.ok()
+        } else {
+            None
         };
         let first = match recipe {
             // Each script says what it uses.

@@ -97,9 +97,10 @@ impl Pace {
     pub fn observe(&mut self, now: Instant, cpu: Option<Duration>) -> Priority {
         let (elapsed, ran) = self.since_last(now, cpu);
         let is_running = ran > elapsed / RUNNING_PART;
-        self.idle = match is_running {
-            true => Duration::ZERO,
-            false => self.idle + elapsed,
+        self.idle = if is_running {
+            Duration::ZERO
+        } else {
+            self.idle + elapsed
         };
         match self.standing {
             Standing::Holds { .. } => {

@@ -109,9 +109,10 @@ impl Shell {
         code: Option<(&Code, CodePages)>,
         function: Option<FunctionNumber>,
     ) -> Result<(), PlatformError> {
-        let pager = match is_whole(frozen) {
-            true => None,
-            false => self.pager(frozen).await?,
+        let pager = if is_whole(frozen) {
+            None
+        } else {
+            self.pager(frozen).await?
         };
         let sets = pager.as_ref().map(|pager| present(working_set, pager));
         let working_set = sets.as_ref().unwrap_or(working_set);
@@ -170,9 +171,10 @@ impl Shell {
         if pager.is_some() {
             return Ok(pager);
         }
-        match whole(frozen).await {
-            true => Ok(None),
-            false => Err(PlatformError::SeedUnreadable),
+        if whole(frozen).await {
+            Ok(None)
+        } else {
+            Err(PlatformError::SeedUnreadable)
         }
     }
 
@@ -285,9 +287,10 @@ impl Shell {
         Reset {
             count_unused: count_unused.into(),
             poll_nanoseconds: u64::try_from(poll.as_nanos()).unwrap_or(u64::MAX),
-            wall_epoch_nanoseconds: match poll.is_zero() {
-                true => 0,
-                false => wall_clock::epoch_nanoseconds(self.wall_clock),
+            wall_epoch_nanoseconds: if poll.is_zero() {
+                0
+            } else {
+                wall_clock::epoch_nanoseconds(self.wall_clock)
             },
         }
     }
@@ -336,9 +339,10 @@ impl Shell {
             _ => {
                 let parked: Parked = packet.message().map_err(protocol)?;
                 let polled = Duration::from_nanos(parked.polled_nanoseconds);
-                match parked.is_offered.is_yes() {
-                    true => Reached::Offered,
-                    false => Reached::Parked(parked.into(), polled),
+                if parked.is_offered.is_yes() {
+                    Reached::Offered
+                } else {
+                    Reached::Parked(parked.into(), polled)
                 }
             }
         }))

@@ -73,10 +73,11 @@ pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges
         return Ranges::default();
     }
     let all = PageSet::from(PageRange::around(0, code.mapped_bytes()));
-    match code.is_gathered() && pages == CodePages::AsTheyAre {
-        true => Ranges::covering(&all),
+    if code.is_gathered() && pages == CodePages::AsTheyAre {
+        Ranges::covering(&all)
+    } else {
         // Joining ranges could take in what is missing.
-        false => Ranges::of(&working_set.code.intersection(&all)).unwrap_or_default(),
+        Ranges::of(&working_set.code.intersection(&all)).unwrap_or_default()
     }
 }
 

@@ -116,9 +116,10 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
                 PlatformError::Cell {
                     error: step.failed()(errno),
                     // A shell makes its own user namespace as it takes a user.
-                    obstacle: match step == Step::Identity && is_over_limit {
-                        true => Obstacle::of_limits(),
-                        false => Obstacle::Unknown,
+                    obstacle: if step == Step::Identity && is_over_limit {
+                        Obstacle::of_limits()
+                    } else {
+                        Obstacle::Unknown
                     },
                 }
             }
@@ -138,9 +139,10 @@ pub fn not_begun(packet: &Packet) -> PlatformError {
         );
         is_systems && errno_told(failed.detail) == Errno::NOMEM
     });
-    match is_for_memory {
-        true => PlatformError::OutOfMemory,
-        false => PlatformError::ShellEnded(failure(packet)),
+    if is_for_memory {
+        PlatformError::OutOfMemory
+    } else {
+        PlatformError::ShellEnded(failure(packet))
     }
 }
 

@@ -87,12 +87,11 @@ impl Stock {
             let surplus = {
                 let mut kept = lock(&stock.kept);
                 // Whoever stops empties the stock after saying so.
-                match is_kept && !stock.stopped.load(Ordering::Acquire) {
-                    true => {
-                        kept.put(first);
-                        None
-                    }
-                    false => Some(first),
+                if is_kept && !stock.stopped.load(Ordering::Acquire) {
+                    kept.put(first);
+                    None
+                } else {
+                    Some(first)
                 }
             };
             stock.told.faults.send_replace(Some(tells));

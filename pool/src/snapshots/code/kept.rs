@@ -166,9 +166,10 @@ impl KeptCode {
         let Some(source) = source else {
             return Err(PlatformError::CodeGone("it is nowhere".to_owned()));
         };
-        let read = match is_damaged {
-            true => None,
-            false => source.read(first).await,
+        let read = if is_damaged {
+            None
+        } else {
+            source.read(first).await
         };
         let (code, rest) = match read {
             Some(ReadCode { code, rest }) => (Arc::new(code), rest),

@@ -370,8 +370,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// An error of its own, or of what it descends from.
 fn said(error: impl Into<Unreadable>, is_above: bool) -> Unreadable {
-    match is_above {
-        true => Unreadable::Above(Box::new(error.into())),
-        false => error.into(),
+    if is_above {
+        Unreadable::Above(Box::new(error.into()))
+    } else {
+        error.into()
     }
 }

@@ -95,9 +95,10 @@ impl Pager {
         let mut waiters = self.waiters();
         let (missing, missing_code) = (self.missing(), self.missing_code());
         if waiters.is_over {
-            return match missing.is_empty() && missing_code.is_empty() {
-                true => Ok(None),
-                false => Err(Errno::CANCELED),
+            return if missing.is_empty() && missing_code.is_empty() {
+                Ok(None)
+            } else {
+                Err(Errno::CANCELED)
             };
         }
         let mut ranges = Vec::new();
@@ -152,9 +153,10 @@ impl Pager {
             let page = Addresses { start, bytes: PAGE };
             let is_stored = self.fill(start, waiter.bases)?;
             // Whoever has ended meanwhile waits for nothing.
-            let _ = match is_stored {
-                true => waiter.faults.wake(page),
-                false => waiter.faults.zero(page),
+            let _ = if is_stored {
+                waiter.faults.wake(page)
+            } else {
+                waiter.faults.zero(page)
             };
         }
         Ok(())

@@ -59,9 +59,10 @@ impl Prefix {
         if self.format != FORMAT {
             return Err(ImageError::Format(self.format));
         }
-        match (1..=HEADER_MAX).contains(&(self.header_bytes as usize)) && self.zeroes == [0; _] {
-            true => Ok(()),
-            false => Err(ImageError::Senseless("its prefix")),
+        if (1..=HEADER_MAX).contains(&(self.header_bytes as usize)) && self.zeroes == [0; _] {
+            Ok(())
+        } else {
+            Err(ImageError::Senseless("its prefix"))
         }
     }
 
@@ -191,9 +192,10 @@ impl Header {
             bytes.extend(list.as_bytes());
         }
         bytes.extend(self.tags.as_flattened());
-        match bytes.len() <= HEADER_MAX {
-            true => Ok(bytes),
-            false => Err(ImageError::TooLarge),
+        if bytes.len() <= HEADER_MAX {
+            Ok(bytes)
+        } else {
+            Err(ImageError::TooLarge)
         }
     }
 
@@ -304,9 +306,10 @@ impl Header {
         let sets = [&self.sets.written, &self.sets.read];
         let is_large = |set: &&PageSet| set.ranges().len() > SET_MAX || set.count() > SET_PAGES_MAX;
         let has_much_code = self.sets.code.ranges().len() > SET_MAX;
-        match sets.iter().any(is_large) || has_much_code {
-            true => senseless("its working set"),
-            false => Ok(()),
+        if sets.iter().any(is_large) || has_much_code {
+            senseless("its working set")
+        } else {
+            Ok(())
         }
     }
 

@@ -155,9 +155,10 @@ pub(in super::super) fn open_all(
         let piece = first(&mut parcel, bytes).ok_or(ParcelError::CutOff)?;
         take(part, &contents.open(piece.to_vec())?);
     }
-    match parcel.is_empty() {
-        true => Ok(()),
-        false => Err(ParcelError::TooLong),
+    if parcel.is_empty() {
+        Ok(())
+    } else {
+        Err(ParcelError::TooLong)
     }
 }
 

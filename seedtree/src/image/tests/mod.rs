@@ -416,9 +416,10 @@ struct Failing(File, u64);
 
 impl Source for Failing {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()> {
-        match offset + out.len() as u64 > self.1 {
-            true => Err(io::Error::from_raw_os_error(5)),
-            false => FileExt::read_exact_at(&self.0, out, offset),
+        if offset + out.len() as u64 > self.1 {
+            Err(io::Error::from_raw_os_error(5))
+        } else {
+            FileExt::read_exact_at(&self.0, out, offset)
         }
     }
 }

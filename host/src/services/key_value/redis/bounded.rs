@@ -60,12 +60,13 @@ impl AsyncRead for Bounded {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         let came = buffer.filled().len().saturating_sub(before);
-        Poll::Ready(match self.allowance.take(came) {
-            true => Ok(()),
-            false => Err(io::Error::new(
+        Poll::Ready(if self.allowance.take(came) {
+            Ok(())
+        } else {
+            Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 "it says more than an answer can have",
-            )),
+            ))
         })
     }
 }

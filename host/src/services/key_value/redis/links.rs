@@ -175,9 +175,10 @@ impl Turn<'_> {
                 // Others are to the same server, and would hear no more.
                 Ok(Err(Unanswered::Broken(why))) => {
                     self.links.idle().clear();
-                    match again {
-                        true => again = false,
-                        false => return Err(self.lost(command, self.links.away(why))),
+                    if again {
+                        again = false
+                    } else {
+                        return Err(self.lost(command, self.links.away(why)));
                     }
                 }
                 Err(_) => {
@@ -214,9 +215,10 @@ impl Turn<'_> {
     /// what that means.
     fn lost(&self, command: &Command<'_>, why: StoreError) -> StoreError {
         let why = self.links.told(why);
-        match command.reads() {
-            true => why,
-            false => StoreError::Unknown,
+        if command.reads() {
+            why
+        } else {
+            StoreError::Unknown
         }
     }
 }

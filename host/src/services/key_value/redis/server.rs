@@ -227,9 +227,10 @@ impl fmt::Display for KeyValueServer {
         match &self.address {
             ServerAddress::Tcp(host, port) => {
                 let scheme = if self.has_tls { "rediss" } else { "redis" };
-                match host.contains(':') {
-                    true => write!(f, "{scheme}://[{host}]:{port}")?,
-                    false => write!(f, "{scheme}://{}:{port}", Line(host))?,
+                if host.contains(':') {
+                    write!(f, "{scheme}://[{host}]:{port}")?
+                } else {
+                    write!(f, "{scheme}://{}:{port}", Line(host))?
                 }
                 if database != 0 {
                     write!(f, "/{database}")?;

@@ -107,10 +107,13 @@ async fn in_time<T>(asked: impl Future<Output = T>) -> T {
 async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads() {
     let asked = AtomicUsize::new(0);
     let (address, changes) = serve(move |message| {
-        good(message).unwrap_or_else(|| match message.contains("HEXISTS") {
-            // The second time it is answered.
-            true if asked.fetch_add(1, Ordering::Relaxed) > 0 => b":1\r\n".to_vec(),
-            _ => Vec::new(),
+        good(message).unwrap_or_else(|| {
+            // The second request is answered.
+            if message.contains("HEXISTS") && asked.fetch_add(1, Ordering::Relaxed) > 0 {
+                b":1\r\n".to_vec()
+            } else {
+                Vec::new()
+            }
         })
     })
     .await;
@@ -156,11 +159,10 @@ async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T
                 *done = Some(value);
             }
         }
-        match all.iter().all(|(_, done)| done.is_some()) {
-            true => {
-                std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect())
-            }
-            false => std::task::Poll::Pending,
+        if all.iter().all(|(_, done)| done.is_some()) {
+            std::task::Poll::Ready(all.iter_mut().filter_map(|(_, done)| done.take()).collect())
+        } else {
+            std::task::Poll::Pending
         }
     })
     .await
@@ -276,9 +278,12 @@ async fn a_server_that_is_not_good_for_it_is_refused_at_the_start() {
         ("nothing", "7.0 or newer"),
     ] {
         let says = bulk(says);
-        let (address, _) = serve(move |message| match message.contains("INFO") {
-            true => says.clone(),
-            false => good(message).unwrap_or_default(),
+        let (address, _) = serve(move |message| {
+            if message.contains("INFO") {
+                says.clone()
+            } else {
+                good(message).unwrap_or_default()
+            }
         })
         .await;
         let told = redis(address).await.unwrap_err().to_string();

@@ -148,9 +148,10 @@ impl Shares {
     pub(super) fn tick(&self) -> Duration {
         let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
         // Functions that use half of the processors may want more at any moment.
-        match self.contended.is_zero() && 2 * wanting < self.processors * ONE {
-            true => TICK_QUIET,
-            false => TICK,
+        if self.contended.is_zero() && 2 * wanting < self.processors * ONE {
+            TICK_QUIET
+        } else {
+            TICK
         }
     }
 
@@ -182,9 +183,10 @@ impl Shares {
         }
         self.functions.retain(|_, share| share.idle < PRESENT);
         let wanting: u64 = self.functions.values().map(|share| share.wanting).sum();
-        self.contended = match wanting > self.processors * ONE + ONE / 2 {
-            true => LINGER,
-            false => self.contended.saturating_sub(elapsed),
+        self.contended = if wanting > self.processors * ONE + ONE / 2 {
+            LINGER
+        } else {
+            self.contended.saturating_sub(elapsed)
         };
         self.idle = average(self.idle, of(idle.as_nanos() as u64));
         self.weigh();
@@ -220,10 +222,11 @@ impl Shares {
             // more than its share, a reserve for example. A function that wants much and has little
             // waits behind others: that makes none heavy.
             let is_above = |bound: u64| 8 * share.wanting > 9 * bound;
-            let has_much = match share.is_heavy {
+            let has_much = if share.is_heavy {
                 // Beside a reserve it has less, down to half in the worst case.
-                true => 3 * share.using >= level_of_all,
-                false => 8 * share.using >= 7 * level_of_all,
+                3 * share.using >= level_of_all
+            } else {
+                8 * share.using >= 7 * level_of_all
             };
             let is_satisfied = !is_above(share.using) && 8 * share.using <= 9 * level_of_all;
             share.is_heavy = has_much && is_above(level_of_all) && !is_satisfied;
@@ -252,10 +255,11 @@ impl Shares {
                 wanted += share.wanting.min(2 * share.using);
             }
         }
-        self.reserve_idle = match is_idle && self.reserved > 0 {
-            true => self.reserve_idle + elapsed,
+        self.reserve_idle = if is_idle && self.reserved > 0 {
+            self.reserve_idle + elapsed
+        } else {
             // A busy look shortens the idle time instead of ending it.
-            false => self.reserve_idle.saturating_sub(elapsed),
+            self.reserve_idle.saturating_sub(elapsed)
         };
         if self.reserve_idle > RESERVE_IDLE_MAX {
             (self.reserve_idle, self.paused_for) = (Duration::ZERO, RESERVE_PAUSE);
@@ -297,9 +301,10 @@ impl Shares {
 /// becomes its own average.
 fn average(before: u64, value: u64) -> u64 {
     let sum = 3 * before + value;
-    match value > before {
-        true => sum.div_ceil(4),
-        false => sum / 4,
+    if value > before {
+        sum.div_ceil(4)
+    } else {
+        sum / 4
     }
 }
 

@@ -63,9 +63,10 @@ impl Member {
 /// Returns the weight of a sandbox in the background, or at the usual priority, whose function has
 /// this weight.
 fn weight_of(weight: u64, is_background: bool) -> u64 {
-    match is_background {
-        true => (weight / BACKGROUND_PART).max(1),
-        false => weight,
+    if is_background {
+        (weight / BACKGROUND_PART).max(1)
+    } else {
+        weight
     }
 }
 

@@ -97,17 +97,19 @@ struct Held<'a, P> {
 impl<P> Held<'_, P> {
     /// What each of its shells is worth when it has one more.
     fn gain(&self) -> f64 {
-        match self.count < self.floor {
-            true => f64::INFINITY,
-            false => self.rate / (self.count as f64 + 1.0),
+        if self.count < self.floor {
+            f64::INFINITY
+        } else {
+            self.rate / (self.count as f64 + 1.0)
         }
     }
 
     /// What each of its shells is worth.
     fn loss(&self) -> f64 {
-        match self.count <= self.floor {
-            true => f64::INFINITY,
-            false => self.rate / self.count as f64,
+        if self.count <= self.floor {
+            f64::INFINITY
+        } else {
+            self.rate / self.count as f64
         }
     }
 }
@@ -151,9 +153,10 @@ impl<P: Clone + PartialEq> Shelves<P> {
         let Some(shelf) = self.all.iter_mut().find(|shelf| shelf.parent == *parent) else {
             return false;
         };
-        shelf.failures = match has_failed {
-            true => shelf.failures.saturating_add(1),
-            false => 0,
+        shelf.failures = if has_failed {
+            shelf.failures.saturating_add(1)
+        } else {
+            0
         };
         shelf.is_given_up()
     }
@@ -233,9 +236,10 @@ impl<P: Clone + PartialEq> Shelves<P> {
     fn held(&self, wanted: usize, ready: &[Option<&P>], now: Instant) -> Vec<Held<'_, P>> {
         let held = self.all.iter().map(|shelf| {
             let is_its = |image: &&Option<&P>| **image == Some(&shelf.parent);
-            let (more, floor) = match shelf.is_base {
-                true => (BASE_RATE, wanted.div_ceil(BASE_PART)),
-                false => (0.0, 0),
+            let (more, floor) = if shelf.is_base {
+                (BASE_RATE, wanted.div_ceil(BASE_PART))
+            } else {
+                (0.0, 0)
             };
             Held {
                 shelf,

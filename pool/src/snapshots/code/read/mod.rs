@@ -114,13 +114,14 @@ impl Stored {
     /// # Errors
     /// When it cannot have.
     pub fn new(source: Box<dyn Source>, bytes: u64, pieces: Pieces) -> Result<Self, CodeError> {
-        match pieces.are_of(bytes) && (1..=CODE_MAX).contains(&bytes) {
-            true => Ok(Self {
+        if pieces.are_of(bytes) && (1..=CODE_MAX).contains(&bytes) {
+            Ok(Self {
                 source,
                 bytes,
                 pieces,
-            }),
-            false => Err(CodeError::Size),
+            })
+        } else {
+            Err(CodeError::Size)
         }
     }
 

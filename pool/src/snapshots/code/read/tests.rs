@@ -30,9 +30,10 @@ struct Watched {
 impl Source for Watched {
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
         self.reads.lock().unwrap().push((offset, out.len()));
-        match offset + out.len() as u64 > self.fails_at {
-            true => Err(io::Error::other("a bad block")),
-            false => self.artifact.read_at(out, offset),
+        if offset + out.len() as u64 > self.fails_at {
+            Err(io::Error::other("a bad block"))
+        } else {
+            self.artifact.read_at(out, offset)
         }
     }
 }
