@@ -16,7 +16,7 @@ use crate::protocol::{
     contract::{INPUT_FD, INPUT_MAX, OUTPUT_FD, REPORT_FD},
 };
 
-/// Input, output and report. The end of the process closes them: a cell need not allow
+/// Input, output and report. The end of the process closes them: a jail need not allow
 /// it a call for that.
 #[derive(Debug)]
 pub struct Descriptors {

@@ -14,22 +14,22 @@ use std::{
 use crate::protocol::{
     CompileReport, Compiled, Input, Refusal, RefusalKind,
     contract::{
-        CELL_FLAG, EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, UNCONFINED_FLAG, UPLOAD_MAX,
+        EXIT_IO, EXIT_REPORTED, EXIT_USAGE, ISA_FLAG, JAIL_FLAG, UNCONFINED_FLAG, UPLOAD_MAX,
     },
 };
 use faasw_abi::isa::Isa;
 use faasw_jail::filter::Filter;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::{Artifact, cell, descriptors::Descriptors};
+use crate::{Artifact, descriptors::Descriptors, jail};
 
 /// What does a task: [`crate::perform`], but for tests.
 pub type Perform = fn(&Input<'_>, Isa) -> Result<Artifact, Refusal>;
 
 /// Everything that the process does; the calls that `filter` allows are all that it
-/// has from the moment on where its cell is closed.
+/// has from the moment on where its jail is closed.
 pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
-    let (isa, cell) = match arguments() {
+    let (isa, jail) = match arguments() {
         Ok(arguments) => arguments,
         Err(message) => return end(EXIT_USAGE, &message),
     };
@@ -38,10 +38,10 @@ pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
         Err(message) => return end(EXIT_USAGE, &message),
     };
     // Before anything is read that a tenant has written.
-    let closed = cell.map_or(Ok(()), |cell| {
+    let closed = jail.map_or(Ok(()), |jail| {
         filter
-            .and_then(|filter| cell::close(&cell, &filter))
-            .map_err(|error| internal(format!("its cell could not be closed: {error}")))
+            .and_then(|filter| jail::close(&jail, &filter))
+            .map_err(|error| internal(format!("its jail could not be closed: {error}")))
     });
     let report = CompileReport {
         result: closed.and_then(|()| performed(&descriptors, isa, perform)),
@@ -59,19 +59,19 @@ pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
 fn arguments() -> Result<(Isa, Option<String>), String> {
     let usage = || {
         format!(
-            "usage: faasw-compiler {ISA_FLAG} LEVEL {CELL_FLAG} CELL | {UNCONFINED_FLAG}; the node \
+            "usage: faasw-compiler {ISA_FLAG} LEVEL {JAIL_FLAG} JAIL | {UNCONFINED_FLAG}; the node \
              starts it, people do not"
         )
     };
     let arguments: Vec<String> = env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let (isa, cell) = match words.as_slice() {
+    let (isa, jail) = match words.as_slice() {
         [ISA_FLAG, isa, UNCONFINED_FLAG] => (isa, None),
-        [ISA_FLAG, isa, CELL_FLAG, cell] => (isa, Some((*cell).to_owned())),
+        [ISA_FLAG, isa, JAIL_FLAG, jail] => (isa, Some((*jail).to_owned())),
         _ => return Err(usage()),
     };
     let isa = isa.parse().map_err(|error| format!("{error}"))?;
-    Ok((isa, cell))
+    Ok((isa, jail))
 }
 
 /// Does what the input says and leaves what that makes in the output.

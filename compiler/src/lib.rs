@@ -23,7 +23,7 @@
 //! else than compile:
 //!
 //! - [`helper`]: the process, from its arguments to its report.
-//! - [`cell`]: what is round it. [`exhaustion`]: what running out of memory does.
+//! - [`jail`]: what is round it. [`exhaustion`]: what running out of memory does.
 //!   `descriptors`: the files that it is given.
 #![deny(unsafe_code)]
 
@@ -33,8 +33,6 @@ mod advice;
 mod artifact;
 #[cfg(feature = "program")]
 mod cache;
-#[cfg(feature = "program")]
-pub mod cell;
 #[cfg(feature = "program")]
 mod component;
 #[cfg(feature = "program")]
@@ -49,6 +47,8 @@ pub mod helper;
 mod inspect;
 #[cfg(feature = "program")]
 mod interface;
+#[cfg(feature = "program")]
+pub mod jail;
 #[cfg(feature = "program")]
 mod module;
 #[cfg(feature = "program")]

@@ -3,11 +3,11 @@
 
 use std::process::ExitCode;
 
-use faasw_compiler::{cell, exhaustion::ExitingAllocator, helper, perform};
+use faasw_compiler::{exhaustion::ExitingAllocator, helper, jail, perform};
 
 #[global_allocator]
 static ALLOCATOR: ExitingAllocator = ExitingAllocator;
 
 fn main() -> ExitCode {
-    helper::run(cell::filter(), perform)
+    helper::run(jail::filter(), perform)
 }

@@ -149,7 +149,7 @@ fn what_cannot_be_read_is_made_anew() {
     }
 }
 
-/// Whatever is in it, the helper ends by itself: it has its cell and its limits for the rest.
+/// Whatever is in it, the helper ends by itself: it has its jail and its limits for the rest.
 #[test]
 fn any_bytes_are_taken() {
     let upload = command(1);

@@ -1,6 +1,6 @@
 //! A helper whose program is not in its own file before the first one is started.
 //!
-//! This program is its own helper, in a cell as the spawner makes it, by a process of its own with
+//! This program is its own helper, in a jail as the spawner makes it, by a process of its own with
 //! one thread.
 //!
 //! Where the host allows no namespaces every test here says so and counts as ignored.
@@ -11,8 +11,8 @@
     reason = "a test may panic"
 )]
 
-#[path = "support/jail.rs"]
-mod jail;
+#[path = "support/testbed.rs"]
+mod testbed;
 
 use std::{
     fs::{self, File},
@@ -24,17 +24,17 @@ use faasw_compiler::protocol::contract::REPORT_FD;
 use libtest_mimic::{Arguments, Trial};
 use rustix::fs::{SealFlags, fcntl_get_seals};
 
-use jail::{Inmate, Jail};
+use testbed::{Inmate, Testbed};
 
-/// The word that has this program make cells; after it comes what for.
-const JAIL: &str = "--jail";
+/// The word that has this program make jails; after it comes what for.
+const TESTBED: &str = "--testbed";
 /// What a helper says that runs.
 const RAN: &[u8] = b"it runs";
 /// What one exits with that could not be started.
 const NOT_STARTED: i32 = 127;
 
-/// A test's name, and what it does with cells.
-type Scene = (&'static str, fn(Jail));
+/// A test's name, and what it does with jails.
+type Scene = (&'static str, fn(Testbed));
 
 /// Each in a process of its own.
 const SCENES: [Scene; 3] = [
@@ -50,7 +50,7 @@ const SCENES: [Scene; 3] = [
 ];
 
 fn main() {
-    if jail::part().is_some() {
+    if testbed::part().is_some() {
         // SAFETY: it was started with this descriptor, which is nobody else's.
         let report = unsafe { File::from_raw_fd(REPORT_FD) };
         std::os::unix::fs::FileExt::write_all_at(&report, RAN, 0).unwrap();
@@ -58,15 +58,17 @@ fn main() {
     }
     let words: Vec<String> = std::env::args().collect();
     if let [_, word, name] = words.as_slice()
-        && word == JAIL
+        && word == TESTBED
     {
         let (_, scene) = SCENES.iter().find(|(scene, _)| scene == name).unwrap();
-        return scene(Jail::prepare());
+        return scene(Testbed::prepare());
     }
-    let skip = !jail::is_possible();
+    let skip = !testbed::is_possible();
     let trials = SCENES.map(|(name, _)| {
         let trial = Trial::test(name, move || {
-            let jailed = Command::new("/proc/self/exe").args([JAIL, name]).output();
+            let jailed = Command::new("/proc/self/exe")
+                .args([TESTBED, name])
+                .output();
             let jailed = jailed.unwrap();
             assert!(jailed.status.success(), "{jailed:?}");
             Ok(())
@@ -76,9 +78,9 @@ fn main() {
     libtest_mimic::run(&Arguments::from_args(), trials.into()).exit();
 }
 
-fn start(jail: &mut Jail) -> Inmate {
+fn start(testbed: &mut Testbed) -> Inmate {
     const CPU_SECONDS: u64 = 20;
-    jail.start("helper", &[], CPU_SECONDS)
+    testbed.start("helper", &[], CPU_SECONDS)
 }
 
 /// Waits until a helper has done what one does that runs.
@@ -91,43 +93,43 @@ fn assert_ran(helper: &Inmate) {
 }
 
 /// The program is in its place, and nobody changes it.
-fn assert_sealed(jail: &Jail) {
+fn assert_sealed(testbed: &Testbed) {
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
-    assert_eq!(fcntl_get_seals(jail.program()).unwrap(), all);
-    let file = File::from(jail.program().try_clone().unwrap());
+    assert_eq!(fcntl_get_seals(testbed.program()).unwrap(), all);
+    let file = File::from(testbed.program().try_clone().unwrap());
     let mut content = vec![0; file.metadata().unwrap().len().try_into().unwrap()];
     std::os::unix::fs::FileExt::read_exact_at(&file, &mut content, 0).unwrap();
     assert!(content == fs::read("/proc/self/exe").unwrap());
 }
 
-fn one_after_the_other(mut jail: Jail) {
-    jail.carry(0);
+fn one_after_the_other(mut testbed: Testbed) {
+    testbed.carry(0);
     for _ in 0..3 {
-        assert_ran(&start(&mut jail));
-        assert_sealed(&jail);
+        assert_ran(&start(&mut testbed));
+        assert_sealed(&testbed);
     }
-    jail.remove();
+    testbed.remove();
 }
 
-fn at_once(mut jail: Jail) {
-    jail.carry(0);
-    let helpers = [(); 4].map(|()| start(&mut jail));
+fn at_once(mut testbed: Testbed) {
+    testbed.carry(0);
+    let helpers = [(); 4].map(|()| start(&mut testbed));
     helpers.iter().for_each(assert_ran);
-    assert_sealed(&jail);
-    jail.remove();
+    assert_sealed(&testbed);
+    testbed.remove();
 }
 
-fn cut_off(mut jail: Jail) {
-    jail.carry(1);
+fn cut_off(mut testbed: Testbed) {
+    testbed.carry(1);
     for _ in 0..2 {
-        let helper = start(&mut jail);
+        let helper = start(&mut testbed);
         assert_eq!(helper.wait().exit_status(), Some(NOT_STARTED));
         assert!(helper.report().is_empty());
-        let seals = fcntl_get_seals(jail.program()).unwrap();
+        let seals = fcntl_get_seals(testbed.program()).unwrap();
         assert_eq!(seals, SealFlags::empty());
     }
-    jail.carry(0);
-    assert_ran(&start(&mut jail));
-    assert_sealed(&jail);
-    jail.remove();
+    testbed.carry(0);
+    assert_ran(&start(&mut testbed));
+    assert_sealed(&testbed);
+    testbed.remove();
 }

@@ -19,15 +19,13 @@
 //! - [`client`]: the node's side.
 //! - [`frames`]: what node and worker say to each other.
 //! - [`orders`]: what node and connector do.
-//! - `connector`, `worker`: the two processes; `cell`: what they may do. With the feature `program`
+//! - `connector`, `worker`: the two processes; `jail`: what they may do. With the feature `program`
 //!   only, for a node carries the program as a file.
 //!
 //! See `docs/decisions/0026-reaching-out.md`.
 
 #![deny(unsafe_code)]
 
-#[cfg(feature = "program")]
-pub mod cell;
 pub mod client;
 #[cfg(feature = "program")]
 pub mod connector;
@@ -35,12 +33,14 @@ mod credit;
 pub mod frames;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+#[cfg(feature = "program")]
+pub mod jail;
 pub mod orders;
 mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
-/// What connector and worker run on: one thread. To be made before the cell is closed, and before
+/// What connector and worker run on: one thread. To be made before the jail is closed, and before
 /// any descriptor: what making it takes is then nothing that the filter has to allow, whatever
 /// features of tokio a build has.
 ///

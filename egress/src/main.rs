@@ -1,4 +1,4 @@
-//! `faasw-egress`: the connector or a worker, by its argument, in the cell that is handed to it.
+//! `faasw-egress`: the connector or a worker, by its argument, in the jail that is handed to it.
 //!
 //! | descriptor | connector | worker |
 //! | ---: | --- | --- |
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
 use std::process::ExitCode;
 
-use faasw_egress::{cell, connector, runtime, worker};
+use faasw_egress::{connector, jail, runtime, worker};
 use faasw_jail::egress::{CONNECTIONS_FD, Kind, NODE_FD};
 
 fn main() -> ExitCode {
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn serve() -> io::Result<()> {
     let runtime = runtime()?;
     // Before anything is read.
-    match cell::enter().map_err(io::Error::other)? {
+    match jail::enter().map_err(io::Error::other)? {
         Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
         Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     }

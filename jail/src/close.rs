@@ -1,4 +1,4 @@
-//! Closing a cell: what a child does before it touches anything of a tenant.
+//! Closing a jail: what a child does before it touches anything of a tenant.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -21,11 +21,11 @@ use crate::level::ConfinementLevel;
 use crate::privileges::{self, Identities};
 use crate::site::Network;
 
-/// Where the empty root is mounted, in mount namespaces that only the maker of cells
+/// Where the empty root is mounted, in mount namespaces that only the maker of jails
 /// and its children see. Any folder would do that every system has.
 pub(crate) const EMPTY: &CStr = c"/sys";
 
-/// What is done to make a cell and to close it.
+/// What is done to make a jail and to close it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Step {
@@ -35,7 +35,7 @@ pub enum Step {
     Namespaces = 1,
     /// The empty root is mounted and entered.
     Root = 2,
-    /// The process that makes cells is watched.
+    /// The process that makes jails is watched.
     Maker = 3,
     /// Resource limits are set.
     Limits = 4,
@@ -63,8 +63,8 @@ impl Step {
     }
 
     /// Makes an error of this step of the system's.
-    pub fn failed(self) -> impl Fn(Errno) -> CellError {
-        move |errno| CellError { step: self, errno }
+    pub fn failed(self) -> impl Fn(Errno) -> JailError {
+        move |errno| JailError { step: self, errno }
     }
 }
 
@@ -87,25 +87,25 @@ impl fmt::Display for Step {
     }
 }
 
-/// A cell that could not be closed.
+/// A jail that could not be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CellError {
+pub struct JailError {
     /// Where it failed.
     pub step: Step,
     /// The system's answer.
     pub errno: Errno,
 }
 
-impl fmt::Display for CellError {
+impl fmt::Display for JailError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.step, self.errno)
     }
 }
 
-impl std::error::Error for CellError {}
+impl std::error::Error for JailError {}
 
-/// What a process in a cell may use (getrlimit(2)). Processes, core files, locked
-/// memory, queues and priorities are none in every cell.
+/// What a process in a jail may use (getrlimit(2)). Processes, core files, locked
+/// memory, queues and priorities are none in every jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// One more than the highest descriptor.
@@ -157,9 +157,9 @@ fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
     rustix::process::setrlimit(resource, limit)
 }
 
-/// A cell that is still open, in the child that is to live in it.
+/// A jail that is still open, in the child that is to live in it.
 #[derive(Debug)]
-pub struct Cell {
+pub struct Jail {
     maker: OwnedFd,
     plan: Plan,
     number: u32,
@@ -172,10 +172,10 @@ pub struct Cell {
     stays_open: bool,
 }
 
-/// The properties that all cells of a site share.
+/// The properties that all jails of a site share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The users of cells, where each has its own.
+    /// The users of jails, where each has its own.
     pub(crate) identities: Option<Identities>,
     /// The level of confinement.
     pub(crate) level: ConfinementLevel,
@@ -184,7 +184,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Whether cells have an empty root without having a mount namespace.
+    /// Whether jails have an empty root without having a mount namespace.
     pub(crate) fn has_empty_folder(self) -> bool {
         self.level == ConfinementLevel::Reduced && self.identities.is_some()
     }
@@ -205,7 +205,7 @@ impl Plan {
     }
 }
 
-impl Cell {
+impl Jail {
     /// In the child: enters `group` before it does anything else. That is `None` if the kernel has
     /// put it into its group, or there is none. When memory is short it is the first to go.
     pub(crate) fn born(
@@ -246,12 +246,12 @@ impl Cell {
     }
 
     /// Hands it to a program that this process is about to execute, which opens its
-    /// own libraries before it closes the cell: the text is for [`Cell::take_over`],
+    /// own libraries before it closes the jail: the text is for [`Jail::take_over`],
     /// and so is the descriptor `number`.
     ///
     /// # Errors
     /// The step that failed.
-    pub fn hand_over(&self, number: RawFd) -> Result<String, CellError> {
+    pub fn hand_over(&self, number: RawFd) -> Result<String, JailError> {
         self.entered.map_err(Step::Group.failed())?;
         // SAFETY: makes a number lead elsewhere that nothing in this process owns.
         if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
@@ -267,7 +267,7 @@ impl Cell {
         Ok(format!("{first},{count},{level},{network},{number}"))
     }
 
-    /// Takes over what [`Cell::hand_over`] handed; `None` when the text is not its.
+    /// Takes over what [`Jail::hand_over`] handed; `None` when the text is not its.
     #[must_use]
     pub fn take_over(text: &str, maker: OwnedFd) -> Option<Self> {
         let numbers: Vec<u32> = text
@@ -286,11 +286,11 @@ impl Cell {
     /// and Landlock where the kernel has it.
     ///
     /// Descriptors from the limit on are closed; below are only those that the caller
-    /// wants in the cell.
+    /// wants in the jail.
     ///
     /// # Errors
     /// The step that failed; the process must end then.
-    pub fn close(mut self, limits: Limits, filter: &Filter) -> Result<(), CellError> {
+    pub fn close(mut self, limits: Limits, filter: &Filter) -> Result<(), JailError> {
         #[cfg(feature = "ablation")]
         if self.stays_open {
             return privileges::end_with_maker().map_err(Step::Maker.failed());
@@ -323,9 +323,9 @@ impl Cell {
     }
 
     /// Leaves files, host name and users behind, in the namespaces that it was born into.
-    fn leave_host(&self) -> Result<(), CellError> {
+    fn leave_host(&self) -> Result<(), JailError> {
         enter_empty_root().map_err(Step::Root.failed())?;
-        rustix::system::sethostname(b"cell").map_err(Step::Namespaces.failed())?;
+        rustix::system::sethostname(b"jail").map_err(Step::Namespaces.failed())?;
         let Some(identities) = self.plan.identities else {
             return Ok(());
         };
@@ -341,13 +341,13 @@ impl Cell {
 
     /// Leaves files and the maker's user behind, as far as that goes without namespaces: with the
     /// privileges for it.
-    fn leave_files(&mut self) -> Result<(), CellError> {
+    fn leave_files(&mut self) -> Result<(), JailError> {
         let Some(identities) = self.plan.identities else {
             return Ok(());
         };
         let entered = match self.root.take() {
             Some(root) => rustix::process::fchdir(root),
-            // [`Cell::hand_over`] has done that.
+            // [`Jail::hand_over`] has done that.
             None => Ok(()),
         };
         entered
@@ -361,7 +361,7 @@ impl Cell {
 
 /// Has the system end this process before any that did not ask for it when memory is
 /// short, whatever each takes (proc_pid_oom_score_adj(5)): the node is to outlive its
-/// cells, also where there are no groups. Raising this needs no privilege.
+/// jails, also where there are no groups. Raising this needs no privilege.
 fn go_first() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty());
@@ -370,7 +370,7 @@ fn go_first() {
 }
 
 /// The maker may have ended before its end was to be told, and then nothing tells.
-fn check_lives(maker: &OwnedFd) -> Result<(), CellError> {
+fn check_lives(maker: &OwnedFd) -> Result<(), JailError> {
     let now = Timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -1,5 +1,5 @@
 //! System calls that no process of ours makes after its start, and that who has taken one
-//! over would try: they end it, in the daemon as in what starts its cells.
+//! over would try: they end it, in the daemon as in what starts its jails.
 
 /// Beyond this process, or into the kernel.
 pub const DANGEROUS: &[libc::c_long] = &[
@@ -55,7 +55,7 @@ pub const DANGEROUS: &[libc::c_long] = &[
     libc::SYS_mount_setattr,
 ];
 
-/// What makes cells beside: who does not make any has no use for it.
+/// What makes jails beside: who does not make any has no use for it.
 pub const MAKERS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,

@@ -4,11 +4,11 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// Numbers from here on are for descriptors of the process that makes cells, so that
-/// those of a cell get low ones.
+/// Numbers from here on are for descriptors of the process that makes jails, so that
+/// those of a jail get low ones.
 const MAKERS: i32 = 64;
 
-/// A copy of a descriptor with a number that no cell uses.
+/// A copy of a descriptor with a number that no jail uses.
 ///
 /// # Errors
 /// The system's.

@@ -1,4 +1,4 @@
-//! Starting the processes that hold connections to elsewhere, in cells that they close themselves:
+//! Starting the processes that hold connections to elsewhere, in jails that they close themselves:
 //! the connector and the workers (docs/decisions/0026).
 
 use std::ffi::CStr;
@@ -17,8 +17,8 @@ use crate::site::Site;
 pub const NODE_FD: RawFd = 3;
 /// A worker's socket from the connector; the null device in the connector.
 pub const CONNECTIONS_FD: RawFd = 4;
-/// What its cell is taken over by, until that is closed.
-pub const CELL_FD: RawFd = 5;
+/// What its jail is taken over by, until that is closed.
+pub const JAIL_FD: RawFd = 5;
 
 /// What such a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -81,14 +81,14 @@ impl Kind {
 /// Program, libraries, stack and heap; what of it is in memory is for the group to say.
 const ADDRESS_SPACE: u64 = 512 << 20;
 
-/// Starts one with its sockets at descriptors 3 and 4, in the open cell that it closes itself once
+/// Starts one with its sockets at descriptors 3 and 4, in the open jail that it closes itself once
 /// its libraries are loaded.
 ///
 /// # Errors
 /// When it cannot be forked.
 pub fn spawn(
     site: &Site,
-    cell: (u32, Option<&Group>),
+    jail: (u32, Option<&Group>),
     program: Program<'_>,
     kind: Kind,
     fds: [BorrowedFd<'_>; 2],
@@ -102,7 +102,7 @@ pub fn spawn(
         priority: 0,
         share: kind.share(),
     };
-    start(site, cell, program, how)
+    start(site, jail, program, how)
 }
 
 #[cfg(test)]
@@ -115,7 +115,7 @@ mod tests {
             let argument = kind.argument().to_str().unwrap();
             assert_eq!(Kind::of_argument(argument), Some(kind));
         }
-        for argument in ["", "work", "workers", "--cell"] {
+        for argument in ["", "work", "workers", "--jail"] {
             assert_eq!(Kind::of_argument(argument), None);
         }
     }

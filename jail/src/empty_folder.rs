@@ -31,7 +31,7 @@ fn make_in(place: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let at = rustix::fs::openat(CWD, place, flags, Mode::empty())?;
     let name = format!("faasw-root-{}", rustix::process::getpid().as_raw_nonzero());
-    // The users of cells enter it. A name that exists is an error.
+    // The users of jails enter it. A name that exists is an error.
     rustix::fs::mkdirat(&at, &name, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
     let folder = rustix::fs::openat(&at, &name, flags | OFlags::PATH, Mode::empty());
     rustix::fs::unlinkat(&at, &name, AtFlags::REMOVEDIR)?;

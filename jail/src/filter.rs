@@ -1,8 +1,8 @@
 //! System-call filters, as tables of rules.
 //!
-//! In a cell what no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
+//! In a jail what no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
 //! compiled once and installed by each child. Round the programs that serve and make
-//! cells, which live with libraries of the system, what no rule names fails, unless it is
+//! jails, which live with libraries of the system, what no rule names fails, unless it is
 //! dangerous ([`Filter::compile_lenient`]).
 
 use std::collections::BTreeMap;

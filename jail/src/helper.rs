@@ -1,4 +1,4 @@
-//! Starting the compile helper in a cell that it closes itself.
+//! Starting the compile helper in a jail that it closes itself.
 
 use std::ffi::CString;
 use std::io;
@@ -23,13 +23,13 @@ pub struct Order<'a> {
 }
 
 /// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
-/// open cell that it closes itself once its libraries are loaded.
+/// open jail that it closes itself once its libraries are loaded.
 ///
 /// # Errors
 /// When it cannot be forked.
 pub fn spawn(
     site: &Site,
-    cell: (u32, Option<&Group>),
+    jail: (u32, Option<&Group>),
     program: Program<'_>,
     order: &Order<'_>,
     fds: [BorrowedFd<'_>; 3],
@@ -50,7 +50,7 @@ pub fn spawn(
         priority: 10,
         share: share(order),
     };
-    start(site, cell, program, how)
+    start(site, jail, program, how)
 }
 
 /// Bytes of address space that the helper may have whatever its memory: arenas and stacks are

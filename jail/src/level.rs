@@ -1,8 +1,8 @@
-//! How much a cell keeps its process from.
+//! How much a jail keeps its process from.
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-/// The extent of a cell.
+/// The extent of a jail.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
 )]

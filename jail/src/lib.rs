@@ -1,4 +1,4 @@
-//! The cell: what is round a process that may come to be run by an attacker.
+//! The jail: what is round a process that may come to be run by an attacker.
 //!
 //! A guest that breaks out of its VM is in its shell's process, and a parser that is
 //! broken by an upload in the compile helper's. Either finds itself here: no
@@ -8,18 +8,18 @@
 //! - [`Site`]: what is made once, by the process that forks the others: empty network
 //!   and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
-//! - [`Cell::close`]: what the child does before it touches anything of a tenant.
-//! - [`ConfinementLevel`]: whether a cell has namespaces; [`Obstacle`]: why a host allows none.
+//! - [`Jail::close`]: what the child does before it touches anything of a tenant.
+//! - [`ConfinementLevel`]: whether a jail has namespaces; [`Obstacle`]: why a host allows none.
 //! - [`helper`], [`egress`]: the compile helper, and what holds connections to elsewhere, which are
-//!   other programs, in cells that they close themselves; [`carried`]: where those are until they
+//!   other programs, in jails that they close themselves; [`carried`]: where those are until they
 //!   are started first.
 //! - [`group`]: what the kernel holds it to of memory, processors and processes.
 //! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
-//!   which is no cell.
+//!   which is no jail.
 //! - [`filter`]: which system calls are left, with which arguments; [`habits`]: those that most
 //!   programs make.
 //!
-//! Nothing here is done for each request: cells are closed ahead of need.
+//! Nothing here is done for each request: jails are closed ahead of need.
 
 mod by_number;
 pub mod carried;
@@ -41,11 +41,11 @@ mod program;
 mod signals;
 mod site;
 
-/// What has the spawner make shells without a cell.
+/// What has the spawner make shells without a jail.
 #[cfg(feature = "ablation")]
-pub const WITHOUT_CELL: &str = "--without-cell";
+pub const WITHOUT_JAIL: &str = "--without-jail";
 
-pub use close::{Cell, CellError, Limits, Step};
+pub use close::{Jail, JailError, Limits, Step};
 pub use descriptors::out_of_the_way;
 pub use landlock::has_landlock;
 pub use level::ConfinementLevel;

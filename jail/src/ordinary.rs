@@ -1,4 +1,4 @@
-//! System calls that both the daemon and what starts its cells make all day long: on open
+//! System calls that both the daemon and what starts its jails make all day long: on open
 //! files and by name, memory, threads, waiting. What else either does it adds itself.
 
 /// Let through whatever their arguments: what they may be done to is for descriptors,

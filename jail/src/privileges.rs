@@ -6,14 +6,14 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::level::ConfinementLevel;
 
-/// What it takes to give each cell an identity of its own, beside what an
+/// What it takes to give each jail an identity of its own, beside what an
 /// unprivileged process gets in a user namespace.
 const PRIVILEGES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);
 
-/// The privileges for that at the reduced level: cells enter the empty root by `chroot`, and their
+/// The privileges for that at the reduced level: jails enter the empty root by `chroot`, and their
 /// maker ends processes of other users. Root has all of these in a container of Docker's.
 const PRIVILEGES_REDUCED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
@@ -25,10 +25,10 @@ const PRIVILEGES_REDUCED: CapabilitySet = CapabilitySet::SETUID
 /// (systemd's list of ranges has nothing from here to 2^31).
 const UIDS: std::ops::Range<u32> = 1_879_048_192..2_147_483_648;
 
-/// Numbers that each process that makes cells has for itself, as far as they go.
+/// Numbers that each process that makes jails has for itself, as far as they go.
 const BLOCK: u32 = 16_384;
 
-/// The numbers that cells run as, users and groups alike.
+/// The numbers that jails run as, users and groups alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identities {
     first: u32,
@@ -62,7 +62,7 @@ impl Identities {
 
     /// A block within `mapped`, by the process's number: outside the numbers in use
     /// if it goes that far, else at the upper end of it. `None` where there are too few
-    /// for each living cell to have its own.
+    /// for each living jail to have its own.
     fn within(process: u32, mapped: std::ops::Range<u32>) -> Option<Self> {
         let usual = UIDS.start.max(mapped.start)..UIDS.end.min(mapped.end);
         if usual.len() >= BLOCK as usize {
@@ -89,13 +89,13 @@ impl Identities {
         (count > 0).then_some(Self { first, count })
     }
 
-    fn number(self, cell: u32) -> u32 {
-        self.first + cell % self.count
+    fn number(self, jail: u32) -> u32 {
+        self.first + jail % self.count
     }
 
     /// Becomes this one, and keeps what it may do for now.
-    pub fn take(self, cell: u32) -> Result<(), Errno> {
-        let number = self.number(cell);
+    pub fn take(self, jail: u32) -> Result<(), Errno> {
+        let number = self.number(jail);
         let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
         rustix::thread::set_keep_capabilities(true)?;
         rustix::thread::set_thread_groups(&[])?;
@@ -163,7 +163,7 @@ pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     Ok(done)
 }
 
-/// Gives up what a daemon has no use for once what makes its cells runs elsewhere: all
+/// Gives up what a daemon has no use for once what makes its jails runs elsewhere: all
 /// capabilities but those of `kept` that it has, every way to get one, and that others of
 /// its user may look into it. The calling process must have one thread: others would keep
 /// what they have.
@@ -249,7 +249,7 @@ mod tests {
         assert_ne!(whole.first, next.first);
         let few = Identities::within(70_000, 0..65_536).unwrap();
         assert_eq!((few.first, few.count), (65_536 - BLOCK, BLOCK));
-        // Cells would share numbers.
+        // Jails would share numbers.
         assert_eq!(Identities::within(3, 0..1), None);
         assert_eq!(Identities::within(3, 0..BLOCK), None);
     }

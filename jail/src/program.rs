@@ -1,4 +1,4 @@
-//! Starting another program in a cell that it closes itself: limits, descriptors, and exec.
+//! Starting another program in a jail that it closes itself: limits, descriptors, and exec.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -7,17 +7,17 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use rustix::process::{Pid, Resource, Rlimit};
 
 use crate::carried::Carried;
-use crate::close::{Cell, Limits, close_from};
+use crate::close::{Jail, Limits, close_from};
 use crate::filter::Filter;
 use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
 use crate::site::{Born, Site};
 
-/// First of the descriptors that the program finds; what its cell is closed with is behind them.
+/// First of the descriptors that the program finds; what its jail is closed with is behind them.
 const FIRST_FD: i32 = 3;
 
-/// Argument before the one that a program takes its cell over by.
-const CELL_FLAG: &CStr = c"--cell";
+/// Argument before the one that a program takes its jail over by.
+const JAIL_FLAG: &CStr = c"--jail";
 
 /// A program.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +35,13 @@ pub struct Program<'a> {
 pub(crate) struct Start<'a> {
     /// What it is called.
     pub name: &'static CStr,
-    /// Its arguments; behind them come [`CELL_FLAG`] and the cell.
+    /// Its arguments; behind them come [`JAIL_FLAG`] and the jail.
     pub arguments: Vec<CString>,
     /// Its environment.
     pub environment: Vec<CString>,
     /// What it finds from [`FIRST_FD`] on.
     pub descriptors: &'a [BorrowedFd<'a>],
-    /// What it may take before it has closed its cell, too.
+    /// What it may take before it has closed its jail, too.
     pub limits: &'a [(Resource, u64)],
     /// What is added to its priority; more lets others go first.
     pub priority: i32,
@@ -49,7 +49,7 @@ pub(crate) struct Start<'a> {
     pub share: Share,
 }
 
-/// Starts it, in the open cell of this number and group that it closes itself once its libraries
+/// Starts it, in the open jail of this number and group that it closes itself once its libraries
 /// are loaded.
 pub(crate) fn start(
     site: &Site,
@@ -61,9 +61,9 @@ pub(crate) fn start(
         group.set(how.share)?;
     }
     match site.fork(number, group)? {
-        Born::Child(cell) => {
+        Born::Child(jail) => {
             let name = how.name;
-            if let Err(error) = become_program(program, how, &cell) {
+            if let Err(error) = become_program(program, how, &jail) {
                 // Its maker's, which is the node's; nothing of a tenant's was looked at.
                 eprintln!("faasw spawner: {name:?} does not start: {error}");
             }
@@ -81,7 +81,7 @@ fn become_program(
         variables,
     }: Program<'_>,
     how: Start<'_>,
-    cell: &Cell,
+    jail: &Jail,
 ) -> io::Result<()> {
     // SAFETY: changes this process's priority only.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, how.priority) };
@@ -116,12 +116,12 @@ fn become_program(
             return Err(io::Error::last_os_error());
         }
     }
-    let cell_fd = FIRST_FD + i32::try_from(parked.len()).map_err(io::Error::other)?;
-    let handed = cell.hand_over(cell_fd).map_err(io::Error::other)?;
+    let jail_fd = FIRST_FD + i32::try_from(parked.len()).map_err(io::Error::other)?;
+    let handed = jail.hand_over(jail_fd).map_err(io::Error::other)?;
     let mut arguments = vec![how.name.to_owned()];
     arguments.extend(how.arguments);
-    arguments.extend([CELL_FLAG.to_owned(), CString::new(handed)?]);
-    let program_fd = cell_fd + 1;
+    arguments.extend([JAIL_FLAG.to_owned(), CString::new(handed)?]);
+    let program_fd = jail_fd + 1;
     // SAFETY: as above; the copy closes on exec.
     if unsafe { libc::dup3(program.as_raw_fd(), program_fd, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
@@ -148,7 +148,7 @@ fn become_program(
     Err(io::Error::last_os_error())
 }
 
-/// Closes the cell that was handed to this process: by `text` among its arguments, and the
+/// Closes the jail that was handed to this process: by `text` among its arguments, and the
 /// descriptor `number`, which nothing else has. Its standard output and error, which are the
 /// node's, lead to the null device from here on.
 ///
@@ -160,15 +160,15 @@ pub fn close_handed_over(
     limits: Limits,
     filter: &Filter,
 ) -> Result<(), String> {
-    // SAFETY: whoever gives a cell gives this descriptor with it, and nothing else owns it.
+    // SAFETY: whoever gives a jail gives this descriptor with it, and nothing else owns it.
     let maker = unsafe { OwnedFd::from_raw_fd(number) };
-    let cell = Cell::take_over(text, maker).ok_or("the cell's description makes no sense")?;
+    let jail = Jail::take_over(text, maker).ok_or("the jail's description makes no sense")?;
     for number in [1, 2] {
         // SAFETY: makes a number lead to the null device, as standard input does.
         if unsafe { libc::dup2(0, number) } < 0 {
             return Err("standard error cannot be turned off".to_owned());
         }
     }
-    cell.close(limits, filter)
+    jail.close(limits, filter)
         .map_err(|error| error.to_string())
 }

@@ -1,4 +1,4 @@
-//! What all cells of a node share, and the forking of children into them.
+//! What all jails of a node share, and the forking of children into them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::process::{Gid, Pid, PidfdFlags, Uid};
 use rustix::thread::UnshareFlags;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-use crate::close::{Cell, CellError, EMPTY, Plan, Step};
+use crate::close::{EMPTY, Jail, JailError, Plan, Step};
 use crate::descriptors::out_of_the_way;
 use crate::empty_folder::empty_folder;
 use crate::group::Group;
@@ -25,18 +25,18 @@ use crate::privileges::Identities;
 /// opens a socket or an IPC object. The connector alone is of a site that has the host's network
 /// ([`Network::Host`]), and its filter lets it make sockets of that.
 ///
-/// A site of the reduced level has no namespaces: its cells are in the host's, and their filters
+/// A site of the reduced level has no namespaces: its jails are in the host's, and their filters
 /// alone keep them from its network.
 #[derive(Debug)]
 pub struct Site {
     /// This process, for children to see whether it still lives.
     maker: OwnedFd,
     plan: Plan,
-    /// The root of cells that have one without a mount namespace: a folder that has no name.
+    /// The root of jails that have one without a mount namespace: a folder that has no name.
     root: Option<OwnedFd>,
 }
 
-/// Which network a site's cells are in.
+/// Which network a site's jails are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Network {
@@ -63,7 +63,7 @@ impl Network {
     }
 }
 
-/// Whether this process may give cells users of their own. Without that the full level takes user
+/// Whether this process may give jails users of their own. Without that the full level takes user
 /// namespaces that the host lets everybody make.
 #[must_use]
 pub fn has_privilege(level: ConfinementLevel) -> bool {
@@ -117,17 +117,17 @@ pub enum Born {
     /// The child's number.
     Maker(Pid),
     /// The child.
-    Child(Cell),
+    Child(Jail),
 }
 
 impl Site {
     /// At the full level, moves the calling process to namespaces of its own. Without privilege it
-    /// gets a user namespace, and cells share its user. At the reduced level the process stays
+    /// gets a user namespace, and jails share its user. At the reduced level the process stays
     /// where it is.
     ///
     /// # Errors
     /// The step that this host does not allow.
-    pub fn prepare(network: Network, level: ConfinementLevel) -> Result<Self, CellError> {
+    pub fn prepare(network: Network, level: ConfinementLevel) -> Result<Self, JailError> {
         let process = rustix::process::getpid();
         let number = process.as_raw_nonzero().get().unsigned_abs();
         let plan = Plan {
@@ -149,7 +149,7 @@ impl Site {
         Ok(Self { maker, plan, root })
     }
 
-    fn leave_namespaces(plan: Plan) -> Result<(), CellError> {
+    fn leave_namespaces(plan: Plan) -> Result<(), JailError> {
         let mut spaces = UnshareFlags::NEWNS | UnshareFlags::NEWIPC;
         if plan.network == Network::Empty {
             spaces |= UnshareFlags::NEWNET;
@@ -181,21 +181,21 @@ impl Site {
             .map_err(Step::Root.failed())
     }
 
-    /// Which network its cells are in.
+    /// Which network its jails are in.
     #[must_use]
     pub fn network(&self) -> Network {
         self.plan.network
     }
 
-    /// Whether each cell has a user of its own, see [`has_privilege`].
+    /// Whether each jail has a user of its own, see [`has_privilege`].
     #[must_use]
     pub fn has_identities(&self) -> bool {
         self.plan.identities.is_some()
     }
 
     /// Forks a child into `group`, and at the full level into process, mount and UTS namespaces of
-    /// its own. It must close its cell before it touches anything that is a tenant's.
-    /// `number` tells living cells apart.
+    /// its own. It must close its jail before it touches anything that is a tenant's.
+    /// `number` tells living jails apart.
     ///
     /// # Errors
     /// The system's.
@@ -222,11 +222,11 @@ impl Site {
         let group = group.filter(|_| !is_in_group);
         Ok(match pid {
             Some(pid) => Born::Maker(pid),
-            None => Born::Child(Cell::born(maker, self.plan, number, group, root)),
+            None => Born::Child(Jail::born(maker, self.plan, number, group, root)),
         })
     }
 
-    /// Forks a child whose cell stays open whatever it does: to measure what closed
+    /// Forks a child whose jail stays open whatever it does: to measure what closed
     /// ones cost.
     ///
     /// # Errors
@@ -236,7 +236,7 @@ impl Site {
         let maker = out_of_the_way(&self.maker)?;
         Ok(match clone(0, None)? {
             Some(pid) => Born::Maker(pid),
-            None => Born::Child(Cell::open(maker, self.plan)),
+            None => Born::Child(Jail::open(maker, self.plan)),
         })
     }
 }

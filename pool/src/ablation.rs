@@ -3,7 +3,7 @@
 //!
 //! Only a build with the feature `ablation` can: in any other, [`Mechanism::is_off`] is a
 //! constant, and nothing of this is left. What isolates requests from each other is not
-//! among them, but for the cell, which is there to be measured.
+//! among them, but for the jail, which is there to be measured.
 
 /// Something that makes requests faster, or costs them something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,10 +40,10 @@ pub enum Mechanism {
     Hot,
     /// The node's looking for the answer of one that did, instead of sleeping until it is rung for.
     NodeLooks,
-    /// The cell round each VM, and its control group: what it costs, not what it is
+    /// The jail round each VM, and its control group: what it costs, not what it is
     /// worth. Functions that are trusted alone may run without.
     #[cfg(feature = "ablation")]
-    Cell,
+    Jail,
 }
 
 #[cfg(feature = "ablation")]
@@ -73,7 +73,7 @@ mod switches {
             Self::CodeParts,
             Self::Hot,
             Self::NodeLooks,
-            Self::Cell,
+            Self::Jail,
         ];
 
         /// Its name on the command line.
@@ -94,7 +94,7 @@ mod switches {
                 Self::CodeParts => "code-parts",
                 Self::Hot => "hot",
                 Self::NodeLooks => "node-looks",
-                Self::Cell => "cell",
+                Self::Jail => "jail",
             }
         }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::time::Duration;
 
 use faasw_abi::trap::TrapKind;
-use faasw_jail::{CellError, Obstacle};
+use faasw_jail::{JailError, Obstacle};
 use rustix::io::Errno;
 use thiserror::Error;
 
@@ -371,9 +371,9 @@ pub enum PlatformError {
         "the confinement of a microVM cannot be made on this host: {error}. {}",
         advice(.obstacle)
     )]
-    Cell {
+    Jail {
         /// The step that failed, and the system's answer.
-        error: CellError,
+        error: JailError,
         /// The property of this host that is the cause, if it is known.
         obstacle: Obstacle,
     },

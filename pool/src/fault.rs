@@ -94,7 +94,7 @@ impl PlatformError {
             Self::ShellEnded(_)
             | Self::SeedUnreadable
             | Self::Protocol(_)
-            | Self::Cell { .. }
+            | Self::Jail { .. }
             | Self::Abandoned
             | Self::RuntimeEnds
             | Self::CodeGone(_)

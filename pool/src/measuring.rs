@@ -19,7 +19,7 @@ pub struct Shells {
     linked: Arc<Frozen>,
 }
 
-/// A shell that was asked for: closed in its cell, and ready to be forked to a seed. It
+/// A shell that was asked for: closed in its jail, and ready to be forked to a seed. It
 /// ends when it is dropped.
 #[derive(Debug)]
 pub struct Taken {
@@ -87,7 +87,7 @@ impl Taken {
         self.ready.shell.parts()
     }
 
-    /// Ends it and waits until its process is gone, and its control group has no cell.
+    /// Ends it and waits until its process is gone, and its control group has no jail.
     pub async fn end(self) {
         self.ready.shell.destroy().await;
     }

@@ -21,7 +21,7 @@ pub struct PoolOptions {
     /// Shells kept ready when there is little to do. Up to eight times as many are kept
     /// while that many are needed.
     pub shells_ready: usize,
-    /// Control groups that are kept for the next cells while they have none; 0 makes a
+    /// Control groups that are kept for the next jails while they have none; 0 makes a
     /// group for each. Without effect where the host has no groups.
     pub groups_kept: usize,
     /// Most instances at once, from their request's begin until they are parked or

@@ -18,7 +18,7 @@ pub struct PoolStats {
     pub preset: usize,
     /// How many of those are wanted, and how often one was there.
     pub stock: StockStats,
-    /// Control groups of cells.
+    /// Control groups of jails.
     pub groups: GroupStats,
     /// Memory of all microVMs and compilations together.
     pub memory: MemoryStats,
@@ -39,7 +39,7 @@ pub struct PoolStats {
     pub evicted: u64,
     /// Bytes of memory that instances at work may come to at worst.
     pub memory_taken: u64,
-    /// Processes that were ended, ever, for a system call that their cell does not
+    /// Processes that were ended, ever, for a system call that their jail does not
     /// allow: somebody broke out of a microVM or of the compiler.
     pub forbidden_calls: u64,
     /// Bytes of the layers of functions' seeds.
@@ -123,13 +123,13 @@ pub struct StockStats {
     pub abandoned: u64,
 }
 
-/// How the control groups of cells are used: those of shells and of the compile helper.
+/// How the control groups of jails are used: those of shells and of the compile helper.
 /// All zero where there are none, as for [`Confinement::InProcess`].
 ///
 /// [`Confinement::InProcess`]: crate::Confinement::InProcess
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Groups that wait for a cell.
+    /// Groups that wait for a jail.
     pub free: u64,
     /// Groups that have one.
     pub used: u64,
@@ -137,9 +137,9 @@ pub struct GroupStats {
     ///
     /// [`PoolOptions::groups_kept`]: crate::PoolOptions::groups_kept
     pub free_max: u64,
-    /// Cells, ever, that got a group that had waited.
+    /// Jails, ever, that got a group that had waited.
     pub hits: u64,
-    /// Cells, ever, that had a group made for them.
+    /// Jails, ever, that had a group made for them.
     pub misses: u64,
 }
 

@@ -82,7 +82,7 @@ fn are_filtered() -> Vec<bool> {
     shells.into_iter().filter_map(filtered).collect()
 }
 
-async fn without_its_cell_a_function_is_served(bench: &Bench) {
+async fn without_its_jail_a_function_is_served(bench: &Bench) {
     serve(bench).await;
     let filtered = are_filtered();
     assert!(
@@ -129,7 +129,7 @@ fn main() {
             nothing_is_off_unless_it_is_said,
             without_its_write_set_a_function_is_served in without(Mechanism::WriteSet),
             without_its_read_set_a_function_is_served in without(Mechanism::ReadSet),
-            without_its_cell_a_function_is_served in without(Mechanism::Cell),
+            without_its_jail_a_function_is_served in without(Mechanism::Jail),
             without_hot_instances_no_request_is_found in hot_without(Mechanism::Hot),
             without_looking_for_answers_a_function_is_served in hot_without(Mechanism::NodeLooks),
         ];

@@ -1,4 +1,4 @@
-//! The cells of connector and workers, as the kernel shows them; that their ends are noticed; and
+//! The jails of connector and workers, as the kernel shows them; that their ends are noticed; and
 //! that nothing of them stays, however the node ends.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{EgressProcess, Launcher, Pool, PoolOptions};
 
-use support::cells::{
+use support::jails::{
     self, assert_closed, assert_closed_but_for_its_network, descriptors, filters, groups, is_left,
     namespace, soft_limit, status, threads, user,
 };
@@ -38,7 +38,7 @@ fn main() {
         Some(LAUNCHED) => return be_a_node(Some(Arc::new(Launcher::start().unwrap()))),
         _ => {}
     }
-    let not_root = !cells::may_look();
+    let not_root = !jails::may_look();
     support::main(|skip| {
         trials![skip || not_root;
             a_worker_has_nothing_and_no_network,
@@ -55,7 +55,7 @@ fn main() {
     });
 }
 
-/// Whether a process of ours has closed its cell: its own filter, in addition to those that it is
+/// Whether a process of ours has closed its jail: its own filter, in addition to those that it is
 /// born with, is the last that it does.
 fn is_closed(pid: u32) -> bool {
     let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
@@ -67,7 +67,7 @@ fn is_closed(pid: u32) -> bool {
     parent.is_some_and(|parent| filters(&pid.to_string()) > filters(&parent))
 }
 
-/// All of ours with this name that have closed their cells.
+/// All of ours with this name that have closed their jails.
 fn closed(name: &str) -> Vec<u32> {
     let mut all = our_processes();
     all.retain(|pid| name_of(*pid) == name && is_closed(*pid));
@@ -86,7 +86,7 @@ async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The only process of ours with this name, once its cell is closed.
+/// The only process of ours with this name, once its jail is closed.
 async fn the(name: &str) -> u32 {
     eventually(name, || match closed(name).as_slice() {
         [pid] => Some(*pid),

@@ -1,4 +1,4 @@
-//! Calls that functions make, through a connector and a worker in their cells: what these take of
+//! Calls that functions make, through a connector and a worker in their jails: what these take of
 //! the kernel is there, and no more ([`support::run`] fails where a filter has ended anybody).
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored.

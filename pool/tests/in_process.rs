@@ -1,5 +1,5 @@
 //! Microvms on threads of the program: what is theirs alone. That they serve as those
-//! in cells do, the other suites show, each in both.
+//! in jails do, the other suites show, each in both.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored.
 
@@ -194,7 +194,7 @@ async fn a_pool_that_is_dropped_leaves_no_thread(first: &Bench) {
     }
 }
 
-/// Names the artifact to a copy of this program that runs where no cells are allowed.
+/// Names the artifact to a copy of this program that runs where no jails are allowed.
 const ARTIFACT: &str = "FAASW_TEST_ARTIFACT";
 
 /// Forbids namespaces to itself, which takes one of the user's, and then runs what it
@@ -203,7 +203,7 @@ const FORBID: &str = r#"
 for most in /proc/sys/user/max_*_namespaces; do echo 0 > "$most" || exit 1; done
 exec "$@""#;
 
-async fn where_no_cells_are_allowed_what_is_compiled_runs(bench: &Bench) {
+async fn where_no_jails_are_allowed_what_is_compiled_runs(bench: &Bench) {
     let compiled = bench.compile(PROBE).await;
     let path = std::env::temp_dir().join(format!("faasw-artifact-{}", std::process::id()));
     fs::write(&path, compiled.bytes().unwrap()).unwrap();
@@ -220,7 +220,7 @@ async fn where_no_cells_are_allowed_what_is_compiled_runs(bench: &Bench) {
 }
 
 /// Runs in the copy.
-async fn without_cells(bench: &Bench) {
+async fn without_jails(bench: &Bench) {
     let artifact = fs::read(std::env::var_os(ARTIFACT).unwrap()).unwrap();
     let loaded = bench
         .pool
@@ -235,14 +235,14 @@ async fn without_cells(bench: &Bench) {
     assert!(
         matches!(
             &refused,
-            Err(CompileError::Platform(PlatformError::Cell { .. }))
+            Err(CompileError::Platform(PlatformError::Jail { .. }))
         ),
         "{refused:?}"
     );
-    // And nothing takes the place of cells where they are wanted.
+    // And nothing takes the place of jails where they are wanted.
     let jailed = Pool::start(PoolOptions::default()).await;
     assert!(
-        matches!(&jailed, Err(StartError::Shell(PlatformError::Cell { .. }))),
+        matches!(&jailed, Err(StartError::Shell(PlatformError::Jail { .. }))),
         "{jailed:?}"
     );
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
@@ -264,7 +264,7 @@ async fn parked(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Durat
     took[took.len() / 2]
 }
 
-async fn a_parked_instance_answers_as_soon_as_in_a_cell(bench: &Bench) {
+async fn a_parked_instance_answers_as_soon_as_in_a_jail(bench: &Bench) {
     let jailed = Bench::start(only_instances()).await;
     let seeds = [
         bench.seed(HELLO, FreezePolicy::Auto).await.unwrap(),
@@ -278,9 +278,9 @@ async fn a_parked_instance_answers_as_soon_as_in_a_cell(bench: &Bench) {
         medians[1].push(parked(&jailed, &seeds[1], requests).await);
     }
     // Other work on the machine makes some rounds slower and none faster.
-    let [thread, cell] = medians.map(|all| all.into_iter().min().unwrap());
-    let ratio = thread.as_secs_f64() / cell.as_secs_f64();
-    println!("parked hello: {thread:?} in process, {cell:?} in a cell, {ratio:.2} times");
+    let [thread, jail] = medians.map(|all| all.into_iter().min().unwrap());
+    let ratio = thread.as_secs_f64() / jail.as_secs_f64();
+    println!("parked hello: {thread:?} in process, {jail:?} in a jail, {ratio:.2} times");
     jailed.pool.shutdown().await;
     assert!(ratio < 2.0, "{ratio}");
 }
@@ -289,15 +289,15 @@ fn main() {
     assert_eq!(PoolOptions::default().confinement, Confinement::Jailed);
     support::main(|skip| {
         if std::env::var_os(ARTIFACT).is_some() {
-            return trials![skip, Confinement::InProcess; without_cells];
+            return trials![skip, Confinement::InProcess; without_jails];
         }
         trials![skip, Confinement::InProcess;
             threads_and_no_processes_serve_what_is_compiled,
             the_threads_of_looping_guests_end in only_instances(),
             nothing_is_left_of_hundreds_of_instances,
             a_pool_that_is_dropped_leaves_no_thread,
-            where_no_cells_are_allowed_what_is_compiled_runs,
-            a_parked_instance_answers_as_soon_as_in_a_cell in only_instances(),
+            where_no_jails_are_allowed_what_is_compiled_runs,
+            a_parked_instance_answers_as_soon_as_in_a_jail in only_instances(),
         ]
     });
 }

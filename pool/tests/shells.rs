@@ -256,7 +256,7 @@ async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
 }
 
 /// Has three requests served by a shell each, one after the other, and each shell's end
-/// waited for: how many cells got a group that had waited, and how many had one made.
+/// waited for: how many jails got a group that had waited, and how many had one made.
 async fn groups_of_three_shells(bench: &Bench) -> (u64, u64) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let all_ended = |stats: faasw_pool::PoolStats| stats.busy == 0 && stats.groups.used == 0;
@@ -303,13 +303,13 @@ async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
     assert!(groups.free <= groups.free_max, "{groups:?}");
 }
 
-async fn as_many_groups_are_in_use_as_there_are_cells(bench: &Bench) {
+async fn as_many_groups_are_in_use_as_there_are_jails(bench: &Bench) {
     seed_and_preset_shells(bench).await;
     let are_as_many = |stats: faasw_pool::PoolStats| {
-        let cells = support::processes::shells().len() as u64;
-        stats.groups.used == cells
+        let jails = support::processes::shells().len() as u64;
+        stats.groups.used == jails
     };
-    bench.settles("groups and cells", are_as_many).await;
+    bench.settles("groups and jails", are_as_many).await;
 }
 
 async fn threads_have_no_groups(bench: &Bench) {
@@ -384,13 +384,13 @@ fn main() {
             who_looks_on_before_the_first_shell_is_there_changes_nothing in without_any(),
             a_pool_that_is_dropped_leaves_no_shells_for_what_is_kept_of_it in without_any(),
         ]);
-        all.extend(trials![skip || !support::cells::have_groups();
+        all.extend(trials![skip || !support::jails::have_groups();
             groups_are_used_again_when_their_shells_have_ended in without_any(),
             no_more_groups_are_kept_than_are_allowed in PoolOptions {
                 groups_kept: 2,
                 ..without_any()
             },
-            as_many_groups_are_in_use_as_there_are_cells in forking(),
+            as_many_groups_are_in_use_as_there_are_jails in forking(),
         ]);
         all.extend(trials![skip, Confinement::InProcess;
             threads_have_no_groups in forking(),

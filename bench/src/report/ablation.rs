@@ -65,8 +65,8 @@ pub const GROUPS: [Group; 4] = [
                 by: By::Feature("reset-wait"),
             },
             Row {
-                name: "cells",
-                by: By::Feature("cell"),
+                name: "jails",
+                by: By::Feature("jail"),
             },
         ],
     },
@@ -103,8 +103,8 @@ pub const GROUPS: [Group; 4] = [
                 by: By::Feature("reset-wait"),
             },
             Row {
-                name: "cells",
-                by: By::Feature("cell"),
+                name: "jails",
+                by: By::Feature("jail"),
             },
         ],
     },
@@ -138,8 +138,8 @@ pub const GROUPS: [Group; 4] = [
                 by: By::Feature("large-pages"),
             },
             Row {
-                name: "cells",
-                by: By::Feature("cell"),
+                name: "jails",
+                by: By::Feature("jail"),
             },
         ],
     },
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(some[1], given);
         assert_eq!(
             missing,
-            ["telling the end early", "waiting for a reset", "cells"]
+            ["telling the end early", "waiting for a reset", "jails"]
         );
         // What is given speaks of the node as it is.
         assert_eq!(
@@ -331,7 +331,7 @@ mod tests {
         };
         let text = markdown(&[found(missing.clone()), found(missing)]);
         assert!(
-            text.contains("Not measured: telling the end early, waiting for a reset, cells."),
+            text.contains("Not measured: telling the end early, waiting for a reset, jails."),
             "{text}"
         );
         assert!(!markdown(&[]).contains("Not measured"));

@@ -68,7 +68,7 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         text.push_str("\n## Getting a shell\n");
         text.push_str(&plot("shells"));
         text.push_str(&format!(
-            "\nFrom asking for a shell to having one that is closed in its cell and ready for a seed \
+            "\nFrom asking for a shell to having one that is closed in its jail and ready for a seed \
              (AFaaS fig. 8 and 15). {} are kept ready where they are made ahead, and those are \
              preset, too; who finds none has one made.\n\n{}\nWhat making them took, as spawner and \
              shells tell; ahead it happens when nobody asks. The rest is messages and waiting for the \

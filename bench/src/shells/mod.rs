@@ -4,7 +4,7 @@
 //! Pools of this program's own, without functions, are asked for shells, by one asker or
 //! by many at once: one pool that makes shells ahead, one that makes them when they are
 //! asked for and keeps the control groups of those before, and one that makes the groups,
-//! too. A shell counts from when it is asked for until it is closed in its cell and ready
+//! too. A shell counts from when it is asked for until it is closed in its jail and ready
 //! to be forked to a seed.
 
 mod report;
@@ -108,7 +108,7 @@ struct Batch {
     source: Source,
     at_once: u32,
     shells: Vec<Got>,
-    /// Control groups that cells took meanwhile: those that were kept, and new ones.
+    /// Control groups that jails took meanwhile: those that were kept, and new ones.
     groups: (u64, u64),
 }
 

@@ -34,7 +34,7 @@ pub struct Row {
     pub new_to_these: Option<Ratio>,
     /// Shells that were ready when they were asked for.
     pub were_ready: usize,
-    /// Share of the control groups that cells took which had been kept; nothing where the
+    /// Share of the control groups that jails took which had been kept; nothing where the
     /// host has no groups.
     pub groups_kept: Option<f64>,
     /// Medians of what making them took, whenever that was.
@@ -52,8 +52,8 @@ pub struct PartsOf {
     pub enter: f64,
     /// Its VM.
     pub vm: f64,
-    /// Closing its cell.
-    pub cell: f64,
+    /// Closing its jail.
+    pub jail: f64,
     /// Presetting it; 0 where that was not done.
     pub preset: f64,
 }
@@ -113,13 +113,13 @@ impl Found {
             "fork",
             "enter",
             "VM",
-            "cell",
+            "jail",
             "preset",
         ]);
         for row in &self.rows {
             let parts = row.parts;
-            let [group, fork, enter, vm, cell] =
-                [parts.group, parts.fork, parts.enter, parts.vm, parts.cell]
+            let [group, fork, enter, vm, jail] =
+                [parts.group, parts.fork, parts.enter, parts.vm, parts.jail]
                     .map(|us| format!("{us:.1}"));
             let preset = if row.source == Source::Ahead.name() {
                 format!("{:.1}", parts.preset)
@@ -134,7 +134,7 @@ impl Found {
                 fork,
                 enter,
                 vm,
-                cell,
+                jail,
                 preset,
             ]);
         }
@@ -189,7 +189,7 @@ fn parts(shells: &[Got]) -> Option<PartsOf> {
         fork: median(|parts| parts.fork)?,
         enter: median(|parts| parts.enter)?,
         vm: median(|parts| parts.vm)?,
-        cell: median(|parts| parts.cell)?,
+        jail: median(|parts| parts.jail)?,
         preset: median(|parts| parts.preset)?,
     })
 }

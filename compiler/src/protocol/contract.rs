@@ -1,7 +1,7 @@
 //! How the compile helper is started and how it ends.
 //!
-//! `faasw-compiler --isa LEVEL --cell CELL`, with three descriptors and [`CELL_FD`] open and its
-//! resource limits set; it closes the cell before it reads anything. Standard input does not
+//! `faasw-compiler --isa LEVEL --jail JAIL`, with three descriptors and [`JAIL_FD`] open and its
+//! resource limits set; it closes the jail before it reads anything. Standard input does not
 //! matter, the environment only for how many threads and how much address space it takes. A report
 //! is written last and in one piece, so whoever finds none need not look at the artifact: the
 //! helper was killed by its limits, or failed.
@@ -9,13 +9,13 @@
 /// Names the instruction set to compile for, as the next argument.
 pub const ISA_FLAG: &str = "--isa";
 
-/// Names the cell to close, as the next argument.
-pub const CELL_FLAG: &str = "--cell";
-/// Has the helper run without a cell: for tests of what it does.
+/// Names the jail to close, as the next argument.
+pub const JAIL_FLAG: &str = "--jail";
+/// Has the helper run without a jail: for tests of what it does.
 pub const UNCONFINED_FLAG: &str = "--unconfined";
 
-/// Descriptor that the cell is handed over with.
-pub const CELL_FD: i32 = 6;
+/// Descriptor that the jail is handed over with.
+pub const JAIL_FD: i32 = 6;
 
 /// Descriptor with a [`super::Input`]; only read, from offset 0.
 pub const INPUT_FD: i32 = 3;

@@ -1,12 +1,12 @@
 //! What an upload can do that has taken over the compile helper: nothing.
 //!
-//! Each attack runs in a cell that is made and closed just as the helper's is, with its
+//! Each attack runs in a jail that is made and closed just as the helper's is, with its
 //! files, limits and environment, at the point where the helper would read the upload.
 //! Most are ended by the filter. A second round has a filter that lets everything
 //! through, and shows that what is round it holds by itself; what only the filter has
 //! something against must succeed there, or the attack would be none.
 //!
-//! The cell is made by a process of its own, this program started anew, since that
+//! The jail is made by a process of its own, this program started anew, since that
 //! leaves the host's namespaces and may have one thread only. It starts this program
 //! a third time, as the helper.
 //!
@@ -22,10 +22,10 @@
 mod attacks;
 #[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
-#[path = "../support/jail.rs"]
-mod jail;
+#[path = "../support/testbed.rs"]
+mod testbed;
 
-use faasw_compiler::cell;
+use faasw_compiler::jail;
 use faasw_compiler::protocol::contract::REPORT_FD;
 use faasw_jail::filter::{Filter, rule};
 use libtest_mimic::Arguments;
@@ -35,11 +35,11 @@ use escape::{
     outcome::Outcome,
     suite::{self, Order},
 };
-use jail::Jail;
+use testbed::Testbed;
 
 /// The part of the one that attacks nobody.
 const SIBLING: &str = "sibling";
-/// What an inmate says when its cell is closed.
+/// What an inmate says when its jail is closed.
 const CLOSED: &[u8] = b"closed";
 /// The upload of all.
 const UPLOAD: &[u8] = b"an upload";
@@ -51,8 +51,8 @@ const CALLS: std::ops::Range<libc::c_long> = 0..600;
 const NOT_READY: i32 = 255;
 
 fn main() {
-    if let Some((part, cell)) = jail::part() {
-        let code = play(&part, &cell).unwrap_or(NOT_READY);
+    if let Some((part, jail)) = testbed::part() {
+        let code = play(&part, &jail).unwrap_or(NOT_READY);
         // SAFETY: ends this process.
         unsafe { libc::_exit(code) }
     }
@@ -61,15 +61,15 @@ fn main() {
         return;
     }
     let arguments = Arguments::from_args();
-    let skip_full = !jail::is_possible();
+    let skip_full = !testbed::is_possible();
     let trials = suite::trials(attacks::attacks, false, skip_full);
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Makes two cells, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, has the attack run in one of them, and tells how it ended.
 fn run(order: &Order) -> Outcome {
-    let mut jail = Jail::prepare_at(order.level);
-    let sibling = jail.start(SIBLING, UPLOAD, CPU_SECONDS);
+    let mut testbed = Testbed::prepare_at(order.level);
+    let sibling = testbed.start(SIBLING, UPLOAD, CPU_SECONDS);
     let Order {
         attack,
         is_filtered,
@@ -77,7 +77,7 @@ fn run(order: &Order) -> Outcome {
         ..
     } = order;
     let part = format!("{attack} {is_filtered} {} {outside}", sibling.pid());
-    let attacker = jail.start(&part, UPLOAD, CPU_SECONDS);
+    let attacker = testbed.start(&part, UPLOAD, CPU_SECONDS);
     let status = attacker.wait();
     // Whatever ended it, it was the attack.
     assert!(
@@ -85,14 +85,14 @@ fn run(order: &Order) -> Outcome {
         "it did not come to the attack: {status:?}"
     );
     sibling.end();
-    jail.remove();
+    testbed.remove();
     Outcome::of(status)
 }
 
-/// Closes the cell and does as told; the exit code is the answer.
-fn play(part: &str, cell: &str) -> Option<i32> {
+/// Closes the jail and does as told; the exit code is the answer.
+fn play(part: &str, jail: &str) -> Option<i32> {
     if part == SIBLING {
-        close(cell, &cell::filter().ok()?)?;
+        close(jail, &jail::filter().ok()?)?;
         loop {
             std::thread::park();
         }
@@ -108,12 +108,12 @@ fn play(part: &str, cell: &str) -> Option<i32> {
         outside: outside.to_owned(),
     };
     let filter = if is_filtered == "true" {
-        cell::filter().ok()?
+        jail::filter().ok()?
     } else {
         let all: Vec<_> = CALLS.map(|call| rule("anything", call, &[])).collect();
         Filter::compile(&all, &[]).ok()?
     };
-    close(cell, &filter)?;
+    close(jail, &filter)?;
     if is_filtered != "true" {
         // Room for a descriptor: that there is none left would be the answer to much.
         // SAFETY: nothing uses it.
@@ -125,8 +125,8 @@ fn play(part: &str, cell: &str) -> Option<i32> {
     })
 }
 
-fn close(cell: &str, filter: &Filter) -> Option<()> {
-    cell::close(cell, filter).ok()?;
+fn close(jail: &str, filter: &Filter) -> Option<()> {
+    jail::close(jail, filter).ok()?;
     // SAFETY: writes what lives.
     let written = unsafe { libc::write(REPORT_FD, CLOSED.as_ptr().cast(), CLOSED.len()) };
     (written == CLOSED.len().cast_signed()).then_some(())

@@ -1,6 +1,6 @@
 //! No rule of the helper's filter is there for nothing: whichever is taken away, a
 //! compilation gets the helper ended. Rules that no compilation comes to are listed
-//! apart in [`faasw_compiler::cell::rare_rules`]; each has something in [`deeds`] that
+//! apart in [`faasw_compiler::jail::rare_rules`]; each has something in [`deeds`] that
 //! comes to it.
 //!
 //! This program is its own helper, with one rule less. It is started as the spawner
@@ -16,8 +16,8 @@
 )]
 
 mod deeds;
-#[path = "../support/jail.rs"]
-mod jail;
+#[path = "../support/testbed.rs"]
+mod testbed;
 mod uploads;
 
 use std::{
@@ -27,15 +27,16 @@ use std::{
 
 use faasw_compiler::protocol::{CompileReport, Task};
 use faasw_compiler::{
-    cell::{self, REFUSED},
     exhaustion::ExitingAllocator,
-    helper, perform,
+    helper,
+    jail::{self, REFUSED},
+    perform,
 };
 use faasw_jail::filter::Filter;
 use libtest_mimic::{Arguments, Trial};
 
 use deeds::{DEEDS, Deed, End};
-use jail::Jail;
+use testbed::Testbed;
 use uploads::BUSY;
 
 #[global_allocator]
@@ -43,7 +44,7 @@ static ALLOCATOR: ExitingAllocator = ExitingAllocator;
 
 /// The word that has this program start a helper; after it come the work and the rule
 /// that the filter lacks.
-const JAIL: &str = "--jail";
+const TESTBED: &str = "--testbed";
 /// The rule that no filter has: none is taken away.
 const NONE: &str = "none";
 /// In a rule's place, the answers of [`REFUSED`] in their order: whichever is taken
@@ -53,17 +54,17 @@ const ANSWERS: [&str; REFUSED.len()] = ["use another call", "find no file"];
 const CPU_SECONDS: u64 = 60;
 
 fn main() -> ExitCode {
-    if let Some((part, _)) = jail::part() {
+    if let Some((part, _)) = testbed::part() {
         return play(&part);
     }
     let words: Vec<String> = std::env::args().collect();
-    if let [_, jail, work, missing] = words.as_slice()
-        && jail == JAIL
+    if let [_, testbed, work, missing] = words.as_slice()
+        && testbed == TESTBED
     {
         println!("{}", run(work, missing));
         return ExitCode::SUCCESS;
     }
-    let skip = !jail::is_possible();
+    let skip = !testbed::is_possible();
     let trials = trials().into_iter();
     let trials = trials.map(|trial| trial.with_ignored_flag(skip)).collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -86,7 +87,7 @@ fn trials() -> Vec<Trial> {
         }
         Ok(())
     }));
-    let names = cell::rules().into_iter().map(|rule| rule.name);
+    let names = jail::rules().into_iter().map(|rule| rule.name);
     for missing in names.chain([ANSWERS[0]]) {
         trials.push(Trial::test(named("needed", missing), move || {
             let is_missed = |upload: &&str| attempt(upload, missing) == forbidden();
@@ -108,7 +109,7 @@ fn trials() -> Vec<Trial> {
         }
     }
     trials.push(Trial::test("every_rare_rule_has_a_deed", || {
-        let names = cell::rare_rules().into_iter().map(|rule| rule.name);
+        let names = jail::rare_rules().into_iter().map(|rule| rule.name);
         for name in names.chain([ANSWERS[1]]) {
             let is_used = DEEDS.iter().any(|deed| deed.rules.contains(&name));
             assert!(is_used, "{name}");
@@ -125,13 +126,13 @@ fn named(kind: &str, rule: &str) -> String {
 /// Has a helper do the work without the rule, in a process of its own.
 fn attempt(work: &str, missing: &str) -> String {
     let output = Command::new("/proc/self/exe")
-        .args([JAIL, work, missing])
+        .args([TESTBED, work, missing])
         .stdin(Stdio::null())
         .output()
         .unwrap();
     assert!(
         output.status.success(),
-        "the jail failed: {}",
+        "the testbed failed: {}",
         String::from_utf8_lossy(&output.stderr)
     );
     let told = String::from_utf8(output.stdout).unwrap();
@@ -182,12 +183,12 @@ fn run(work: &str, missing: &str) -> Ended {
         Some(_) => Vec::new(),
         None => uploads::read(work),
     };
-    let mut jail = Jail::prepare();
+    let mut testbed = Testbed::prepare();
     let input = [Task::Compile.front(false, upload.len() as u64), upload].concat();
-    let helper = jail.start(&format!("{work} {missing}"), &input, CPU_SECONDS);
+    let helper = testbed.start(&format!("{work} {missing}"), &input, CPU_SECONDS);
     let status = helper.wait();
     let (artifact, report) = (helper.artifact(), helper.report());
-    jail.remove();
+    testbed.remove();
     if status.terminating_signal() == Some(libc::SIGSYS) {
         return Ended::Forbidden;
     }
@@ -217,8 +218,8 @@ fn run(work: &str, missing: &str) -> Ended {
 /// The helper: all that is different is the filter, and for a deed what compiles.
 fn play(part: &str) -> ExitCode {
     let (work, missing) = part.split_once(' ').unwrap();
-    let mut rules = cell::rules();
-    rules.extend(cell::rare_rules());
+    let mut rules = jail::rules();
+    rules.extend(jail::rare_rules());
     rules.retain(|rule| rule.name != missing);
     let answers: Vec<_> = ANSWERS.into_iter().zip(REFUSED).collect();
     let answers = answers.into_iter().filter(|(name, _)| *name != missing);

@@ -17,7 +17,7 @@ use crate::escape::attack::{
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
 /// What it is there for, in both rounds: or all that ends otherwise might end for a reason that the
-/// cell has nothing to do with.
+/// jail has nothing to do with.
 pub const fn work(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
     Attack {
         name,

@@ -17,14 +17,14 @@
 mod attacks;
 #[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
-mod jail;
+mod testbed;
 
 use escape::attack::{Attack, Kernel};
 use escape::common;
 use faasw_jail::egress::Kind;
 
 fn main() {
-    jail::run(Kind::Connector, all);
+    testbed::run(Kind::Connector, all);
 }
 
 fn all() -> Vec<Attack> {

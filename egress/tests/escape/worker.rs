@@ -1,6 +1,6 @@
 //! What an upstream can do that has taken over a worker: nothing but answer that function.
 //!
-//! Each attack runs in a cell that is made and closed just as a worker's is, with its sockets and
+//! Each attack runs in a jail that is made and closed just as a worker's is, with its sockets and
 //! limits, at the point where it would read what somebody sends. Most are ended by the filter. A
 //! second round has a filter that lets everything through, and shows that what is round it holds by
 //! itself; what only the filter has something against must succeed there, or the attack would be
@@ -19,14 +19,14 @@
 mod attacks;
 #[path = "../../../jail/tests/escape/mod.rs"]
 mod escape;
-mod jail;
+mod testbed;
 
 use escape::attack::Attack;
 use escape::common;
 use faasw_jail::egress::Kind;
 
 fn main() {
-    jail::run(Kind::Worker, all);
+    testbed::run(Kind::Worker, all);
 }
 
 fn all() -> Vec<Attack> {

@@ -1,9 +1,9 @@
-//! No rule of the filters is there for nothing: connector and worker make calls in cells that are
+//! No rule of the filters is there for nothing: connector and worker make calls in jails that are
 //! closed with all of them, and with all but one, which ends the process.
 //!
-//! Each cell is made by a process of its own, this program started anew, since that leaves the
+//! Each jail is made by a process of its own, this program started anew, since that leaves the
 //! host's namespaces and may have one thread only. It starts this program a third time, in the
-//! cell.
+//! jail.
 //!
 //! Where the host allows no namespaces every test here says so and counts as ignored.
 
@@ -22,7 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use faasw_egress::{cell, connector, runtime, worker};
+use faasw_egress::{connector, jail, runtime, worker};
 use faasw_jail::egress::{self, CONNECTIONS_FD, Kind, NODE_FD};
 use faasw_jail::filter::{Filter, Rule};
 use faasw_jail::{ConfinementLevel, Network, Program, Site};
@@ -30,13 +30,13 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 
-/// The words that have this program make a cell, and see whether it can. Behind the first come the
+/// The words that have this program make a jail, and see whether it can. Behind the first come the
 /// kind and the rule that is missing.
-const JAIL: &str = "--jail";
-const PROBE: &str = "--can-make-cells";
+const TESTBED: &str = "--testbed";
+const PROBE: &str = "--can-make-jails";
 /// The variable that tells an inmate which rule is missing.
 const MISSING: &str = "FAASW_TEST_MISSING";
-/// What a jail exits with whose inmate was ended by its filter.
+/// What a testbed exits with whose inmate was ended by its filter.
 const FORBIDDEN: i32 = 31;
 /// No rule is called that.
 const NONE: &str = "none";
@@ -48,7 +48,7 @@ fn main() {
     }
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        [JAIL, kind, missing] => std::process::exit(jail(kind, missing)),
+        [TESTBED, kind, missing] => std::process::exit(testbed(kind, missing)),
         [PROBE] => drop(Site::prepare(Network::Host, ConfinementLevel::Full).unwrap()),
         _ => {
             let skip = !is_possible();
@@ -86,7 +86,7 @@ fn trials() -> Vec<Trial> {
     for kind in [Kind::Connector, Kind::Worker] {
         // Which server of names is asked is the resolver's to say, and so is the family.
         let is_sure = |rule: &Rule| !rule.name.starts_with("ask by IPv");
-        for rule in cell::rules(kind).into_iter().filter(is_sure) {
+        for rule in jail::rules(kind).into_iter().filter(is_sure) {
             let named = format!("{}::{}", name(kind), rule.name.replace(' ', "_"));
             trials.push(Trial::test(named, move || {
                 let ([connector, worker], _) = calls(Some((kind, rule.name)));
@@ -122,13 +122,13 @@ fn calls(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
     let (passing, connections) = pair(SocketType::SEQPACKET);
     let worker = start(Kind::Worker, of(Kind::Worker), [theirs, connections]);
     let came = work::through(orders, frames, passing);
-    let codes = [connector, worker].map(|mut jail| jail.wait().unwrap().code().unwrap());
+    let codes = [connector, worker].map(|mut testbed| testbed.wait().unwrap().code().unwrap());
     (codes, came)
 }
 
 fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
     let mut command = Command::new("/proc/self/exe");
-    command.args([JAIL, name(kind), missing]);
+    command.args([TESTBED, name(kind), missing]);
     // Out of the way of the numbers that they are to get.
     let moved = fds
         .iter()
@@ -151,8 +151,8 @@ fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
     command.spawn().unwrap()
 }
 
-/// Makes a cell with this program in it, and waits for its end.
-fn jail(kind: &str, missing: &str) -> i32 {
+/// Makes a jail with this program in it, and waits for its end.
+fn testbed(kind: &str, missing: &str) -> i32 {
     set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let kind = Kind::of_argument(kind).unwrap();
     let program = File::open("/proc/self/exe").unwrap();
@@ -186,17 +186,17 @@ fn jail(kind: &str, missing: &str) -> i32 {
 /// The program: all that is different is the filter.
 fn play(missing: &str) -> Result<(), String> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let [kind, _, cell] = words.as_slice() else {
-        return Err("no cell".to_owned());
+    let [kind, _, jail] = words.as_slice() else {
+        return Err("no jail".to_owned());
     };
     let kind = Kind::of_argument(kind).ok_or("no kind")?;
-    let mut rules = cell::rules(kind);
+    let mut rules = jail::rules(kind);
     rules.retain(|rule| rule.name != missing);
-    rules.extend(cell::rare_rules(kind));
+    rules.extend(jail::rare_rules(kind));
     let filter = Filter::compile(&rules, &[]).map_err(|error| error.to_string())?;
     let runtime = runtime().map_err(|error| error.to_string())?;
-    cell::close(kind, cell, &filter)?;
-    // SAFETY: who gives a cell gives these with it, and nothing else owns them.
+    jail::close(kind, jail, &filter)?;
+    // SAFETY: who gives a jail gives these with it, and nothing else owns them.
     let inherited = |number| unsafe { OwnedFd::from_raw_fd(number) };
     let served = match kind {
         Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),

@@ -227,7 +227,7 @@ fn zeroes<M: Message>() -> Vec<u8> {
 fn packets() -> Vec<Seed> {
     let all = Kind::ALL.iter();
     let mut packets: Vec<Seed> = all.map(|kind| packet_of(*kind)).collect();
-    packets.push(("fri", "failed-cell", packet(&failed(Failure::Cell))));
+    packets.push(("fri", "failed-jail", packet(&failed(Failure::Jail))));
     packets
 }
 

@@ -34,7 +34,7 @@ use super::{
 /// The function's port, unless `PORT` or `--listen` says another.
 const PORT: u16 = 8080;
 /// What a container needs for microVMs.
-const CELLS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
+const JAILS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
     namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md says what it has to allow";
 /// Bytes that seeds are counted by.
 const PAGE: u64 = 4096;
@@ -67,7 +67,7 @@ impl Prepared {
                 .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
         };
         let budgets = budgets(args)?;
-        // Before anything else is started. Where it is not done, cells have no groups, and
+        // Before anything else is started. Where it is not done, jails have no groups, and
         // admission alone holds them to the container's memory.
         faasw_jail::group::make_way();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
@@ -244,13 +244,13 @@ pub async fn pod(
 /// Why the node did not start, and what a container lacks for microVMs if that is it.
 fn refused(error: StartError) -> Exit {
     use faasw::PoolStartError::{KvmMissing, KvmPermission, Shell};
-    let is_about_cells = matches!(
+    let is_about_jails = matches!(
         error,
         StartError::Pool(KvmMissing | KvmPermission | Shell(_))
     );
     let exit = Exit::from(error);
-    if is_about_cells {
-        exit.hint(CELLS)
+    if is_about_jails {
+        exit.hint(JAILS)
     } else {
         exit
     }

@@ -46,7 +46,7 @@ pub fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
 }
 
 /// Raises the soft limit of open files to the hard one, before any process is started that a node
-/// needs: the spawner has files open for each microVM, too. Processes in cells have limits of their
+/// needs: the spawner has files open for each microVM, too. Processes in jails have limits of their
 /// own.
 pub fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -159,7 +159,7 @@ fn every_thread_of_a_serving_node_is_confined() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
-fn what_makes_cells_keeps_what_that_takes_behind_a_filter() {
+fn what_makes_jails_keeps_what_that_takes_behind_a_filter() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     hello(folder.path(), address);
@@ -417,7 +417,7 @@ fn main() {
     let of_root = tests![a_port_for_the_privileged_leaves_that_one_privilege];
     let of_all = tests![
         every_thread_of_a_serving_node_is_confined,
-        what_makes_cells_keeps_what_that_takes_behind_a_filter,
+        what_makes_jails_keeps_what_that_takes_behind_a_filter,
         the_compiler_is_in_memory_only_while_something_is_compiled,
         a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs,
         a_node_without_its_launcher_says_so_and_ends,

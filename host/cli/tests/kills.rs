@@ -91,7 +91,7 @@ fn kill(pid: u32) {
     killed.unwrap();
 }
 
-/// Folders of control groups that belong to these processes' cells.
+/// Folders of control groups that belong to these processes' jails.
 fn group_folders(pids: &[u32]) -> BTreeSet<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mut folders = BTreeSet::new();

@@ -13,7 +13,7 @@ pub struct Summary {
     pub under_way: u64,
     /// Requests for names that are no function's.
     pub unknown: u64,
-    /// Processes that were ended for a system call that their cell does not allow.
+    /// Processes that were ended for a system call that their jail does not allow.
     pub forbidden_calls: u64,
     /// Instances that were to be reset after a request: `done`, or `failed` and ended instead.
     #[serde(default)]
@@ -66,14 +66,14 @@ pub struct ShellSummary {
     pub takes: BTreeMap<String, u64>,
 }
 
-/// Control groups of cells, which are kept for the next ones.
+/// Control groups of jails, which are kept for the next ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupSummary {
-    /// Groups by state: `free` for the next cell, or `used` by one.
+    /// Groups by state: `free` for the next jail, or `used` by one.
     pub count: BTreeMap<String, u64>,
     /// Groups that are kept free at most.
     pub free_max: u64,
-    /// Cells that took one, by result: a `hit` if it was free, a `miss` if it was made.
+    /// Jails that took one, by result: a `hit` if it was free, a `miss` if it was made.
     pub takes: BTreeMap<String, u64>,
 }
 

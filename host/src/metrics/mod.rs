@@ -419,7 +419,7 @@ impl Default for Metrics {
         );
         registry.register(
             "forbidden_calls",
-            "Processes that were ended for a system call that their cell does not allow: somebody \
+            "Processes that were ended for a system call that their jail does not allow: somebody \
              broke out of a microVM or of the compiler",
             metrics.forbidden_calls.clone(),
         );

@@ -1,5 +1,5 @@
 //! What is made ahead of requests or kept for the next: shells without a function, and
-//! the control groups of cells; how many there are, and how often one was there. And
+//! the control groups of jails; how many there are, and how often one was there. And
 //! what all of them take of memory.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
@@ -89,7 +89,7 @@ impl Pools {
         );
         registry.register(
             "groups",
-            "Control groups of cells: free for the next, used by one",
+            "Control groups of jails: free for the next, used by one",
             self.groups.clone(),
         );
         registry.register(
@@ -99,7 +99,7 @@ impl Pools {
         );
         registry.register(
             "group_takes",
-            "Cells that took a control group: one that was free (hit), or one made for it (miss)",
+            "Jails that took a control group: one that was free (hit), or one made for it (miss)",
             self.group_takes.clone(),
         );
         registry.register(

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::{
     deployments::Deployments,
     engine_table::Engines,
-    function::{Function, UnderWay, VersionCell},
+    function::{Function, UnderWay, VersionJail},
     images::Moves,
     info::{SeedState, function_brief, function_info},
     secrets::Given,
@@ -202,7 +202,7 @@ impl Core {
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                made: VersionCell::default(),
+                made: VersionJail::default(),
             }));
         }
     }

@@ -68,8 +68,8 @@ impl Core {
     /// An engine's code, compiled if that has to be.
     pub(super) async fn engine_code(&self, engine: &EngineUse) -> Result<Ready, DeployError> {
         let EngineUse { name, digest } = engine;
-        let cell = self.engines.cell(*digest);
-        let ready = cell.get_or_try_init(|| async {
+        let jail = self.engines.jail(*digest);
+        let ready = jail.get_or_try_init(|| async {
             let whose = Whose::Engine(name.clone());
             let ready = match self.stored_code(*digest, whose.clone()).await? {
                 Some(ready) => ready,
@@ -203,7 +203,7 @@ impl Core {
             table.insert(name.clone(), record);
         });
         // Scripts that are deployed from now on share it.
-        let _ = self.engines.cell(digest).set(ready.without_bytes());
+        let _ = self.engines.jail(digest).set(ready.without_bytes());
         self.prune_engines();
         tracing::info!(engine = %name, %digest, "language engine added");
         Ok(())
@@ -265,8 +265,8 @@ impl Core {
     fn engine_info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
         let record = self.engines.table().get(name).cloned();
         let record = record.ok_or_else(|| EngineError::Unknown(name.to_string()))?;
-        let cell = self.engines.code().get(&record.digest).cloned();
-        let ready = cell.as_ref().and_then(|cell| cell.get());
+        let jail = self.engines.code().get(&record.digest).cloned();
+        let ready = jail.as_ref().and_then(|jail| jail.get());
         let functions = self.all();
         let uses = functions.iter().filter(|function| {
             let engine = function.record.engine.as_ref();

@@ -41,21 +41,21 @@ pub(super) struct Function {
     /// Outlives versions: what clients have not taken yet of its responses.
     pub(super) backlog: Arc<FunctionBacklog>,
     /// Empty after a restart, until somebody asks for it; whoever comes meanwhile waits for that.
-    pub(super) made: VersionCell,
+    pub(super) made: VersionJail,
 }
 
 /// The place for what makes instances of a version.
 #[derive(Debug, Default)]
-pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
+pub(super) struct VersionJail(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
 
-impl VersionCell {
+impl VersionJail {
     /// One that is not empty.
     pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
     pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
-        self.cell().get().cloned()
+        self.jail().get().cloned()
     }
 
     /// What is there, or comes of `wake`, which is done once, however many want it.
@@ -63,22 +63,22 @@ impl VersionCell {
         &self,
         wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
     ) -> Result<Arc<dyn FunctionVersion>, E> {
-        let cell = self.cell().clone();
-        cell.get_or_try_init(|| wake).await.cloned()
+        let jail = self.jail().clone();
+        jail.get_or_try_init(|| wake).await.cloned()
     }
 
     /// Empties it where what is there is not in memory: whoever has that keeps it, and the next
     /// has it made again, as after a restart.
     pub(super) fn rest(&self) {
-        let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
-        let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
-        drop(cell);
+        let mut jail = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_in_memory = jail.get().is_some_and(|made| made.is_in_memory());
+        let rested = (!is_in_memory).then(|| std::mem::take(&mut *jail));
+        drop(jail);
         // All that it has goes with it, for which nobody is to wait.
         drop(rested);
     }
 
-    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
+    fn jail(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }

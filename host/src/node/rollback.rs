@@ -6,7 +6,7 @@ use faasw_client::FunctionInfo;
 
 use super::{
     core::{Core, blocking},
-    function::{Function, VersionCell},
+    function::{Function, VersionJail},
     replace::OF_A_ROLLBACK,
     secrets::Given,
 };
@@ -66,7 +66,7 @@ impl Core {
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            made: VersionCell::with(made),
+            made: VersionJail::with(made),
         };
         drop(slot);
         // Not dropped with this future: table and registry would disagree.

@@ -1,5 +1,5 @@
 //! Adding to a store: the one thing that is written there, by a node of root's own that compiles
-//! and seeds what it is given, in cells as any node does, and then is gone.
+//! and seeds what it is given, in jails as any node does, and then is gone.
 
 use std::{
     fmt,

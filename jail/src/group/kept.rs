@@ -1,19 +1,19 @@
-//! Which groups are kept for the next cells, and how often that saved making one.
+//! Which groups are kept for the next jails, and how often that saved making one.
 
 use std::collections::BTreeSet;
 
 /// How the groups of one process are used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupCounts {
-    /// Groups that wait for a cell.
+    /// Groups that wait for a jail.
     pub free: u64,
     /// Groups that have one.
     pub used: u64,
-    /// Most that may wait; others are removed when their cell has ended.
+    /// Most that may wait; others are removed when their jail has ended.
     pub free_max: u64,
-    /// Cells that got a group that had waited, ever.
+    /// Jails that got a group that had waited, ever.
     pub hits: u64,
-    /// Cells that had a group made for them, ever.
+    /// Jails that had a group made for them, ever.
     pub misses: u64,
 }
 
@@ -53,7 +53,7 @@ impl Kept {
         self.free.first().copied()
     }
 
-    /// A cell has this one now, whether it had waited or was made.
+    /// A jail has this one now, whether it had waited or was made.
     pub(crate) fn take(&mut self, number: u32) {
         self.used.insert(number);
         if self.free.remove(&number) {
@@ -68,12 +68,12 @@ impl Kept {
         self.free.len() < self.free_max
     }
 
-    /// The cell of one has ended; says whether it had one.
+    /// The jail of one has ended; says whether it had one.
     pub(crate) fn release(&mut self, number: u32) -> bool {
         self.used.remove(&number)
     }
 
-    /// One waits that no cell has.
+    /// One waits that no jail has.
     pub(crate) fn add(&mut self, number: u32) {
         self.free.insert(number);
     }

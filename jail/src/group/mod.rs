@@ -1,8 +1,8 @@
-//! Control groups: what a cell may use of memory, processors and processes, held to
+//! Control groups: what a jail may use of memory, processors and processes, held to
 //! by the kernel (cgroups(7), both versions).
 //!
-//! Each cell is born in a group of its own and never leaves it. Groups are made by
-//! number and stay for the next cell of that number, up to a bound (AFaaS §4.2 pools
+//! Each jail is born in a group of its own and never leaves it. Groups are made by
+//! number and stay for the next jail of that number, up to a bound (AFaaS §4.2 pools
 //! them: making one takes far longer than forking); one that memory is still charged to
 //! is made anew, and what was charged goes to the group above, which is the node's.
 
@@ -34,7 +34,7 @@ use crate::descriptors::out_of_the_way;
 /// groups allow for.
 pub const VM_OVERHEAD: u64 = 64 << 20;
 
-/// What a cell may have until it is known what it is for.
+/// What a jail may have until it is known what it is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Bytes of memory, none of which goes to swap.
@@ -52,7 +52,7 @@ pub const WEIGHT_FULL: u64 = WEIGHT_MAX;
 /// Which of them is about processors.
 const PROCESSORS: usize = 2;
 
-/// Weight of all cells together for each processor; one process weighs 100.
+/// Weight of all jails together for each processor; one process weighs 100.
 const WEIGHT: u64 = 400;
 
 /// [`WEIGHT`] while several functions contend for processors: as much as one process for each
@@ -64,7 +64,7 @@ const WEIGHT_MAX: u64 = 10_000;
 /// Bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
 
-/// Groups that wait for a cell, unless told otherwise: as many as a node has requests
+/// Groups that wait for a jail, unless told otherwise: as many as a node has requests
 /// at once, unless that is told otherwise.
 pub const FREE_MAX: usize = 256;
 
@@ -79,7 +79,7 @@ struct Hierarchy {
     ours: OwnedFd,
 }
 
-/// The groups that one process makes for its cells.
+/// The groups that one process makes for its jails.
 #[derive(Debug)]
 pub struct Groups {
     version: Version,
@@ -95,7 +95,7 @@ pub struct Groups {
     of_all: Cell<Option<u64>>,
 }
 
-/// A group of one cell, open for it to be born into.
+/// A group of one jail, open for it to be born into.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
@@ -173,7 +173,7 @@ impl Groups {
     /// have ended without doing so. It is made below the process's own group, or, with
     /// version 2, where a group with processes can have none below that account for
     /// anything, below the nearest one above that allows it; but never past a group that
-    /// limits what is in it, which is to hold for cells, too.
+    /// limits what is in it, which is to hold for jails, too.
     ///
     /// # Errors
     /// What this host does not allow, for people to read.
@@ -238,10 +238,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Has all cells together weigh as several processes on each processor: to the
+    /// Has all jails together weigh as several processes on each processor: to the
     /// scheduler a group is one among the node's own threads, and a request that has
     /// begun is to be done before others begin.
-    /// While several functions contend for processors, all cells together weigh less, because
+    /// While several functions contend for processors, all jails together weigh less, because
     /// each request needs the node, too.
     pub fn weigh_all(&self, is_contended: bool) {
         let each = if is_contended {
@@ -254,7 +254,7 @@ impl Groups {
         }
     }
 
-    /// Sets the weight of a group among all cells, at most [`WEIGHT_FULL`].
+    /// Sets the weight of a group among all jails, at most [`WEIGHT_FULL`].
     ///
     /// # Errors
     /// Returns `NOTSUP` if control groups have no controller of processors, and `NOENT` if
@@ -280,7 +280,7 @@ impl Groups {
         self.version
     }
 
-    /// The number of a group that waits for a cell.
+    /// The number of a group that waits for a jail.
     #[must_use]
     pub fn free(&self) -> Option<u32> {
         self.kept.borrow().first()
@@ -292,7 +292,7 @@ impl Groups {
         self.kept.borrow().counts()
     }
 
-    /// Keeps at most so many groups for the next cells, and removes what is too much.
+    /// Keeps at most so many groups for the next jails, and removes what is too much.
     pub fn keep(&self, free_max: usize) {
         let surplus = self.kept.borrow_mut().limit(free_max);
         for number in surplus {
@@ -301,7 +301,7 @@ impl Groups {
     }
 
     /// The group with this number, made if it is not there, with the usual share. It is
-    /// the cell's that is born into it until [`Groups::give_back`].
+    /// the jail's that is born into it until [`Groups::give_back`].
     ///
     /// # Errors
     /// The system's.
@@ -382,7 +382,7 @@ impl Groups {
         [own, lent].into_iter().flatten().any(|kills| kills > 0)
     }
 
-    /// Takes back a group whose cell has ended, or never was. It is kept for the next one
+    /// Takes back a group whose jail has ended, or never was. It is kept for the next one
     /// if it may be, unless there are enough, or something is still charged to it: that is
     /// left to the group above.
     pub fn give_back(&self, number: u32, may_be_kept: bool) {
@@ -434,7 +434,7 @@ impl Groups {
         }
     }
 
-    /// Removes all groups. Their cells must have ended.
+    /// Removes all groups. Their jails must have ended.
     pub fn remove(&self) {
         self.remove_left();
         self.remove_all_aside();
@@ -445,8 +445,8 @@ impl Groups {
     }
 }
 
-/// What all cells weigh together.
-fn weight_of_cells() -> u64 {
+/// What all jails weigh together.
+fn weight_of_jails() -> u64 {
     for_processors(WEIGHT)
 }
 

@@ -18,7 +18,7 @@ pub(super) fn own_namespace() -> io::Result<u64> {
 }
 
 /// Of what is not ours, or of another namespace, nobody here can tell: then it lives. Behind the
-/// name there may be the number of a cell's own group.
+/// name there may be the number of a jail's own group.
 pub(super) fn is_alive(owner: &str) -> bool {
     let mut parts = owner.split('-').map(str::parse::<u64>);
     let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None | Some(Ok(_)), None) = (

@@ -36,7 +36,7 @@ fn a_weight_is_written_to_the_group_that_it_is_for() {
             of((each * processors).min(WEIGHT_MAX))
         );
     }
-    // The next cell in the group has the usual weight.
+    // The next jail in the group has the usual weight.
     groups.weigh(3, 1).unwrap();
     groups.give_back(3, true);
     groups.group(3).unwrap();

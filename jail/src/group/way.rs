@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::CWD;
 
-use super::{Place, Version, delegate, open_folder, weight_of_cells};
+use super::{Place, Version, delegate, open_folder, weight_of_jails};
 
 /// Where its processes are then.
 const NODE: &str = "node";
@@ -19,10 +19,10 @@ const NODE: &str = "node";
 const TRIES: u32 = 10;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Lets groups for cells be made in the group of this process's container: with version 2 a group
+/// Lets groups for jails be made in the group of this process's container: with version 2 a group
 /// that has processes can have none below it that account for anything, so this process moves out
 /// of it, into one below that nothing limits. What it is held to stays the container's. Where that
-/// cannot be there are no groups for cells, which [`Groups::prepare`](super::Groups::prepare) says.
+/// cannot be there are no groups for jails, which [`Groups::prepare`](super::Groups::prepare) says.
 ///
 /// Only in the root of a namespace of control groups, with no other process in it, and where this
 /// user may write to it: on a host, groups are not this program's to divide.
@@ -74,9 +74,9 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
     }
     // Without controllers there, what is there is no group to this program.
     delegate(open_folder(CWD, group)?.as_fd())?;
-    // Beside those of all cells it is one, whatever it has of threads: what tells clients and
+    // Beside those of all jails it is one, whatever it has of threads: what tells clients and
     // probes is not to starve.
-    let _ = fs::write(node.join("cpu.weight"), weight_of_cells().to_string());
+    let _ = fs::write(node.join("cpu.weight"), weight_of_jails().to_string());
     Ok(())
 }
 

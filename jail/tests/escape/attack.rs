@@ -4,7 +4,7 @@ use std::ffi::c_long;
 
 /// What an attacker knows.
 pub struct Scene {
-    /// Another cell's process.
+    /// Another jail's process.
     pub sibling: i32,
     /// Name of a socket that somebody outside listens at.
     pub outside: String,
@@ -16,7 +16,7 @@ pub enum Filter {
     /// It ends the process.
     Ends,
     /// It answers with this error in the kernel's place.
-    #[allow(dead_code, reason = "not every cell's filter does that")]
+    #[allow(dead_code, reason = "not every jail's filter does that")]
     Answers(i32),
     /// It has the kernel decide.
     Passes,
@@ -28,7 +28,7 @@ pub enum Kernel {
     /// It answers with one of these.
     Refuses(&'static [i32]),
     /// It ends the process with this signal.
-    #[allow(dead_code, reason = "not every cell has such an attack")]
+    #[allow(dead_code, reason = "not every jail has such an attack")]
     Ends(i32),
     /// It allows it, as to any unprivileged process.
     Allows,

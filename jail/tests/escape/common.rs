@@ -1,4 +1,4 @@
-//! The attacks that are the same in every cell: they use nothing that is in it.
+//! The attacks that are the same in every jail: they use nothing that is in it.
 
 use std::ffi::c_long;
 use std::ptr;

@@ -8,7 +8,7 @@ use seccompiler::{
     SeccompRule, TargetArch, apply_filter,
 };
 
-/// The calls that the profile denies a process without `CAP_SYS_ADMIN`, as far as cells could use
+/// The calls that the profile denies a process without `CAP_SYS_ADMIN`, as far as jails could use
 /// them.
 const DENIED: [libc::c_long; 14] = [
     libc::SYS_unshare,

@@ -1,10 +1,10 @@
-//! What the suites share that attack a cell from within, the shell's
+//! What the suites share that attack a jail from within, the shell's
 //! (`pool/sandbox/tests/escape`) and the compile helper's (`compiler/tests/escape`).
 //!
-//! Each has programs of its own that make the cell as it is made in earnest. Here is
-//! what an attack is ([`attack`]), the attacks that are the same in every cell
+//! Each has programs of its own that make the jail as it is made in earnest. Here is
+//! what an attack is ([`attack`]), the attacks that are the same in every jail
 //! ([`common`]), how one ends ([`outcome`]), and the two rounds that each is run in
-//! ([`suite`]): with the cell's filter, and with one that lets everything through.
+//! ([`suite`]): with the jail's filter, and with one that lets everything through.
 //!
 //! Both rounds come again at the reduced level ([`reduced`]): the first of them in processes that
 //! may make no namespaces ([`denied`]).

@@ -1,4 +1,4 @@
-//! How an attack ended, as the jail tells it.
+//! How an attack ended, as the testbed tells it.
 
 use std::fmt;
 

@@ -45,7 +45,7 @@ const OTHERWISE: [(&str, Kernel); 24] = [
     ("share-memory", LOST),
 ];
 
-/// Attacks on a limit that the kernel counts by user: it does not hold where cells share one.
+/// Attacks on a limit that the kernel counts by user: it does not hold where jails share one.
 const COUNTED_BY_USER: [&str; 1] = ["thread-bomb"];
 
 /// Adapts an attack to the reduced level. Unless the maker `is_root`, only the filter is tested,

@@ -1,7 +1,7 @@
 //! The two rounds.
 //!
 //! An attack that is refused for a reason that its test did not mean would prove
-//! nothing. So each says which errors are right, and the jail fails where the attacker
+//! nothing. So each says which errors are right, and the testbed fails where the attacker
 //! did not come as far as the attack.
 
 use std::os::linux::net::SocketAddrExt;
@@ -16,9 +16,9 @@ use super::denied::deny_namespaces;
 use super::outcome::Outcome;
 use super::reduced::reduce;
 
-/// The word that has a suite's program be the jail. After it come the attack's name,
+/// The word that has a suite's program be the testbed. After it come the attack's name,
 /// [`FILTERED`] or another word, [`REDUCED`] or another word, and the name of the socket outside.
-pub const JAIL: &str = "--jail";
+pub const TESTBED: &str = "--testbed";
 
 /// The word for the first round.
 pub const FILTERED: &str = "filtered";
@@ -26,7 +26,7 @@ pub const FILTERED: &str = "filtered";
 /// The word for the reduced level.
 const REDUCED: &str = "reduced";
 
-/// The order in a jail's arguments, if that is what this program is started for.
+/// The order in a testbed's arguments, if that is what this program is started for.
 pub struct Order {
     pub attack: String,
     pub is_filtered: bool,
@@ -35,11 +35,11 @@ pub struct Order {
 }
 
 impl Order {
-    /// At the reduced level, with the cell's filter, the process may make no namespaces from here
-    /// on. Without that filter the answers are to be those of what else is around the cell.
+    /// At the reduced level, with the jail's filter, the process may make no namespaces from here
+    /// on. Without that filter the answers are to be those of what else is around the jail.
     pub fn read() -> Option<Self> {
         let mut words = std::env::args().skip(1);
-        (words.next()? == JAIL).then_some(())?;
+        (words.next()? == TESTBED).then_some(())?;
         let order = Self {
             attack: words.next()?,
             is_filtered: words.next()? == FILTERED,
@@ -118,7 +118,7 @@ fn is_right(kernel: Kernel, outcome: Outcome) -> bool {
     }
 }
 
-/// Runs an attack in a cell of its own. Something of the outside listens meanwhile,
+/// Runs an attack in a jail of its own. Something of the outside listens meanwhile,
 /// and gets no visit.
 fn attempt(attack: &str, filter: &str, level: ConfinementLevel) -> Outcome {
     let level = match level {
@@ -133,14 +133,14 @@ fn attempt(attack: &str, filter: &str, level: ConfinementLevel) -> Outcome {
     let listener = UnixListener::bind_addr(&address).unwrap();
     listener.set_nonblocking(true).unwrap();
     let output = Command::new("/proc/self/exe")
-        .args([JAIL, attack, filter, level, &name])
+        .args([TESTBED, attack, filter, level, &name])
         .stdin(Stdio::null())
         .output()
         .unwrap();
     let told = String::from_utf8(output.stdout).unwrap();
     assert!(
         output.status.success(),
-        "the jail failed: {told}{}",
+        "the testbed failed: {told}{}",
         String::from_utf8_lossy(&output.stderr)
     );
     assert!(listener.accept().is_err(), "somebody came out");

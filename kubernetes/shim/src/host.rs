@@ -114,7 +114,7 @@ fn hint(read: impl Fn(&str) -> Option<String>) -> &'static str {
     }
 }
 
-/// Makes namespaces as cells do, and does in them what only their owner may: where AppArmor or
+/// Makes namespaces as jails do, and does in them what only their owner may: where AppArmor or
 /// another module restricts them they can be made, but have no privileges.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 //! Which system calls the node's container may make: what containers usually may, without what
-//! nothing in it calls, and what cells are made with besides.
+//! nothing in it calls, and what jails are made with besides.
 //!
 //! Node, shells and all else put filters round themselves that are far narrower. This one is for
 //! what is not theirs: a program that an operator executes in the container, and a node that was
@@ -254,9 +254,9 @@ const ORDINARY: &[&str] = &[
     "getrandom",
 ];
 
-/// What cells are made with. Whatever is made so is in a user namespace: the container has no
+/// What jails are made with. Whatever is made so is in a user namespace: the container has no
 /// capabilities.
-const CELLS: &[&str] = &[
+const JAILS: &[&str] = &[
     "unshare",
     "setns",
     "mount",
@@ -274,7 +274,7 @@ pub fn profile() -> Value {
         "defaultAction": "SCMP_ACT_ERRNO",
         "defaultErrnoRet": 1,
         "architectures": ["SCMP_ARCH_X86_64"],
-        "syscalls": [{"names": ([ORDINARY, CELLS].concat()), "action": "SCMP_ACT_ALLOW"}],
+        "syscalls": [{"names": ([ORDINARY, JAILS].concat()), "action": "SCMP_ACT_ALLOW"}],
     })
 }
 
@@ -324,7 +324,7 @@ mod tests {
 
     #[test]
     fn nothing_is_named_twice() {
-        let mut names = [ORDINARY, CELLS].concat();
+        let mut names = [ORDINARY, JAILS].concat();
         let all = names.len();
         names.sort_unstable();
         names.dedup();

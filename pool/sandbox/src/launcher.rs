@@ -29,7 +29,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::{NODE_FD, process::cell, spawner};
+use crate::{NODE_FD, process::jail, spawner};
 
 /// What has the program be the launcher.
 pub const ARGUMENT: &str = "--launcher";
@@ -37,7 +37,7 @@ pub const ARGUMENT: &str = "--launcher";
 /// What has the program be a spawner that stays in the host's network.
 pub const OUTSIDE: &str = "--outside";
 
-/// Has a spawner make cells of the reduced level.
+/// Has a spawner make jails of the reduced level.
 pub const REDUCED: &str = "--reduced";
 
 /// A spawner that lives.
@@ -57,7 +57,7 @@ struct Launcher {
 ///
 /// # Errors
 /// The system's, or when the node says what makes no sense.
-pub fn run(rules: fn(cell::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node.
     let _ = rustix::process::setsid();
     name_process(c"faasw-launcher");
@@ -170,7 +170,7 @@ impl Launcher {
         order: Launch,
         socket: &OwnedFd,
         life: OwnedFd,
-        rules: fn(cell::Host) -> Vec<Rule>,
+        rules: fn(jail::Host) -> Vec<Rule>,
     ) {
         // SAFETY: this process has one thread; the child has a copy of everything.
         match unsafe { libc::fork() } {
@@ -195,7 +195,7 @@ impl Launcher {
         &self,
         Launch { network, level }: Launch,
         socket: &OwnedFd,
-        rules: fn(cell::Host) -> Vec<Rule>,
+        rules: fn(jail::Host) -> Vec<Rule>,
     ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
         for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {

@@ -10,14 +10,14 @@
 //! closes its end, which the kernel does for it however it dies; all that it made ends with it, as
 //! it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
 //! With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only; with
-//! [`launcher::REDUCED`] its cells have no namespaces.
+//! [`launcher::REDUCED`] its jails have no namespaces.
 
 mod heap;
 
 use std::process::ExitCode;
 
 use faasw_jail::ConfinementLevel;
-use faasw_sandbox::{launcher, process::cell, process::outer, spawner};
+use faasw_sandbox::{launcher, process::jail, process::outer, spawner};
 
 fn main() -> ExitCode {
     let is = |argument| std::env::args().any(|word| word == argument);
@@ -32,9 +32,9 @@ fn main() -> ExitCode {
         "spawner"
     };
     let ended = outer::install().and_then(|()| match () {
-        () if is(launcher::ARGUMENT) => launcher::run(cell::all_rules),
+        () if is(launcher::ARGUMENT) => launcher::run(jail::all_rules),
         () if is(launcher::OUTSIDE) => spawner::run_outside(level),
-        () => spawner::run(level, cell::all_rules),
+        () => spawner::run(level, jail::all_rules),
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use faasw_jail::{ConfinementLevel, Obstacle};
 use super::finding::{Finding, State};
 use crate::shells::Confinement;
 
-/// Looks at everything that cells of this kind and memory rest on.
+/// Looks at everything that jails of this kind and memory rest on.
 pub fn findings(confinement: Confinement) -> Vec<Finding> {
     let (groups, sharing) = groups();
     let mut findings = vec![
@@ -47,7 +47,7 @@ fn read(path: &str) -> String {
 }
 
 fn users(confinement: Confinement) -> Finding {
-    let what = "users of cells";
+    let what = "users of jails";
     let level = confinement.level();
     if level == ConfinementLevel::Reduced && !faasw_jail::has_privilege(level) {
         return found(

@@ -1,4 +1,4 @@
-//! The processes that functions reach out by, in their cells: whoever owns them says what they do.
+//! The processes that functions reach out by, in their jails: whoever owns them says what they do.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -91,7 +91,7 @@ impl Egress {
     /// Makes a connector: the one kind of process that has the host's network.
     ///
     /// # Errors
-    /// When this host does not allow its cell, or the pool was shut down.
+    /// When this host does not allow its jail, or the pool was shut down.
     pub async fn connector(&self) -> Result<Connector, PlatformError> {
         let (socket, theirs) = pair(SocketType::SEQPACKET)?;
         let spawner = self.inner.outside.spawner()?;
@@ -106,7 +106,7 @@ impl Egress {
     /// Makes a worker, which has no network: connections are passed to it.
     ///
     /// # Errors
-    /// When this host does not allow its cell, or the pool was shut down.
+    /// When this host does not allow its jail, or the pool was shut down.
     pub async fn worker(&self) -> Result<Worker, PlatformError> {
         let (socket, theirs) = pair(SocketType::STREAM)?;
         let (passing, connections) = pair(SocketType::SEQPACKET)?;

@@ -13,7 +13,7 @@ use crate::error::PlatformError;
 /// What is round a microVM besides the VM itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confinement {
-    /// Each microVM is in a process of its own, in a cell: own user where the host has
+    /// Each microVM is in a process of its own, in a jail: own user where the host has
     /// one to give, own namespaces, an empty root, a filter of system calls, limits. A
     /// guest that breaks out of its VM finds itself there.
     #[default]
@@ -49,8 +49,8 @@ pub enum Confinement {
     ///   pages, whose lock they wait for and whose changes KVM looks at for each VM.
     ///
     /// What stays: clean memory for each request, limits of wall time and of CPU time,
-    /// which is counted by thread. Uploads are compiled in a cell all the same, by a
-    /// process that is started for the first of them: where the host allows no cells,
+    /// which is counted by thread. Uploads are compiled in a jail all the same, by a
+    /// process that is started for the first of them: where the host allows no jails,
     /// functions that were compiled elsewhere still run, and compiling fails and says
     /// why.
     ///

@@ -1,4 +1,4 @@
-//! How the control groups of a pool's cells are used: what its spawners tell, one spawner
+//! How the control groups of a pool's jails are used: what its spawners tell, one spawner
 //! after the other. They make and keep the groups; see [`faasw_jail::group`].
 
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ struct Told {
     before: (u64, u64),
     /// By the one that lives.
     now: FriGroups,
-    /// What tells the memory that all cells of the living spawner take.
+    /// What tells the memory that all jails of the living spawner take.
     usage: Option<OwnedFd>,
     /// Processes, ever, that the system ended for want of memory.
     out_of_memory: u64,
@@ -31,7 +31,7 @@ struct Told {
 
 impl Groups {
     /// Nothing was told yet; spawners are to keep `free_max` groups at most, and all
-    /// their cells to `memory_max` bytes.
+    /// their jails to `memory_max` bytes.
     pub fn new(free_max: usize, memory_max: u64) -> Self {
         Self {
             free_max: u64::try_from(free_max).unwrap_or(u64::MAX),
@@ -48,7 +48,7 @@ impl Groups {
         }
     }
 
-    /// The spawner has introduced itself, with what tells the memory that its cells take.
+    /// The spawner has introduced itself, with what tells the memory that its jails take.
     pub fn introduced(&self, usage: Option<OwnedFd>) {
         self.lock().usage = usage;
     }
@@ -71,7 +71,7 @@ impl Groups {
         told.usage = None;
     }
 
-    /// The memory of all cells.
+    /// The memory of all jails.
     pub fn memory(&self) -> MemoryStats {
         let told = self.lock();
         let usage = told.usage.as_ref().map(read_usage);

@@ -50,7 +50,7 @@ impl Launcher {
         })
     }
 
-    /// Orders a spawner whose cells are of this network and level, and that talks over `socket`.
+    /// Orders a spawner whose jails are of this network and level, and that talks over `socket`.
     fn launch(
         &self,
         network: Network,
@@ -116,7 +116,7 @@ pub(crate) enum Running {
 }
 
 impl Running {
-    /// Starts one whose cells are of this network and level, and that talks over `socket`: by
+    /// Starts one whose jails are of this network and level, and that talks over `socket`: by
     /// `launcher` if there is one, else as a child of this process.
     pub(crate) fn start(
         launcher: Option<&Launcher>,
@@ -194,8 +194,8 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     }
     let program = executable::prepare(c"faasw-sandbox", faasw_bundled::SHELL)?;
     #[cfg(feature = "ablation")]
-    if Mechanism::Cell.is_off() {
-        return Ok((program, Some(faasw_jail::WITHOUT_CELL.to_owned())));
+    if Mechanism::Jail.is_off() {
+        return Ok((program, Some(faasw_jail::WITHOUT_JAIL.to_owned())));
     }
     Ok((program, None))
 }

@@ -1,6 +1,6 @@
 //! The spawner of the one process that has the host's network: the connector.
 //!
-//! The spawner of shells has an empty network, which none of its cells leaves. So there is another
+//! The spawner of shells has an empty network, which none of its jails leaves. So there is another
 //! one, which makes nothing else. It is started when a connector is first asked for.
 
 use std::fs::File;
@@ -40,7 +40,7 @@ struct Wanted {
 }
 
 impl Outside {
-    /// None is started yet; its cells are going to be of this level. Must be called inside a
+    /// None is started yet; its jails are going to be of this level. Must be called inside a
     /// tokio runtime.
     pub fn new(launcher: Option<Arc<Launcher>>, level: ConfinementLevel) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Outside {
         Ok([open("/etc/hosts")?, open("/etc/resolv.conf")?])
     }
 
-    /// How many connectors were ended for a system call that their cell does not allow.
+    /// How many connectors were ended for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
     }

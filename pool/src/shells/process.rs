@@ -50,7 +50,7 @@ impl fmt::Display for Exit {
                 signal: 0, code, ..
             } => write!(f, "it exited with code {code}"),
             Self { signal, .. } if *signal == FORBIDDEN_CALL => {
-                f.write_str("it made a system call that its cell does not allow")
+                f.write_str("it made a system call that its jail does not allow")
             }
             Self { signal, .. } => write!(f, "signal {signal} ended it"),
         }

@@ -150,7 +150,7 @@ pub struct Spawner {
     gone: AtomicBool,
     /// No process can be put aside here.
     refuses_aside: AtomicBool,
-    /// Processes that made a call that their cell does not allow.
+    /// Processes that made a call that their jail does not allow.
     forbidden_calls: Arc<AtomicU64>,
     /// What it tells of control groups.
     groups: Arc<Groups>,
@@ -165,9 +165,9 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one whose cells are of this network and level, by `launcher` if there is one, else as
+    /// Starts one whose jails are of this network and level, by `launcher` if there is one, else as
     /// a child of this process. Must be called inside a tokio runtime. Processes that make a system
-    /// call that their cell does not allow are counted in `forbidden_calls`; how control
+    /// call that their jail does not allow are counted in `forbidden_calls`; how control
     /// groups are used is told to `groups`, which says how many are to be kept.
     ///
     /// # Errors
@@ -380,16 +380,16 @@ impl Spawner {
                 self.groups.introduced(usage);
                 if !own_users.is_yes() {
                     tracing::warn!(
-                        "without root all cells share this user: one kind of protection less"
+                        "without root all jails share this user: one kind of protection less"
                     );
                 }
                 match groups {
                     GroupVersion::None => tracing::warn!(
-                        "no control groups: the kernel does not hold cells to limits of memory, \
+                        "no control groups: the kernel does not hold jails to limits of memory, \
                          and does not share processors by function"
                     ),
                     GroupVersion::One | GroupVersion::Two => {
-                        tracing::debug!(version = groups as u64, "cells have control groups");
+                        tracing::debug!(version = groups as u64, "jails have control groups");
                     }
                 }
             }
@@ -407,7 +407,7 @@ impl Spawner {
                             what: "a process could not be made",
                             error: errno,
                         },
-                        step => PlatformError::Cell {
+                        step => PlatformError::Jail {
                             error: step.failed()(errno),
                             obstacle,
                         },
@@ -440,7 +440,7 @@ impl Spawner {
                     self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
                     tracing::error!(
                         token,
-                        "a process made a system call that its cell does not allow, and was ended: \
+                        "a process made a system call that its jail does not allow, and was ended: \
                          somebody broke out of a microVM, or took the compiler, the connector or a \
                          worker over"
                     );

@@ -1,4 +1,4 @@
-//! Shells on threads of this program: for pools whose owner asked for no cells
+//! Shells on threads of this program: for pools whose owner asked for no jails
 //! ([`crate::Confinement::InProcess`]).
 
 use std::collections::HashMap;

@@ -201,7 +201,7 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
     }
 }
 
-/// Whether a process is in a group that all others come before: beside that of all cells, and not
+/// Whether a process is in a group that all others come before: beside that of all jails, and not
 /// below it.
 fn is_aside(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();

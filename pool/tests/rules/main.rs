@@ -2,7 +2,7 @@
 //! work gets a shell ended.
 //!
 //! This program is its own spawner, with one rule less. Rules that no ordinary work
-//! comes to are listed apart in `faasw_sandbox::process::cell`, with why they are there.
+//! comes to are listed apart in `faasw_sandbox::process::jail`, with why they are there.
 //!
 //! Without `/dev/kvm` the tests here say so and count as ignored.
 
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use faasw_jail::ConfinementLevel;
 use faasw_jail::filter::{Must, rule};
 use faasw_pool::{Confinement, FreezePolicy, Pool, PoolOptions, trial};
-use faasw_sandbox::process::cell::{self, Host};
+use faasw_sandbox::process::jail::{self, Host};
 use faasw_sandbox::vm::{PageWalk, Template};
 use libtest_mimic::{Arguments, Trial};
 
@@ -39,8 +39,8 @@ fn main() {
         heap::Heap::fix();
         let missing: usize = words.next().unwrap().parse().unwrap();
         let rules = |host| {
-            let everyday = cell::rules(host).len();
-            let mut rules = cell::all_rules(host);
+            let everyday = jail::rules(host).len();
+            let mut rules = jail::all_rules(host);
             if missing < everyday {
                 rules.remove(missing);
             }
@@ -73,7 +73,7 @@ fn main() {
         prefaults: false,
         page_walk: PageWalk::Shadowed,
     });
-    for (index, rule) in cell::rules(host).into_iter().enumerate() {
+    for (index, rule) in jail::rules(host).into_iter().enumerate() {
         let name = format!("needed::{}", rule.name.replace(' ', "_"));
         let trial = Trial::test(name, move || {
             assert!(is_missed(index), "nothing comes to use it");

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod aside;
-pub mod cells;
+pub mod jails;
 pub mod processes;
 pub mod random;
 pub mod servers;
@@ -358,7 +358,7 @@ impl Bench {
 }
 
 /// Lists tests by their functions, each with the pool that it runs in unless that
-/// is the usual one. In cells, unless told otherwise.
+/// is the usual one. In jails, unless told otherwise.
 #[macro_export]
 macro_rules! trials {
     ($skip:expr; $($rest:tt)*) => {

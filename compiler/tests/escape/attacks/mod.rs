@@ -21,7 +21,7 @@ use libc::{
 
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
-/// Every attack on a helper's cell.
+/// Every attack on a helper's jail.
 pub fn attacks() -> Vec<Attack> {
     let reopen = forbidden("reopen-the-upload", &[ENOENT], |_| {
         common::open(c"/proc/self/fd/3", libc::O_RDWR)
@@ -46,7 +46,7 @@ pub fn attacks() -> Vec<Attack> {
 }
 
 /// What a helper is there for, in both rounds: or all that ends otherwise might end for
-/// a reason that the cell has nothing to do with.
+/// a reason that the jail has nothing to do with.
 const WORK: [Attack; 5] = [
     work("do-nothing", |_| 0),
     work("read-the-upload", |_| {

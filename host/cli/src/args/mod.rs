@@ -68,7 +68,7 @@ Examples:
     #[command(
         subcommand,
         after_help = "\
-A store is a folder of root's. `add` compiles and seeds a file, in cells of its own; a pod that is
+A store is a folder of root's. `add` compiles and seeds a file, in jails of its own; a pod that is
 given the entry (`pod --shared --shared-key`) reads that instead. docs/kubernetes.md
 
 Examples:

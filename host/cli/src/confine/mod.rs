@@ -2,7 +2,7 @@
 //! any more, whoever runs it by then (docs/decisions/0016).
 //!
 //! In two steps. [`Confinement::begin`] comes before there is a second thread: it starts
-//! the launcher, which keeps what making cells takes, and gives up what threads inherit.
+//! the launcher, which keeps what making jails takes, and gives up what threads inherit.
 //! [`Confinement::complete`] comes when the node serves, for all threads at once.
 
 mod dialer;

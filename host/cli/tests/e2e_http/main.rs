@@ -203,7 +203,7 @@ fn server_timing_tells_the_stages() {
     );
 }
 
-/// Deployed, called, timed out and removed as in cells, and gone with the node.
+/// Deployed, called, timed out and removed as in jails, and gone with the node.
 fn a_node_with_its_microvms_in_process_serves_the_same() {
     let threads = || {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -212,7 +212,7 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
             .filter(|name| matches!(name, Ok(name) if name.trim() == "faasw-sandbox"))
             .count()
     };
-    // Other nodes of this program keep to their cells.
+    // Other nodes of this program keep to their jails.
     assert_eq!(threads(), 0);
     let builder = Node::builder().confinement(Confinement::InProcess);
     let bench = Bench::start(builder, limits());

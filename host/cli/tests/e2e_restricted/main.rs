@@ -110,7 +110,7 @@ fn doctor_says_the_same() {
         assert_eq!(of("namespaces").0, "poor");
         let has_users = restriction == Restriction::Container;
         let state = if has_users { "good" } else { "poor" };
-        assert_eq!(of("users of cells").0, state, "{restriction:?}");
+        assert_eq!(of("users of jails").0, state, "{restriction:?}");
     }
 }
 
@@ -170,8 +170,8 @@ fn with_reduced_confinement_all_works_and_says_so() {
         let nodes = status(node.child.id()).unwrap();
         for name in ["faasw-sandbox", "faasw-connector", "faasw-worker"] {
             let mut closed = Vec::new();
-            until("one of each kind has closed its cell", || {
-                closed = closed_cells(&node, name);
+            until("one of each kind has closed its jail", || {
+                closed = closed_jails(&node, name);
                 !closed.is_empty()
             });
             for (pid, own) in closed {
@@ -199,9 +199,9 @@ fn filters(status: &Status) -> u32 {
     status["Seccomp_filters"].parse().unwrap()
 }
 
-/// Processes of this name below a node that have closed their cells: each has a filter more than
+/// Processes of this name below a node that have closed their jails: each has a filter more than
 /// the launcher, and installs it last. Those made ahead may still be on their way.
-fn closed_cells(node: &Running, name: &str) -> Vec<(u32, Status)> {
+fn closed_jails(node: &Running, name: &str) -> Vec<(u32, Status)> {
     let all = descendants(node.child.id());
     let launcher = all.iter().find(|pid| name_of(**pid) == "faasw-launcher");
     let launcher = status(*launcher.unwrap()).unwrap();

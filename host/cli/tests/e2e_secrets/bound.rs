@@ -114,8 +114,8 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         assert_eq!(get(address, "/api/42").body, "{}");
         assert_eq!(asked(&told_key), format!("Bearer {}", canary()));
         // No microVM has it, not even the one that has just asked.
-        let cells = descendants(pid).into_iter();
-        let shells = cells.filter(|pid| e2e::process::name_of(*pid) == "faasw-sandbox");
+        let jails = descendants(pid).into_iter();
+        let shells = jails.filter(|pid| e2e::process::name_of(*pid) == "faasw-sandbox");
         let found: Vec<_> = shells
             .flat_map(|pid| found_in_memory(pid, &canary()))
             .collect();

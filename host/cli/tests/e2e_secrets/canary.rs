@@ -186,11 +186,11 @@ pub fn a_canary_is_found_nowhere() {
     assert!(!node.stderr().contains(&canary()));
     // A configuration's value is in seeds and in whatever is made of them: so much is looked at.
     let seen = |text: &str| {
-        let cells = descendants(pid).into_iter();
-        let found = cells.flat_map(|cell| found_in_memory(cell, text));
+        let jails = descendants(pid).into_iter();
+        let found = jails.flat_map(|jail| found_in_memory(jail, text));
         found.collect::<Vec<String>>()
     };
-    e2e::until("a cell has what is no secret", || {
+    e2e::until("a jail has what is no secret", || {
         let told = get(address, "/bird/get/marker").body;
         assert_eq!(told, format!("some {}", marker()));
         !seen(&marker()).is_empty()
@@ -202,7 +202,7 @@ pub fn a_canary_is_found_nowhere() {
         "nothing is found in seeds: {in_node:?}"
     );
     // Answers had it, too: what they lay in is used by others in time.
-    e2e::until("no cell has it", || {
+    e2e::until("no jail has it", || {
         assert_eq!(get(address, "/bird/get/nothing").body, "none");
         seen(&canary()).is_empty()
     });

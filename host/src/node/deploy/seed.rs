@@ -16,7 +16,7 @@ use crate::{
     log::{Event, FunctionLog},
     node::{
         core::Core,
-        function::{Function, VersionCell},
+        function::{Function, VersionJail},
         secrets::Given,
     },
     registry::{FreezeRecord, VersionRecord},
@@ -123,7 +123,7 @@ impl Core {
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            made: VersionCell::with(made),
+            made: VersionJail::with(made),
         }
     }
 }

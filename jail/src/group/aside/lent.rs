@@ -1,10 +1,10 @@
-//! What a cell has of memory and processes while it is aside, with version 2 of control groups.
+//! What a jail has of memory and processes while it is aside, with version 2 of control groups.
 //!
 //! There a process has one group for all controllers. What it touches is charged to the group that
-//! it is in then, and stays there when it moves: so a cell that is aside has the limits of its own
-//! group once more, and all of them together a quarter of what all cells may have ([`PART`]). A
-//! group that something is still charged to when its cell comes back is kept for it until it ends,
-//! so that going to and fro does not let a cell have more each time.
+//! it is in then, and stays there when it moves: so a jail that is aside has the limits of its own
+//! group once more, and all of them together a quarter of what all jails may have ([`PART`]). A
+//! group that something is still charged to when its jail comes back is kept for it until it ends,
+//! so that going to and fro does not let a jail have more each time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,19 +16,19 @@ use rustix::io::Errno;
 use super::super::place::Place;
 use super::super::{CLEAN, Groups, Version, get, put};
 
-/// The part of what all cells may have of memory that those aside may have besides, all together.
+/// The part of what all jails may have of memory that those aside may have besides, all together.
 const PART: u64 = 4;
 
 /// Files by which a group limits its memory.
 const LIMITS: [&str; 2] = ["memory.max", "memory.high"];
 
-/// The limits of cells that have or had a group beside all others.
+/// The limits of jails that have or had a group beside all others.
 #[derive(Debug, Default)]
 pub(super) struct Lent {
     all: BTreeMap<u32, Loan>,
 }
 
-/// What one cell has, or had.
+/// What one jail has, or had.
 #[derive(Debug, Default)]
 struct Loan {
     /// The limit of its group, in bytes; 0 where it has none now.
@@ -64,7 +64,7 @@ impl Lent {
             .fold(0, u64::saturating_add)
     }
 
-    /// The cell has ended; says whether it has a group.
+    /// The jail has ended; says whether it has a group.
     pub(super) fn end(&mut self, number: u32) -> bool {
         self.all.remove(&number).is_some_and(|loan| loan.memory > 0)
     }
@@ -94,18 +94,18 @@ pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     if folder.ancestors().any(|folder| limits(folder, "cpu.max")) {
         return Err("the node's processors have a quota");
     }
-    // What is lent comes on top of what all cells may have.
+    // What is lent comes on top of what all jails may have.
     let is_limited = |folder: &Path| LIMITS.iter().any(|file| limits(folder, file));
     if folder.ancestors().any(is_limited) {
         return Err(
-            "a control group above limits memory, which cells would exceed that step aside",
+            "a control group above limits memory, which jails would exceed that step aside",
         );
     }
     Ok(())
 }
 
 impl Groups {
-    /// Lends a cell limits for a group beside all others; none with version 1.
+    /// Lends a jail limits for a group beside all others; none with version 1.
     ///
     /// # Errors
     /// The system's; [`Errno::AGAIN`] where others have all that can be lent.
@@ -127,7 +127,7 @@ impl Groups {
         Ok(Some(limits))
     }
 
-    /// The cell may have other `bytes` of memory now.
+    /// The jail may have other `bytes` of memory now.
     pub(in super::super) fn lend_memory(&self, number: u32, bytes: u64) -> Result<(), Errno> {
         if !self.has_lent(number) {
             return Ok(());
@@ -140,14 +140,14 @@ impl Groups {
         put(above, &file, &bytes.to_string())
     }
 
-    /// Whether a cell has a group beside all others with limits of its own, in it or not.
+    /// Whether a jail has a group beside all others with limits of its own, in it or not.
     pub(in super::super) fn has_lent(&self, number: u32) -> bool {
         let lent = &self.aside.borrow().lent;
         lent.all.get(&number).is_some_and(|loan| loan.memory > 0)
     }
 
-    /// The cell has left its group; whether that is to go. It stays where more would be left
-    /// charged to the group above than one group of a cell may leave there.
+    /// The jail has left its group; whether that is to go. It stays where more would be left
+    /// charged to the group above than one group of a jail may leave there.
     pub(super) fn takes_back(&self, number: u32) -> bool {
         if !self.has_lent(number) {
             return true;

@@ -1,22 +1,22 @@
-//! Cells that all others come before.
+//! Jails that all others come before.
 //!
 //! The scheduler shares a processor among groups level by level, so a group below the one that all
-//! cells of a process are in comes behind other cells only: against the process itself the weight
-//! of the level above counts. So a cell that is to be aside is moved to a group beside that of all
-//! cells, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
+//! jails of a process are in comes behind other jails only: against the process itself the weight
+//! of the level above counts. So a jail that is to be aside is moved to a group beside that of all
+//! jails, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
 //! Moving takes a grace period of RCU, 5 to 30 ms; after that being aside is one word of the
 //! kernel's.
 //!
 //! One that is not aside any more weighs as much as a process at once, and for a moment stays where
 //! it is, in case that it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a
-//! group of its own it weighs beside all cells, which would have more than is theirs of the
+//! group of its own it weighs beside all jails, which would have more than is theirs of the
 //! processors together.
 //!
 //! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle
 //! counts as free, so the scheduler puts whoever wakes there first of all, the very process that
-//! waits for the cell (`docs/decisions/0025-hot-instances.md`).
+//! waits for the jail (`docs/decisions/0025-hot-instances.md`).
 //!
-//! With version 1 processors are a hierarchy of their own. With version 2 the cell leaves the
+//! With version 1 processors are a hierarchy of their own. With version 2 the jail leaves the
 //! limits of its memory and its processes as well, so its group beside the others has the same
 //! (`lent`). Not where the process is held to a quota of processors, which a guest that looks for
 //! requests would use up.
@@ -67,19 +67,19 @@ impl Weights {
 /// The file that says who is in a group.
 const PROCESSES: &str = "cgroup.procs";
 
-/// How long a cell that is not aside any more stays where it is.
+/// How long a jail that is not aside any more stays where it is.
 const STAY: Duration = Duration::from_secs(1);
 
 /// Those that have a group of this kind.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     used: BTreeMap<u32, Out>,
-    /// Whose cell has ended, or was moved back.
+    /// Whose jail has ended, or was moved back.
     left: BTreeSet<u32>,
     lent: Lent,
 }
 
-/// A cell that is not where all are.
+/// A jail that is not where all are.
 #[derive(Debug)]
 struct Out {
     pid: Pid,
@@ -87,7 +87,7 @@ struct Out {
     back_since: Option<Instant>,
 }
 
-/// Whether cells of a process can be aside that has its groups at `place`, where they are made by
+/// Whether jails of a process can be aside that has its groups at `place`, where they are made by
 /// now, and if not why, for people to read.
 pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     match place.version {
@@ -109,7 +109,7 @@ fn check_one(place: &Place) -> Result<(), &'static str> {
     }
 }
 
-/// Folders of what a cell must not leave.
+/// Folders of what a jail must not leave.
 fn others(place: &Place) -> impl Iterator<Item = &Path> {
     place
         .folders
@@ -137,7 +137,7 @@ fn has_quota(folder: &Path) -> bool {
 }
 
 impl Groups {
-    /// Whether cells can be aside here, and if not why, for people to read.
+    /// Whether jails can be aside here, and if not why, for people to read.
     ///
     /// # Errors
     /// That.
@@ -199,7 +199,7 @@ impl Groups {
         moved
     }
 
-    /// Whether the cell of group `number` has the least weight beside all other cells.
+    /// Whether the jail of group `number` has the least weight beside all other jails.
     #[must_use]
     pub fn is_aside(&self, number: u32) -> bool {
         let used = &self.aside.borrow().used;
@@ -207,7 +207,7 @@ impl Groups {
             .is_some_and(|out| out.back_since.is_none())
     }
 
-    /// Moves cells back among all others that have not been aside for a second at `now`. In how
+    /// Moves jails back among all others that have not been aside for a second at `now`. In how
     /// long that is to be done again, if there are more.
     pub fn bring_home(&self, now: Instant) -> Option<Duration> {
         let passed = |since: Instant| now.saturating_duration_since(since);
@@ -234,7 +234,7 @@ impl Groups {
         oldest.map(|since| STAY.saturating_sub(passed(since)))
     }
 
-    /// Removes the group beside all others of a cell that has ended.
+    /// Removes the group beside all others of a jail that has ended.
     pub(super) fn end_aside(&self, number: u32) {
         let was_out = self.aside.borrow_mut().used.remove(&number).is_some();
         let was_lent = self.aside.borrow_mut().lent.end(number);
@@ -256,7 +256,7 @@ impl Groups {
         }
     }
 
-    /// Removes all of them. Their cells must have ended.
+    /// Removes all of them. Their jails must have ended.
     pub(super) fn remove_all_aside(&self) {
         let Aside { used, left, lent } = std::mem::take(&mut *self.aside.borrow_mut());
         if let Some(processors) = self.processors() {

@@ -1,4 +1,4 @@
-//! Where cells are that were aside, by the system's word.
+//! Where jails are that were aside, by the system's word.
 
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::*;
 use crate::group::{Share, VM_OVERHEAD};
 
-/// A process in the group of a number, as a cell is.
+/// A process in the group of a number, as a jail is.
 struct Born<'a> {
     groups: &'a Groups,
     child: Child,
@@ -58,7 +58,7 @@ impl Drop for Born<'_> {
     }
 }
 
-/// A file of the group that a cell has beside all others.
+/// A file of the group that a jail has beside all others.
 fn aside_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errno> {
     let above = groups.processors().unwrap().above.as_fd();
     let folder = open_folder(above, &*groups.aside_name(number))?;
@@ -77,7 +77,7 @@ fn step(born: &Born<'_>, aside: bool) {
 /// Groups are named by the process that has them, which all tests are: one at a time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Groups whose cells can be aside, of this version if one is asked for; and the turn.
+/// Groups whose jails can be aside, of this version if one is asked for; and the turn.
 pub(in crate::group) fn groups(
     wanted: Option<Version>,
 ) -> Option<(MutexGuard<'static, ()>, Groups)> {
@@ -151,7 +151,7 @@ fn who_is_not_aside_any_more_is_soon_where_all_are() {
     groups.remove();
 }
 
-/// What cells have of memory while they are aside, where they leave the limits of their own group.
+/// What jails have of memory while they are aside, where they leave the limits of their own group.
 mod version_two {
     use super::*;
 
@@ -256,11 +256,11 @@ mod version_two {
         };
         groups.limit_all(8 * VM_OVERHEAD).unwrap();
         {
-            let cells: Vec<_> = (0..3).map(|number| Born::new(&groups, number)).collect();
+            let jails: Vec<_> = (0..3).map(|number| Born::new(&groups, number)).collect();
             let step = |born: &Born<'_>| groups.step_aside(born.number, born.pid(), true);
-            let told: Vec<_> = cells.iter().map(step).collect();
+            let told: Vec<_> = jails.iter().map(step).collect();
             assert_eq!(told, [Ok(()), Ok(()), Err(Errno::AGAIN)]);
-            let places: Vec<_> = cells.iter().map(Born::place).collect();
+            let places: Vec<_> = jails.iter().map(Born::place).collect();
             assert_eq!(places, ["-0", "-1", "/2"]);
         }
         // Those that have ended leave theirs to others.

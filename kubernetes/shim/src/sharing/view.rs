@@ -170,7 +170,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
         }
     }
     rustix::process::chdir(root).map_err(failed(root))?;
-    // Not by `chroot`: who is in one can make no user namespaces, and so no cells.
+    // Not by `chroot`: who is in one can make no user namespaces, and so no jails.
     rustix::process::pivot_root(".", ".").map_err(failed(root))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(failed(root))?;
     rustix::process::chdir("/").map_err(failed(root))?;

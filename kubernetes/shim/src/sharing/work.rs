@@ -238,7 +238,7 @@ fn remove_groups(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// Where groups are made: version 2's, or those of version 1 that cells are in.
+/// Where groups are made: version 2's, or those of version 1 that jails are in.
 fn hierarchies() -> Vec<PathBuf> {
     let groups = Path::new(GROUPS);
     if are_unified() {

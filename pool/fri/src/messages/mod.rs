@@ -284,9 +284,9 @@ message! {
         /// Time it took to make, in nanoseconds, from the shell's first instruction, or
         /// from the order.
         nanoseconds: u64,
-        /// How much of it closing the cell took, in nanoseconds; 0 for a [`Preset`], and
-        /// where there is no cell.
-        cell_nanoseconds: u64,
+        /// How much of it closing the jail took, in nanoseconds; 0 for a [`Preset`], and
+        /// where there is no jail.
+        jail_nanoseconds: u64,
         /// Time before that, from the beginning of the spawner's fork until the shell ran
         /// in its control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
         born_nanoseconds: u64,
@@ -409,8 +409,8 @@ pub enum Failure {
     Broken = 8,
     /// The guest has changed state that takes ring 0; detail: which.
     Changed = 9,
-    /// Its cell could not be closed; detail: error number, instruction: the step.
-    Cell = 10,
+    /// Its jail could not be closed; detail: error number, instruction: the step.
+    Jail = 10,
     /// Presetting failed; detail: error number.
     Preset = 11,
     /// What a seed is made of could not be taken over; detail: error number.

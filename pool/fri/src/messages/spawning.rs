@@ -12,9 +12,9 @@ message! {
     /// end of a pair, which is closed once the spawner was reaped; a [`Kill`] over the other
     /// end has it killed.
     Launch {
-        /// Which network its cells are in: one in the host's makes the connector only.
+        /// Which network its jails are in: one in the host's makes the connector only.
         network: Network,
-        /// The confinement level of its cells.
+        /// The confinement level of its jails.
         level: ConfinementLevel,
     }
 }
@@ -137,9 +137,9 @@ message! {
     /// Node to spawner, first of all: how control groups are to be kept. Ignored by hosts
     /// without groups.
     KeepGroups {
-        /// Groups that may wait for the next cells; those above are removed.
+        /// Groups that may wait for the next jails; those above are removed.
         free_max: u64,
-        /// Bytes of memory that all cells may take together.
+        /// Bytes of memory that all jails may take together.
         memory_bytes: u64,
     }
 }
@@ -150,25 +150,25 @@ message! {
 )]
 #[repr(C)]
 pub struct FriGroups {
-    /// Groups that wait for a cell.
+    /// Groups that wait for a jail.
     pub free: u64,
     /// Groups that have one.
     pub used: u64,
     /// Most that may wait.
     pub free_max: u64,
-    /// Cells that got a group that had waited, since the spawner began.
+    /// Jails that got a group that had waited, since the spawner began.
     pub hits: u64,
-    /// Cells that had a group made for them, since the spawner began.
+    /// Jails that had a group made for them, since the spawner began.
     pub misses: u64,
 }
 
 message! {
-    /// Spawner to node, first of all: what this host gives cells. Attached where there are
+    /// Spawner to node, first of all: what this host gives jails. Attached where there are
     /// groups: the file that tells what all of them take of memory.
     Introduced {
-        /// Whether each cell has a user of its own.
+        /// Whether each jail has a user of its own.
         own_users: Answer,
-        /// The control groups that hold cells to their limits.
+        /// The control groups that hold jails to their limits.
         groups: GroupVersion,
     }
 }

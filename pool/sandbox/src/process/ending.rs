@@ -1,7 +1,7 @@
 //! What a shell does where it has no memory left: it ends, as quietly as where it
 //! panics.
 //!
-//! The standard library tells of it and aborts, which takes calls that no cell allows: it
+//! The standard library tells of it and aborts, which takes calls that no jail allows: it
 //! would end as a forbidden call, and be taken for somebody who broke out.
 
 use std::alloc::{GlobalAlloc, Layout};

@@ -1,12 +1,12 @@
 //! What is round a shell, and what all processes here do as they begin: names, descriptors, and
 //! the signals of children.
 //!
-//! [`cell`] is what a shell may ask the kernel for and [`outer`] what all of them may, [`priority`]
+//! [`jail`] is what a shell may ask the kernel for and [`outer`] what all of them may, [`priority`]
 //! whose turn it is; [`programs`] are what other programs are started from; [`ending`] is how a
 //! shell ends that has no memory left.
 
-pub mod cell;
 pub mod ending;
+pub mod jail;
 pub mod outer;
 pub mod priority;
 pub mod processors;

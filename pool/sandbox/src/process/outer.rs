@@ -1,6 +1,6 @@
 //! The filter round the launcher and the spawner, and so round everything that they make.
 //!
-//! It is by number only: what making cells takes is dangerous by nature, and arguments
+//! It is by number only: what making jails takes is dangerous by nature, and arguments
 //! would not tell good from bad. Shells, whose own filters lie on top and are far stricter,
 //! pass it, too: the kernel answers from a cache only where no filter looks at arguments. A
 //! filter of numbers is a few comparisons; as two lists of them it took 3 % of a request.
@@ -12,7 +12,7 @@ use faasw_jail::ordinary::ORDINARY;
 use rustix::io::Errno;
 
 /// What the programs inside do beside [`ORDINARY`]: make namespaces, mounts and groups,
-/// fork, become others, execute programs; and all that those and shells do in their cells.
+/// fork, become others, execute programs; and all that those and shells do in their jails.
 const CALLS: &[libc::c_long] = &[
     // Files, and the groups' files.
     libc::SYS_close_range,
@@ -90,7 +90,7 @@ pub fn filter() -> Result<Filter, String> {
     let rules: Vec<_> = ORDINARY
         .iter()
         .chain(CALLS)
-        .map(|call| rule("make cells", *call, &[]))
+        .map(|call| rule("make jails", *call, &[]))
         .collect();
     Filter::compile_lenient(&rules, DANGEROUS).map_err(|error| error.to_string())
 }

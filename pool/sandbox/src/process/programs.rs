@@ -159,7 +159,7 @@ impl Programs {
         compiler.chain(self.egress.descriptors())
     }
 
-    /// The same, with numbers that no cell uses.
+    /// The same, with numbers that no jail uses.
     ///
     /// # Errors
     /// The system's.

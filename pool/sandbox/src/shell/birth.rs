@@ -1,11 +1,11 @@
-//! How a shell comes to be: its VM, and the cell round it.
+//! How a shell comes to be: its VM, and the jail round it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use faasw_fri::messages::{Failure, Prepared};
 use faasw_jail::filter::Filter;
-use faasw_jail::{Cell, Step, unblock_signals, without_privilege};
+use faasw_jail::{Jail, Step, unblock_signals, without_privilege};
 use rustix::io::Errno;
 
 use super::{End, FAILED, PANICKED, Shell, report};
@@ -26,11 +26,11 @@ pub struct Birth {
     pub nanoseconds: u64,
 }
 
-/// Lives as the shell of a cell; answers with the exit code. The guest's progress
-/// doorbell signals `progress`. The cell is closed as soon as the VM is made, before
+/// Lives as the shell of a jail; answers with the exit code. The guest's progress
+/// doorbell signals `progress`. The jail is closed as soon as the VM is made, before
 /// anything of a tenant's comes.
 pub fn run(
-    cell: Cell,
+    jail: Jail,
     socket: OwnedFd,
     progress: OwnedFd,
     template: &Template,
@@ -48,7 +48,7 @@ pub fn run(
         unsafe { libc::_exit(PANICKED) }
     }));
     let started = clock::monotonic();
-    let made = enclose(cell, &socket, progress, template, filter);
+    let made = enclose(jail, &socket, progress, template, filter);
     let (vm, page_map, closing) = match made {
         Ok(made) => made,
         Err((failure, errno, step)) => {
@@ -61,7 +61,7 @@ pub fn run(
     let mut shell = ManuallyDrop::new(Shell::new(&socket, template, vm, page_map));
     let lived = shell.live(Prepared {
         nanoseconds: clock::monotonic() - started,
-        cell_nanoseconds: closing,
+        jail_nanoseconds: closing,
         born_nanoseconds: birth.nanoseconds,
     });
     match lived {
@@ -86,13 +86,13 @@ fn wait_to_be_ended() -> ! {
     }
 }
 
-/// Makes the VM and closes the cell round it. Beside `socket` and `progress` no number
-/// may be in use that a cell has. Also says what closing took, in nanoseconds.
+/// Makes the VM and closes the jail round it. Beside `socket` and `progress` no number
+/// may be in use that a jail has. Also says what closing took, in nanoseconds.
 ///
 /// # Errors
 /// What failed, and at which step of closing.
 pub fn enclose(
-    cell: Cell,
+    jail: Jail,
     socket: &OwnedFd,
     progress: OwnedFd,
     template: &Template,
@@ -101,7 +101,7 @@ pub fn enclose(
     fault_by_default();
     super::hand_over_faults(socket, template);
     let moved =
-        rustix::io::fcntl_dupfd_cloexec(&progress, crate::process::cell::PROGRESS.cast_signed())
+        rustix::io::fcntl_dupfd_cloexec(&progress, crate::process::jail::PROGRESS.cast_signed())
             .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
     let progress = moved;
@@ -117,15 +117,15 @@ pub fn enclose(
     let [machine, vcpu, statistics, progress] = vm.descriptors();
     let page_map_fd = Some(page_map.as_raw_fd());
     let made = [page_map_fd, machine, vcpu, statistics, progress];
-    crate::process::cell::arrange(socket, made)
+    crate::process::jail::arrange(socket, made)
         .map_err(Step::Descriptors.failed())
-        .and_then(|()| cell.close(crate::process::cell::LIMITS, filter))
-        .map_err(|error| (Failure::Cell, error.errno, error.step as u64))?;
+        .and_then(|()| jail.close(crate::process::jail::LIMITS, filter))
+        .map_err(|error| (Failure::Jail, error.errno, error.step as u64))?;
     Ok((vm, page_map, clock::monotonic() - made_at))
 }
 
 /// Has a fault of this process end it by its own signal, as the system does. The standard
-/// library's handlers tell of it first, which takes calls that no cell allows: a fault
+/// library's handlers tell of it first, which takes calls that no jail allows: a fault
 /// would end as a forbidden call, and be taken for somebody who broke out.
 fn fault_by_default() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {

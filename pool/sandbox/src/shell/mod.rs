@@ -1,6 +1,6 @@
 //! A shell: a process or thread with one VM that becomes one instance and then ends.
 //!
-//! [`run`] makes one and closes its cell; then it does what the node orders: `orders` has those
+//! [`run`] makes one and closes its jail; then it does what the node orders: `orders` has those
 //! that make an instance and take it apart, `running` those that let it run, `hot` lets a guest
 //! look for its next request by itself. [`thread`] is one with nothing round it.
 

@@ -141,7 +141,7 @@ impl Shell<'_> {
         self.faults_before = self.vm.page_faults();
         self.tell(&Prepared {
             nanoseconds: clock::monotonic() - started,
-            cell_nanoseconds: 0,
+            jail_nanoseconds: 0,
             born_nanoseconds: 0,
         })
     }

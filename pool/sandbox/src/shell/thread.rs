@@ -213,7 +213,7 @@ impl Thread {
                 let mut shell = Shell::new(&self.socket, &host.template, vm, page_map);
                 let lived = shell.live(Prepared {
                     nanoseconds: clock::monotonic() - started,
-                    cell_nanoseconds: 0,
+                    jail_nanoseconds: 0,
                     born_nanoseconds: 0,
                 });
                 match lived {

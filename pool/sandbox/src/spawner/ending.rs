@@ -5,7 +5,7 @@
 //! to wait for an item of the same queue (`vm_unmap_aliases`), which never begins while the queue
 //! is full of items that wait for the lock: since then no process of that machine can install a
 //! filter, or ever will (docs/decisions/0033). A queue takes 256 items at least, 1,024 in Linux
-//! 6.18, and a cell has two filters. So at most [`AT_ONCE`] processes are ended, and the next when
+//! 6.18, and a jail has two filters. So at most [`AT_ONCE`] processes are ended, and the next when
 //! a child of the spawner's has had the same lock after them, by installing a filter.
 
 use std::collections::VecDeque;

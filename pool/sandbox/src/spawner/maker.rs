@@ -1,4 +1,4 @@
-//! What it takes to make cells and shells, found out once by the process that makes them.
+//! What it takes to make jails and shells, found out once by the process that makes them.
 
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -6,14 +6,14 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use faasw_fri::userfault::Device;
 use faasw_jail::filter::{Filter, Rule};
 use faasw_jail::group::{Groups, Place};
-use faasw_jail::{CellError, ConfinementLevel, Network, Site, out_of_the_way};
+use faasw_jail::{ConfinementLevel, JailError, Network, Site, out_of_the_way};
 use kvm_ioctls::Kvm;
 
 use crate::memory::page_map::PageMap;
-use crate::process::cell;
+use crate::process::jail;
 use crate::vm::Template;
 
-/// What it takes to make shells beside their cells.
+/// What it takes to make shells beside their jails.
 pub struct Shells {
     /// What all VMs have in common.
     pub template: Template,
@@ -21,16 +21,16 @@ pub struct Shells {
     pub filter: Filter,
 }
 
-/// What it takes to make cells. Its descriptors have numbers that no cell uses.
+/// What it takes to make jails. Its descriptors have numbers that no jail uses.
 pub struct Maker {
     /// What shells take; nothing where none are made.
     pub shells: Option<Shells>,
-    /// The confinement level of cells.
+    /// The confinement level of jails.
     pub level: ConfinementLevel,
-    /// Where cells are made; or what of it this host does not allow, and then there
+    /// Where jails are made; or what of it this host does not allow, and then there
     /// are none.
-    pub site: Result<Site, CellError>,
-    /// Where their groups are; or why there are none, and then the kernel holds cells
+    pub site: Result<Site, JailError>,
+    /// Where their groups are; or why there are none, and then the kernel holds jails
     /// to less.
     pub groups: Result<Groups, String>,
 }
@@ -43,7 +43,7 @@ impl Maker {
     /// When KVM or the page map do not answer, or the rules are none.
     pub fn prepare(
         level: ConfinementLevel,
-        rules: impl FnOnce(cell::Host) -> Vec<Rule>,
+        rules: impl FnOnce(jail::Host) -> Vec<Rule>,
     ) -> io::Result<Self> {
         let shells = Shells::prepare(rules)?;
         Ok(Self::of(Some(shells), Network::Empty, level))
@@ -60,14 +60,14 @@ impl Maker {
             shells,
             level,
             // Before the site, which hides where they are.
-            groups: Place::find().and_then(|place| Groups::prepare(&place, cell::SHARE)),
+            groups: Place::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
             site: Site::prepare(network, level),
         }
     }
 }
 
 impl Shells {
-    fn prepare(rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<Self> {
+    fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
         let device = out_of_the_way(kvm_device()?)?;
         // SAFETY: a device descriptor whose owner gives it away.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
@@ -77,7 +77,7 @@ impl Shells {
             Err(_) => None,
         };
         let template = template.telling_faults(faults);
-        let host = cell::Host {
+        let host = jail::Host {
             scans: PageMap::open()?.scans(),
             prefaults: template.can_prefault(),
             page_walk: template.page_walk(),

@@ -33,13 +33,13 @@ use crate::shell::Birth;
 use crate::spawner::ending::{Ending, Next};
 use crate::spawner::maker::{Maker, Shells};
 use crate::spawner::sharing::{Member, Sharing};
-use crate::{NODE_FD, process::cell, process::priority, shell, vm::clock};
+use crate::{NODE_FD, process::jail, process::priority, shell, vm::clock};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
     token: u64,
     pid: Pid,
-    /// Tells the cells of living children apart.
+    /// Tells the jails of living children apart.
     number: u32,
     /// How it shares processors, once its function is known.
     member: Option<Member>,
@@ -65,16 +65,16 @@ struct Spawner {
     can_restore: bool,
 }
 
-/// Runs until the node is gone. Its cells are of this level, and shells may do what `rules` says.
+/// Runs until the node is gone. Its jails are of this level, and shells may do what `rules` says.
 ///
 /// # Errors
 /// When KVM does not answer, or the node says what makes no sense.
-pub fn run(level: ConfinementLevel, rules: impl FnOnce(cell::Host) -> Vec<Rule>) -> io::Result<()> {
+pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     run_with(c"faasw-spawner", || Maker::prepare(level, rules))
 }
 
 /// As [`run`], but in the host's network: makes no shells, and for the connector there are no other
-/// cells.
+/// jails.
 ///
 /// # Errors
 /// When the node says what makes no sense.
@@ -91,7 +91,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
     close_from(programs::END);
     let programs = Programs::inherited()?;
-    // Low numbers are for what goes to cells.
+    // Low numbers are for what goes to jails.
     let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
     let ended = out_of_the_way(child_signal()?)?;
     begin_moving();
@@ -161,7 +161,7 @@ fn begin_moving() {
 }
 
 impl Spawner {
-    /// Says what this host gives cells.
+    /// Says what this host gives jails.
     fn introduce(&self) {
         let maker = &self.maker;
         let introduced = Introduced {
@@ -338,14 +338,14 @@ impl Spawner {
             Self::fork(site, number, group)
         });
         match forked {
-            Ok((Born::Child(cell), took)) => {
+            Ok((Born::Child(jail), took)) => {
                 let birth = Birth {
                     is_ahead,
                     nanoseconds: took.fork,
                 };
                 let shells = self.maker.shells.as_ref();
                 let code = shells.map_or(1, |Shells { template, filter }| {
-                    shell::run(cell, socket, progress, template, filter, birth)
+                    shell::run(jail, socket, progress, template, filter, birth)
                 });
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
@@ -374,12 +374,12 @@ impl Spawner {
         Ok((made, took))
     }
 
-    /// A number that no living child has: that of a group that waits for a cell, if there
+    /// A number that no living child has: that of a group that waits for a jail, if there
     /// is one.
     fn free_number(&self) -> u32 {
-        // Open cells leave groups free.
+        // Open jails leave groups free.
         let groups = self.maker.groups.as_ref().ok();
-        let groups = groups.filter(|_| !is_without_cell());
+        let groups = groups.filter(|_| !is_without_jail());
         if let Some(number) = groups.and_then(Groups::free) {
             return number;
         }
@@ -514,13 +514,13 @@ impl Spawner {
 
     fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
         #[cfg(feature = "ablation")]
-        if is_without_cell() {
+        if is_without_jail() {
             return site.fork_open();
         }
         site.fork(number, group)
     }
 
-    /// The group for a cell with this number; none where the host has none.
+    /// The group for a jail with this number; none where the host has none.
     fn group(&self, number: u32) -> io::Result<Option<Group>> {
         match &self.maker.groups {
             Ok(groups) => Ok(Some(groups.group(number)?)),
@@ -530,7 +530,7 @@ impl Spawner {
 
     /// The group for a shell.
     fn shell_group(&self, number: u32) -> io::Result<Option<Group>> {
-        if is_without_cell() {
+        if is_without_jail() {
             Ok(None)
         } else {
             self.group(number)
@@ -587,14 +587,14 @@ impl Spawner {
     }
 }
 
-/// Whether shells are made without a cell, and without a group.
+/// Whether shells are made without a jail, and without a group.
 #[cfg(feature = "ablation")]
-fn is_without_cell() -> bool {
-    std::env::args().any(|word| word == faasw_jail::WITHOUT_CELL)
+fn is_without_jail() -> bool {
+    std::env::args().any(|word| word == faasw_jail::WITHOUT_JAIL)
 }
 
-/// Whether shells are made without a cell: never.
+/// Whether shells are made without a jail: never.
 #[cfg(not(feature = "ablation"))]
-const fn is_without_cell() -> bool {
+const fn is_without_jail() -> bool {
     false
 }

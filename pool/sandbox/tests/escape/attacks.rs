@@ -5,8 +5,8 @@ use std::ffi::c_long;
 use std::ptr;
 
 use faasw_sandbox::memory::page_map::PageMap;
-use faasw_sandbox::process::cell::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
 use faasw_sandbox::process::ending::{Ending, HEAP_USED_UP};
+use faasw_sandbox::process::jail::{LAYERS, MAILBOX, PAGE_MAP, SOCKET, VM};
 use kvm_bindings::KVMIO;
 use libc::{
     CLONE_NEWUSER, E2BIG, EACCES, EAGAIN, EBADF, EFBIG, EINVAL, EMFILE, ENOENT, ENOTTY, EPERM,
@@ -72,7 +72,7 @@ fn flood(_: &Scene) -> c_long {
             return sent;
         }
     }
-    // Nothing came in, or the jail would have said so: that is the refusal.
+    // Nothing came in, or the testbed would have said so: that is the refusal.
     -c_long::from(E2BIG)
 }
 
@@ -106,7 +106,7 @@ fn locate_memory(scene: &Scene) -> c_long {
     }
 }
 
-/// Every attack on a shell's cell.
+/// Every attack on a shell's jail.
 pub fn attacks() -> Vec<Attack> {
     // Where the system has no call that scans page maps, shells read theirs, and what it
     // shows is all that protects.

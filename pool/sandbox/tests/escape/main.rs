@@ -1,11 +1,11 @@
 //! What an attacker can do who has broken out of a VM: nothing.
 //!
-//! Each attack runs in a cell that is made just as a shell's is, with the descriptors
+//! Each attack runs in a jail that is made just as a shell's is, with the descriptors
 //! of a shell that serves a function, and at the point where the shell would serve.
 //! Most are ended by the filter. A second round has a filter that lets everything
 //! through, and shows that what is round it holds by itself.
 //!
-//! The cell is made by a process of its own, this program started anew, since that
+//! The jail is made by a process of its own, this program started anew, since that
 //! leaves the host's namespaces and may have one thread only. Both rounds come at both levels of
 //! confinement.
 //!
@@ -20,7 +20,7 @@
 mod attacks;
 #[path = "../../../../jail/tests/escape/mod.rs"]
 mod escape;
-mod jail;
+mod testbed;
 
 use libtest_mimic::Arguments;
 
@@ -28,7 +28,7 @@ use escape::suite::{self, Order};
 
 fn main() {
     if let Some(order) = Order::read() {
-        jail::run(&order);
+        testbed::run(&order);
     }
     let arguments = Arguments::from_args();
     let skip = std::fs::File::options()

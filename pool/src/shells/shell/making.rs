@@ -82,7 +82,7 @@ impl Shell {
         })
     }
 
-    /// Waits until the shell has made its VM and closed its cell.
+    /// Waits until the shell has made its VM and closed its jail.
     async fn wait_made(&mut self) -> Result<(), PlatformError> {
         let prepared = match self.born().await? {
             Some(packet) => told_ready(&packet)??,
@@ -94,10 +94,10 @@ impl Shell {
             fork,
             enter,
             vm,
-            cell,
+            jail,
             ..
         } = self.parts;
-        tracing::trace!(?group, ?fork, ?enter, ?vm, ?cell, "shell made");
+        tracing::trace!(?group, ?fork, ?enter, ?vm, ?jail, "shell made");
         Ok(())
     }
 

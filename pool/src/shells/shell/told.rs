@@ -49,8 +49,8 @@ pub struct Parts {
     pub enter: Duration,
     /// Its VM, and what it looks at its own memory with.
     pub vm: Duration,
-    /// Closing its cell.
-    pub cell: Duration,
+    /// Closing its jail.
+    pub jail: Duration,
     /// Presetting it; zero for one that is bare.
     pub preset: Duration,
 }
@@ -58,14 +58,14 @@ pub struct Parts {
 impl Parts {
     /// Those of a shell that has made its VM in a process of this birth.
     pub fn of(birth: Birth, prepared: &Prepared) -> Self {
-        let closing = prepared.cell_nanoseconds;
+        let closing = prepared.jail_nanoseconds;
         let born = Duration::from_nanos(prepared.born_nanoseconds);
         Self {
             group: birth.group,
             fork: birth.fork,
             enter: born.saturating_sub(birth.fork),
             vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
-            cell: Duration::from_nanos(closing),
+            jail: Duration::from_nanos(closing),
             preset: Duration::ZERO,
         }
     }
@@ -109,11 +109,11 @@ pub fn protocol(error: impl std::fmt::Display) -> PlatformError {
 pub fn not_prepared(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
-        Ok(failed) if failed.failure == Failure::Cell => match Step::from_u64(failed.instruction) {
+        Ok(failed) if failed.failure == Failure::Jail => match Step::from_u64(failed.instruction) {
             Some(step) => {
                 let errno = errno_told(failed.detail);
                 let is_over_limit = matches!(errno, Errno::NOSPC | Errno::USERS);
-                PlatformError::Cell {
+                PlatformError::Jail {
                     error: step.failed()(errno),
                     // A shell makes its own user namespace as it takes a user.
                     obstacle: if step == Step::Identity && is_over_limit {
@@ -123,7 +123,7 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
                     },
                 }
             }
-            None => protocol("a step of closing a cell that there is not"),
+            None => protocol("a step of closing a jail that there is not"),
         },
         _ => not_begun(packet),
     }
@@ -161,7 +161,7 @@ pub fn is_by_guest(packet: &Packet) -> bool {
         | Failure::Run
         | Failure::Message
         | Failure::Reset
-        | Failure::Cell
+        | Failure::Jail
         | Failure::Preset
         | Failure::Seal => false,
     })
@@ -203,7 +203,7 @@ pub fn failure(packet: &Packet) -> String {
             format!("the guest has written its own text or tables at {detail:#x}")
         }
         Failure::Changed => format!("the guest has changed its vCPU (class {detail})"),
-        Failure::Cell => format!("its cell could not be closed: {}", errno()),
+        Failure::Jail => format!("its jail could not be closed: {}", errno()),
         Failure::Strayed if detail == 0 => "it went on looking for a request".to_owned(),
         Failure::Strayed => format!("it rang {detail} without a request"),
         Failure::Message => format!("the shell was sent message {detail} out of order"),

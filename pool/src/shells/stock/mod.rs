@@ -44,7 +44,7 @@ pub struct StockRules {
     pub confinement: Confinement,
     /// Shells kept ready when there is little to do.
     pub shells_ready: usize,
-    /// Control groups that are kept for the next cells.
+    /// Control groups that are kept for the next jails.
     pub groups_kept: usize,
     /// Bytes that all microVMs may take together.
     pub memory_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Stock {
     /// Started when it is first needed.
     spawner: Mutex<Option<Arc<Spawner>>>,
     launcher: Option<Arc<Launcher>>,
-    /// The confinement level of cells.
+    /// The confinement level of jails.
     level: ConfinementLevel,
     /// What shells are instead of processes, where that was asked for.
     threads: Option<Arc<Threads>>,
@@ -365,7 +365,7 @@ impl Stock {
         filled.await;
     }
 
-    /// How many processes were ended for a system call that their cell does not allow.
+    /// How many processes were ended for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
     }

@@ -72,10 +72,10 @@ fn weight_of(weight: u64, is_background: bool) -> u64 {
 
 /// The kernel's settings that share processors.
 pub(super) trait Scheduler {
-    /// Sets the weight of a cell's group.
+    /// Sets the weight of a jail's group.
     fn weigh(&self, number: u32, weight: u64);
 
-    /// Sets the weight of all cells together.
+    /// Sets the weight of all jails together.
     fn weigh_all(&self, is_contended: bool);
 
     /// Limits a process to so many processors, or to those of the spawner.
@@ -85,7 +85,7 @@ pub(super) trait Scheduler {
     /// host's start, all together; `None` if it is not known.
     fn idle(&self, count: u64) -> Option<Duration>;
 
-    /// Whether a cell has the least weight beside all others: its run time takes nothing from them.
+    /// Whether a jail has the least weight beside all others: its run time takes nothing from them.
     fn is_aside(&self, number: u32) -> bool;
 }
 
@@ -121,7 +121,7 @@ pub(super) struct Sharing {
     looked: Instant,
     /// Time of the next look.
     next: Instant,
-    /// All cells together have the weight for contention.
+    /// All jails together have the weight for contention.
     is_contended: bool,
     /// The number of processors that were reserved at the last look, and how long they had been
     /// idle by then.

@@ -10,11 +10,11 @@ const HOG: u64 = 7;
 const NEIGHBOUR: u64 = 8;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A setting of one cell, or of all.
+/// A setting of one jail, or of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Written {
     One(u32, u64),
-    /// Processors of a process, by the number of its cell.
+    /// Processors of a process, by the number of its jail.
     Processors(u32, Option<u64>),
     All(bool),
 }
@@ -51,16 +51,16 @@ impl Scheduler for Noted {
     }
 }
 
-/// Returns the number of a cell's process, which is never 0.
+/// Returns the number of a jail's process, which is never 0.
 fn pid(number: u32) -> Pid {
     Pid::from_raw(number as i32 + 1).unwrap()
 }
 
-/// A node with one processor and some cells, numbered by their position.
+/// A node with one processor and some jails, numbered by their position.
 struct Node {
     sharing: Sharing,
     members: Vec<Member>,
-    /// Run time of each cell in nanoseconds.
+    /// Run time of each jail in nanoseconds.
     totals: Vec<Total>,
     noted: Noted,
     now: Instant,
@@ -81,7 +81,7 @@ impl Node {
         }
     }
 
-    /// Lets seconds pass. In each of them a cell of a function ran and waited for the percentages
+    /// Lets seconds pass. In each of them a jail of a function ran and waited for the percentages
     /// that `did` returns. Returns the writes of that time.
     fn pass(&mut self, seconds: u32, did: impl Fn(u64) -> (u64, u64)) -> Vec<Written> {
         for _ in 0..seconds {

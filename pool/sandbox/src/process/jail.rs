@@ -1,4 +1,4 @@
-//! The cell of a shell: which descriptors it has, and what it may do with them.
+//! The jail of a shell: which descriptors it has, and what it may do with them.
 //!
 //! | number | what |
 //! | ---: | --- |

@@ -1,4 +1,4 @@
-//! The process that makes a cell, and has an attack run in it.
+//! The process that makes a jail, and has an attack run in it.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -8,7 +8,7 @@ use faasw_fri::{FriError, receive_from_untrusted};
 use faasw_jail::filter::rule;
 use faasw_jail::{Born, out_of_the_way};
 use faasw_sandbox::spawner::maker::Maker;
-use faasw_sandbox::{process::cell, shell};
+use faasw_sandbox::{process::jail, shell};
 use faasw_seedtree::LayerBuilder;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::RecvFlags;
@@ -20,14 +20,14 @@ use crate::escape::{attack::Scene, outcome::Outcome, suite::Order};
 /// Every system call that there is, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
 
-/// Makes two cells, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, has the attack run in one of them, and tells how it ended.
 pub fn run(order: &Order) -> ! {
     let mut attacks = attacks().into_iter();
     let attack = attacks.find(|known| known.name == order.attack).unwrap();
-    // As in the spawner, low numbers are for cells.
+    // As in the spawner, low numbers are for jails.
     let maker = Maker::prepare(order.level, |host| {
         if order.is_filtered {
-            cell::all_rules(host)
+            jail::all_rules(host)
         } else {
             CALLS.map(|call| rule("anything", call, &[])).collect()
         }
@@ -75,7 +75,7 @@ fn open_descriptors() -> usize {
         .count()
 }
 
-/// A cell with somebody in it who does as told, and the node's end of its socket.
+/// A jail with somebody in it who does as told, and the node's end of its socket.
 fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
@@ -84,16 +84,16 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
     let group = group.map(|groups| groups.group(number).unwrap());
     match site.fork(number, group.as_ref()).unwrap() {
         Born::Maker(pid) => (pid, ours),
-        Born::Child(cell) => {
+        Born::Child(jail) => {
             drop(ours);
-            let theirs = at(cell::SOCKET, theirs);
+            let theirs = at(jail::SOCKET, theirs);
             let files = files();
             // As the spawner gets it: next to the socket.
             let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
-            let progress = at(cell::SOCKET + 1, progress.unwrap());
+            let progress = at(jail::SOCKET + 1, progress.unwrap());
             let shells = maker.shells.as_ref().unwrap();
             let code =
-                match shell::enclose(cell, &theirs, progress, &shells.template, &shells.filter) {
+                match shell::enclose(jail, &theirs, progress, &shells.template, &shells.filter) {
                     Ok(made) => {
                         let code = act(&theirs);
                         // Letting go takes calls that a shell never makes.
@@ -139,8 +139,8 @@ fn files() -> [OwnedFd; 3] {
     };
     let (code, layer) = (layer("code"), layer("layer"));
     [
-        at(cell::MAILBOX, out_of_the_way(mailbox).unwrap()),
-        at(cell::LAYERS, out_of_the_way(code).unwrap()),
-        at(cell::LAYERS + 1, out_of_the_way(layer).unwrap()),
+        at(jail::MAILBOX, out_of_the_way(mailbox).unwrap()),
+        at(jail::LAYERS, out_of_the_way(code).unwrap()),
+        at(jail::LAYERS + 1, out_of_the_way(layer).unwrap()),
     ]
 }

@@ -1,7 +1,7 @@
-//! The cell of the compile helper: three files, and the system calls that an
+//! The jail of the compile helper: three files, and the system calls that an
 //! allocator and threads need.
 
-use crate::protocol::contract::{CELL_FD, INPUT_FD, OUTPUT_FD, REPORT_FD};
+use crate::protocol::contract::{INPUT_FD, JAIL_FD, OUTPUT_FD, REPORT_FD};
 use faasw_jail::filter::{Filter, Must, Rule, rule};
 use faasw_jail::habits::{
     NOT_EXECUTABLE, change_protection, clock, clocks, ends, free, futex, let_pages_go,
@@ -112,14 +112,14 @@ pub fn filter() -> Result<Filter, String> {
     Filter::compile(&all, &REFUSED).map_err(|error| error.to_string())
 }
 
-/// Closes the cell that was handed to this process: from here on it has three files,
+/// Closes the jail that was handed to this process: from here on it has three files,
 /// and the calls of `filter`.
 ///
 /// # Errors
 /// Why it could not be closed; the process must end then.
 pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
     let limits = Limits {
-        descriptors: CELL_FD as u64,
+        descriptors: JAIL_FD as u64,
         processes: THREADS,
         address_space: u64::MAX,
         file_bytes: FILE_BYTES,
@@ -127,5 +127,5 @@ pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
     // Where it is to be read is found out at the first time, with calls that are not
     // allowed later.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    close_handed_over(text, CELL_FD, limits, filter)
+    close_handed_over(text, JAIL_FD, limits, filter)
 }

@@ -1,4 +1,4 @@
-//! The cells of live processes, as the kernel shows them: shells that wait, that are
+//! The jails of live processes, as the kernel shows them: shells that wait, that are
 //! parked, and the compile helper at work; and that nothing of them stays.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{Confinement, FreezePolicy, PoolOptions};
 
-use support::cells::{
+use support::jails::{
     self, assert_closed, assert_reduced, descriptors, filters, groups, is_left, namespace,
     soft_limit, threads, user, weight,
 };
@@ -44,7 +44,7 @@ fn none_ahead() -> PoolOptions {
 }
 
 fn main() {
-    let not_root = !cells::may_look();
+    let not_root = !jails::may_look();
     support::main(|skip| {
         let mut all = trials![skip || not_root;
             shells_have_nothing in two_ahead(),
@@ -56,7 +56,7 @@ fn main() {
             a_reduced_instance_serves_and_is_reset in none_ahead(),
             the_helper_is_no_better_off in none_ahead(),
         ]);
-        all.extend(trials![skip || not_root || !cells::have_groups();
+        all.extend(trials![skip || not_root || !jails::have_groups();
             groups_go_with_their_process,
             a_function_weighs_the_same_however_many_instances_it_has in none_ahead(),
         ]);
@@ -121,7 +121,7 @@ async fn shells_have_nothing(bench: &Bench) {
     assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
 
     let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
-    // And none is being made, which has its cell only when that is done.
+    // And none is being made, which has its jail only when that is done.
     let all_preset = |stats: faasw_pool::PoolStats| {
         stats.shells > 0 && stats.preset == stats.shells && self::shells().len() == stats.shells
     };
@@ -203,7 +203,7 @@ fn assert_layers_are_read_only(pid: u32) {
     }
 }
 
-/// The helper, once it has closed its cell: its own filter, in addition to those that it is
+/// The helper, once it has closed its jail: its own filter, in addition to those that it is
 /// born with, is the last that it does.
 async fn helper() -> u32 {
     let deadline = Instant::now() + give_up();

@@ -1,4 +1,4 @@
-//! The cells of connector and worker: three descriptors, and what a runtime of one thread, TLS and
+//! The jails of connector and worker: three descriptors, and what a runtime of one thread, TLS and
 //! HTTP need of the kernel.
 //!
 //! | number | connector | worker |
@@ -15,7 +15,7 @@
 #![allow(unsafe_code, reason = "a process is named by a call")]
 
 use faasw_jail::close_handed_over;
-use faasw_jail::egress::{CELL_FD, CONNECTIONS_FD, Kind, NODE_FD};
+use faasw_jail::egress::{CONNECTIONS_FD, JAIL_FD, Kind, NODE_FD};
 use faasw_jail::filter::{Filter, Must, Rule, rule};
 use faasw_jail::habits::{
     NOT_EXECUTABLE, change_protection, clocks, ends, free, futex, let_pages_go, memory_for_entropy,
@@ -40,8 +40,8 @@ pub fn rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
-/// Descriptors of the runtime, which makes them before the cell is closed: the kernel gives each
-/// the lowest free number, of which [`CELL_FD`] is none yet. What it waits by, what wakes it, and
+/// Descriptors of the runtime, which makes them before the jail is closed: the kernel gives each
+/// the lowest free number, of which [`JAIL_FD`] is none yet. What it waits by, what wakes it, and
 /// what descriptors are watched by, a copy of the first.
 const EVENTS: u32 = 6;
 const WAKER: u32 = 7;
@@ -102,11 +102,11 @@ fn connector() -> Vec<Rule> {
     vec![
         rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
         rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
-        // A worker's socket has any number, that of the cell's maker too, which is free by then.
+        // A worker's socket has any number, that of the jail's maker too, which is free by then.
         rule(
             "hand a connection over",
             libc::SYS_sendmsg,
-            &[Must::Lie(0, word(CELL_FD), DESCRIPTORS)],
+            &[Must::Lie(0, word(JAIL_FD), DESCRIPTORS)],
         ),
         free("draw entropy", libc::SYS_getrandom),
         free("read known hosts", libc::SYS_pread64),
@@ -174,7 +174,7 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     rules.extend(ends());
     rules.extend(clocks());
     if kind == Kind::Worker {
-        // With TLS: what else is drawn is drawn before the cell is closed.
+        // With TLS: what else is drawn is drawn before the jail is closed.
         rules.push(free("draw entropy", libc::SYS_getrandom));
     }
     if kind == Kind::Connector {
@@ -193,10 +193,10 @@ pub fn filter(kind: Kind) -> Result<Filter, String> {
     Filter::compile(&all, &[]).map_err(|error| error.to_string())
 }
 
-/// What has the program go without a cell: for tests.
+/// What has the program go without a jail: for tests.
 const UNCONFINED: &str = "--unconfined";
 
-/// Closes the cell that was handed to this process by its arguments, with the filter of what it was
+/// Closes the jail that was handed to this process by its arguments, with the filter of what it was
 /// started as, which it gives back. To be called behind [`runtime`](crate::runtime) and before all
 /// else: there must be one thread, and nothing of a stranger's must have been read.
 ///
@@ -207,27 +207,27 @@ pub fn enter() -> Result<Kind, String> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let usage = || {
         format!(
-            "usage: faasw-egress connector|worker --cell CELL | {UNCONFINED}; the node starts it, \
+            "usage: faasw-egress connector|worker --jail JAIL | {UNCONFINED}; the node starts it, \
              people do not"
         )
     };
     let (kind, rest) = words.split_first().ok_or_else(usage)?;
     let kind = Kind::of_argument(kind).ok_or_else(usage)?;
     match rest {
-        ["--cell", cell] => close(kind, cell, &filter(kind)?)?,
+        ["--jail", jail] => close(kind, jail, &filter(kind)?)?,
         [UNCONFINED] => {}
         _ => return Err(usage()),
     }
     Ok(kind)
 }
 
-/// Closes a cell that was handed to this process.
+/// Closes a jail that was handed to this process.
 ///
 /// # Errors
 /// As [`enter`].
-pub fn close(kind: Kind, cell: &str, filter: &Filter) -> Result<(), String> {
+pub fn close(kind: Kind, jail: &str, filter: &Filter) -> Result<(), String> {
     name(kind);
-    close_handed_over(cell, CELL_FD, kind.limits(), filter)
+    close_handed_over(jail, JAIL_FD, kind.limits(), filter)
 }
 
 /// Names the process, for those who look at a list of processes.

@@ -1,4 +1,4 @@
-//! What the system shows of cells, to root.
+//! What the system shows of jails, to root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,7 +18,7 @@ pub fn may_look() -> bool {
     is_root
 }
 
-/// Whether cells have control groups here; says so where they have none.
+/// Whether jails have control groups here; says so where they have none.
 pub fn have_groups() -> bool {
     let share = Share {
         memory: VM_OVERHEAD,
@@ -76,14 +76,14 @@ pub fn user(pid: u32) -> u32 {
     *ids.first().unwrap()
 }
 
-/// What every cell is like that has no network.
+/// What every jail is like that has no network.
 pub fn assert_closed(pid: u32) {
     assert_closed_but_for_its_network(pid);
     let own = pid.to_string();
     assert_ne!(namespace(&own, "net"), namespace("self", "net"));
 }
 
-/// What every cell is like.
+/// What every jail is like.
 pub fn assert_closed_but_for_its_network(pid: u32) {
     assert_powerless(pid);
     assert_eq!(inner_number(&status(pid)), "1");
@@ -101,8 +101,8 @@ pub fn assert_closed_but_for_its_network(pid: u32) {
     assert_eq!(fs::read_dir(root).unwrap().count(), 0);
 }
 
-/// Checks a cell of the reduced level, of a maker that is root: the host's namespaces, a root
-/// without a name, and the rest as in every cell.
+/// Checks a jail of the reduced level, of a maker that is root: the host's namespaces, a root
+/// without a name, and the rest as in every jail.
 pub fn assert_reduced(pid: u32) {
     assert_powerless(pid);
     let own = pid.to_string();
@@ -121,7 +121,7 @@ pub fn assert_reduced(pid: u32) {
     assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::ENOENT));
 }
 
-/// Checks what cells of both levels have in common: no privilege, no group, a filter, and a user
+/// Checks what jails of both levels have in common: no privilege, no group, a filter, and a user
 /// that only root looks into.
 fn assert_powerless(pid: u32) {
     let status = status(pid);

@@ -1,4 +1,4 @@
-//! Cells with a test's own program in them as the helper, started as the spawner does.
+//! Jails with a test's own program in them as the helper, started as the spawner does.
 
 use std::{
     ffi::CString,
@@ -12,7 +12,7 @@ use std::{
 };
 
 use faasw_abi::isa::Isa;
-use faasw_compiler::protocol::contract::CELL_FLAG;
+use faasw_compiler::protocol::contract::JAIL_FLAG;
 use faasw_jail::{
     ConfinementLevel, Network, Site,
     carried::Carried,
@@ -26,8 +26,8 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid},
 };
 
-/// The word that has this program see whether it can make cells.
-const PROBE: &str = "--can-make-cells";
+/// The word that has this program see whether it can make jails.
+const PROBE: &str = "--can-make-jails";
 
 /// The variable that tells a helper which part it plays.
 const PART: &str = "FAASW_TEST_PART";
@@ -35,19 +35,19 @@ const PART: &str = "FAASW_TEST_PART";
 /// Address space of each helper, in bytes: the node's default.
 const MEMORY: u64 = 2 << 30;
 
-/// The part that this process plays in a cell, and the cell that it was handed; nothing
+/// The part that this process plays in a jail, and the jail that it was handed; nothing
 /// where it is no helper. To be called first.
 pub fn part() -> Option<(String, String)> {
     if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
-        Jail::prepare().remove();
+        Testbed::prepare().remove();
         std::process::exit(0);
     }
-    let mut words = std::env::args().skip_while(|word| word != CELL_FLAG);
-    let cell = words.nth(1)?;
-    Some((std::env::var(PART).ok()?, cell))
+    let mut words = std::env::args().skip_while(|word| word != JAIL_FLAG);
+    let jail = words.nth(1)?;
+    Some((std::env::var(PART).ok()?, jail))
 }
 
-/// Whether this host lets cells be made; if not, says so.
+/// Whether this host lets jails be made; if not, says so.
 pub fn is_possible() -> bool {
     let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
     let is_possible = probe.status.success();
@@ -60,17 +60,17 @@ pub fn is_possible() -> bool {
     is_possible
 }
 
-/// Where cells are made: a process with one thread that has left the host's namespaces.
-pub struct Jail {
+/// Where jails are made: a process with one thread that has left the host's namespaces.
+pub struct Testbed {
     site: Site,
     groups: Option<Groups>,
     program: OwnedFd,
     /// Where that is until it is started first, if it is not there yet: a file, offset and bytes.
     carrier: Option<(File, u64, u64)>,
-    cells: u32,
+    jails: u32,
 }
 
-impl Jail {
+impl Testbed {
     pub fn prepare() -> Self {
         Self::prepare_at(ConfinementLevel::Full)
     }
@@ -92,7 +92,7 @@ impl Jail {
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
             site: Site::prepare(Network::Empty, level).unwrap(),
-            cells: 0,
+            jails: 0,
         }
     }
 
@@ -121,9 +121,9 @@ impl Jail {
 
     /// Starts this program as a helper, with so much processor time.
     pub fn start(&mut self, part: &str, upload: &[u8], cpu_seconds: u64) -> Inmate {
-        self.cells += 1;
+        self.jails += 1;
         let group = self.groups.as_ref();
-        let group = group.map(|groups| groups.group(self.cells).unwrap());
+        let group = group.map(|groups| groups.group(self.jails).unwrap());
         let inmate = Inmate {
             pid: Pid::INIT,
             input: upload_file(upload),
@@ -151,8 +151,8 @@ impl Jail {
             inmate.output.as_fd(),
             inmate.report.as_fd(),
         ];
-        let cell = (self.cells, group.as_ref());
-        let pid = helper::spawn(&self.site, cell, program, &order, files).unwrap();
+        let jail = (self.jails, group.as_ref());
+        let pid = helper::spawn(&self.site, jail, program, &order, files).unwrap();
         Inmate { pid, ..inmate }
     }
 
@@ -164,7 +164,7 @@ impl Jail {
     }
 }
 
-/// A helper in its cell.
+/// A helper in its jail.
 pub struct Inmate {
     pid: Pid,
     #[allow(dead_code, reason = "it stays open, as the node's does")]

@@ -1,16 +1,16 @@
-//! Cells with this program in them as connector or worker, started as the spawner does; and what an
+//! Jails with this program in them as connector or worker, started as the spawner does; and what an
 //! attack comes to there.
 //!
-//! The cell is made by a process of its own, this program started anew, since that leaves the
+//! The jail is made by a process of its own, this program started anew, since that leaves the
 //! host's namespaces and may have one thread only. It starts this program a third time, in the
-//! cell.
+//! jail.
 
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
-use faasw_egress::cell;
+use faasw_egress::jail;
 use faasw_jail::egress::{self, Kind, NODE_FD};
 use faasw_jail::filter::{Filter, rule};
 use faasw_jail::group::{Groups, Place, Share};
@@ -23,13 +23,13 @@ use crate::escape::attack::{Attack, Scene};
 use crate::escape::outcome::Outcome;
 use crate::escape::suite::{self, Order};
 
-/// The word that has this program see whether it can make cells.
-const PROBE: &str = "--can-make-cells";
+/// The word that has this program see whether it can make jails.
+const PROBE: &str = "--can-make-jails";
 /// The variable that tells an inmate which part it plays.
 const PART: &str = "FAASW_TEST_PART";
 /// The part of the one that attacks nobody.
 const SIBLING: &str = "sibling";
-/// What an inmate says when its cell is closed.
+/// What an inmate says when its jail is closed.
 const CLOSED: &[u8] = b"closed";
 /// Every system call that there is, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
@@ -44,7 +44,7 @@ pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
         unsafe { libc::_exit(code) }
     }
     if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
-        return Jail::prepare(kind, ConfinementLevel::Full).remove();
+        return Testbed::prepare(kind, ConfinementLevel::Full).remove();
     }
     if let Some(order) = Order::read() {
         println!("{}", attempt(kind, &order));
@@ -55,7 +55,7 @@ pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Whether this host lets cells be made; if not, says so.
+/// Whether this host lets jails be made; if not, says so.
 fn is_possible() -> bool {
     let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
     let is_possible = probe.status.success();
@@ -68,10 +68,10 @@ fn is_possible() -> bool {
     is_possible
 }
 
-/// Makes two cells, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, has the attack run in one of them, and tells how it ended.
 fn attempt(kind: Kind, order: &Order) -> Outcome {
-    let mut jail = Jail::prepare(kind, order.level);
-    let sibling = jail.start(SIBLING);
+    let mut testbed = Testbed::prepare(kind, order.level);
+    let sibling = testbed.start(SIBLING);
     sibling.is_closed();
     let Order {
         attack,
@@ -80,27 +80,27 @@ fn attempt(kind: Kind, order: &Order) -> Outcome {
         ..
     } = order;
     let number = sibling.pid.as_raw_nonzero();
-    let attacker = jail.start(&format!("{attack} {is_filtered} {number} {outside}"));
+    let attacker = testbed.start(&format!("{attack} {is_filtered} {number} {outside}"));
     // Whatever ends it then, it is the attack.
     attacker.is_closed();
     let status = attacker.wait();
     kill_process(sibling.pid, Signal::KILL).unwrap();
     let signal = sibling.wait().terminating_signal();
     assert_eq!(signal, Some(libc::SIGKILL), "it was gone");
-    jail.remove();
+    testbed.remove();
     Outcome::of(status)
 }
 
-/// Where cells are made: a process with one thread that has left the host's namespaces.
-struct Jail {
+/// Where jails are made: a process with one thread that has left the host's namespaces.
+struct Testbed {
     kind: Kind,
     site: Site,
     groups: Option<Groups>,
     program: OwnedFd,
-    cells: u32,
+    jails: u32,
 }
 
-/// Somebody in a cell.
+/// Somebody in a jail.
 struct Inmate {
     pid: Pid,
     socket: OwnedFd,
@@ -113,7 +113,7 @@ fn pair(kind: SocketType) -> [OwnedFd; 2] {
     [one, other].map(|end| out_of_the_way(end).unwrap())
 }
 
-impl Jail {
+impl Testbed {
     fn prepare(kind: Kind, level: ConfinementLevel) -> Self {
         // Nothing is to stay when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
@@ -134,14 +134,14 @@ impl Jail {
                 .and_then(|place| Groups::prepare(&place, share))
                 .ok(),
             site: Site::prepare(network, level).unwrap(),
-            cells: 0,
+            jails: 0,
         }
     }
 
     fn start(&mut self, part: &str) -> Inmate {
-        self.cells += 1;
+        self.jails += 1;
         let group = self.groups.as_ref();
-        let group = group.map(|groups| groups.group(self.cells).unwrap());
+        let group = group.map(|groups| groups.group(self.jails).unwrap());
         let variables = [CString::new(format!("{PART}={part}")).unwrap()];
         let program = Program {
             file: self.program.as_fd(),
@@ -153,8 +153,8 @@ impl Jail {
         // As the node does.
         rustix::net::shutdown(&connections, Shutdown::Write).unwrap();
         let fds = [theirs.as_fd(), connections.as_fd()];
-        let cell = (self.cells, group.as_ref());
-        let pid = egress::spawn(&self.site, cell, program, self.kind, fds).unwrap();
+        let jail = (self.jails, group.as_ref());
+        let pid = egress::spawn(&self.site, jail, program, self.kind, fds).unwrap();
         Inmate {
             pid,
             socket,
@@ -171,7 +171,7 @@ impl Jail {
 }
 
 impl Inmate {
-    /// Waits until its cell is closed, which it must not have failed to do.
+    /// Waits until its jail is closed, which it must not have failed to do.
     fn is_closed(&self) {
         let mut said = [0; CLOSED.len()];
         let received = rustix::net::recv(&self.socket, &mut said, RecvFlags::WAITALL);
@@ -185,12 +185,12 @@ impl Inmate {
     }
 }
 
-/// Closes the cell and does as told; the exit code is the answer.
+/// Closes the jail and does as told; the exit code is the answer.
 fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
     if part == SIBLING {
-        close(kind, &cell::filter(kind).ok()?)?;
+        close(kind, &jail::filter(kind).ok()?)?;
         loop {
-            // Until the jail is gone.
+            // Until the testbed is gone.
             let mut byte = 0_u8;
             // SAFETY: room for one byte.
             let read = unsafe { libc::recv(NODE_FD, (&raw mut byte).cast(), 1, 0) };
@@ -210,7 +210,7 @@ fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
         outside: outside.to_owned(),
     };
     let filter = match is_filtered {
-        "true" => cell::filter(kind).ok()?,
+        "true" => jail::filter(kind).ok()?,
         _ => {
             let all: Vec<_> = CALLS.map(|call| rule("anything", call, &[])).collect();
             Filter::compile(&all, &[]).ok()?
@@ -224,8 +224,8 @@ fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
 }
 
 fn close(kind: Kind, filter: &Filter) -> Option<()> {
-    let mut words = std::env::args().skip_while(|word| word != "--cell");
-    cell::close(kind, &words.nth(1)?, filter).ok()?;
+    let mut words = std::env::args().skip_while(|word| word != "--jail");
+    jail::close(kind, &words.nth(1)?, filter).ok()?;
     // SAFETY: sends what lives.
     let sent = unsafe { libc::send(NODE_FD, CLOSED.as_ptr().cast(), CLOSED.len(), 0) };
     (sent == CLOSED.len().cast_signed()).then_some(())
