@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60
 KVM_RUN = 0xAE80
 PAGEMAP_SCAN = 0xC0606610
-# Of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), as far as node and shells use them.
+# Of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), as far as node and sandboxes use them.
 CALLS = {
     0: "read",
     1: "write",
@@ -155,7 +155,7 @@ def below(process):
 
 
 def threads(process):
-    """Who does what, by thread: the node's threads, and shells."""
+    """Who does what, by thread: the node's threads, and sandboxes."""
     roles = {}
     for pid in below(process):
         role = (
@@ -320,7 +320,7 @@ def rings(port):
     """The guest writes to one of its ports (`guest-vm/abi/src/doorbell.rs`)."""
     return lambda event, who: (
         event.name == "kvm_pio"
-        and who.get(event.pid) == "shell"
+        and who.get(event.pid) == "sandbox"
         and f"pio_write at {port:#x} " in event.text
     )
 
@@ -336,29 +336,29 @@ UNTIL_ANSWER = [
     ("node runs", ends("node", *WAITS)),
     ("node reads the request", begins("node", "recvfrom", "read", "recvmsg")),
     ("node writes to the mailbox", begins("node", "pwrite64")),
-    ("shell is woken", wakes("node", "shell")),
-    ("shell runs", runs("shell")),
-    ("shell enters KVM_RUN", begins("shell", "KVM_RUN")),
-    ("guest is entered", is_event("shell", "kvm_entry")),
+    ("sandbox is woken", wakes("node", "sandbox")),
+    ("sandbox runs", runs("sandbox")),
+    ("sandbox enters KVM_RUN", begins("sandbox", "KVM_RUN")),
+    ("guest is entered", is_event("sandbox", "kvm_entry")),
     ("doorbell", rings(PROGRESS)),
-    ("node is woken", wakes("shell", "node")),
+    ("node is woken", wakes("sandbox", "node")),
     ("node runs", runs("node")),
     ("node reads the mailbox", begins("node", "pread64")),
     ("node writes the response", begins("node", "sendto", "writev", "sendmsg", "write")),
     ("client is woken", wakes("node", "client")),
     ("client has the response", ends("client", "recvfrom", "read")),
 ]
-# Of the shell, whose own time goes on meanwhile. A node that was preempted by the shell needs no
-# wake.
+# Of the sandbox, whose own time goes on meanwhile. A node that was preempted by the sandbox needs
+# no wake.
 AFTER_ANSWER = [
     ("doorbell", rings(PROGRESS)),
     ("the guest stops", rings(STOP)),
-    ("the vCPU has stopped", ends("shell", "ioctl")),
-    ("reset begins", begins("shell", "getrusage", "PAGEMAP_SCAN")),
-    ("mailbox is wiped", ends("shell", "fstat")),
-    ("vectors are set", ends("shell", "ioctl")),
-    ("node is told", begins("shell", "sendmsg")),
-    ("parked", begins("shell", "recvmsg")),
+    ("the vCPU has stopped", ends("sandbox", "ioctl")),
+    ("reset begins", begins("sandbox", "getrusage", "PAGEMAP_SCAN")),
+    ("mailbox is wiped", ends("sandbox", "fstat")),
+    ("vectors are set", ends("sandbox", "ioctl")),
+    ("node is told", begins("sandbox", "sendmsg")),
+    ("parked", begins("sandbox", "recvmsg")),
 ]
 
 
@@ -390,7 +390,7 @@ def cut(one, who):
 
 
 def spent_in_calls(one, who):
-    """Calls of node and shell: how many, and how long in each."""
+    """Calls of node and sandbox: how many, and how long in each."""
     begun, spent = {}, collections.defaultdict(list)
     for event in one:
         role = who.get(event.pid)
@@ -478,11 +478,11 @@ def report(events, who, count, shows):
         if first is not None:
             after.append(times(AFTER_ANSWER, one, who, first))
             with_doorbell.append(one)
-    table("The shell, from its doorbell on", AFTER_ANSWER, after)
+    table("The sandbox, from its doorbell on", AFTER_ANSWER, after)
     names = [name for name, _ in AFTER_ANSWER]
     first, last = names.index("reset begins"), names.index("node is told")
     spent = [
-        ran(one, who, "shell", sample[first], sample[last])
+        ran(one, who, "sandbox", sample[first], sample[last])
         for one, sample in zip(with_doorbell, after)
         if sample[first] is not None and sample[last] is not None
     ]
@@ -500,20 +500,20 @@ def report(events, who, count, shows):
     for (role, name), lists in sorted(
         calls.items(), key=lambda entry: (str(entry[0][0]), -sum(map(len, entry[1])))
     ):
-        if role in ("node", "shell"):
+        if role in ("node", "sandbox"):
             every = [value for one in lists for value in one]
             number = len(every) / len(all_requests)
             if number >= 0.05:
                 print(f"| {role} | {name} | {number:.2f} | {median(every):.1f} |")
-    print("\nEvents of the shell, a request: ", end="")
-    counts = collections.Counter(event.name for event in events if who.get(event.pid) == "shell")
+    print("\nEvents of the sandbox, a request: ", end="")
+    counts = collections.Counter(event.name for event in events if who.get(event.pid) == "sandbox")
     shown = ("kvm_entry", "kvm_exit", "kvm_page_fault", "page_fault_user")
     print(", ".join(f"{name} {counts[name] / len(all_requests):.2f}" for name in shown))
     spent = on_cpu(events, who)
     print("CPU, us a request: ", end="")
     print(
         ", ".join(
-            f"{role} {spent[role] / len(all_requests):.1f}" for role in ("client", "node", "shell")
+            f"{role} {spent[role] / len(all_requests):.1f}" for role in ("client", "node", "sandbox")
         )
     )
     if shows:
@@ -555,7 +555,7 @@ def main():
             who[os.getpid()] = "client"
             run = lambda: ask_all(client, options.requests, pause)
             events = record(instance, who, run)
-            # Shells that came meanwhile.
+            # Sandboxes that came meanwhile.
             who = {**threads(process.pid), **who}
         report(events, who, options.requests, options.show)
     except Failed as failed:

@@ -1,5 +1,5 @@
 //! `faasw-bench`: how a running node compares, over HTTP, its command line and
-//! /proc alone; but for `shells`, which asks a pool of its own, and `embedded`.
+//! /proc alone; but for `sandboxes`, which asks a pool of its own, and `embedded`.
 //!
 //! On a shared machine only ratios taken in one run mean anything, so every
 //! command measures its contestants in alternating rounds, takes a ratio from
@@ -13,7 +13,7 @@
 //!   two processes with a VM can do; `server_timing` is what the node tells.
 //! - `embedded`: a node in this process, asked by `Node::invoke`, beside the same floor.
 //! - `key_value`: what functions' stores take, of such a node with a data directory.
-//! - `shells`: what it takes to get a shell, with pools of kernel resources and without.
+//! - `sandboxes`: what it takes to get a sandbox, with pools of kernel resources and without.
 //! - `parked`: thousands of instances that are parked ahead of requests.
 //! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
 //!   the load.
@@ -48,8 +48,8 @@ mod process;
 mod relay;
 mod report;
 mod response;
+mod sandboxes;
 mod server_timing;
-mod shells;
 mod soak;
 mod stats;
 mod table;
@@ -87,9 +87,9 @@ enum Command {
     /// UPSTREAM stands for the upstream's host and port in both addresses:
     /// http://127.0.0.1:8080/asks/proxy/UPSTREAM/body
     Relay(relay::Arguments),
-    /// What it takes to get a shell: made ahead, or when asked for with control groups
+    /// What it takes to get a sandbox: made ahead, or when asked for with control groups
     /// that were kept or are new
-    Shells(shells::Arguments),
+    Sandboxes(sandboxes::Arguments),
     /// What a parked instance holds
     Memory(memory::Arguments),
     /// What thousands of instances take that are parked ahead of requests
@@ -118,7 +118,7 @@ fn main() -> ExitCode {
         Command::Embedded(arguments) => embedded::run(&arguments),
         Command::KeyValue(arguments) => key_value::run(&arguments),
         Command::Relay(arguments) => relay::run(&arguments),
-        Command::Shells(arguments) => shells::run(&arguments),
+        Command::Sandboxes(arguments) => sandboxes::run(&arguments),
         Command::Memory(arguments) => memory::run(&arguments),
         Command::Parked(arguments) => parked::run(&arguments),
         Command::Soak(arguments) => soak::run(&arguments),
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
 }
 
 /// As many descriptors as allowed, for hundreds of connections here and for the
-/// shells of a node that is started from here; if that fails, what needs them
+/// sandboxes of a node that is started from here; if that fails, what needs them
 /// says so.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);

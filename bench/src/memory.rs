@@ -1,6 +1,6 @@
 //! `faasw-bench memory`: what a parked instance holds.
 //!
-//! Two numbers, since each misses something. The unique set size of the shells'
+//! Two numbers, since each misses something. The unique set size of the sandboxes'
 //! processes leaves out what the kernel keeps for their VMs; the fall of the
 //! machine's available memory includes it, and whatever else happened meanwhile.
 
@@ -67,10 +67,10 @@ pub struct Arguments {
 pub struct Found {
     /// Instances that were asked for, if any were.
     pub wanted: Option<u32>,
-    /// Shells that the node has more than before, without those that it calls
+    /// Sandboxes that the node has more than before, without those that it calls
     /// busy, if it was asked.
     pub instances: usize,
-    /// Shells that it had before, made ahead without a function; none are told
+    /// Sandboxes that it had before, made ahead without a function; none are told
     /// apart where nothing was asked for.
     pub before: usize,
     /// What the node's own statistics say in the end, if it was asked.
@@ -117,9 +117,9 @@ pub fn measure(
     let available_before = process::available_bytes()?;
     if let Some(count) = count {
         fill(function, count, || match commands {
-            // Shells that are made ahead follow demand, too.
+            // Zygotes follow demand, too.
             Some(commands) => Ok(commands.microvms()?.parked()),
-            None => Ok(shells(node)?.saturating_sub(before)),
+            None => Ok(sandboxes(node)?.saturating_sub(before)),
         })?;
         thread::sleep(SETTLE);
     }
@@ -175,18 +175,18 @@ fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result
 ///
 /// # Errors
 /// When the node's process is not there.
-pub fn shells(node: Pid) -> Result<usize> {
-    Ok(Tree::of(node)?.shells().count())
+pub fn sandboxes(node: Pid) -> Result<usize> {
+    Ok(Tree::of(node)?.sandboxes().count())
 }
 
-/// The unique set sizes of a node's shells.
+/// The unique set sizes of a node's sandboxes.
 fn unique_bytes(node: Pid) -> Result<Vec<u64>> {
     let tree = Tree::of(node)?;
-    let memories = tree.shells().filter_map(|pid| Memory::of(pid).ok());
+    let memories = tree.sandboxes().filter_map(|pid| Memory::of(pid).ok());
     Ok(memories.map(|memory| memory.unique_bytes).collect())
 }
 
-/// Shells without a function hold all the same, as much as those that were `ready`
+/// Zygotes hold all the same, as much as those that were `ready`
 /// before anything was asked for: the instances are the `count` that differ most.
 fn median_of_others(mut bytes: Vec<u64>, ready: Vec<u64>, count: usize) -> Option<f64> {
     let ready = stats::median_of(ready.into_iter().map(|bytes| bytes as f64)).unwrap_or(0.0);
@@ -246,13 +246,13 @@ impl Found {
         let mut row = |name: &str, value: String| table.row([name.to_owned(), value]);
         if let Some(wanted) = self.wanted {
             row("instances asked for", wanted.to_string());
-            row("shells before", self.before.to_string());
+            row("sandboxes before", self.before.to_string());
             row(
-                "parked instances, shells more than before",
+                "parked instances, sandboxes more than before",
                 self.instances.to_string(),
             );
         } else {
-            row("instances, shells", self.instances.to_string());
+            row("instances, sandboxes", self.instances.to_string());
         }
         if let Some(MicroVms(counts)) = &self.microvms {
             for (state, count) in counts {
@@ -290,7 +290,7 @@ mod tests {
     use crate::test_server::server;
 
     #[test]
-    fn shells_without_a_function_do_not_count() {
+    fn sandboxes_without_a_function_do_not_count() {
         let bytes = vec![72, 300, 74, 310, 72, 320];
         assert_eq!(median_of_others(bytes, vec![72, 73], 3), Some(310.0));
         let bytes = vec![548, 300, 550, 310, 540, 320];

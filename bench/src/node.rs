@@ -43,7 +43,7 @@ pub struct MicroVms(pub BTreeMap<String, u64>);
 impl MicroVms {
     /// Those that wait for a function.
     pub fn without_function(&self) -> usize {
-        self.count("shell")
+        self.count("zygote")
     }
 
     /// Those that wait for a request of their function.

@@ -68,7 +68,7 @@ pub struct Found {
     pub deployed_seconds: f64,
     /// Seconds from the node's start until as many were parked as ever were.
     pub parked_seconds: f64,
-    /// Median of the unique set size of the shells' processes.
+    /// Median of the unique set size of the sandboxes' processes.
     pub unique_bytes: Option<f64>,
     /// Fall of the machine's available memory since before the node's start, for each.
     pub available_bytes: f64,
@@ -82,7 +82,7 @@ pub struct Found {
     pub idle_percent: f64,
     /// Seconds from asking the node to end until it had, with all its processes.
     pub end_seconds: f64,
-    /// Shells that were left then.
+    /// Sandboxes that were left then.
     pub left: usize,
     /// What the node said last, where fewer were parked than were wanted.
     pub said: Option<String>,
@@ -153,12 +153,12 @@ fn measure(arguments: &Arguments) -> Result<Found> {
         left: 0,
         said,
     };
-    let shells: Vec<Pid> = Tree::of(pid)?.shells().collect();
+    let sandboxes: Vec<Pid> = Tree::of(pid)?.sandboxes().collect();
     let end = node.end(END_MAX)?;
     let is_left = |pid: &&Pid| std::path::Path::new(&format!("/proc/{pid}")).exists();
     Ok(Found {
         end_seconds: end.as_secs_f64(),
-        left: shells.iter().filter(is_left).count(),
+        left: sandboxes.iter().filter(is_left).count(),
         ..found
     })
 }
@@ -177,10 +177,10 @@ fn wait_for_all(node: &Node, wanted: u64) -> Result<(usize, Instant)> {
     Ok((most, last))
 }
 
-/// Median of the shells' unique set sizes, and how many processes there are.
+/// Median of the sandboxes' unique set sizes, and how many processes there are.
 fn unique_bytes(node: Pid) -> Result<(Option<f64>, usize)> {
     let tree = Tree::of(node)?;
-    let memories = tree.shells().filter_map(|pid| Memory::of(pid).ok());
+    let memories = tree.sandboxes().filter_map(|pid| Memory::of(pid).ok());
     let each = memories.map(|memory| memory.unique_bytes as f64);
     Ok((stats::median_of(each), tree.len()))
 }
@@ -219,7 +219,7 @@ impl fmt::Display for Found {
         let idle = format!("{:.2} % of a core", self.idle_percent);
         row("CPU of the idle node", idle);
         row("until it had ended", seconds(self.end_seconds));
-        row("shells left then", self.left.to_string());
+        row("sandboxes left then", self.left.to_string());
         write!(f, "{table}")?;
         match &self.said {
             Some(said) => writeln!(

@@ -2,8 +2,8 @@
 //!
 //! A server is a process with all its descendants. CPU time is what they have
 //! used, and what children of theirs had used that ended and were waited for:
-//! of a node, its spawner waits for every shell that ends, so nothing is lost
-//! with it. The time that a guest runs is its shell's.
+//! of a node, its spawner waits for every sandbox that ends, so nothing is lost
+//! with it. The time that a guest runs is its sandbox's.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 /// Name of the processes that hold a microVM each.
-const SHELL: &str = "faasw-sandbox";
+const SANDBOX: &str = "faasw-sandbox";
 
 /// A process's number.
 pub type Pid = u32;
@@ -89,10 +89,10 @@ impl Tree {
     }
 
     /// Those that hold a microVM each.
-    pub fn shells(&self) -> impl Iterator<Item = Pid> {
+    pub fn sandboxes(&self) -> impl Iterator<Item = Pid> {
         self.processes
             .iter()
-            .filter(|(_, stat)| stat.name == SHELL && !stat.ended)
+            .filter(|(_, stat)| stat.name == SANDBOX && !stat.ended)
             .map(|(pid, _)| *pid)
     }
 

@@ -150,7 +150,7 @@ pub struct SeedInfo {
     pub code_pages: u64,
     /// Instances that wait for a request.
     pub parked: usize,
-    /// Bytes of those instances' private pages, as their shells told them.
+    /// Bytes of those instances' private pages, as their sandboxes told them.
     pub parked_bytes: u64,
     /// Instances at work, being reset or being ended.
     pub busy: usize,

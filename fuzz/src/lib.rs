@@ -1,4 +1,4 @@
-//! Fuzz targets: whatever reads bytes that a guest, a shell, the compile helper, a registry or
+//! Fuzz targets: whatever reads bytes that a guest, a sandbox, the compile helper, a registry or
 //! whoever has the disk wrote.
 //!
 //! Each target is a function of bytes that panics when a rule is broken, and says how

@@ -34,7 +34,7 @@ targets!(
     mailbox,
     response,
     script,
-    shell_words,
+    sandbox_words,
     state,
     store,
     wire,

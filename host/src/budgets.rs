@@ -5,7 +5,7 @@
 //! memories can bring about is to fit below it (docs/decisions/0030):
 //!
 //! ```text
-//! node + what clients and stores hold + shells + seeds + instances × (function's memory + 44 MiB) ≤ limit
+//! node + what clients and stores hold + zygotes + seeds + instances × (function's memory + 44 MiB) ≤ limit
 //! ```
 //!
 //! Compiling comes before there are instances, and may have what they will.
@@ -37,11 +37,11 @@ const CALLS_EACH: u64 = 8;
 const CALL: u64 = 2 * (LARGE_WINDOW + WINDOW) as u64;
 /// What HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
-/// A shell that holds no function: its process, and what the kernel has for its VM; 1.25 MiB were
+/// A zygote: its process, and what the kernel has for its VM; 1.25 MiB were
 /// measured.
-const SHELL: u64 = 3 * MIB / 2;
-/// How many times `shells` there are while they are needed.
-const SHELLS_MOST: u64 = 8;
+const ZYGOTE: u64 = 3 * MIB / 2;
+/// How many times `zygotes` there are while they are needed.
+const ZYGOTES_MOST: u64 = 8;
 /// The least that a function's seed and code are given.
 const SEEDS_LEAST: u64 = 16 * MIB;
 /// Which part of what is left by others it may take, where that is more.
@@ -58,8 +58,8 @@ const COMPILING_MOST: u64 = 2048 * MIB;
 const BUFFER_PART: u64 = 64;
 /// Which part of it a key-value store may hold.
 const STORE_PART: u64 = 128;
-/// Which part of it shells may take.
-const SHELLS_PART: u64 = 16;
+/// Which part of it zygotes may take.
+const ZYGOTES_PART: u64 = 16;
 /// Instances for each processor: most requests wait for something.
 const INSTANCES_EACH: u64 = 128;
 /// The least, however little there is of a processor, where memory allows.
@@ -82,8 +82,8 @@ pub struct Asked {
     pub instances: Option<u64>,
     /// Instances that wait.
     pub parked: Option<u64>,
-    /// Shells made ahead.
-    pub shells: Option<u64>,
+    /// Zygotes.
+    pub zygotes: Option<u64>,
     /// Connections of clients.
     pub connections: Option<u64>,
     /// Bytes of seeds and their code.
@@ -111,8 +111,8 @@ pub struct Budgets {
     pub instances: u64,
     /// Instances that wait.
     pub parked: u64,
-    /// Shells made ahead.
-    pub shells: u64,
+    /// Zygotes.
+    pub zygotes: u64,
     /// Connections of clients.
     pub connections: u64,
     /// Requests of the function to others, at once.
@@ -158,7 +158,7 @@ struct Others {
     connections: u64,
     undelivered: u64,
     store_bytes: u64,
-    shells: u64,
+    zygotes: u64,
     /// All of it in bytes, but for seeds.
     bytes: u64,
 }
@@ -173,7 +173,7 @@ impl Asked {
             stores: 1,
             instances: None,
             parked: None,
-            shells: None,
+            zygotes: None,
             connections: None,
             seeds: None,
             undelivered: None,
@@ -198,9 +198,9 @@ impl Asked {
         let store_bytes = self
             .store_bytes
             .unwrap_or(within(&STORES, limit / STORE_PART / self.stores.max(1)));
-        let affordable = limit / SHELLS_PART / (SHELL * SHELLS_MOST);
-        let shells = processors.div_ceil(1000).min(affordable).clamp(1, 4);
-        let shells = self.shells.unwrap_or(shells);
+        let affordable = limit / ZYGOTES_PART / (ZYGOTE * ZYGOTES_MOST);
+        let zygotes = processors.div_ceil(1000).min(affordable).clamp(1, 4);
+        let zygotes = self.zygotes.unwrap_or(zygotes);
         let bytes = [
             NODE,
             if self.has_outbound { EGRESS } else { 0 },
@@ -208,13 +208,13 @@ impl Asked {
             // Those that wait for clients, and those of clients.
             undelivered.saturating_mul(2),
             store_bytes.saturating_mul(STORE * self.stores),
-            shells.saturating_mul(SHELLS_MOST * SHELL),
+            zygotes.saturating_mul(ZYGOTES_MOST * ZYGOTE),
         ];
         Others {
             connections,
             undelivered,
             store_bytes,
-            shells,
+            zygotes,
             bytes: bytes.into_iter().fold(0, u64::saturating_add),
         }
     }
@@ -292,7 +292,7 @@ impl Asked {
             fitting,
             instances: self.instances.unwrap_or(fitting),
             parked: self.parked.unwrap_or(fitting),
-            shells: others.shells,
+            zygotes: others.zygotes,
             connections: others.connections,
             outbound: fitting.saturating_mul(CALLS_EACH),
             seeds,
@@ -340,7 +340,7 @@ impl NodeBuilder {
         limits.outbound = limits.outbound.min(2 * limits.outbound_function);
         self.max_instances(count(budgets.instances))
             .max_parked(count(budgets.parked))
-            .shells_ready(count(budgets.shells))
+            .zygotes(count(budgets.zygotes))
             .seed_memory(budgets.seeds)
             .function_memory(budgets.limit)
             .instance_memory(budgets.instance_memory)
@@ -366,7 +366,7 @@ mod tests {
             + budgets.connections * CONNECTION
             + 2 * budgets.undelivered
             + asked.stores * STORE * budgets.store_bytes
-            + SHELLS_MOST * SHELL * budgets.shells
+            + ZYGOTES_MOST * ZYGOTE * budgets.zygotes
             + budgets.seeds
             + budgets.fitting * budgets.instance
     }
@@ -420,9 +420,9 @@ mod tests {
 
     #[test]
     fn budgets_of_usual_limits() {
-        // Limit, thousandths of a processor, memory: instances that fit, at once, shells,
+        // Limit, thousandths of a processor, memory: instances that fit, at once, zygotes,
         // connections.
-        for (limit, processors, memory, fitting, instances, shells, connections) in [
+        for (limit, processors, memory, fitting, instances, zygotes, connections) in [
             (128, Some(500), 1, 1, 1, 1, 73),
             (256, Some(500), 128, 1, 1, 1, 146),
             (256, Some(50), 16, 2, 2, 1, 146),
@@ -437,10 +437,10 @@ mod tests {
                 (
                     budgets.fitting,
                     budgets.instances,
-                    budgets.shells,
+                    budgets.zygotes,
                     budgets.connections
                 ),
-                (fitting, instances, shells, connections),
+                (fitting, instances, zygotes, connections),
                 "{limit} {memory}"
             );
         }
@@ -481,7 +481,7 @@ mod tests {
         let asked = Asked {
             instances: Some(2),
             parked: Some(1),
-            shells: Some(3),
+            zygotes: Some(3),
             connections: Some(100),
             seeds: Some(200 * MIB),
             undelivered: Some(10 * MIB),
@@ -490,7 +490,7 @@ mod tests {
         };
         let budgets = asked.budgets(limits(1024, None), MACHINE).unwrap();
         assert_eq!((budgets.instances, budgets.parked), (2, 1));
-        assert_eq!((budgets.shells, budgets.connections), (3, 100));
+        assert_eq!((budgets.zygotes, budgets.connections), (3, 100));
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));
         assert!(worst(&asked, &budgets) <= 1024 * MIB);

@@ -29,8 +29,8 @@ pub(crate) const SCRAPERS: u64 = 64;
 /// A microVM that is not parked has one more than one that is: the userfaultfd of its page faults.
 const AT_WORK: u64 = 1;
 
-/// How many times `shells_ready` there are while they are needed.
-const SHELLS_MOST: u64 = 8;
+/// How many times `zygotes` there are while they are needed.
+const ZYGOTES_MOST: u64 = 8;
 
 /// Open files for each control group that the spawner keeps, of whose process the limit is the
 /// same.
@@ -54,7 +54,7 @@ pub(crate) struct OpenFiles {
     /// Requests at once.
     pub(crate) instances: usize,
     pub(crate) parked: usize,
-    pub(crate) shells: usize,
+    pub(crate) zygotes: usize,
     pub(crate) groups: usize,
     /// Seeds in memory.
     pub(crate) seeds: usize,
@@ -103,14 +103,14 @@ impl OpenFiles {
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         let each = pool.confinement.descriptors();
         let (instances, parked) = (pool.max_instances as u64, pool.max_parked as u64);
-        let shell = SHELLS_MOST * (each + AT_WORK);
-        let shells = (pool.shells_ready as u64).saturating_mul(shell);
+        let zygote = ZYGOTES_MOST * (each + AT_WORK);
+        let zygotes = (pool.zygotes as u64).saturating_mul(zygote);
         // A sixteenth of the connections may be on their way out.
         let of_clients = (limits.connections as u64).saturating_mul(listeners);
         let of_clients = of_clients.saturating_add(of_clients / 16);
         let of_instances = (instances.saturating_mul(each + AT_WORK))
             .saturating_add(parked.saturating_mul(each))
-            .saturating_add(shells);
+            .saturating_add(zygotes);
         let fixed = used + NODE + EGRESS + SCRAPERS + RESERVED;
         let available = limit.saturating_sub(fixed);
         let [for_clients, for_instances, for_seeds] =
@@ -131,11 +131,11 @@ impl OpenFiles {
         } else {
             limits.connections_per_address
         };
-        let (mut instances, mut parked, mut shells) =
-            (pool.max_instances, pool.max_parked, pool.shells_ready);
+        let (mut instances, mut parked, mut zygotes) =
+            (pool.max_instances, pool.max_parked, pool.zygotes);
         if for_instances < of_instances {
-            shells = shells.min(count(for_instances / 8 / shell).max(1));
-            let rest = for_instances.saturating_sub(shells as u64 * shell);
+            zygotes = zygotes.min(count(for_instances / 8 / zygote).max(1));
+            let rest = for_instances.saturating_sub(zygotes as u64 * zygote);
             let half = lowered(parked, rest / 2 / each);
             let left = rest.saturating_sub(half as u64 * each);
             instances = lowered(instances, left / (each + AT_WORK));
@@ -154,7 +154,7 @@ impl OpenFiles {
             connections_per_address,
             instances,
             parked,
-            shells,
+            zygotes,
             groups,
             seeds: pool.max_seeds.min(count(for_seeds / OF_A_SEED).max(FEWEST)),
             is_lowered,
@@ -240,7 +240,7 @@ mod tests {
             + connections / 16
             + files.instances as u64 * (each + AT_WORK)
             + files.parked as u64 * each
-            + files.shells as u64 * SHELLS_MOST * (each + AT_WORK)
+            + files.zygotes as u64 * ZYGOTES_MOST * (each + AT_WORK)
             + files.seeds as u64 * OF_A_SEED
     }
 
@@ -287,7 +287,7 @@ mod tests {
             "{few:?}"
         );
         let none = of(10);
-        assert!(none.instances >= FEWEST && none.connections >= FEWEST && none.shells == 1);
+        assert!(none.instances >= FEWEST && none.connections >= FEWEST && none.zygotes == 1);
     }
 
     #[test]

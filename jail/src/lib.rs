@@ -1,6 +1,6 @@
 //! The jail: what is round a process that may come to be run by an attacker.
 //!
-//! A guest that breaks out of its VM is in its shell's process, and a parser that is
+//! A guest that breaks out of its VM is in its sandbox's process, and a parser that is
 //! broken by an upload in the compile helper's. Either finds itself here: no
 //! privilege, no file system, no network, no other process, and few system calls.
 //! (AFaaS §4.1 and §7, Catalyzer §6.8 and Firecracker's jailer do the like.)
@@ -41,7 +41,7 @@ mod program;
 mod signals;
 mod site;
 
-/// What has the spawner make shells without a jail.
+/// What has the spawner make sandboxes without a jail.
 #[cfg(feature = "ablation")]
 pub const WITHOUT_JAIL: &str = "--without-jail";
 

@@ -1,4 +1,4 @@
-//! Builds guest, shell, compile helper and egress, each by a cargo of its own into a
+//! Builds guest, sandbox, compile helper and egress, each by a cargo of its own into a
 //! target folder of its own, always optimised.
 //!
 //! Separate folders, because the outer cargo holds the lock of its own; shared
@@ -47,7 +47,7 @@ const PARTS: [Part; 4] = [
         is_in_digest: true,
     },
     Part {
-        variable: "FAASW_SHELL",
+        variable: "FAASW_SANDBOX",
         folder: ".",
         package: "faasw-sandbox",
         binary: "release/faasw-sandbox",

@@ -16,7 +16,7 @@ use faasw_seedtree::memory_file;
 use rustix::io::Errno;
 
 use crate::error::{CompileError, PlatformError};
-use crate::shells::{Exit, Spawner};
+use crate::sandboxes::{Exit, Spawner};
 use crate::snapshots::Code;
 use std::sync::Arc;
 

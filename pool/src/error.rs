@@ -65,7 +65,7 @@ pub enum StartError {
     Spawner(std::io::Error),
     /// No microVM could be made.
     #[error("no microVM can be made here: {0}")]
-    Shell(PlatformError),
+    Sandbox(PlatformError),
 }
 
 /// Why a function was not compiled.
@@ -350,10 +350,10 @@ pub enum InvokeError {
 /// A failure of the node itself: nothing the function or its caller did.
 #[derive(Debug, Error, Clone)]
 pub enum PlatformError {
-    /// A shell ended by itself.
-    #[error("the shell ended unexpectedly: {0}")]
-    ShellEnded(String),
-    /// The system ended a shell for want of memory, or refused it some.
+    /// A sandbox ended by itself.
+    #[error("the sandbox ended unexpectedly: {0}")]
+    SandboxEnded(String),
+    /// The system ended a sandbox for want of memory, or refused it some.
     #[error(
         "memory is short: the system has ended the microVM, or refused it memory, for its own \
          limit or that of all microVMs was reached"
@@ -362,7 +362,7 @@ pub enum PlatformError {
     /// This process has as many files open as it may, but for those that it keeps.
     #[error("the node has no room for another microVM")]
     OpenFiles,
-    /// A shell or the spawner said something that has no meaning.
+    /// A sandbox or the spawner said something that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),
     /// This host does not allow the confinement around a process that runs tenants' code, and

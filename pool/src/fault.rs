@@ -91,7 +91,7 @@ impl PlatformError {
         let manner = match self {
             Self::OutOfMemory | Self::OpenFiles => Manner::NoRoom,
             Self::TimedOut { .. } => Manner::TimedOut,
-            Self::ShellEnded(_)
+            Self::SandboxEnded(_)
             | Self::SeedUnreadable
             | Self::Protocol(_)
             | Self::Jail { .. }

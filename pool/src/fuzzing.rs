@@ -1,11 +1,11 @@
-//! What fuzz targets reach of this crate: whatever reads a guest's or a shell's words.
+//! What fuzz targets reach of this crate: whatever reads a guest's or a sandbox's words.
 //! Not for anybody else.
 
 use crate::error::InvokeError;
 use crate::mailbox::parse;
 
 pub use crate::mailbox::{LogLines, LogRecord, Mailbox, outcome};
-pub use crate::shells::{failure, not_prepared};
+pub use crate::sandboxes::{failure, not_prepared};
 
 /// Takes a copy of a log ring apart.
 ///

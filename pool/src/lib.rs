@@ -1,13 +1,13 @@
-//! Shells, seeds and instances.
+//! Sandboxes, seeds and instances.
 //!
-//! The pool owns every process that faasw starts: the spawner, the shells that
+//! The pool owns every process that faasw starts: the spawner, the sandboxes that
 //! the spawner forks, and the compile helper. Above it the node knows functions
-//! and requests; below it a shell knows one VM.
+//! and requests; below it a sandbox knows one VM.
 //!
-//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a shell `fork`,
-//! then `activate`, and moves bytes between the client's bodies and the rings of the mailbox until
-//! the doorbell says that the function is done. A deployment uses [`Pool::compile`] and
-//! [`Pool::make_seed`].
+//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a sandbox
+//! `fork`, then `activate`, and moves bytes between the client's bodies and the rings of the
+//! mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`]
+//! and [`Pool::make_seed`].
 //!
 //! Rooms, from the top down; each uses only those below it, through their doors:
 //!
@@ -16,8 +16,8 @@
 //! - `seeds`: functions, what their instances are forked from, and what they hold in memory.
 //! - `instances`: instances between requests: brought back, parked, numbered.
 //! - `images`: seeds on disk.
-//! - `shells`: processes, and threads in their place; shells, and those made ahead.
-//! - `snapshots`: a snapshot with the state of its vCPU, code, and what shells are preset with.
+//! - `sandboxes`: processes, and threads in their place; sandboxes, and those made ahead.
+//! - `snapshots`: a snapshot with the state of its vCPU, code, and what sandboxes are preset with.
 //! - `mailbox`: what node and guest say to each other.
 //! - `opening`: files, and nothing else that may stand in their place.
 //! - `error`, `fault`, `sink`, `stats`, `memory`: words and numbers that all of them tell.
@@ -48,8 +48,8 @@ pub mod open_files;
 mod opening;
 mod options;
 mod pool;
+mod sandboxes;
 mod seeds;
-mod shells;
 mod sink;
 mod snapshots;
 mod stats;
@@ -94,11 +94,11 @@ pub use memory::for_instances as memory_for_instances;
 pub use opening::{GivenFolder, open_file, open_given, open_to_look};
 pub use options::PoolOptions;
 pub use pool::{Compiled, Connector, Egress, EgressProcess, Initialising, Pool, Starting, Worker};
+pub use sandboxes::{Confinement, Launcher, WallClock};
 pub use seeds::{
     FreezePolicy, FreezeReport, FunctionFiles, FunctionSpec, FunctionVersion, Known,
     LanguageEngine, Script, ScriptFiles, ScriptSource, WarmUp,
 };
-pub use shells::{Confinement, Launcher, WallClock};
 pub use sink::{Effort, LogSink, LogStream, ResetEffort, Served, Timing};
 pub use snapshots::{
     Bringing, Code as SealedCode, CodeDigest, CodeError, CodeSource, Pieces, ReadCode,

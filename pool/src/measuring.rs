@@ -1,25 +1,25 @@
-//! For benchmarks alone: getting shells as requests get them, without requests.
+//! For benchmarks alone: getting sandboxes as requests get them, without requests.
 
 use std::sync::Arc;
 
 use crate::error::{PlatformError, StartError};
 use crate::options::PoolOptions;
 use crate::pool::Pool;
-pub use crate::shells::Parts;
-use crate::shells::{Ready, Stock};
+pub use crate::sandboxes::Parts;
+use crate::sandboxes::{Ready, Stock};
 use crate::snapshots::Frozen;
 use crate::stats::PoolStats;
 
-/// A pool without functions, and what its shells are preset with.
+/// A pool without functions, and what its sandboxes are preset with.
 #[derive(Clone, Debug)]
-pub struct Shells {
+pub struct Sandboxes {
     pool: Pool,
     stock: Arc<Stock>,
     /// Functions' seeds descend from it.
     linked: Arc<Frozen>,
 }
 
-/// A shell that was asked for: closed in its jail, and ready to be forked to a seed. It
+/// A sandbox that was asked for: closed in its jail, and ready to be forked to a seed. It
 /// ends when it is dropped.
 #[derive(Debug)]
 pub struct Taken {
@@ -27,14 +27,14 @@ pub struct Taken {
     was_ready: bool,
 }
 
-impl Shells {
+impl Sandboxes {
     /// Starts the pool. Must be called inside a tokio runtime.
     ///
     /// # Errors
     /// As [`Pool::start`], and when a guest without a function does not start.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         let pool = Pool::start(options).await?;
-        match pool.shells().await {
+        match pool.sandboxes().await {
             Ok((stock, linked)) => Ok(Self {
                 pool,
                 stock,
@@ -42,18 +42,18 @@ impl Shells {
             }),
             Err(error) => {
                 pool.shutdown().await;
-                Err(StartError::Shell(error))
+                Err(StartError::Sandbox(error))
             }
         }
     }
 
-    /// Waits until as many shells are ready as are wanted, or can be made, all of them
+    /// Waits until as many sandboxes are ready as are wanted, or can be made, all of them
     /// preset, and no other is being made.
     pub async fn filled(&self) {
         self.stock.filled().await;
     }
 
-    /// A shell: one that is ready, or one that is made now.
+    /// A sandbox: one that is ready, or one that is made now.
     ///
     /// # Errors
     /// When none can be made.
@@ -81,14 +81,14 @@ impl Taken {
         self.was_ready
     }
 
-    /// What it took to make it, whenever that was, as spawner and shell tell.
+    /// What it took to make it, whenever that was, as spawner and sandbox tell.
     #[must_use]
     pub fn parts(&self) -> Parts {
-        self.ready.shell.parts()
+        self.ready.sandbox.parts()
     }
 
     /// Ends it and waits until its process is gone, and its control group has no jail.
     pub async fn end(self) {
-        self.ready.shell.destroy().await;
+        self.ready.sandbox.destroy().await;
     }
 }

@@ -10,7 +10,7 @@ use faasw_jail::group::FREE_MAX;
 use crate::ablation::Mechanism;
 use crate::images::Images;
 use crate::memory;
-use crate::shells::{Confinement, Launcher, WallClock};
+use crate::sandboxes::{Confinement, Launcher, WallClock};
 
 /// How a pool is set up.
 #[derive(Clone, Debug)]
@@ -18,9 +18,9 @@ pub struct PoolOptions {
     /// What is round each microVM. Anything but [`Confinement::Jailed`] has to be asked
     /// for here: nothing takes its place where the host does not allow it.
     pub confinement: Confinement,
-    /// Shells kept ready when there is little to do. Up to eight times as many are kept
+    /// Sandboxes kept ready when there is little to do. Up to eight times as many are kept
     /// while that many are needed.
-    pub shells_ready: usize,
+    pub zygotes: usize,
     /// Control groups that are kept for the next jails while they have none; 0 makes a
     /// group for each. Without effect where the host has no groups.
     pub groups_kept: usize,
@@ -55,7 +55,7 @@ pub struct PoolOptions {
     pub max_seeds: usize,
     /// Bytes that one function may hold in memory between requests, all its versions
     /// together: its seeds and their code, and the private pages of its parked instances. It is an
-    /// account of what shells tell, not a measurement: what the kernel has for each VM
+    /// account of what sandboxes tell, not a measurement: what the kernel has for each VM
     /// and process comes on top. Over it parked instances end, then seeds are evicted.
     pub function_memory: u64,
     /// Bytes that the processes of all microVMs and compilations may take together, seeds
@@ -88,7 +88,7 @@ impl Default for PoolOptions {
     fn default() -> Self {
         Self {
             confinement: Confinement::Jailed,
-            shells_ready: 4,
+            zygotes: 4,
             groups_kept: FREE_MAX,
             max_instances: 256,
             isa: None,

@@ -14,9 +14,9 @@ use crate::error::InvokeError;
 pub struct Timing {
     /// The instance's number: unlike any other's of the pool, in no order.
     pub instance: u64,
-    /// Waiting for a shell.
+    /// Waiting for a sandbox.
     pub queue: Duration,
-    /// Turning the shell into an instance.
+    /// Turning the sandbox into an instance.
     pub fork: Duration,
     /// In the guest, from its resumption to the handler; the guest's word.
     pub init: Duration,
@@ -35,12 +35,12 @@ pub enum Served {
     Parked,
     /// An instance of the function that has not run yet.
     Ready,
-    /// A shell made in advance, turned into an instance for this request.
-    Shell,
-    /// A shell forked from what all functions share, because the function's own
+    /// A zygote, turned into an instance for this request.
+    Zygote,
+    /// A sandbox forked from what all functions share, because the function's own
     /// seed is not in memory.
     Ancestor,
-    /// A shell made for this request.
+    /// A sandbox made for this request.
     #[default]
     Made,
 }
@@ -50,7 +50,7 @@ impl Served {
     pub const ALL: [Self; 5] = [
         Self::Parked,
         Self::Ready,
-        Self::Shell,
+        Self::Zygote,
         Self::Ancestor,
         Self::Made,
     ];
@@ -61,7 +61,7 @@ impl Served {
         match self {
             Self::Parked => "parked",
             Self::Ready => "ready",
-            Self::Shell => "shell",
+            Self::Zygote => "zygote",
             Self::Ancestor => "ancestor",
             Self::Made => "made",
         }
@@ -71,7 +71,7 @@ impl Served {
 /// What a request took of its microVM, known when that has stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
-    /// Exits from the VM to its shell.
+    /// Exits from the VM to its sandbox.
     pub exits: u64,
     /// Page faults that KVM fixed for the VM.
     pub page_faults: u64,

@@ -5,15 +5,15 @@ use std::time::Duration;
 pub use faasw_common::{Lack, Lacking, SeedInfo};
 
 use crate::memory::SHORT;
-use crate::shells::Confinement;
+use crate::sandboxes::Confinement;
 
 /// How many microVMs there are, by what they do, and what functions hold in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// The confinement of each microVM.
     pub confinement: Confinement,
-    /// Shells made ahead that hold no function yet.
-    pub shells: usize,
+    /// Zygotes that hold no function yet.
+    pub zygotes: usize,
     /// How many of those are images of seeds that functions descend from.
     pub preset: usize,
     /// How many of those are wanted, and how often one was there.
@@ -44,7 +44,7 @@ pub struct PoolStats {
     pub forbidden_calls: u64,
     /// Bytes of the layers of functions' seeds.
     pub seed_bytes: u64,
-    /// Bytes of the private pages of parked instances, as their shells told them.
+    /// Bytes of the private pages of parked instances, as their sandboxes told them.
     pub parked_bytes: u64,
     /// What [`PoolOptions::seed_memory`](crate::PoolOptions::seed_memory) allows.
     pub seed_budget: u64,
@@ -96,34 +96,34 @@ pub struct ResetStats {
     pub failed: u64,
 }
 
-/// How shells are made ahead.
+/// How sandboxes are made ahead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockStats {
-    /// Shells that are to be ready now, by demand.
+    /// Sandboxes that are to be ready now, by demand.
     pub wanted: usize,
-    /// Shells that are to be ready when there is little to do
-    /// ([`PoolOptions::shells_ready`]).
+    /// Sandboxes that are to be ready when there is little to do
+    /// ([`PoolOptions::zygotes`]).
     ///
-    /// [`PoolOptions::shells_ready`]: crate::PoolOptions::shells_ready
+    /// [`PoolOptions::zygotes`]: crate::PoolOptions::zygotes
     pub low: usize,
-    /// Shells that are to be ready at most.
+    /// Sandboxes that are to be ready at most.
     pub high: usize,
-    /// Instances, ever, for which a shell was ready.
+    /// Instances, ever, for which a sandbox was ready.
     pub hits: u64,
     /// Those of them for which it was preset with what they are forked from most directly,
     /// not with something further up or nothing.
     pub near: u64,
-    /// Seeds that shells are preset with now.
+    /// Seeds that sandboxes are preset with now.
     pub parents: usize,
-    /// Instances, ever, that had to wait until a shell was made, because none was ready.
+    /// Instances, ever, that had to wait until a sandbox was made, because none was ready.
     pub misses: u64,
-    /// Shells, ever, that could not be preset.
+    /// Sandboxes, ever, that could not be preset.
     pub preset_failures: u64,
-    /// Seeds, ever, that shells are not preset with any more, because that failed too often.
+    /// Seeds, ever, that sandboxes are not preset with any more, because that failed too often.
     pub abandoned: u64,
 }
 
-/// How the control groups of jails are used: those of shells and of the compile helper.
+/// How the control groups of jails are used: those of sandboxes and of the compile helper.
 /// All zero where there are none, as for [`Confinement::InProcess`].
 ///
 /// [`Confinement::InProcess`]: crate::Confinement::InProcess

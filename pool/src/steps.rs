@@ -13,11 +13,11 @@ use faasw_seedtree::{Key, Owner};
 use crate::error::{PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::pool::{Compiled, Pool};
+use crate::sandboxes::{CodePages, Event, Ready, Stock};
 use crate::seeds::{
     For, FunctionSpec, Guest, Held, Making, MakingContext, Origin, Recipe, SeedPermit, SeedSlots,
     Seeds, Step,
 };
-use crate::shells::{CodePages, Event, Ready, Stock};
 use crate::snapshots::{Frozen, Template};
 
 /// A guest of a function.
@@ -43,7 +43,7 @@ impl Steps {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, linked) = pool.shells().await?;
+        let (stock, linked) = pool.sandboxes().await?;
         let config = SeedConfig {
             kind: compiled.kind,
             tells_state: false,
@@ -94,7 +94,7 @@ impl Steps {
     }
 }
 
-/// A tree of seeds of one function's code, in a graph of its own, whose shells are a pool's.
+/// A tree of seeds of one function's code, in a graph of its own, whose sandboxes are a pool's.
 #[derive(Debug)]
 pub struct StepTree {
     stock: Arc<Stock>,
@@ -107,7 +107,7 @@ pub struct StepTree {
 /// What a fork took.
 #[derive(Clone, Copy, Debug)]
 pub struct Forked {
-    /// As its shell measured it.
+    /// As its sandbox measured it.
     pub took: Duration,
     /// Page faults until its guest stood still again.
     pub page_faults: u64,
@@ -117,9 +117,9 @@ pub struct Forked {
     pub layers: usize,
     /// Pages that its seed has of its own.
     pub own_pages: u64,
-    /// How many steps its seed is below what the shell was preset with, if it was.
+    /// How many steps its seed is below what the sandbox was preset with, if it was.
     pub steps: Option<usize>,
-    /// Whether the shell was made ahead.
+    /// Whether the sandbox was made ahead.
     pub was_ready: bool,
 }
 
@@ -137,7 +137,7 @@ impl StepTree {
             wanted: spec.memory_limit,
             most: u64::MAX,
         })?;
-        let (stock, _) = pool.shells().await?;
+        let (stock, _) = pool.sandboxes().await?;
         let slots = SeedSlots::new(1, 1);
         let seeds = Seeds::new(&stock, slots, u64::MAX.into(), None);
         let booted = seeds.define(None, Owner::Shared, Recipe::Boot)?.key;
@@ -267,7 +267,7 @@ impl StepTree {
         self.forks(self.booted)
     }
 
-    /// Forks a node's seed, in a shell that is preset with what is `steps` above it or in a
+    /// Forks a node's seed, in a zygote that is specialised with what is `steps` above it or in a
     /// bare one, and has the guest call `export`.
     ///
     /// # Errors
@@ -290,13 +290,13 @@ impl StepTree {
                 what: "it is not known what to preset",
                 error,
             })?;
-            let preset = ready.shell.preset(&template, &ready.mailbox).await?;
+            let preset = ready.sandbox.preset(&template, &ready.mailbox).await?;
             preset.map_err(PlatformError::Protocol)?;
         }
         self.run(&frozen, ready, false, export).await
     }
 
-    /// Forks a node's seed in the shell that a request of its function would get, and has the
+    /// Forks a node's seed in the sandbox that a request of its function would get, and has the
     /// guest call `export`.
     ///
     /// # Errors
@@ -316,10 +316,10 @@ impl StepTree {
         export: &str,
     ) -> Result<Forked, SeedError> {
         let Ready {
-            mut shell,
+            mut sandbox,
             mut mailbox,
         } = ready;
-        let steps = shell.image().and_then(|image| image.steps_to(frozen));
+        let steps = sandbox.image().and_then(|image| image.steps_to(frozen));
         let Guest {
             code,
             ram_bytes,
@@ -330,7 +330,7 @@ impl StepTree {
         }]))?;
         let working_set = frozen.working_set().current();
         let code = code.get().await?;
-        shell
+        sandbox
             .fork(
                 frozen,
                 *ram_bytes,
@@ -340,10 +340,10 @@ impl StepTree {
                 None,
             )
             .await?;
-        shell.activate(1, frozen.monotonic_nanoseconds()).await?;
+        sandbox.activate(1, frozen.monotonic_nanoseconds()).await?;
         let mut log = LogLines::new(spec.log.clone(), 1);
         let report = loop {
-            match shell.event_while_resting(None).await? {
+            match sandbox.event_while_resting(None).await? {
                 Event::Progress => {}
                 Event::Rang(report) => break report,
                 Event::Failed(why) => return Err(PlatformError::Protocol(why).into()),
@@ -357,7 +357,7 @@ impl StepTree {
             let what = format!("it rang {:?}", report.doorbell);
             return Err(PlatformError::Protocol(what).into());
         }
-        shell.destroy().await;
+        sandbox.destroy().await;
         Ok(Forked {
             took: report.fork,
             page_faults: report.page_faults,

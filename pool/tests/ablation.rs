@@ -54,7 +54,7 @@ async fn nothing_is_off_unless_it_is_said(bench: &Bench) {
         let filtered = are_filtered();
         !filtered.is_empty() && !filtered.contains(&false)
     };
-    bench.settles("every shell is filtered", all_are).await;
+    bench.settles("every sandbox is filtered", all_are).await;
 }
 
 async fn without_its_write_set_a_function_is_served(bench: &Bench) {
@@ -67,7 +67,7 @@ async fn without_its_read_set_a_function_is_served(bench: &Bench) {
     assert!(seed.written_pages > 0 && seed.read_pages == 0, "{seed:?}");
 }
 
-/// Of each shell that is still there, whether its own filter is over it, beside the
+/// Of each sandbox that is still there, whether its own filter is over it, beside the
 /// spawner's that it inherits.
 fn are_filtered() -> Vec<bool> {
     let told = |pid: u32, key: &str| -> Option<u32> {
@@ -77,9 +77,9 @@ fn are_filtered() -> Vec<bool> {
         value?.trim().parse().ok()
     };
     let filters = |pid| told(pid, "Seccomp_filters");
-    let shells = support::processes::shells();
+    let sandboxes = support::processes::sandboxes();
     let filtered = |pid| Some(filters(pid)? > filters(told(pid, "PPid")?)?);
-    shells.into_iter().filter_map(filtered).collect()
+    sandboxes.into_iter().filter_map(filtered).collect()
 }
 
 async fn without_its_jail_a_function_is_served(bench: &Bench) {

@@ -351,10 +351,10 @@ fn hot() -> PoolOptions {
     }
 }
 
-/// No shell but those that requests make.
+/// No sandbox but those that requests make.
 fn alone() -> PoolOptions {
     PoolOptions {
-        shells_ready: 0,
+        zygotes: 0,
         ..PoolOptions::default()
     }
 }

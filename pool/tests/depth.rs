@@ -113,7 +113,7 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
 
     // It counts on where its ancestors stopped, and none of them hears of it.
     log.lines.lock().unwrap().clear();
-    // Wherever its shell was preset between the root and itself, or not.
+    // Wherever its sandbox was preset between the root and itself, or not.
     for (depth, key) in path.iter().enumerate() {
         let images = (0..=depth + 1).map(Some).chain([None]);
         for steps in images {
@@ -159,7 +159,7 @@ fn faults(all: &[Forked]) -> u64 {
     all.iter().map(|fork| fork.page_faults).min().unwrap()
 }
 
-/// Forks of each seed of `path` in shells that are preset `steps` above it, by seed. Each is
+/// Forks of each seed of `path` in sandboxes that are preset `steps` above it, by seed. Each is
 /// forked once a round, and none is always the first.
 async fn forks(
     tree: &StepTree,
@@ -180,8 +180,8 @@ async fn forks(
 }
 
 /// What is to hold of the times is a figure that this prints (they are the machine's); what a
-/// shell does for it, and whence the times come, are counts.
-async fn a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
+/// sandbox does for it, and whence the times come, are counts.
+async fn a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
     let pair = forks(&tree, &[path[1], path[4]], Some(1), 120).await;
@@ -196,18 +196,18 @@ async fn a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth(bench:
         median(ratios.collect()),
         second.len(),
     );
-    // What a shell is told to do, and so what it does, does not grow.
+    // What a sandbox is told to do, and so what it does, does not grow.
     assert_eq!(faults(fifth), faults(second));
     assert_eq!(fifth[0].own_pages, second[0].own_pages);
     assert_eq!(fifth[0].windows, second[0].windows);
     assert_eq!(fifth[0].layers, second[0].layers + 3);
 }
 
-/// Page faults that a level more may cost a fork in a bare shell. Where a level changes what
+/// Page faults that a level more may cost a fork in a generic zygote. Where a level changes what
 /// the one above it changed, none was seen.
 const FAULTS_A_LEVEL: u64 = 1;
 
-async fn a_fork_in_a_bare_shell_costs_little_more_a_level(bench: &Bench) {
+async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
     let bare = forks(&tree, &path, None, 24).await;
@@ -232,7 +232,7 @@ async fn a_fork_in_a_bare_shell_costs_little_more_a_level(bench: &Bench) {
     }
 }
 
-async fn a_fork_in_a_shell_preset_further_up_is_better_than_in_a_bare_one(bench: &Bench) {
+async fn a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let deepest = *levels(&tree, 1).last().unwrap().last().unwrap();
     let rounds = (24 / slowness() as usize).max(2);
@@ -267,9 +267,9 @@ fn main() {
                 a_making_ahead_of_need_does_not_block_that_of_a_client,
                 fifty_seeds_are_built_evicted_and_built_again,
                 whoever_goes_does_not_wait_any_more,
-                a_fork_in_a_shell_preset_for_the_parent_is_the_same_at_any_depth,
-                a_fork_in_a_bare_shell_costs_little_more_a_level,
-                a_fork_in_a_shell_preset_further_up_is_better_than_in_a_bare_one,
+                a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth,
+                a_fork_in_a_bare_sandbox_costs_little_more_a_level,
+                a_fork_in_a_sandbox_preset_further_up_is_better_than_in_a_bare_one,
             ]);
         }
         all

@@ -25,7 +25,7 @@ use support::jails::{
     self, assert_closed, assert_closed_but_for_its_network, descriptors, filters, groups, is_left,
     namespace, soft_limit, status, threads, user,
 };
-use support::processes::{has_ended, kill, name_of, our_processes, shells};
+use support::processes::{has_ended, kill, name_of, our_processes, sandboxes};
 use support::{Bench, give_up};
 
 /// The words that have this program be a node: without a launcher, and with one.
@@ -43,7 +43,7 @@ fn main() {
         trials![skip || not_root;
             a_worker_has_nothing_and_no_network,
             a_connector_has_the_hosts_network_and_nothing_else,
-            workers_are_apart_from_each_other_and_from_shells,
+            workers_are_apart_from_each_other_and_from_sandboxes,
             what_says_how_names_are_resolved_is_handed_over,
             whoever_ends_is_noticed_and_another_can_be_made,
             what_is_dropped_ends,
@@ -126,10 +126,10 @@ async fn a_worker_has_nothing_and_no_network(bench: &Bench) {
     assert_bare(pid, "socket:");
     assert_eq!(soft_limit(pid, "Max open files"), "512");
     bench
-        .settles("one is ready", |stats| stats.shells == 1)
+        .settles("one is ready", |stats| stats.zygotes == 1)
         .await;
-    let (own, shell) = (pid.to_string(), shells()[0].to_string());
-    assert_eq!(namespace(&own, "net"), namespace(&shell, "net"));
+    let (own, sandbox) = (pid.to_string(), sandboxes()[0].to_string());
+    assert_eq!(namespace(&own, "net"), namespace(&sandbox, "net"));
 }
 
 async fn a_connector_has_the_hosts_network_and_nothing_else(bench: &Bench) {
@@ -149,7 +149,7 @@ async fn a_connector_has_the_hosts_network_and_nothing_else(bench: &Bench) {
     assert_eq!(in_it, [pid]);
 }
 
-async fn workers_are_apart_from_each_other_and_from_shells(bench: &Bench) {
+async fn workers_are_apart_from_each_other_and_from_sandboxes(bench: &Bench) {
     let egress = bench.pool.egress();
     let _two = [
         egress.worker().await.unwrap(),
@@ -162,9 +162,9 @@ async fn workers_are_apart_from_each_other_and_from_shells(bench: &Bench) {
     let mut all = workers.await;
     all.push(the(CONNECTOR).await);
     bench
-        .settles("one is ready", |stats| stats.shells == 1)
+        .settles("one is ready", |stats| stats.zygotes == 1)
         .await;
-    all.extend(shells());
+    all.extend(sandboxes());
     for (at, one) in all.iter().enumerate() {
         for other in &all[at + 1..] {
             assert_ne!(user(*one), user(*other));

@@ -20,16 +20,16 @@ use faasw_pool::{
     PlatformError, Pool, PoolOptions, Served, StartError,
 };
 
-use support::processes::{descriptors, name_of, our_processes, our_threads, shells};
+use support::processes::{descriptors, name_of, our_processes, our_threads, sandboxes};
 use support::{Bench, call, give_up, slowness, spec};
 
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
 
-/// No shell is made ahead: each thread is an instance.
+/// No sandbox is made ahead: each thread is an instance.
 fn only_instances() -> PoolOptions {
     PoolOptions {
-        shells_ready: 0,
+        zygotes: 0,
         ..PoolOptions::default()
     }
 }
@@ -38,7 +38,7 @@ fn only_instances() -> PoolOptions {
 fn of_one_request() -> PoolOptions {
     PoolOptions {
         max_reuse: 1,
-        shells_ready: 2,
+        zygotes: 2,
         ..PoolOptions::default()
     }
 }
@@ -56,10 +56,10 @@ async fn threads_and_no_processes_serve_what_is_compiled(bench: &Bench) {
     for _ in 0..3 {
         assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
     }
-    assert!(!shells().is_empty());
+    assert!(!sandboxes().is_empty());
     assert!(our_processes().is_empty(), "nobody asked for a process");
     bench.pool.shutdown().await;
-    assert!(shells().is_empty());
+    assert!(sandboxes().is_empty());
 }
 
 async fn the_threads_of_looping_guests_end(bench: &Bench) {
@@ -81,7 +81,7 @@ async fn the_threads_of_looping_guests_end(bench: &Bench) {
     }
     bench
         .settles("their threads end", |stats| {
-            stats.busy == 0 && shells().is_empty()
+            stats.busy == 0 && sandboxes().is_empty()
         })
         .await;
     // Those that are dropped at any moment of their way into the VM end as well.
@@ -92,7 +92,7 @@ async fn the_threads_of_looping_guests_end(bench: &Bench) {
     }
     bench
         .settles("their threads end", |stats| {
-            stats.busy == 0 && shells().is_empty()
+            stats.busy == 0 && sandboxes().is_empty()
         })
         .await;
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
@@ -185,11 +185,11 @@ async fn a_pool_that_is_dropped_leaves_no_thread(first: &Bench) {
         let bench = first.another(support::usual()).await;
         let seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
         bench.text(&seed, "/").await;
-        assert!(!shells().is_empty());
+        assert!(!sandboxes().is_empty());
     }
     let deadline = Instant::now() + give_up();
-    while !shells().is_empty() {
-        assert!(Instant::now() < deadline, "{:?}", shells());
+    while !sandboxes().is_empty() {
+        assert!(Instant::now() < deadline, "{:?}", sandboxes());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -242,7 +242,10 @@ async fn without_jails(bench: &Bench) {
     // And nothing takes the place of jails where they are wanted.
     let jailed = Pool::start(PoolOptions::default()).await;
     assert!(
-        matches!(&jailed, Err(StartError::Shell(PlatformError::Jail { .. }))),
+        matches!(
+            &jailed,
+            Err(StartError::Sandbox(PlatformError::Jail { .. }))
+        ),
         "{jailed:?}"
     );
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");

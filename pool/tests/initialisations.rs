@@ -128,8 +128,8 @@ async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
     bench.seed_of(HELLO, &fresh).await.unwrap();
     assert!(making.iter().all(|making| !making.is_finished()));
     until("those that spin run behind others", || {
-        let shells = support::processes::shells().into_iter();
-        let behind = shells.filter(|shell| support::processes::nice(*shell) > 0);
+        let sandboxes = support::processes::sandboxes().into_iter();
+        let behind = sandboxes.filter(|sandbox| support::processes::nice(*sandbox) > 0);
         behind.count() >= more_than_slots()
     })
     .await;
@@ -140,7 +140,7 @@ async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
     drop(all);
     bench
         .settles("no guest is left", |_| {
-            support::processes::shells().len() <= bench.pool.stats().shells
+            support::processes::sandboxes().len() <= bench.pool.stats().zygotes
         })
         .await;
 }

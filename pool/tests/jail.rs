@@ -1,4 +1,4 @@
-//! The jails of live processes, as the kernel shows them: shells that wait, that are
+//! The jails of live processes, as the kernel shows them: sandboxes that wait, that are
 //! parked, and the compile helper at work; and that nothing of them stays.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
@@ -22,7 +22,7 @@ use support::jails::{
     self, assert_closed, assert_reduced, descriptors, filters, groups, is_left, namespace,
     soft_limit, threads, user, weight,
 };
-use support::processes::{kill, name_of, our_processes, shells};
+use support::processes::{kill, name_of, our_processes, sandboxes};
 use support::{Bench, give_up};
 
 const HELLO: &str = "examples/hello/hello.wasm";
@@ -31,14 +31,14 @@ const LARGE: &str = "examples/go-http/go-http.wasm";
 
 fn two_ahead() -> PoolOptions {
     PoolOptions {
-        shells_ready: 2,
+        zygotes: 2,
         ..support::usual()
     }
 }
 
 fn none_ahead() -> PoolOptions {
     PoolOptions {
-        shells_ready: 0,
+        zygotes: 0,
         ..support::usual()
     }
 }
@@ -47,12 +47,12 @@ fn main() {
     let not_root = !jails::may_look();
     support::main(|skip| {
         let mut all = trials![skip || not_root;
-            shells_have_nothing in two_ahead(),
+            sandboxes_have_nothing in two_ahead(),
             a_parked_instance_has_what_it_was_given in none_ahead(),
             the_helper_has_nothing_either,
         ];
         all.extend(trials![skip || not_root, Confinement::Reduced;
-            shells_have_no_namespaces_and_nothing_else in two_ahead(),
+            sandboxes_have_no_namespaces_and_nothing_else in two_ahead(),
             a_reduced_instance_serves_and_is_reset in none_ahead(),
             the_helper_is_no_better_off in none_ahead(),
         ]);
@@ -64,7 +64,7 @@ fn main() {
     });
 }
 
-/// Descriptors that each shell has, and what they lead to.
+/// Descriptors that each sandbox has, and what they lead to.
 const BARE: [(u32, &str); 9] = [
     (0, "/dev/null"),
     (1, "/dev/null"),
@@ -87,13 +87,13 @@ fn assert_bare(descriptors: &BTreeMap<u32, String>) {
     }
 }
 
-async fn shells_have_nothing(bench: &Bench) {
+async fn sandboxes_have_nothing(bench: &Bench) {
     bench
-        .settles("two are ready", |stats| stats.shells == 2)
+        .settles("two are ready", |stats| stats.zygotes == 2)
         .await;
-    let shells = shells();
-    let [one, other] = shells.as_slice() else {
-        panic!("{shells:?}");
+    let sandboxes = sandboxes();
+    let [one, other] = sandboxes.as_slice() else {
+        panic!("{sandboxes:?}");
     };
     for pid in [*one, *other] {
         assert_closed(pid);
@@ -117,27 +117,29 @@ async fn shells_have_nothing(bench: &Bench) {
     for kind in ["net", "ipc"] {
         assert_eq!(namespace(&one, kind), namespace(&other, kind), "{kind}");
     }
-    let [of_one, of_other] = [groups(shells[0]), groups(shells[1])];
+    let [of_one, of_other] = [groups(sandboxes[0]), groups(sandboxes[1])];
     assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
 
     let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     // And none is being made, which has its jail only when that is done.
     let all_preset = |stats: faasw_pool::PoolStats| {
-        stats.shells > 0 && stats.preset == stats.shells && self::shells().len() == stats.shells
+        stats.zygotes > 0
+            && stats.preset == stats.zygotes
+            && self::sandboxes().len() == stats.zygotes
     };
-    bench.settles("all shells are preset", all_preset).await;
-    for pid in self::shells() {
+    bench.settles("all sandboxes are preset", all_preset).await;
+    for pid in self::sandboxes() {
         assert_layers_are_read_only(pid);
     }
 }
 
-async fn shells_have_no_namespaces_and_nothing_else(bench: &Bench) {
+async fn sandboxes_have_no_namespaces_and_nothing_else(bench: &Bench) {
     bench
-        .settles("two are ready", |stats| stats.shells == 2)
+        .settles("two are ready", |stats| stats.zygotes == 2)
         .await;
-    let shells = shells();
-    let [one, other] = shells.as_slice() else {
-        panic!("{shells:?}");
+    let sandboxes = sandboxes();
+    let [one, other] = sandboxes.as_slice() else {
+        panic!("{sandboxes:?}");
     };
     for pid in [*one, *other] {
         assert_reduced(pid);
@@ -180,7 +182,7 @@ async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
     assert_eq!(descriptors.keys().find(|number| **number > 9), None);
 }
 
-/// What a shell that is preset has of layers: what is written to would be another's.
+/// What a sandbox that is preset has of layers: what is written to would be another's.
 fn assert_layers_are_read_only(pid: u32) {
     let mut descriptors = descriptors(pid);
     assert_bare(&descriptors);
@@ -239,8 +241,8 @@ async fn the_helper_has_nothing_either(bench: &Bench) {
     let numbers: Vec<u32> = descriptors.keys().copied().collect();
     assert_eq!(numbers, [0, 1, 2, 3, 4, 5], "{descriptors:?}");
     assert!((0..3).all(|number| descriptors[&number] == "/dev/null"));
-    for shell in shells() {
-        assert_ne!(user(helper), user(shell));
+    for sandbox in sandboxes() {
+        assert_ne!(user(helper), user(sandbox));
     }
     assert!(!compiling.is_finished(), "it was looked at while it worked");
     assert!(compiling.await.unwrap().is_ok());
@@ -253,9 +255,9 @@ async fn groups_go_with_their_process(bench: &Bench) {
         our_processes().into_iter().find(is_it).unwrap()
     };
     bench
-        .settles("one is ready", |stats| stats.shells == 1)
+        .settles("one is ready", |stats| stats.zygotes == 1)
         .await;
-    let first = groups(shells()[0]);
+    let first = groups(sandboxes()[0]);
     assert!(!first.is_empty());
     assert!(is_left(&first), "they are found while they are there");
     kill(spawner());
@@ -267,14 +269,14 @@ async fn groups_go_with_their_process(bench: &Bench) {
     // Whatever still was ending when the next one began has ended by and by.
     while is_left(&first) {
         assert!(Instant::now() < deadline, "{first:?} is left");
-        // Takes a shell, and so has another one made.
+        // Takes a sandbox, and so has another one made.
         bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     }
     // The one that was taken last has a successor by and by, and only that is sure to stay.
     bench
-        .settles("one is ready again", |stats| stats.shells == 1)
+        .settles("one is ready again", |stats| stats.zygotes == 1)
         .await;
-    let second = groups(shells()[0]);
+    let second = groups(sandboxes()[0]);
     assert!(is_left(&second));
     bench.pool.shutdown().await;
     assert!(!is_left(&second));
@@ -310,7 +312,10 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     let divided = |pid: &u32| weight(*pid).is_some_and(|weight| weight * count as u64 / 2 <= full);
     let deadline = Instant::now() + give_up();
     loop {
-        let hogs: Vec<_> = shells().into_iter().filter(|pid| *pid != parked).collect();
+        let hogs: Vec<_> = sandboxes()
+            .into_iter()
+            .filter(|pid| *pid != parked)
+            .collect();
         if hogs.iter().filter(|pid| divided(pid)).count() == count {
             break;
         }
@@ -327,7 +332,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
         .settles("no request is left", |stats| stats.busy == 0)
         .await;
     // All weights are full again after the contention.
-    while shells().iter().any(divided) {
+    while sandboxes().iter().any(divided) {
         assert!(Instant::now() < deadline, "some are still divided");
         bench.text(&hog, "/hello").await;
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use faasw_pool::{Confinement, FreezePolicy, InvokeError, SeedError, TrapKind};
 
-use support::processes::{cpu_ticks, kill, name_of, our_processes, shells};
+use support::processes::{cpu_ticks, kill, name_of, our_processes, sandboxes};
 use support::{Bench, Log, bytes_of, call, give_up, slowness, spec, timing_of};
 
 async fn a_component_answers_from_a_fresh_vm_each_time(bench: &Bench) {
@@ -154,14 +154,14 @@ async fn a_guest_that_loops_is_ended_with_its_process(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
 }
 
-async fn a_killed_shell_fails_its_request_and_no_other(bench: &Bench) {
+async fn a_killed_sandbox_fails_its_request_and_no_other(bench: &Bench) {
     let seed = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
-    // Shells that are made ahead have used some processor time before, and some while they
+    // Zygotes have used some processor time before, and some while they
     // are made; the one that goes on using it is the one in the loop.
-    let before: BTreeMap<u32, u64> = shells()
+    let before: BTreeMap<u32, u64> = sandboxes()
         .into_iter()
         .map(|pid| (pid, cpu_ticks(pid)))
         .collect();
@@ -176,8 +176,8 @@ async fn a_killed_shell_fails_its_request_and_no_other(bench: &Bench) {
     let enough = 10 * u64::from(slowness());
     let deadline = Instant::now() + give_up();
     let pid = loop {
-        assert!(Instant::now() < deadline, "no shell is running");
-        let busy = shells().into_iter().find(|pid| {
+        assert!(Instant::now() < deadline, "no sandbox is running");
+        let busy = sandboxes().into_iter().find(|pid| {
             let before = before.get(pid).copied().unwrap_or(0);
             cpu_ticks(*pid).saturating_sub(before) > enough
         });
@@ -278,7 +278,7 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
     bench.pool.shutdown().await;
     let deadline = Instant::now() + give_up();
     // A thread has ended when its end was waited for.
-    assert!(bench.confinement == Confinement::Jailed || shells().is_empty());
+    assert!(bench.confinement == Confinement::Jailed || sandboxes().is_empty());
     while !our_processes().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -289,7 +289,7 @@ fn main() {
     support::main(|skip| {
         // These kill processes.
         let mut all = trials![skip;
-            a_killed_shell_fails_its_request_and_no_other,
+            a_killed_sandbox_fails_its_request_and_no_other,
             a_killed_spawner_is_replaced,
         ];
         for confinement in support::EACH {

@@ -18,7 +18,7 @@ use faasw_pool::steps::StepTree;
 use faasw_pool::{Fault, FreezePolicy, FunctionSpec, PoolOptions, PoolStats, SeedError};
 use faasw_seedtree::Owner;
 
-use support::processes::shells;
+use support::processes::sandboxes;
 use support::{Bench, spec};
 
 /// Whose seeds these are.
@@ -56,7 +56,7 @@ async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Benc
 
 /// Whoever reads of a process in `/proc` keeps what it has mapped until he has read, also
 /// where the process ends meanwhile.
-async fn a_root_is_sealed_whoever_looks_at_its_shell(bench: &Bench) {
+async fn a_root_is_sealed_whoever_looks_at_its_sandbox(bench: &Bench) {
     let spec = with_memory(64 * MIB);
     let compiled = bench.compile(SPARSE).await;
     let ends = Arc::new(AtomicBool::new(false));
@@ -64,7 +64,7 @@ async fn a_root_is_sealed_whoever_looks_at_its_shell(bench: &Bench) {
         let ends = ends.clone();
         std::thread::spawn(move || {
             while !ends.load(Ordering::Relaxed) {
-                for pid in shells() {
+                for pid in sandboxes() {
                     let _ = std::fs::read(format!("/proc/{pid}/smaps"));
                 }
             }
@@ -137,7 +137,7 @@ fn main() {
     support::main(|skip| {
         trials![skip;
             an_initialisation_may_use_all_memory_that_the_function_has,
-            a_root_is_sealed_whoever_looks_at_its_shell,
+            a_root_is_sealed_whoever_looks_at_its_sandbox,
             a_request_may_write_all_memory_that_the_function_has,
             what_requests_read_of_a_seed_is_counted,
             a_seed_that_has_grown_is_held_to_its_functions_budget in little_rests(),

@@ -1,4 +1,4 @@
-//! Shells that are made ahead for several parents at once: who gets which, and when they
+//! Zygotes for several parents at once: who gets which, and when they
 //! end.
 //!
 //! Without `/dev/kvm` every test here says so and counts as ignored.
@@ -21,11 +21,11 @@ use faasw_seedtree::{Key, Owner};
 use support::{Bench, Log, give_up, spec};
 
 const EXPORT: &str = "init";
-const SHELLS: usize = 8;
+const SANDBOXES: usize = 8;
 
 fn several() -> PoolOptions {
     PoolOptions {
-        shells_ready: SHELLS,
+        zygotes: SANDBOXES,
         ..PoolOptions::default()
     }
 }
@@ -63,7 +63,7 @@ impl Family {
         forked
     }
 
-    /// Serves `child` until its shells are preset with its parent: the last time.
+    /// Serves `child` until its sandboxes are preset with its parent: the last time.
     async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
         let deadline = Instant::now() + give_up();
         loop {
@@ -72,7 +72,7 @@ impl Family {
                 assert!(forked.was_ready);
                 return forked;
             }
-            assert!(Instant::now() < deadline, "no shell is preset with it");
+            assert!(Instant::now() < deadline, "no sandbox is preset with it");
             is_settled(bench).await;
         }
     }
@@ -81,11 +81,11 @@ impl Family {
 /// Waits until as many are ready as are to be, and none is bare.
 async fn is_settled(bench: &Bench) {
     let is_full =
-        |stats: PoolStats| stats.shells == stats.stock.wanted && stats.preset == stats.shells;
+        |stats: PoolStats| stats.zygotes == stats.stock.wanted && stats.preset == stats.zygotes;
     bench.settles("all are ready", is_full).await;
 }
 
-async fn two_popular_parents_have_preset_shells_at_once(bench: &Bench) {
+async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
     let family = Family::new(bench).await;
     let mut children = Vec::new();
     for number in [1, 2] {
@@ -126,17 +126,17 @@ async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
     let (_, anothers) = family.parent_and_child(2, owners[1], owners[1]).await;
     // Of the same function, and not of that parent.
     let (_, aside) = family.parent_and_child(3, owners[0], owners[0]).await;
-    for _ in 0..SHELLS {
+    for _ in 0..SANDBOXES {
         family.until_near(bench, mine).await;
     }
     is_settled(bench).await;
     assert_eq!(bench.pool.stats().stock.parents, 2);
     // All that there are are somebody else's: one is made.
     for other in [anothers, aside] {
-        let shells = bench.pool.stats().shells;
+        let sandboxes = bench.pool.stats().zygotes;
         let forked = family.serve(other).await;
         assert_eq!((forked.steps, forked.was_ready), (None, false));
-        assert!(shells > 0);
+        assert!(sandboxes > 0);
         is_settled(bench).await;
     }
     // Whatever they have now is their own, and all together have half at most.
@@ -145,7 +145,7 @@ async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
     }
 }
 
-async fn an_evicted_parents_shells_end_with_it(bench: &Bench) {
+async fn an_evicted_parents_sandboxes_end_with_it(bench: &Bench) {
     let family = Family::new(bench).await;
     let owner = Owner::Function(1);
     let (parent, child) = family.parent_and_child(1, owner, owner).await;
@@ -158,7 +158,7 @@ async fn an_evicted_parents_shells_end_with_it(bench: &Bench) {
     let stock = bench.pool.stats().stock;
     assert_eq!(stock.parents, 1, "{stock:?}");
     is_settled(bench).await;
-    let are_as_many = |stats: PoolStats| support::processes::shells().len() == stats.shells;
+    let are_as_many = |stats: PoolStats| support::processes::sandboxes().len() == stats.zygotes;
     if bench.confinement == faasw_pool::Confinement::Jailed {
         bench.settles("the others have ended", are_as_many).await;
     }
@@ -169,7 +169,7 @@ async fn an_evicted_parents_shells_end_with_it(bench: &Bench) {
     family.until_near(bench, child).await;
 }
 
-async fn a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none(bench: &Bench) {
+async fn a_nearer_parents_sandboxes_are_taken_first_and_a_farther_ones_before_none(bench: &Bench) {
     let family = Family::new(bench).await;
     let owner = Owner::Function(1);
     let (parent, middle) = family
@@ -177,8 +177,8 @@ async fn a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none(
         .await;
     let deepest = family.tree.define(Some(middle), owner, EXPORT, 0).unwrap();
     family.tree.make(deepest).await.unwrap();
-    // Forks of the middle one are what its parent has shells for.
-    for _ in 0..2 * SHELLS {
+    // Forks of the middle one are what its parent has sandboxes for.
+    for _ in 0..2 * SANDBOXES {
         family.until_near(bench, middle).await;
     }
     is_settled(bench).await;
@@ -194,7 +194,7 @@ async fn a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none(
         assert_eq!(forked.steps, Some(2));
         assert!(
             Instant::now() < deadline,
-            "no shell is preset with the nearer"
+            "no sandbox is preset with the nearer"
         );
     }
     assert!(family.tree.forks(parent).is_some());
@@ -205,10 +205,10 @@ fn main() {
         let mut all = Vec::new();
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
-                two_popular_parents_have_preset_shells_at_once in several(),
+                two_popular_parents_have_preset_sandboxes_at_once in several(),
                 what_is_preset_for_one_function_serves_no_other in several(),
-                an_evicted_parents_shells_end_with_it in several(),
-                a_nearer_parents_shells_are_taken_first_and_a_farther_ones_before_none in several(),
+                an_evicted_parents_sandboxes_end_with_it in several(),
+                a_nearer_parents_sandboxes_are_taken_first_and_a_farther_ones_before_none in several(),
             ]);
         }
         all

@@ -148,7 +148,10 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
         let (body, kind) = served(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
         // While it is made again it may be there for a moment.
-        assert!(matches!(kind, Served::Ancestor | Served::Shell), "{kind:?}");
+        assert!(
+            matches!(kind, Served::Ancestor | Served::Zygote),
+            "{kind:?}"
+        );
     }
     // Environment and a body come through, as with a seed of its own.
     let (body, _) = served(bench, &seed, "/env").await;
@@ -311,7 +314,10 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
         let (body, kind) = served(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
         // While it is made again it may be there for a moment.
-        assert!(matches!(kind, Served::Ancestor | Served::Shell), "{kind:?}");
+        assert!(
+            matches!(kind, Served::Ancestor | Served::Zygote),
+            "{kind:?}"
+        );
     }
 }
 

@@ -37,7 +37,7 @@ const DATA_BEGIN: Page = PageRange::of_bytes(RODATA_END, RODATA_END).start;
 const ENTRY: usize = 8;
 
 impl Difference {
-    /// That of `snapshot` to its parent, of which shells that are preset have `private` as
+    /// That of `snapshot` to its parent, of which sandboxes that are preset have `private` as
     /// private pages.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Difference {
         Ok(())
     }
 
-    /// What is private in the shell already is copied, and what is little; the rest is
+    /// What is private in the sandbox already is copied, and what is little; the rest is
     /// mapped: a first write to a page takes 2 us.
     fn above<S>(&mut self, snapshot: &Snapshot<S>, whole: PageRange) -> Result<(), Errno> {
         if whole.is_empty() {
@@ -196,7 +196,7 @@ mod tests {
         let last = TABLE_ZONE_END - PAGE;
         for own in [(HEAP, 1), (TABLE_ZONE, 3)] {
             assert!(difference(&[(last, 1)], &[own]).forgets_tables);
-            // The child's own are more, and are not what a shell was preset with.
+            // The child's own are more, and are not what a sandbox was preset with.
             assert!(!difference(&[], &[own, (last, 1)]).forgets_tables);
         }
     }

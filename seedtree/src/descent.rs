@@ -1,4 +1,4 @@
-//! How far a snapshot is below another, and what forking it takes in a shell that is an
+//! How far a snapshot is below another, and what forking it takes in a sandbox that is an
 //! image of that one.
 
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ impl<S> Snapshot<S> {
         self.line().position(|at| std::ptr::eq(at, ancestor))
     }
 
-    /// The layers that a shell has not which is an image of the ancestor `steps` above.
+    /// The layers that a sandbox has not which is an image of the ancestor `steps` above.
     #[must_use]
     pub fn layers_below(&self, steps: usize) -> Vec<&Layer> {
         let mut layers: Vec<&Layer> = self.line().take(steps).map(Self::layer).collect();

@@ -1,4 +1,4 @@
-//! What a snapshot needs done in a shell that is an image of its parent.
+//! What a snapshot needs done in a sandbox that is an image of its parent.
 
 use faasw_abi::pages::PageSet;
 
@@ -13,14 +13,14 @@ pub struct Difference {
     /// translate more. Nothing keeps an entry that is not present, neither KVM's shadows
     /// nor the CPU.
     pub forgets_tables: bool,
-    /// What is private in a shell that is preset.
+    /// What is private in a zygote that is specialised.
     pub(crate) private: PageSet,
     /// How many pages were compared.
     pub(crate) compared: u64,
 }
 
 impl Difference {
-    /// Bytes that an instance has as its own when it was forked from a preset shell: what
+    /// Bytes that an instance has as its own when it was forked from a specialised zygote: what
     /// was private there, what is copied, and `written`.
     #[must_use]
     pub fn private_bytes(&self, written: &PageSet) -> u64 {

@@ -119,7 +119,7 @@ impl<S> Snapshot<S> {
         }
     }
 
-    /// What a shell has as private pages that is preset with it. Found out when it is asked
+    /// What a sandbox has as private pages that is preset with it. Found out when it is asked
     /// for first: most snapshots are no parents.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! The pages that shells are preset with as private ones, as far as that can be told from
+//! The pages that sandboxes are preset with as private ones, as far as that can be told from
 //! the snapshot alone.
 
 use std::num::NonZeroU32;
@@ -22,7 +22,7 @@ const COMPARED_PAGES: u64 = 16_384;
 /// The first page of a request's stack.
 const STACK: u64 = STACK_TOP - STACK_PAGES * PAGE;
 
-/// What shells are preset with as private pages: what a request writes, and what a
+/// What sandboxes are preset with as private pages: what a request writes, and what a
 /// function's seed has of its own, if it is a small one. That is the guest's data, the top
 /// of its stack, its heap and somewhat more; all of it as far as the steps since the root
 /// have written it, for what one wrote the next ones write again.

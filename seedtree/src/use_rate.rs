@@ -1,5 +1,5 @@
 //! How often something is used, older uses counting less: what decides which seeds stay in
-//! memory, and which of them shells are kept ready for.
+//! memory, and which of them sandboxes are kept ready for.
 
 use std::time::{Duration, Instant};
 

@@ -79,7 +79,7 @@ def script(number):
 
 
 def samples_of(node, count=5):
-    """What a node has now: medians of a few looks, as shells come and go."""
+    """What a node has now: medians of a few looks, as sandboxes come and go."""
     looks = []
     for _ in range(count):
         looks.append(look_at(node))

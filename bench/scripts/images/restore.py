@@ -10,8 +10,8 @@ from disk import PAGE, READS
 from figures import Figure, mib, ms
 from node import Failed, Node, copy_data
 
-# A generic shell for each request.
-SHELLS = ("--max-reuse", "1")
+# A generic zygote for each request.
+SANDBOXES = ("--max-reuse", "1")
 NO_IMAGES = ("--image-disk", "0")
 
 # How often what takes long is measured.
@@ -50,7 +50,7 @@ def measure(bench):
     report.say(
         "## A cold restore\n\n"
         "The node runs, the function's seed is not in memory, and no page of an image or of code is in the "
-        "system's. *warm*: the same request in a generic shell forked from the seed in memory. *used*: the working "
+        "system's. *warm*: the same request in a generic zygote forked from the seed in memory. *used*: the working "
         "set in the layers that were cold. *code*: of compiled code that was cold, what is used of it, as far as that "
         "is known, and all of it. *ideal*: "
         "warm, and what is used of memory and of code at the bandwidth of that round. *read*: "
@@ -110,7 +110,7 @@ class Contest:
         self.anew = Cold(
             bench, copy_data(data, bench.folder("anew"), "images"), function, *NO_IMAGES
         )
-        self.warm = Node(bench, copy_data(data, bench.folder("warm")), *SHELLS)
+        self.warm = Node(bench, copy_data(data, bench.folder("warm")), *SANDBOXES)
         for node in (self.cold.node, self.anew.node, self.warm):
             node.rest()
         if variant.is_pinned:
@@ -131,14 +131,14 @@ class Contest:
         self.stages = {"cold": [], "warm": []}
         self.restored = self.stayed = 0
 
-    def from_shell(self):
-        """An answer of a generic shell that was made ahead, as a cold request finds it."""
+    def from_sandbox(self):
+        """An answer of a generic zygote that was made ahead, as a cold request finds it."""
         for _ in range(20):
             answer = self.warm.ask(self.function.name)
-            if answer.served == "shell":
+            if answer.served == "zygote":
                 return answer
             time.sleep(0.05)
-        raise Failed(f"no shell is ready for {self.function.name}: {answer.served}")
+        raise Failed(f"no zygote is ready for {self.function.name}: {answer.served}")
 
     def run(self):
         few = max(FEW, self.bench.rounds // 3)
@@ -154,7 +154,7 @@ class Contest:
         big, dice = self.bench.big, self.bench.dice
         ways = {
             "cold": self.cold.ask,
-            "warm": self.from_shell,
+            "warm": self.from_sandbox,
             "lazy": lambda: {name: self.dump.paging(ahead) for name, ahead in READ_AHEADS},
             "bandwidth": lambda: big.bandwidth(big.some(READS, dice)),
         }

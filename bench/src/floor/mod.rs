@@ -2,7 +2,7 @@
 //! this host, and what it costs in a node.
 //!
 //! The floor is an empty `KVM_RUN` round trip between two processes, as a node
-//! and its shell make one for each request: a message on a socket wakes the
+//! and its sandbox make one for each request: a message on a socket wakes the
 //! other process, its guest runs one instruction that leaves the VM, a message
 //! comes back. Beside it are its two parts by themselves, the messages without a
 //! VM and the run without messages.
@@ -26,7 +26,7 @@ use crate::{
 };
 pub use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::{Found, PARKED, SHELL};
+pub use report::{Found, PARKED, SANDBOX};
 use vm::EmptyVm;
 
 /// Rest before each round trip: a parked microVM, too, has slept for about the

@@ -16,7 +16,7 @@ use rustix::{
 use super::vm::EmptyVm;
 use crate::client::TIMEOUT;
 
-/// As many bytes as a node's order to a shell has.
+/// As many bytes as a node's order to a sandbox has.
 const MESSAGE: [u8; 64] = [0; 64];
 
 /// How the other process is started.
@@ -87,7 +87,7 @@ impl Partner {
         })
     }
 
-    /// Sends a message and waits for the answer, as a node waits for its shells.
+    /// Sends a message and waits for the answer, as a node waits for its sandboxes.
     ///
     /// # Errors
     /// When the other process ended or does not answer.

@@ -14,7 +14,7 @@ use crate::{
 /// The kind of microVM whose way is compared with the floor.
 pub const PARKED: &str = "parked";
 /// The kind that was made ahead without knowing its function.
-pub const SHELL: &str = "shell";
+pub const SANDBOX: &str = "sandbox";
 /// What a node that does not tell is taken to have served with.
 const NOT_TOLD: &str = "not told";
 
@@ -243,9 +243,9 @@ mod tests {
     #[test]
     fn parked_requests_are_compared_with_the_floor_of_their_round() {
         let parked = "fork;dur=0.000, init;dur=0.030, exec;dur=0.030, served;desc=\"parked\"";
-        let shell = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"shell\"";
+        let sandbox = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"sandbox\"";
         let slow = "fork;dur=0.000, init;dur=0.060, exec;dur=0.060, served;desc=\"parked\"";
-        let rounds = [round(40, &[parked, parked, shell]), round(80, &[slow])];
+        let rounds = [round(40, &[parked, parked, sandbox]), round(80, &[slow])];
         let found = Found::of(&rounds).unwrap();
         let ratio = found.parked_to_floor.unwrap();
         assert!((ratio.low - 1.5).abs() < 1e-9 && (ratio.high - 1.5).abs() < 1e-9);
@@ -254,7 +254,7 @@ mod tests {
             (found.ways[0].served.as_str(), found.ways[0].count),
             ("parked", 3)
         );
-        assert!((found.in_vm("shell").unwrap() - 600.0).abs() < 1e-6);
+        assert!((found.in_vm("sandbox").unwrap() - 600.0).abs() < 1e-6);
         assert_eq!(found.in_vm("made"), None);
     }
 

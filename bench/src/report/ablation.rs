@@ -114,8 +114,8 @@ pub const GROUPS: [Group; 4] = [
         connections: 1,
         rows: &[
             Row {
-                name: "shells made ahead",
-                by: By::Options(&["--shells-ready", "0"]),
+                name: "zygotes",
+                by: By::Options(&["--zygotes", "0"]),
             },
             Row {
                 name: "the function's seed",

@@ -5,7 +5,7 @@ use super::{
     measure::{Contest, Results},
     plot::{Bar, Chart, Group},
 };
-use crate::{contest::Summary, floor, overload, shells, soak};
+use crate::{contest::Summary, floor, overload, sandboxes, soak};
 
 /// All plots by the names of their files.
 pub fn of(results: &Results) -> Vec<(String, String)> {
@@ -40,7 +40,7 @@ pub fn of(results: &Results) -> Vec<(String, String)> {
         });
     }
     charts.extend(results.floor.as_ref().map(of_floor_chart));
-    charts.extend(results.shells.as_ref().map(of_shells_chart));
+    charts.extend(results.sandboxes.as_ref().map(of_sandboxes_chart));
     charts.extend(results.soak.as_ref().map(of_soak_chart));
     charts.extend(results.overload.as_ref().map(of_overload_curves));
     charts
@@ -83,7 +83,7 @@ fn of_floor_chart(found: &floor::Found) -> (String, String) {
     ("floor.svg".to_owned(), chart.to_string())
 }
 
-fn of_shells_chart(found: &shells::Found) -> (String, String) {
+fn of_sandboxes_chart(found: &sandboxes::Found) -> (String, String) {
     let groups = found
         .rows
         .chunk_by(|one, next| one.at_once == next.at_once)
@@ -101,10 +101,10 @@ fn of_shells_chart(found: &shells::Found) -> (String, String) {
                 .collect(),
         });
     let chart = Chart {
-        title: "asking for a shell to having it, us, p50 / p99".to_owned(),
+        title: "asking for a sandbox to having it, us, p50 / p99".to_owned(),
         groups: groups.collect(),
     };
-    ("shells.svg".to_owned(), chart.to_string())
+    ("sandboxes.svg".to_owned(), chart.to_string())
 }
 
 fn of_soak_chart(found: &soak::Found) -> (String, String) {

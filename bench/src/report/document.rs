@@ -64,14 +64,14 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
             found.ways_table().markdown()
         ));
     }
-    if let Some(found) = &results.shells {
-        text.push_str("\n## Getting a shell\n");
-        text.push_str(&plot("shells"));
+    if let Some(found) = &results.sandboxes {
+        text.push_str("\n## Getting a sandbox\n");
+        text.push_str(&plot("sandboxes"));
         text.push_str(&format!(
-            "\nFrom asking for a shell to having one that is closed in its jail and ready for a seed \
+            "\nFrom asking for a sandbox to having one that is closed in its jail and ready for a seed \
              (AFaaS fig. 8 and 15). {} are kept ready where they are made ahead, and those are \
              preset, too; who finds none has one made.\n\n{}\nWhat making them took, as spawner and \
-             shells tell; ahead it happens when nobody asks. The rest is messages and waiting for the \
+             sandboxes tell; ahead it happens when nobody asks. The rest is messages and waiting for the \
              spawner and for processors:\n\n{}",
             found.kept_ready,
             found.table().markdown(),

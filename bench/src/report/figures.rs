@@ -7,13 +7,13 @@ use super::{
 };
 use crate::{
     contest::{Contestant, Summary},
-    floor, memory, overload, shells, soak,
+    floor, memory, overload, sandboxes, soak,
 };
 
 /// The parked way to the floor.
 const TO_FLOOR: Goal = Goal::AtMost(1.5);
-/// How much longer a shell's way may take than the parked one, in microseconds.
-const SHELL_OVER_PARKED: Goal = Goal::AtMost(120.0);
+/// How much longer a sandbox's way may take than the parked one, in microseconds.
+const SANDBOX_OVER_PARKED: Goal = Goal::AtMost(120.0);
 /// The last minute of a soak to the first.
 const STEADY: Goal = Goal::AtLeast(0.95);
 const FLAT: Goal = Goal::AtMost(1.05);
@@ -29,8 +29,8 @@ pub fn of(results: &Results) -> Vec<Figure> {
     if let Some(found) = &results.floor {
         figures.extend(of_floor(found));
     }
-    if let Some(found) = &results.shells {
-        figures.extend(of_shells(found));
+    if let Some(found) = &results.sandboxes {
+        figures.extend(of_sandboxes(found));
     }
     for (function, contests) in &results.contests {
         for contest in contests {
@@ -52,9 +52,11 @@ pub fn of(results: &Results) -> Vec<Figure> {
 
 fn of_floor(found: &floor::Found) -> Vec<Figure> {
     let parked = found.in_vm(floor::PARKED);
-    let shell = found.in_vm(floor::SHELL);
+    let sandbox = found.in_vm(floor::SANDBOX);
     let us = |value: Option<f64>| value.map(|value| Unit::Microseconds.write(value));
-    let over = shell.zip(parked).map(|(shell, parked)| shell - parked);
+    let over = sandbox
+        .zip(parked)
+        .map(|(sandbox, parked)| sandbox - parked);
     let floor = us(Some(found.floor.p50));
     vec![
         Figure::ratio(
@@ -66,17 +68,17 @@ fn of_floor(found: &floor::Found) -> Vec<Figure> {
         )
         .of(us(parked), floor),
         Figure::number(
-            "generic shell, the same, over the parked one".to_owned(),
+            "generic zygote, the same, over the parked one".to_owned(),
             over,
             Unit::Microseconds,
-            Some(SHELL_OVER_PARKED),
+            Some(SANDBOX_OVER_PARKED),
         )
-        .of(us(shell), us(parked)),
+        .of(us(sandbox), us(parked)),
     ]
 }
 
-fn of_shells(found: &shells::Found) -> Vec<Figure> {
-    let us = |row: &shells::Row| Some(Unit::Microseconds.write(row.after.p50));
+fn of_sandboxes(found: &sandboxes::Found) -> Vec<Figure> {
+    let us = |row: &sandboxes::Row| Some(Unit::Microseconds.write(row.after.p50));
     let new = |at_once| {
         let mut rows = found.rows.iter();
         rows.find(|row| row.at_once == at_once && row.new_to_these.is_none())
@@ -85,7 +87,7 @@ fn of_shells(found: &shells::Found) -> Vec<Figure> {
     pooled
         .map(|row| {
             let what = format!(
-                "shell made when asked, new groups, {} at once: p50 to {}",
+                "sandbox made when asked, new groups, {} at once: p50 to {}",
                 row.at_once, row.source
             );
             let new = new(row.at_once).and_then(us);

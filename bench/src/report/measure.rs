@@ -15,7 +15,7 @@ use crate::{
     contest::{self, Contestant, Rounds},
     floor, interrupt,
     load::Until,
-    memory, overload, shells, soak,
+    memory, overload, sandboxes, soak,
 };
 
 /// What a node with many instances is told beside the given options.
@@ -34,8 +34,8 @@ pub enum Part {
     Latency,
     /// The way through a microVM against an empty one
     Floor,
-    /// Getting a shell, with pools of kernel resources and without
-    Shells,
+    /// Getting a sandbox, with pools of kernel resources and without
+    Sandboxes,
     /// Nodes that do without one mechanism each, beside the whole one
     Ablation,
     /// Memory of parked instances
@@ -53,7 +53,7 @@ impl Part {
     pub const ALL: [Self; 8] = [
         Self::Latency,
         Self::Floor,
-        Self::Shells,
+        Self::Sandboxes,
         Self::Ablation,
         Self::Memory,
         Self::Crowd,
@@ -71,8 +71,8 @@ pub struct Plan {
     many: (u32, Duration),
     /// The floor.
     floor: floor::Plan,
-    /// Rounds of getting shells.
-    shells: u32,
+    /// Rounds of getting sandboxes.
+    sandboxes: u32,
     /// Instances of one function.
     instances: u32,
     /// Functions of the crowd.
@@ -93,7 +93,7 @@ impl Plan {
             trips: 200,
             burst: 24,
         },
-        shells: 20,
+        sandboxes: 20,
         instances: 500,
         crowd: 100,
         soak: soak::Plan {
@@ -104,11 +104,11 @@ impl Plan {
         overload: Duration::from_secs(10),
     };
 
-    fn of_shells(&self) -> shells::Plan {
-        shells::Plan {
-            rounds: self.shells,
-            at_once: shells::AT_ONCE.to_vec(),
-            shells: 24,
+    fn of_sandboxes(&self) -> sandboxes::Plan {
+        sandboxes::Plan {
+            rounds: self.sandboxes,
+            at_once: sandboxes::AT_ONCE.to_vec(),
+            sandboxes: 24,
             ready: 24,
         }
     }
@@ -140,7 +140,7 @@ impl Plan {
             trips: 40,
             burst: 12,
         },
-        shells: 3,
+        sandboxes: 3,
         instances: 20,
         crowd: 5,
         soak: soak::Plan {
@@ -205,7 +205,7 @@ pub struct Crowd {
     pub functions: u32,
     /// Instances of each that were asked for.
     pub of_each: u32,
-    /// Shells that the node has more than before in the end.
+    /// Sandboxes that the node has more than before in the end.
     pub instances: usize,
 }
 
@@ -217,7 +217,7 @@ pub struct Results {
     /// Of hello.
     pub floor: Option<floor::Found>,
     /// Of no function.
-    pub shells: Option<shells::Found>,
+    pub sandboxes: Option<sandboxes::Found>,
     /// Of hello: the whole node, and without this and that.
     pub ablation: Vec<ablation::Found>,
     /// By function.
@@ -253,9 +253,10 @@ pub fn all(subjects: &Subjects) -> Result<Results> {
     if wants(Part::Floor) {
         results.floor = results.try_part("floor".to_owned(), || subjects.floor())?;
     }
-    if wants(Part::Shells) {
-        let plan = subjects.plan.of_shells();
-        results.shells = results.try_part("shells".to_owned(), || shells::measure(&plan))?;
+    if wants(Part::Sandboxes) {
+        let plan = subjects.plan.of_sandboxes();
+        results.sandboxes =
+            results.try_part("sandboxes".to_owned(), || sandboxes::measure(&plan))?;
     }
     for group in GROUPS.iter().filter(|_| wants(Part::Ablation)) {
         let found = results.try_part(group.name(), || subjects.ablation(group))?;
@@ -375,7 +376,7 @@ impl Subjects<'_> {
 
     fn floor(&self) -> Result<floor::Found> {
         let hello = self.hello()?;
-        // On the second one every request is served by a shell.
+        // On the second one every request is served by a sandbox.
         let forks = self.setting.and(&Setting::of_options(["--max-reuse", "1"]));
         let mut nodes = vec![
             Node::start(self.faasw, hello, self.setting)?,

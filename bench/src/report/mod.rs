@@ -66,7 +66,7 @@ pub struct Arguments {
     /// Few and short rounds: whether everything works, not how fast it is
     #[arg(long)]
     quick: bool,
-    /// A further option of `faasw up`, such as --node-option=--shells-ready=8
+    /// A further option of `faasw up`, such as --node-option=--zygotes=8
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
     node_option: Vec<String>,
     /// A node with something switched off, by options of `faasw up` or environment

@@ -22,7 +22,7 @@ use faasw_fri::messages::{
     Activate, Answer, Born, Ended, Failed, Failure, Fork, Forked, Image, Introduced, KeepGroups,
     Kill, Launch, Limit, MAGIC, NamesOpened, OpenNames, Origin, PacketHeader, Parked, Prepared,
     Preset, Rang, Reset, Resume, Seal, Sealed, SetPriority, SpawnEgress, SpawnFailed, SpawnHelper,
-    SpawnShell, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
+    SpawnSandbox, Spawned, StepAside, SteppedAside, Survey, Used, VcpuState, Wake,
 };
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
@@ -267,7 +267,7 @@ fn packet_of(kind: Kind) -> Seed {
         Kind::SpawnEgress => ("spawn-egress", zeroes::<SpawnEgress>()),
         Kind::SpawnFailed => ("spawn-failed", zeroes::<SpawnFailed>()),
         Kind::SpawnHelper => ("spawn-helper", packet(&helper())),
-        Kind::SpawnShell => ("spawn-shell", zeroes::<SpawnShell>()),
+        Kind::SpawnSandbox => ("spawn-sandbox", zeroes::<SpawnSandbox>()),
         Kind::Spawned => ("spawned", zeroes::<Spawned>()),
         Kind::StepAside => ("step-aside", zeroes::<StepAside>()),
         Kind::SteppedAside => ("stepped-aside", zeroes::<SteppedAside>()),
@@ -475,18 +475,18 @@ fn mailboxes() -> Vec<Seed> {
     trap.report_len = 11;
     let trap = round(&trap, &[written(1, 0, b"unreachable")]);
     for words in [&mut done, &mut words] {
-        shell(words);
+        sandbox(words);
     }
     vec![
         ("mailbox", "whole", whole),
         ("mailbox", "stream", stream),
         ("mailbox", "trap", trap),
-        ("shell_words", "wishes", words.as_bytes().to_vec()),
+        ("sandbox_words", "wishes", words.as_bytes().to_vec()),
     ]
 }
 
-/// Words for the shell.
-fn shell(words: &mut GuestWords) {
+/// Words for the sandbox.
+fn sandbox(words: &mut GuestWords) {
     words.wait_nanoseconds = 1_000_000;
     words.populate_start = 0x120_0000;
     words.populate_bytes = 0x8000;

@@ -1,5 +1,5 @@
-//! A packet of the Function Runtime Interface, as the node takes it from a shell, and as
-//! spawner and shells take it. Input: the packet.
+//! A packet of the Function Runtime Interface, as the node takes it from a sandbox, and as
+//! spawner and sandboxes take it. Input: the packet.
 
 use std::os::fd::OwnedFd;
 
@@ -86,7 +86,7 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
     taken == 1
 }
 
-/// What the node makes of a shell's words.
+/// What the node makes of a sandbox's words.
 fn as_the_node_does(packet: &Packet) {
     // Short, whatever it says, and without what a terminal would take for an order.
     for text in [failure(packet), not_prepared(packet).to_string()] {

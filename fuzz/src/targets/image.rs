@@ -139,7 +139,7 @@ fn is_within(layer: &Layer) {
     }
 }
 
-/// What a shell is told of it has bounds, and is in its memory.
+/// What a sandbox is told of it has bounds, and is in its memory.
 fn is_forked_in_bounds(snapshot: &Node) {
     let layer = snapshot.layer();
     let ram = PageRange::around(0, layer.bytes());

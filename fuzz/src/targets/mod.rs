@@ -10,8 +10,8 @@ pub mod image;
 pub mod log;
 pub mod mailbox;
 pub mod response;
+pub mod sandbox_words;
 pub mod script;
-pub mod shell_words;
 pub mod state;
 pub mod store;
 pub mod wire;
@@ -32,7 +32,7 @@ pub const ALL: [Target; 16] = [
     mailbox::TARGET,
     response::TARGET,
     script::TARGET,
-    shell_words::TARGET,
+    sandbox_words::TARGET,
     state::TARGET,
     store::TARGET,
     wire::TARGET,

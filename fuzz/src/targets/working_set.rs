@@ -1,6 +1,6 @@
-//! What shells say that their instances used, and what the next fork is given of it.
+//! What sandboxes say that their instances used, and what the next fork is given of it.
 //!
-//! Input: rounds of what a shell said at a survey, and at resets.
+//! Input: rounds of what a sandbox said at a survey, and at resets.
 
 use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{Page, PageRange, PageSet};
@@ -77,7 +77,7 @@ fn is_bounded(set: &WorkingSet) {
     assert!(sets.code.iter().all(|range| most.holds(range)));
 }
 
-/// What a shell said that its new layer has, over a parent's.
+/// What a sandbox said that its new layer has, over a parent's.
 fn layers(used: &UsedPages) {
     let parent = PageSet::of_told(&used.read, RAM).coalesced(NonZeroU32::MIN, 8);
     let own = PageSet::of_told(&used.written, RAM);

@@ -1,6 +1,6 @@
 //! Everything that both sides of the VM boundary agree on.
 //!
-//! The host side (pool, shell) and the guest side (kernel, runtime) are built
+//! The host side (pool, sandbox) and the guest side (kernel, runtime) are built
 //! apart, from different workspaces; this crate is the only thing they share.
 //! It is `no_std`, allocates nothing that a peer's length could size, and every
 //! layout in it is pinned by a compile-time assertion.

@@ -83,7 +83,7 @@ pub fn config() -> Config {
     config.table_lazy_init(false);
     config.max_wasm_stack(MAX_WASM_STACK);
 
-    // Time is bounded from outside: the shell stops the vCPU.
+    // Time is bounded from outside: the sandbox stops the vCPU.
     config.consume_fuel(false).epoch_interruption(false);
 
     // Names and offsets for trap reports, but no DWARF: it is not parsed here.

@@ -71,7 +71,7 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
 async fn self_test(confinement: Confinement, stages: &mut Vec<Stage>) -> Result<(), Exit> {
     let mut done = |stage, took| stages.push(Stage { stage, took });
     let begun = Instant::now();
-    let builder = Node::builder().shells_ready(1).confinement(confinement);
+    let builder = Node::builder().zygotes(1).confinement(confinement);
     let node = builder.start().await?;
     done("start the node", begun.elapsed());
     let result = run(&node, &mut done).await;
@@ -102,7 +102,7 @@ async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Resu
     }
     done("answer a request", begun.elapsed());
     if let Some(timing) = response.extensions.get::<Timing>() {
-        done("  wait for a shell", timing.queue);
+        done("  wait for a zygote", timing.queue);
         done("  fork", timing.fork);
         done("  resume", timing.init);
         done("  run the function", timing.exec);

@@ -120,7 +120,7 @@ impl From<StartError> for Exit {
                 | PoolStartError::KvmBroken(_)
                 | PoolStartError::KvmLacks(_)
                 | PoolStartError::IsaMissing(_)
-                | PoolStartError::Shell(PlatformError::Jail { .. }),
+                | PoolStartError::Sandbox(PlatformError::Jail { .. }),
             ) => Self {
                 code: NO_MICROVMS,
                 ..exit

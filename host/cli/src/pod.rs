@@ -143,7 +143,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         },
         instances: count(serving.max_instances),
         parked: count(serving.max_parked),
-        shells: count(serving.shells_ready),
+        zygotes: count(serving.zygotes),
         connections: count(serving.clients.max_connections),
         seeds: mebibytes(serving.seed_memory),
         undelivered: mebibytes(serving.clients.undelivered_memory),
@@ -243,10 +243,10 @@ pub async fn pod(
 
 /// Why the node did not start, and what a container lacks for microVMs if that is it.
 fn refused(error: StartError) -> Exit {
-    use faasw::PoolStartError::{KvmMissing, KvmPermission, Shell};
+    use faasw::PoolStartError::{KvmMissing, KvmPermission, Sandbox};
     let is_about_jails = matches!(
         error,
-        StartError::Pool(KvmMissing | KvmPermission | Shell(_))
+        StartError::Pool(KvmMissing | KvmPermission | Sandbox(_))
     );
     let exit = Exit::from(error);
     if is_about_jails {

@@ -89,8 +89,8 @@ pub fn builder(
     if let Some(count) = serving.max_instances {
         builder = builder.max_instances(count);
     }
-    if let Some(count) = serving.shells_ready {
-        builder = builder.shells_ready(count);
+    if let Some(count) = serving.zygotes {
+        builder = builder.zygotes(count);
     }
     if let Some(count) = serving.max_parked {
         builder = builder.max_parked(count);

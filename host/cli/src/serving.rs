@@ -24,7 +24,7 @@ pub struct Serving {
     /// Keep this many microVMs made ahead of requests, and up to eight times as many
     /// while they are needed [default: 4]
     #[arg(long, value_name = "VMS")]
-    pub shells_ready: Option<usize>,
+    pub zygotes: Option<usize>,
     /// Keep an instance that no request takes for this long
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = time)]
     pub keep_alive: Duration,

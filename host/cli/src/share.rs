@@ -135,7 +135,7 @@ pub async fn add(args: ShareAdd, prepared: Prepared, confinement: Confinement) -
         Begun::New(adding) => {
             let builder = Node::builder()
                 .limits(Limits::default())
-                .shells_ready(1)
+                .zygotes(1)
                 .launcher(confinement.launcher.clone());
             let node = adding.set_up(builder).start().await?;
             confinement.complete()?;

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
-use faasw_client::{Client, GroupSummary, ShellSummary, Summary};
+use faasw_client::{Client, GroupSummary, Summary, ZygoteSummary};
 
 use super::{
     args::Stats,
@@ -21,12 +21,12 @@ pub async fn stats(args: Stats) -> Result<(), Exit> {
 
 fn text(summary: &Summary) -> String {
     let mut text = format!(
-        "functions    {}; deployments: {}\nmicroVMs     {}\nshells       {}\ngroups       \
+        "functions    {}; deployments: {}\nmicroVMs     {}\nzygotes      {}\ngroups       \
          {}\nmemory       {}\n             {}\nunder way    {}\n",
         summary.functions,
         counts(&summary.deployments),
         counts(&summary.microvms),
-        shells(&summary.shells),
+        zygotes(&summary.zygotes),
         groups(&summary.groups),
         memory(summary),
         instance_memory(summary),
@@ -64,7 +64,7 @@ fn text(summary: &Summary) -> String {
     }
     if summary.abandoned_parents > 0 {
         let count = summary.abandoned_parents;
-        let _ = writeln!(text, "seeds that no more shells are preset with {count}");
+        let _ = writeln!(text, "seeds that no more zygotes are preset with {count}");
     }
     if summary.out_of_memory > 0 {
         let count = summary.out_of_memory;
@@ -114,15 +114,15 @@ fn text(summary: &Summary) -> String {
     text
 }
 
-/// Shells made ahead, and how often one was there.
-fn shells(shells: &ShellSummary) -> String {
+/// Zygotes, and how often one was there.
+fn zygotes(zygotes: &ZygoteSummary) -> String {
     format!(
         "{} ready; {} wanted, {} to {} by demand; {}",
-        counts(&shells.ready),
-        of(&shells.wanted, "now"),
-        of(&shells.wanted, "low"),
-        of(&shells.wanted, "high"),
-        takes(&shells.takes),
+        counts(&zygotes.ready),
+        of(&zygotes.wanted, "now"),
+        of(&zygotes.wanted, "low"),
+        of(&zygotes.wanted, "high"),
+        takes(&zygotes.takes),
     )
 }
 
@@ -205,8 +205,8 @@ mod tests {
             counts.collect()
         };
         let summary = Summary {
-            shells: ShellSummary {
-                ready: counts(&[("bare", 1), ("preset", 3)]),
+            zygotes: ZygoteSummary {
+                ready: counts(&[("generic", 1), ("specialised", 3)]),
                 wanted: counts(&[("low", 4), ("now", 8), ("high", 32)]),
                 takes: counts(&[("hit", 30), ("miss", 10)]),
             },
@@ -223,7 +223,7 @@ mod tests {
         };
         let text = text(&summary);
         for line in [
-            "shells       1 bare, 3 preset ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses \
+            "zygotes      1 generic, 3 specialised ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses \
              (75.0 %)",
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",

@@ -31,7 +31,7 @@ pub async fn wizen(args: Wizen) -> Result<(), Exit> {
         options = options.env(name, value);
     }
     let before = module.len() as u64;
-    let node = Node::builder().shells_ready(1).observe(show);
+    let node = Node::builder().zygotes(1).observe(show);
     let node = node.start().await.map_err(Exit::failure)?;
     let rewritten = node.wizen(module, options).await;
     node.shutdown().await;

@@ -215,7 +215,7 @@ fn start(data_dir: &Path) -> Running {
         data_dir,
         "--listen",
         "127.0.0.1:0",
-        "--shells-ready",
+        "--zygotes",
         "2",
         "--json",
     ])

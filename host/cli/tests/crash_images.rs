@@ -32,7 +32,7 @@ use faasw::{FunctionName, FunctionOptions, admin::Client};
 use fastrand::Rng;
 
 fn start(data_dir: &Path) -> Running {
-    Running::serving(data_dir, &["--shells-ready", "2"])
+    Running::serving(data_dir, &["--zygotes", "2"])
 }
 
 /// What is there of images: whole ones, as far as their names say, and others.

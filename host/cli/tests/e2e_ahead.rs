@@ -29,20 +29,20 @@ struct Program {
 
 impl Program {
     fn start(data_dir: &Path, options: &[&str]) -> Self {
-        let usual = ["--timing", "--shells-ready", "0"];
+        let usual = ["--timing", "--zygotes", "0"];
         let mut running = Running::serving(data_dir, &[&usual, options].concat());
         let address = running.address();
         Self { running, address }
     }
 
     /// The processes that are microVMs.
-    fn shells(&self) -> usize {
-        let is_shell = |pid: &u32| {
+    fn sandboxes(&self) -> usize {
+        let is_sandbox = |pid: &u32| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm"));
             name.is_ok_and(|name| name.trim_end() == "faasw-sandbox")
         };
         let all = descendants(self.running.child.id());
-        all.iter().filter(|pid| is_shell(pid)).count()
+        all.iter().filter(|pid| is_sandbox(pid)).count()
     }
 
     /// What a request of the function was served by, as the node tells.
@@ -80,25 +80,25 @@ fn instances_are_there_from_deployment_to_removal() {
     let node = Program::start(data_dir, &["--min-parked", "3"]);
     deploy("1", data_dir);
     until("three are parked", || parked(data_dir) == 3);
-    assert_eq!(node.shells(), 3);
+    assert_eq!(node.sandboxes(), 3);
     assert_eq!(node.served("hello"), "ready");
 
     // A version has its own before it takes another one's place.
     deploy("2", data_dir);
     assert_eq!(node.served("hello"), "ready");
     until("the others are gone", || {
-        parked(data_dir) == 3 && node.shells() == 3
+        parked(data_dir) == 3 && node.sandboxes() == 3
     });
     // One that was there before waits for them for a moment only.
     told(&["rollback", "hello"], data_dir);
     until("three are parked of that", || {
         let served = node.served("hello");
-        parked(data_dir) == 3 && node.shells() == 3 && ["ready", "parked"].contains(&&*served)
+        parked(data_dir) == 3 && node.sandboxes() == 3 && ["ready", "parked"].contains(&&*served)
     });
 
     told(&["rm", "hello"], data_dir);
     until("none is left", || {
-        parked(data_dir) == 0 && node.shells() == 0
+        parked(data_dir) == 0 && node.sandboxes() == 0
     });
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
@@ -125,7 +125,7 @@ fn what_does_not_fit_is_said_once() {
     until("two are parked", || parked(data_dir) == 2);
     deploy("2", data_dir);
     until("two are parked again", || {
-        parked(data_dir) == 2 && node.shells() == 2
+        parked(data_dir) == 2 && node.sandboxes() == 2
     });
     let said = node.running.stderr();
     assert_eq!(

@@ -73,7 +73,7 @@ impl Host {
     }
 
     fn start(&self) -> (Running, SocketAddr) {
-        let mut node = Running::serving(self.folder.path(), &["--shells-ready", "2"]);
+        let mut node = Running::serving(self.folder.path(), &["--zygotes", "2"]);
         let address = node.address();
         (node, address)
     }

@@ -82,17 +82,17 @@ fn below(mount: &str, path: &str) -> PathBuf {
 /// The node's group of all microVMs.
 fn group_of_all(node: u32) -> PathBuf {
     let (own, ..) = own_group();
-    let is_shell = |pid: &u32| {
+    let is_sandbox = |pid: &u32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm"));
         name.is_ok_and(|name| name.starts_with("faasw-sandbox"))
     };
-    let shell = descendants(node).into_iter().find(is_shell).unwrap();
-    let text = fs::read_to_string(format!("/proc/{shell}/cgroup")).unwrap();
+    let sandbox = descendants(node).into_iter().find(is_sandbox).unwrap();
+    let text = fs::read_to_string(format!("/proc/{sandbox}/cgroup")).unwrap();
     let name = text
         .lines()
         .flat_map(|line| line.split('/'))
         .find(|part| part.starts_with("faasw-"))
-        .expect("a shell is in a group of ours");
+        .expect("a sandbox is in a group of ours");
     // With version 2 it may be further up.
     own.ancestors()
         .map(|folder| folder.join(name))
@@ -126,7 +126,7 @@ impl Scene {
             folder.path().to_str().unwrap(),
             "--listen",
             "127.0.0.1:0",
-            "--shells-ready",
+            "--zygotes",
             "2",
             "--instance-memory",
             "6000",
@@ -277,8 +277,8 @@ impl Drop for Narrow {
 }
 
 /// The node has told itself that there is more than its own group allows: the system
-/// has to choose among the node, its spawner and its shells.
-fn in_a_group_with_its_node_shells_end_first() {
+/// has to choose among the node, its spawner and its sandboxes.
+fn in_a_group_with_its_node_sandboxes_end_first() {
     let (_, limit, usage) = own_group();
     // Enough to compile; narrowed below.
     let narrow = Narrow::new(3000 * MIB);
@@ -315,7 +315,7 @@ fn main() {
             None,
         ),
         (
-            tests![in_a_group_with_its_node_shells_end_first],
+            tests![in_a_group_with_its_node_sandboxes_end_first],
             no_limits_below(),
         ),
     ]);

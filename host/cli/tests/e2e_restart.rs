@@ -226,9 +226,9 @@ fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     told(&["deploy", "tests/fixtures/wat/hello.wat"], folder.path());
     assert_eq!(get(node.address, "/hello/").body, "hello from wat\n");
     assert_eq!(node.running.stop("TERM"), Some(0));
-    for shells in ["4", "1", "0"] {
+    for sandboxes in ["4", "1", "0"] {
         for _ in 0..4 {
-            let node = Node::with(folder.path(), &["--shells-ready", shells]);
+            let node = Node::with(folder.path(), &["--zygotes", sandboxes]);
             let address = node.address;
             let asking = [(); 3].map(|()| thread::spawn(move || get(address, "/hello/")));
             for asked in asking {

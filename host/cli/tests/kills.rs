@@ -1,7 +1,7 @@
 //! Whatever is killed, whenever: the node goes on, what it acknowledged stays, and
 //! nothing else does.
 //!
-//! A node under load; SIGKILL for its shells, its compile helper and its spawner at
+//! A node under load; SIGKILL for its sandboxes, its compile helper and its spawner at
 //! random moments, and at last for the node itself. `FAASW_TEST_SEED` repeats the
 //! choices of a run, `FAASW_KILLS` says how many there are.
 
@@ -57,7 +57,7 @@ fn start(data_dir: &Path) -> (Running, SocketAddr) {
         data_dir.to_str().unwrap(),
         "--listen",
         "127.0.0.1:0",
-        "--shells-ready",
+        "--zygotes",
         "2",
         "--json",
     ]);

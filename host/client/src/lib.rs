@@ -87,7 +87,7 @@ pub use outbound::Outbound;
 pub use problem::{Problem, ProblemBody, ProblemSlug};
 pub use request_id::{RequestId, RequestIdError};
 pub use secret::{SECRET_BYTES, SecretInfo, SecretName, SecretNameError};
-pub use stats::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use stats::{FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary};
 pub use store_name::{StoreName, StoreNameError};
 pub use times::{RequestLimits, TimeLimit};
 pub use trace_context::TraceContext;

@@ -18,7 +18,7 @@ pub struct Summary {
     /// Instances that were to be reset after a request: `done`, or `failed` and ended instead.
     #[serde(default)]
     pub resets: BTreeMap<String, u64>,
-    /// Seeds that no more shells are preset with, because that failed too often.
+    /// Seeds that no more zygotes are preset with, because that failed too often.
     #[serde(default)]
     pub abandoned_parents: u64,
     /// The confinement of each microVM: `full`, `reduced` or `in-process`; empty if the node is of
@@ -31,8 +31,8 @@ pub struct Summary {
     /// made.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lacking: BTreeMap<String, u64>,
-    /// Shells that are made ahead.
-    pub shells: ShellSummary,
+    /// Zygotes.
+    pub zygotes: ZygoteSummary,
     /// Control groups that are kept.
     pub groups: GroupSummary,
     /// Bytes that functions hold between requests, by account: of their `seeds`, and of
@@ -53,9 +53,9 @@ pub struct Summary {
     pub stages: Vec<StageSummary>,
 }
 
-/// Shells that are made ahead of requests.
+/// Zygotes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ShellSummary {
+pub struct ZygoteSummary {
     /// Ready ones, by state: `bare`, or `preset` with a seed that functions descend
     /// from.
     pub ready: BTreeMap<String, u64>,

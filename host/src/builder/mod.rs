@@ -211,10 +211,10 @@ impl NodeBuilder {
         self
     }
 
-    /// Sets how many shells wait for requests when there are few. Up to eight times as
+    /// Sets how many zygotes wait for requests when there are few. Up to eight times as
     /// many wait while that many are needed.
-    pub fn shells_ready(mut self, count: usize) -> Self {
-        self.pool.shells_ready = count;
+    pub fn zygotes(mut self, count: usize) -> Self {
+        self.pool.zygotes = count;
         self
     }
 
@@ -412,7 +412,7 @@ impl NodeBuilder {
         self.limits.connections_per_address = files.connections_per_address;
         self.pool.max_instances = files.instances;
         self.pool.max_parked = files.parked;
-        self.pool.shells_ready = files.shells;
+        self.pool.zygotes = files.zygotes;
         self.pool.groups_kept = files.groups;
         self.pool.max_seeds = files.seeds;
     }

@@ -192,7 +192,7 @@ fn limits_are_the_nodes_own_and_are_in_every_problem() {
 
 #[test]
 fn no_problem_shows_why_the_platform_failed() {
-    let platform = Failure::from(PlatformError::ShellEnded("signal 9".into()));
+    let platform = Failure::from(PlatformError::SandboxEnded("signal 9".into()));
     for audience in [Audience::Client, Audience::Operator] {
         let detail = platform.problem(audience).detail;
         assert!(!detail.contains("signal"), "{detail}");
@@ -227,7 +227,7 @@ fn a_module_that_is_to_blame_is_unprocessable() {
 
 #[test]
 fn every_deployment_has_the_status_that_says_whose_fault_it_is() {
-    let platform = || PlatformError::ShellEnded("signal 9".into());
+    let platform = || PlatformError::SandboxEnded("signal 9".into());
     let warm_up = |error| SeedError::WarmUp {
         request: "GET /".into(),
         error,

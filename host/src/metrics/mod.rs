@@ -28,7 +28,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use faasw_client::{FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary};
+pub use faasw_client::{FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary};
 
 use faasw_client::{FunctionName, Problem};
 
@@ -247,7 +247,7 @@ impl Metrics {
         self.functions.set(whole(now.functions.len()));
         self.under_way.set(whole(now.under_way));
         for (state, count) in [
-            ("shell", vms.shells),
+            ("zygote", vms.zygotes),
             ("parked", vms.parked),
             ("busy", vms.busy),
         ] {
@@ -374,7 +374,7 @@ impl Default for Metrics {
         );
         registry.register(
             "vm_exits",
-            "Exits of instances to their shells, over answered requests",
+            "Exits of instances to their sandboxes, over answered requests",
             metrics.exits.clone(),
         );
         registry.register_with_unit(
@@ -393,7 +393,7 @@ impl Default for Metrics {
         );
         registry.register(
             "microvms",
-            "VMs by state: a shell without a function, parked for a request, busy with one",
+            "VMs by state: a zygote, parked for a request, busy with one",
             metrics.microvms.clone(),
         );
         metrics.pools.register(registry);
@@ -413,7 +413,7 @@ impl Default for Metrics {
         );
         registry.register(
             "served",
-            "Answered requests by the kind of microVM: parked, ready but not run yet, a shell, one \
+            "Answered requests by the kind of microVM: parked, ready but not run yet, a zygote, one \
              made for it",
             metrics.served.clone(),
         );

@@ -1,4 +1,4 @@
-//! What is made ahead of requests or kept for the next: shells without a function, and
+//! What is made ahead of requests or kept for the next: zygotes, and
 //! the control groups of jails; how many there are, and how often one was there. And
 //! what all of them take of memory.
 
@@ -18,13 +18,13 @@ use super::{
 /// Gauges and counters of both.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
-    pub(super) shells: Family<State, Gauge>,
-    shells_wanted: Family<Watermark, Gauge>,
-    pub(super) shell_takes: Family<Outcome, Counter>,
-    shell_near_hits: Counter,
-    shell_parents: Gauge,
-    shell_preset_failures: Counter,
-    shell_parents_abandoned: Counter,
+    pub(super) zygotes: Family<State, Gauge>,
+    zygotes_wanted: Family<Watermark, Gauge>,
+    pub(super) zygote_takes: Family<Outcome, Counter>,
+    zygote_near_hits: Counter,
+    zygote_parents: Gauge,
+    zygote_preset_failures: Counter,
+    zygote_parents_abandoned: Counter,
     pub(super) resets: Family<Outcome, Counter>,
     lacking: Family<LackOf, Gauge>,
     pub(super) groups: Family<State, Gauge>,
@@ -39,41 +39,42 @@ impl Pools {
     /// Has them told.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
-            "shells",
-            "Shells ready without a function: bare ones, and those that are preset to what \
+            "zygotes",
+            "Zygotes that are ready: generic ones, and those that are specialised for what \
              functions descend from",
-            self.shells.clone(),
+            self.zygotes.clone(),
         );
         registry.register(
-            "shells_wanted",
-            "Shells that are to be ready: at least, now by demand, at most",
-            self.shells_wanted.clone(),
+            "zygotes_wanted",
+            "Zygotes that are to be ready: at least, now by demand, at most",
+            self.zygotes_wanted.clone(),
         );
         registry.register(
-            "shell_takes",
-            "Instances that took a shell: one that was ready (hit), or one made while they waited \
+            "zygote_takes",
+            "Instances that took a zygote: one that was ready (hit), or one made while they waited \
              (miss)",
-            self.shell_takes.clone(),
+            self.zygote_takes.clone(),
         );
         registry.register(
-            "shell_near_hits",
-            "Hits of shells that were preset with what their instance is forked from most directly",
-            self.shell_near_hits.clone(),
+            "zygote_near_hits",
+            "Hits of zygotes that were preset with what their instance is forked from most \
+             directly",
+            self.zygote_near_hits.clone(),
         );
         registry.register(
-            "shell_parents",
-            "Seeds that ready shells are preset with",
-            self.shell_parents.clone(),
+            "zygote_parents",
+            "Seeds that ready zygotes are preset with",
+            self.zygote_parents.clone(),
         );
         registry.register(
-            "shell_preset_failures",
-            "Shells that could not be preset",
-            self.shell_preset_failures.clone(),
+            "zygote_preset_failures",
+            "Zygotes that could not be preset",
+            self.zygote_preset_failures.clone(),
         );
         registry.register(
-            "shell_parents_abandoned",
-            "Seeds that no more shells are preset with, because that failed too often",
-            self.shell_parents_abandoned.clone(),
+            "zygote_parents_abandoned",
+            "Seeds that no more zygotes are preset with, because that failed too often",
+            self.zygote_parents_abandoned.clone(),
         );
         registry.register(
             "resets",
@@ -120,18 +121,18 @@ impl Pools {
         );
     }
 
-    /// How many shells are to be ready: at least, now by demand, at most.
+    /// How many zygotes are to be ready: at least, now by demand, at most.
     pub(super) fn wanted(&self) -> BTreeMap<String, u64> {
         let marks = ["low", "now", "high"];
         counted(
-            &self.shells_wanted,
+            &self.zygotes_wanted,
             marks.map(|mark| (mark, Watermark { mark })),
         )
     }
 
-    /// Seeds that no more shells are preset with.
+    /// Seeds that no more zygotes are preset with.
     pub(super) fn abandoned_parents(&self) -> u64 {
-        self.shell_parents_abandoned.get()
+        self.zygote_parents_abandoned.get()
     }
 
     /// Instances ahead of requests that are missing, by what keeps them from being made; nothing
@@ -151,10 +152,10 @@ impl Pools {
             memory,
             ..
         } = stats;
-        let bare = stats.shells.saturating_sub(stats.preset);
-        for (state, count) in [("bare", bare), ("preset", stats.preset)] {
+        let bare = stats.zygotes.saturating_sub(stats.preset);
+        for (state, count) in [("generic", bare), ("specialised", stats.preset)] {
             let of = State { state };
-            self.shells.get_or_create(&of).set(whole(count));
+            self.zygotes.get_or_create(&of).set(whole(count));
         }
         for (mark, count) in [
             ("low", stock.low),
@@ -162,7 +163,7 @@ impl Pools {
             ("high", stock.high),
         ] {
             let of = Watermark { mark };
-            self.shells_wanted.get_or_create(&of).set(whole(count));
+            self.zygotes_wanted.get_or_create(&of).set(whole(count));
         }
         for why in Lack::ALL {
             let of = LackOf { why: why.name() };
@@ -173,11 +174,11 @@ impl Pools {
             let of = State { state };
             self.groups.get_or_create(&of).set(whole(count));
         }
-        self.shell_parents.set(whole(stock.parents));
+        self.zygote_parents.set(whole(stock.parents));
         for (counter, count) in [
-            (&self.shell_near_hits, stock.near),
-            (&self.shell_preset_failures, stock.preset_failures),
-            (&self.shell_parents_abandoned, stock.abandoned),
+            (&self.zygote_near_hits, stock.near),
+            (&self.zygote_preset_failures, stock.preset_failures),
+            (&self.zygote_parents_abandoned, stock.abandoned),
         ] {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
@@ -192,7 +193,7 @@ impl Pools {
             .inner()
             .fetch_max(memory.out_of_memory, Ordering::Relaxed);
         for (takes, hits, misses) in [
-            (&self.shell_takes, stock.hits, stock.misses),
+            (&self.zygote_takes, stock.hits, stock.misses),
             (&self.group_takes, groups.hits, groups.misses),
         ] {
             for (result, count) in [("hit", hits), ("miss", misses)] {

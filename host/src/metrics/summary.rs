@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use faasw_client::{
-    FunctionName, FunctionSummary, GroupSummary, ShellSummary, StageSummary, Summary,
+    FunctionName, FunctionSummary, GroupSummary, StageSummary, Summary, ZygoteSummary,
 };
 use faasw_pool::{Served, TrapKind};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge};
@@ -40,12 +40,12 @@ impl Metrics {
             resets: outcomes(&pools.resets, ["done", "failed"]),
             abandoned_parents: pools.abandoned_parents(),
             confinement: now.vms.confinement.name().to_owned(),
-            microvms: states(&self.microvms, &["shell", "parked", "busy"]),
+            microvms: states(&self.microvms, &["zygote", "parked", "busy"]),
             lacking: pools.lacking(),
-            shells: ShellSummary {
-                ready: states(&pools.shells, &["bare", "preset"]),
+            zygotes: ZygoteSummary {
+                ready: states(&pools.zygotes, &["generic", "specialised"]),
                 wanted: pools.wanted(),
-                takes: outcomes(&pools.shell_takes, ["hit", "miss"]),
+                takes: outcomes(&pools.zygote_takes, ["hit", "miss"]),
             },
             groups: GroupSummary {
                 count: states(&pools.groups, &["free", "used"]),
@@ -130,7 +130,7 @@ impl Metrics {
 mod tests {
     use super::*;
     use faasw_client::FunctionName;
-    use faasw_client::ShellSummary;
+    use faasw_client::ZygoteSummary;
     use faasw_pool::{
         Effort, GroupStats, Lack, Lacking, LackingStats, MemoryStats, PoolStats, ResetStats,
         StockStats, Timing,
@@ -167,7 +167,7 @@ mod tests {
             why: Lack::SeedMemory,
         });
         let stats = PoolStats {
-            shells: 1,
+            zygotes: 1,
             parked: 3,
             lacking,
             busy: 2,
@@ -211,12 +211,15 @@ mod tests {
         );
         assert_eq!(summary.microvms["parked"], 3);
         assert_eq!(summary.lacking, [("seed-memory".to_owned(), 4)].into());
-        let ShellSummary {
+        let ZygoteSummary {
             ready,
             wanted,
             takes,
-        } = &summary.shells;
-        assert_eq!((ready["preset"], ready["bare"], wanted["now"]), (1, 0, 5));
+        } = &summary.zygotes;
+        assert_eq!(
+            (ready["specialised"], ready["generic"], wanted["now"]),
+            (1, 0, 5)
+        );
         assert_eq!((takes["hit"], takes["miss"]), (3, 0));
         let memory = &summary.instance_memory;
         assert_eq!((memory["used"], memory["max"]), (40, 50));

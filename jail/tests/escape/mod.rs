@@ -1,4 +1,4 @@
-//! What the suites share that attack a jail from within, the shell's
+//! What the suites share that attack a jail from within, the sandbox's
 //! (`pool/sandbox/tests/escape`) and the compile helper's (`compiler/tests/escape`).
 //!
 //! Each has programs of its own that make the jail as it is made in earnest. Here is

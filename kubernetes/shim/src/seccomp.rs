@@ -1,7 +1,7 @@
 //! Which system calls the node's container may make: what containers usually may, without what
 //! nothing in it calls, and what jails are made with besides.
 //!
-//! Node, shells and all else put filters round themselves that are far narrower. This one is for
+//! Node, sandboxes and all else put filters round themselves that are far narrower. This one is for
 //! what is not theirs: a program that an operator executes in the container, and a node that was
 //! taken over before its own filter was there.
 

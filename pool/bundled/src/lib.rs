@@ -1,16 +1,17 @@
 //! The executables that faasw carries with it.
 //!
 //! Each is a program of its own, because each runs where the others must not: the guest inside the
-//! VM, the shell around it, the compile helper next to both, and what has connections to elsewhere
-//! apart from all of them. The build script builds them with the cargo that builds this crate.
+//! VM, the sandbox around it, the compile helper next to both, and what has connections to
+//! elsewhere apart from all of them. The build script builds them with the cargo that builds this
+//! crate.
 
 #![forbid(unsafe_code)]
 
 /// The guest: a static ELF image for the addresses of the memory map.
 pub static GUEST: &[u8] = include_bytes!(env!("FAASW_GUEST"));
 
-/// The spawner and its shells: a Linux executable.
-pub static SHELL: &[u8] = include_bytes!(env!("FAASW_SHELL"));
+/// The spawner and its sandboxes: a Linux executable.
+pub static SANDBOX: &[u8] = include_bytes!(env!("FAASW_SANDBOX"));
 
 /// The compile helper: a Linux executable.
 pub static COMPILER: &[u8] = include_bytes!(env!("FAASW_COMPILER"));
@@ -29,7 +30,7 @@ mod tests {
     #[test]
     fn every_part_is_an_elf_image_for_this_machine() {
         const X86_64: [u8; 2] = 62_u16.to_le_bytes();
-        for part in [GUEST, SHELL, COMPILER, EGRESS] {
+        for part in [GUEST, SANDBOX, COMPILER, EGRESS] {
             assert_eq!(&part[..4], b"\x7fELF");
             assert_eq!(part[18..20], X86_64);
         }

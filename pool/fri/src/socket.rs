@@ -21,7 +21,7 @@ pub const FDS_MAX: usize = 2 + LAYERS_MAX;
 /// The largest packet: a fork.
 const PACKET_MAX: usize = size_of::<PacketHeader>() + size_of::<Fork>();
 
-/// The largest packet that a shell sends.
+/// The largest packet that a sandbox sends.
 const REPLY_MAX: usize = size_of::<PacketHeader>()
     + if size_of::<Sealed>() > size_of::<Used>() {
         size_of::<Sealed>()
@@ -244,10 +244,10 @@ pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Pac
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::messages::{Answer, Resume, SpawnShell};
+    use crate::messages::{Answer, Resume, SpawnSandbox};
 
-    fn shell(token: u64) -> SpawnShell {
-        SpawnShell {
+    fn sandbox(token: u64) -> SpawnSandbox {
+        SpawnSandbox {
             token,
             is_ahead: Answer::No,
         }
@@ -256,17 +256,17 @@ mod tests {
     #[test]
     fn a_message_arrives_as_it_was_sent() {
         let (a, b) = pair().unwrap();
-        send(&a, &shell(7), &[a.as_fd()], SendFlags::empty()).unwrap();
+        send(&a, &sandbox(7), &[a.as_fd()], SendFlags::empty()).unwrap();
         let mut packet = receive(&b, RecvFlags::empty()).unwrap();
-        assert_eq!(packet.kind(), Some(Kind::SpawnShell));
-        assert_eq!(packet.message::<SpawnShell>().unwrap().token, 7);
+        assert_eq!(packet.kind(), Some(Kind::SpawnSandbox));
+        assert_eq!(packet.message::<SpawnSandbox>().unwrap().token, 7);
         assert_eq!(packet.take_fds().iter().flatten().count(), 1);
     }
 
     #[test]
     fn a_message_is_not_taken_for_another() {
         let (a, b) = pair().unwrap();
-        send(&a, &shell(7), &[], SendFlags::empty()).unwrap();
+        send(&a, &sandbox(7), &[], SendFlags::empty()).unwrap();
         let packet = receive(&b, RecvFlags::empty()).unwrap();
         assert_eq!(
             packet.message::<Resume>().map(|_| ()),
@@ -276,21 +276,21 @@ mod tests {
 
     /// A packet as [`send`] makes it, but for its first words.
     fn packet(magic: u32, kind: u32) -> Vec<u8> {
-        let body = shell(7);
+        let body = sandbox(7);
         [magic.as_bytes(), kind.as_bytes(), body.as_bytes()].concat()
     }
 
-    /// Whether somebody who waits for a [`SpawnShell`] takes these bytes for one.
+    /// Whether somebody who waits for a [`SpawnSandbox`] takes these bytes for one.
     fn is_taken(bytes: &[u8]) -> bool {
         let (a, b) = pair().unwrap();
         rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
         let received = receive_from_untrusted(&b, RecvFlags::empty());
-        received.is_ok_and(|packet| packet.message::<SpawnShell>().is_ok())
+        received.is_ok_and(|packet| packet.message::<SpawnSandbox>().is_ok())
     }
 
     #[test]
     fn packets_of_a_wrong_size_magic_or_kind_are_refused() {
-        let kind = Kind::SpawnShell as u32;
+        let kind = Kind::SpawnSandbox as u32;
         let good = packet(MAGIC, kind);
         assert!(is_taken(&good));
         assert!(!is_taken(&good[..good.len() - 1]));
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn descriptors_from_an_untrusted_side_do_not_arrive() {
         let (a, b) = pair().unwrap();
-        send(&a, &shell(7), &[a.as_fd()], SendFlags::empty()).unwrap();
+        send(&a, &sandbox(7), &[a.as_fd()], SendFlags::empty()).unwrap();
         assert!(matches!(
             receive_from_untrusted(&b, RecvFlags::empty()),
             Err(FriError::Malformed)

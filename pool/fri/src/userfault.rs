@@ -1,6 +1,6 @@
 //! Page faults of one process that another one answers (userfaultfd(2)).
 //!
-//! A shell makes [`Faults`] of its own memory when it is born, hands them to the node and keeps
+//! A sandbox makes [`Faults`] of its own memory when it is born, hands them to the node and keeps
 //! none: whoever has them can have a process wait in the middle of a system call, which is not
 //! for what may be under attack. The device gives them ([`Device`]) also where the system call
 //! does not, in a user namespace, and they tell of what the kernel touches in the process's name:

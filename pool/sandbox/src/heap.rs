@@ -1,6 +1,6 @@
-//! The heap of spawner and shells: a fixed range of this program's own memory, so
+//! The heap of spawner and sandboxes: a fixed range of this program's own memory, so
 //! that no system call is needed to allocate, and nothing that a guest does makes a
-//! shell grow beyond it.
+//! sandbox grow beyond it.
 
 use faasw_sandbox::process::ending::Ending;
 use spinning_top::RawSpinlock;

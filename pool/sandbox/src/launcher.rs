@@ -53,7 +53,7 @@ struct Launcher {
     launched: Vec<Launched>,
 }
 
-/// Runs until the node is gone. Shells may do what `rules` says.
+/// Runs until the node is gone. Sandboxes may do what `rules` says.
 ///
 /// # Errors
 /// The system's, or when the node says what makes no sense.

@@ -1,8 +1,8 @@
-//! The spawner, and the shells that it forks; or the launcher, which forks spawners.
+//! The spawner, and the sandboxes that it forks; or the launcher, which forks spawners.
 //!
 //! The node starts this program once. It stays single-threaded and does nothing
-//! but make processes: shells by forking itself, the compile helper and workers by
-//! executing their programs. A forked child becomes a shell: it owns one VM and answers to
+//! but make processes: sandboxes by forking itself, the compile helper and workers by
+//! executing their programs. A forked child becomes a sandbox: it owns one VM and answers to
 //! the node over a socket of its own.
 //!
 //! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node, behind it are the

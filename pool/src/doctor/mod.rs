@@ -15,7 +15,7 @@ use kvm_ioctls::{Cap, Kvm};
 
 pub use self::finding::{Finding, State};
 use crate::error::StartError;
-use crate::shells::Confinement;
+use crate::sandboxes::Confinement;
 use crate::snapshots::has_small_pages;
 
 /// The KVM interface version that exists.

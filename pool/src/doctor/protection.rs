@@ -7,7 +7,7 @@ use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD, Version};
 use faasw_jail::{ConfinementLevel, Obstacle};
 
 use super::finding::{Finding, State};
-use crate::shells::Confinement;
+use crate::sandboxes::Confinement;
 
 /// Looks at everything that jails of this kind and memory rest on.
 pub fn findings(confinement: Confinement) -> Vec<Finding> {

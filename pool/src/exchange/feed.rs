@@ -88,7 +88,7 @@ impl Exchange {
             if let Some(calls) = &mut self.calls {
                 calls.woke();
             }
-            self.instance.shell.wake()?;
+            self.instance.sandbox.wake()?;
         }
         Ok(())
     }

@@ -35,8 +35,8 @@ use super::timeline::{Limit, Phase, Timeline};
 use crate::error::{InvokeError, PlatformError};
 use crate::instances::{Instance, Settling, UnderWay};
 use crate::mailbox::{LogLines, RateLimit, fatal, meaningless};
+use crate::sandboxes::{Event, Report};
 use crate::seeds::FunctionVersion;
-use crate::shells::{Event, Report};
 use crate::sink::{Served, Timing};
 
 /// How an exchange went on.
@@ -189,7 +189,7 @@ impl Exchange {
             self.note_wait(self.client_owes());
             tokio::select! {
                 biased;
-                event = self.instance.shell.event_while_resting(rest) => {
+                event = self.instance.sandbox.event_while_resting(rest) => {
                     if let Some(done) = self.happened(event)? {
                         return Ok(Begun::Done(done));
                     }
@@ -279,7 +279,7 @@ impl Exchange {
             });
             tokio::select! {
                 biased;
-                event = self.instance.shell.event_while_resting(rest) => {
+                event = self.instance.sandbox.event_while_resting(rest) => {
                     if let Some(done) = self.happened(event)? {
                         return Ok(done);
                     }
@@ -333,7 +333,7 @@ impl Exchange {
             Ok(done) => done,
             Err(error) => {
                 // Only a guest that has stopped leaves a log that is whole.
-                self.instance.shell.destroy().await;
+                self.instance.sandbox.destroy().await;
                 drop(self.place);
                 if let Ok(guest) = self.instance.mailbox.guest()
                     && let Ok(records) = self.instance.mailbox.take_log(&guest)
@@ -400,7 +400,7 @@ impl Exchange {
         }
     }
 
-    /// Where the time went, before the shell has said it.
+    /// Where the time went, before the sandbox has said it.
     fn timing_so_far(&self) -> Timing {
         let run = self.timeline.age();
         let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
@@ -412,7 +412,7 @@ impl Exchange {
         }
     }
 
-    /// Takes news from the shell; whether the function is done.
+    /// Takes news from the sandbox; whether the function is done.
     fn happened(
         &mut self,
         event: Result<Event, PlatformError>,

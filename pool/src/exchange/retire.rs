@@ -15,12 +15,12 @@ use super::call::Admitted;
 use crate::ablation::Mechanism;
 use crate::error::InvokeError;
 use crate::instances::{Back, Coming, Instance, Looking, Order, Settling, Unsettled};
+use crate::sandboxes::Report;
 use crate::seeds::{Busy, FunctionVersion};
-use crate::shells::Report;
 use crate::sink::{Effort, LogSink};
 use crate::snapshots::is_whole;
 
-/// How long a shell may take to say what its instance has used.
+/// How long a sandbox may take to say what its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An instance whose request is over.
@@ -29,7 +29,7 @@ pub struct Retiring {
     pub instance: Instance,
     /// What it came from.
     pub version: FunctionVersion,
-    /// What the shell said when the guest stopped; nothing while it has not.
+    /// What the sandbox said when the guest stopped; nothing while it has not.
     pub report: Option<Report>,
     /// What it has left until it stops.
     pub settling: Settling,
@@ -58,7 +58,7 @@ pub type Place = (AdmissionPermit, Busy, Admitted);
 
 impl Retiring {
     /// Does it in the background. What becomes of the instance is known when this returns, so that
-    /// the next request knows whom to wait for, however soon it comes; and so does a shell that
+    /// the next request knows whom to wait for, however soon it comes; and so does a sandbox that
     /// looks for its order.
     pub fn start(mut self) {
         let version = self.version.clone();
@@ -109,7 +109,7 @@ impl Retiring {
         if let Some(report) = stopped {
             if is_asked
                 && let Ok(Ok(mut used)) =
-                    timeout(SURVEY_TIMEOUT, self.instance.shell.survey()).await
+                    timeout(SURVEY_TIMEOUT, self.instance.sandbox.survey()).await
             {
                 let generation = self.instance.generation;
                 let working_set = self.instance.from.working_set();
@@ -129,10 +129,10 @@ impl Retiring {
                 reset: None,
             });
         }
-        self.instance.shell.destroy().await;
+        self.instance.sandbox.destroy().await;
     }
 
-    /// Resets the instance, without waiting for the guest to stand still: the shell
+    /// Resets the instance, without waiting for the guest to stand still: the sandbox
     /// finds the order when it does.
     async fn park(mut self: Box<Self>, coming: Coming, order: Order, looking: Option<Looking>) {
         let poll = order.poll();
@@ -155,14 +155,14 @@ impl Retiring {
                 self.charge(polled, false);
                 self.note(&effort);
                 if self.instance.is_current() {
-                    // The shell's word, which no sum is to trip over.
+                    // The sandbox's word, which no sum is to trip over.
                     let filled = effort.reset.map_or(0, |reset| reset.filled);
                     let bytes = filled.saturating_mul(PAGE).min(self.version.ram_bytes());
                     return coming.park(self.instance, bytes, at_rest.into_std());
                 }
                 // That was what made the set be forgotten.
                 drop(coming);
-                Box::pin(self.instance.shell.destroy()).await;
+                Box::pin(self.instance.sandbox.destroy()).await;
             }
             Ok(Back::Found(effort, looked, waiting)) => {
                 let parking = self.version.parking();
@@ -175,7 +175,7 @@ impl Retiring {
                 self.failed(&error);
                 self.version.parking().resets().note_failed(&error);
                 drop(coming);
-                Box::pin(self.instance.shell.destroy()).await;
+                Box::pin(self.instance.sandbox.destroy()).await;
             }
         }
     }
@@ -208,17 +208,17 @@ impl Retiring {
     fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
         let (parking, instance) = (self.version.parking(), &mut self.instance);
         let (polling, arrivals) = (parking.polling(), parking.arrivals());
-        if !arrivals.are_worth_looking_for() && instance.shell.may_be_aside() {
+        if !arrivals.are_worth_looking_for() && instance.sandbox.may_be_aside() {
             // Who comes behind all others and looks for nothing makes its requests wait for that
             // only.
-            instance.shell.step_aside(false);
+            instance.sandbox.step_aside(false);
         }
         let place = polling.place()?;
         // Whoever had the place has said before if it strayed.
         let bound = polling.bound(arrivals)?;
-        if !instance.shell.is_aside() {
+        if !instance.sandbox.is_aside() {
             // The next time, if this host can have that.
-            instance.shell.step_aside(true);
+            instance.sandbox.step_aside(true);
             return None;
         }
         instance.mailbox.map().ok()?;

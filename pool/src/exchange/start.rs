@@ -21,7 +21,7 @@ use crate::instances::{Instance, look_for};
 use crate::sink::Served;
 
 impl Exchange {
-    /// Makes the shell an instance, if it is none, lets it run, and follows it until
+    /// Makes the sandbox an instance, if it is none, lets it run, and follows it until
     /// it is done or its response has begun.
     ///
     /// # Errors
@@ -38,12 +38,12 @@ impl Exchange {
         }
         let monotonic = self.instance.monotonic_nanoseconds();
         let number = self.timing.instance;
-        self.instance.shell.activate(number, monotonic).await?;
+        self.instance.sandbox.activate(number, monotonic).await?;
         self.timeline.begin();
-        self.timeline.is_aside = self.instance.shell.may_be_aside();
+        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
         if self.timeline.is_aside && !self.under_way.is_alone() {
             self.timeline.is_aside = false;
-            self.instance.shell.step_aside(false);
+            self.instance.sandbox.step_aside(false);
         }
         self.is_activated = true;
         self.begin().await
@@ -59,10 +59,10 @@ impl Exchange {
         if self.looks && self.look_for_end().await? {
             return Ok(Begun::Done(Done::Told));
         }
-        self.timeline.is_aside = self.instance.shell.may_be_aside();
+        self.timeline.is_aside = self.instance.sandbox.may_be_aside();
         if self.timeline.is_aside && !self.under_way.is_alone() {
             self.timeline.is_aside = false;
-            self.instance.shell.step_aside(false);
+            self.instance.sandbox.step_aside(false);
         }
         self.begin().await
     }
@@ -71,7 +71,7 @@ impl Exchange {
     /// begun somebody wants all processors, and none of its function is hot for a while.
     pub(super) fn come_back(&mut self) {
         self.timeline.is_aside = false;
-        self.instance.shell.step_aside(false);
+        self.instance.sandbox.step_aside(false);
         if self.was_hot && !self.instance.mailbox.has_begun() {
             self.version.parking().arrivals().hold_off();
         }
@@ -95,8 +95,8 @@ impl Exchange {
     /// fault of its guest, or by what its seed could not be read from.
     pub async fn end_if_untouched(&mut self) -> bool {
         // Only of a guest that has stopped it is known that it publishes nothing.
-        self.instance.shell.end().await;
-        if self.instance.shell.was_paged() {
+        self.instance.sandbox.end().await;
+        if self.instance.sandbox.was_paged() {
             // Whatever it did was to itself: it reaches nobody but by its answer.
             // What it asked of its store, or of others, is not asked twice.
             let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE)

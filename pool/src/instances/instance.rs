@@ -1,12 +1,12 @@
-//! A shell that is an instance, with what it was given.
+//! A sandbox that is an instance, with what it was given.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::PlatformError;
 use crate::mailbox::Mailbox;
+use crate::sandboxes::{CodePages, Ready, Sandbox};
 use crate::seeds::FunctionVersion;
-use crate::shells::{CodePages, Ready, Shell};
 use crate::sink::LogSink;
 use crate::snapshots::{Code, Frozen};
 
@@ -14,7 +14,7 @@ use crate::snapshots::{Code, Frozen};
 #[derive(Debug)]
 pub struct Instance {
     /// Its process.
-    pub shell: Shell,
+    pub sandbox: Sandbox,
     /// What it exchanges requests through.
     pub mailbox: Mailbox,
     /// Requests that it has served.
@@ -35,12 +35,12 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// A shell that is to be forked from `from`, with this code; `is_own` where that is its
+    /// A sandbox that is to be forked from `from`, with this code; `is_own` where that is its
     /// function's seed.
     pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
-        let Ready { shell, mailbox } = ready;
+        let Ready { sandbox, mailbox } = ready;
         Self {
-            shell,
+            sandbox,
             mailbox,
             uses: 0,
             from,
@@ -53,12 +53,12 @@ impl Instance {
         }
     }
 
-    /// Makes its shell an instance of `version`, with its RAM and code.
+    /// Makes its sandbox an instance of `version`, with its RAM and code.
     ///
     /// # Errors
-    /// When the shell is gone.
+    /// When the sandbox is gone.
     pub async fn fork(&mut self, version: &FunctionVersion) -> Result<(), PlatformError> {
-        // The shell has it mapped then.
+        // The sandbox has it mapped then.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
         // All scripts of an engine have its code, in whatever pages that came to be when the first
@@ -71,7 +71,7 @@ impl Instance {
         let working_set = self.from.working_set().current();
         self.generation = working_set.generation;
         self.from.count_fork();
-        self.shell
+        self.sandbox
             .fork(
                 &self.from,
                 version.ram_bytes(),
@@ -110,10 +110,10 @@ impl Instance {
     /// # Errors
     /// The system's, when the process is gone.
     pub fn charge_to(&self, sink: Arc<dyn LogSink>, number: u64) -> Result<(), PlatformError> {
-        let account = self.shell.account();
+        let account = self.sandbox.account();
         if self.uses == 0 {
             // What it was made with is nobody's.
-            account.close(self.shell.cpu_time()?);
+            account.close(self.sandbox.cpu_time()?);
         }
         account.open(sink, number);
         Ok(())
@@ -124,8 +124,8 @@ impl Instance {
     /// # Errors
     /// The system's, when the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
-        let used = self.shell.cpu_time()?;
-        Ok(used.saturating_sub(self.shell.account().closed_at()))
+        let used = self.sandbox.cpu_time()?;
+        Ok(used.saturating_sub(self.sandbox.account().closed_at()))
     }
 
     /// It was brought back to its seed's state after a request, and then its guest has looked for
@@ -137,8 +137,8 @@ impl Instance {
         self.mailbox.note_wiped();
         self.uses += 1;
         self.is_claimed = false;
-        let used = self.shell.cpu_time()?;
-        let account = self.shell.account();
+        let used = self.sandbox.cpu_time()?;
+        let account = self.sandbox.account();
         account.close(used.saturating_sub(polled));
         if !polled.is_zero() {
             account.close(used);
@@ -153,10 +153,10 @@ impl Instance {
     /// # Errors
     /// The system's, when the process is gone.
     pub fn note_claimed(&mut self, looked: Duration) -> Result<(), PlatformError> {
-        let account = self.shell.account();
+        let account = self.sandbox.account();
         let counted = account.closed_at() + looked;
         self.note_reset(looked)?;
-        self.shell.account().close(counted);
+        self.sandbox.account().close(counted);
         self.is_claimed = true;
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::polling::Polling;
 use super::reset_record::ResetRecord;
 use crate::memory::{Memory, SHORT};
 use crate::open_files::{self, OF_A_SEED};
-use crate::shells::Groups;
+use crate::sandboxes::Groups;
 
 /// How often parked instances are looked after, while there are any.
 const ROUND: Duration = Duration::from_secs(1);

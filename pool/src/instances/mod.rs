@@ -1,4 +1,4 @@
-//! Instances: shells that were forked from a snapshot, over one request or many.
+//! Instances: sandboxes that were forked from a snapshot, over one request or many.
 //!
 //! `settle` has one stand still and be reset behind its request, `parking` keeps it for the next,
 //! `keeper` says how many and for how long, `polling` says which looks for that by itself, `look`

@@ -59,20 +59,20 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Gives the shell its order, unless that wants it by a message.
+    /// Gives the sandbox its order, unless that wants it by a message.
     pub fn order(&self, order: &Reset) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.order(order))
     }
 
-    /// Whether it was given an order that the shell has not taken: its guest runs.
+    /// Whether it was given an order that the sandbox has not taken: its guest runs.
     pub fn has_untaken_order(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.has_untaken_order())
     }
 
     /// Takes the instance, if its guest looks for a request: that has to come soon. What bringing
-    /// it back took, and for how long it has looked, by the shell's word.
+    /// it back took, and for how long it has looked, by the sandbox's word.
     pub fn claim(&self) -> Option<(Effort, Duration)> {
         let control = &self.mapped.as_ref()?.control;
         let now = monotonic_nanoseconds();
@@ -83,7 +83,7 @@ impl Mailbox {
     }
 
     /// Has the instance be parked instead of looking for a request. If it was offered already: for
-    /// how long, by the shell's word.
+    /// how long, by the sandbox's word.
     pub fn refuse(&mut self) -> Option<Duration> {
         let mapped = self.mapped.as_mut()?;
         let control = &mapped.control;
@@ -114,7 +114,7 @@ impl Mailbox {
         })
     }
 
-    /// Whether the shell was to tell when it can be claimed, and that was not heard yet.
+    /// Whether the sandbox was to tell when it can be claimed, and that was not heard yet.
     pub fn is_told_of(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.is_told_of)
@@ -131,7 +131,7 @@ impl Mailbox {
                 Ok(())
             }
             _ => {
-                let what = "the shell said unasked that its guest looks for a request".to_owned();
+                let what = "the sandbox said unasked that its guest looks for a request".to_owned();
                 Err(PlatformError::Protocol(what))
             }
         }

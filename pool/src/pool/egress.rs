@@ -10,9 +10,9 @@ use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType};
 
 use super::{Inner, Pool};
 use crate::error::PlatformError;
-use crate::shells::Process;
+use crate::sandboxes::Process;
 
-/// Makes connector and workers. They end with the pool, and a worker with the spawner of shells;
+/// Makes connector and workers. They end with the pool, and a worker with the spawner of sandboxes;
 /// none is made again by itself.
 #[derive(Clone, Debug)]
 pub struct Egress {

@@ -31,10 +31,10 @@ use crate::fair_slots::FairSlots;
 use crate::instances::{InstanceNumbers, Keeper};
 use crate::mailbox::LogLines;
 use crate::options::PoolOptions;
+use crate::sandboxes::{First, Outside, Stock};
 use crate::seeds::{
     FreezeReport, FunctionSpec, FunctionVersion, Held, Known, LanguageEngine, Tree, adopt,
 };
-use crate::shells::{First, Outside, Stock};
 use crate::sink::Timing;
 use crate::snapshots::{Code, CodeDigest, CodeSource, KeptCode};
 use crate::stats::{PoolStats, SeedInfo};
@@ -151,7 +151,7 @@ impl Inner {
     }
 }
 
-/// Shells, seeds and instances of one node. Clones share it.
+/// Sandboxes, seeds and instances of one node. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<Inner>,
@@ -342,7 +342,7 @@ impl Pool {
     }
 
     /// Runs one request in an instance that is exactly as its seed: one that is
-    /// parked, one that is just being reset, or a shell that is forked now.
+    /// parked, one that is just being reset, or a sandbox that is forked now.
     ///
     /// Dropping the future ends the instance.
     ///
@@ -390,7 +390,7 @@ impl Pool {
             && under_way.is_alone()
             && parking.arrivals().is_quick()
             && !Mechanism::NodeLooks.is_off();
-        // The shell of one that was claimed looks for its order first.
+        // The sandbox of one that was claimed looks for its order first.
         let tells_end = !looks && (instance.is_claimed || self.is_quiet());
         instance
             .mailbox
@@ -517,7 +517,7 @@ impl Pool {
             parked_bytes,
             seed_budget: self.inner.options.seed_memory,
             function_budget: self.inner.options.function_memory,
-            shells: self.inner.stock.ready(),
+            zygotes: self.inner.stock.ready(),
             preset: self.inner.stock.preset(),
             stock: self.inner.stock.stats(),
             groups: self.inner.stock.groups(),
@@ -535,12 +535,12 @@ impl Pool {
         }
     }
 
-    /// Where shells come from, and what they are preset with.
+    /// Where sandboxes come from, and what they are preset with.
     ///
     /// # Errors
     /// When a guest without a function does not start.
     #[cfg(any(feature = "measuring", feature = "trial"))]
-    pub(crate) async fn shells(
+    pub(crate) async fn sandboxes(
         &self,
     ) -> Result<(Arc<Stock>, Arc<crate::snapshots::Frozen>), PlatformError> {
         let linked = self.inner.tree.linked().await?;

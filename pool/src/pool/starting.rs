@@ -17,8 +17,8 @@ use crate::fair_slots::FairSlots;
 use crate::images::Images;
 use crate::instances::{InstanceNumbers, Keeper, ParkingRules, Polling};
 use crate::options::PoolOptions;
+use crate::sandboxes::{First, Outside, Stock, StockRules};
 use crate::seeds::{SeedSlots, Tree};
-use crate::shells::{First, Outside, Stock, StockRules};
 
 /// A pool whose processes are on their way. Dropping it ends them.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Pool {
         let isa = doctor::choose_isa(options.isa)?;
         let (stock, first) = Stock::begin(StockRules {
             confinement: options.confinement,
-            shells_ready: options.shells_ready,
+            zygotes: options.zygotes,
             groups_kept: options.groups_kept,
             memory_bytes: options.instance_memory_bytes(),
             launcher: options.launcher.clone(),
@@ -68,7 +68,7 @@ impl Pool {
         let first = self.inner.first.lock();
         let first = first.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(first) = first {
-            first.made().await.map_err(StartError::Shell)?;
+            first.made().await.map_err(StartError::Sandbox)?;
             // By what the spawner has said of this host.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
@@ -126,7 +126,7 @@ impl Starting {
         );
         Ok(Pool {
             inner: Arc::new(Inner {
-                tree: tree.map_err(StartError::Shell)?,
+                tree: tree.map_err(StartError::Sandbox)?,
                 first: Mutex::new(Some(first)),
                 stock,
                 outside,

@@ -12,8 +12,8 @@ use crate::ablation::Mechanism;
 use crate::error::{InvokeError, PlatformError};
 use crate::exchange::{Begun, Exchange, Secrets};
 use crate::instances::Instance;
+use crate::sandboxes::Ready;
 use crate::seeds::{FunctionVersion, Held, Origin};
-use crate::shells::Ready;
 use crate::sink::Served;
 
 /// How long a request waits for an instance that is being reset, at most: about
@@ -48,7 +48,7 @@ impl Pool {
     }
 
     /// The best microVM that there is for a function of which none is parked: one that is
-    /// about to be, a shell that is to be forked from its seed or an ancestor.
+    /// about to be, a sandbox that is to be forked from its seed or an ancestor.
     pub(super) async fn take(
         &self,
         version: &FunctionVersion,
@@ -74,7 +74,7 @@ impl Pool {
             }
         })?;
         let served = match (origin.is_own(), was_ready) {
-            (true, true) => Served::Shell,
+            (true, true) => Served::Zygote,
             (true, false) => Served::Made,
             (false, _) => Served::Ancestor,
         };
@@ -98,7 +98,7 @@ impl Pool {
         version.nearest().await
     }
 
-    /// A shell that is to be forked from `origin`, and do what is missing.
+    /// A sandbox that is to be forked from `origin`, and do what is missing.
     fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
         for recipe in &origin.missing {
             recipe.command(&mut ready.mailbox)?;
@@ -107,7 +107,7 @@ impl Pool {
         Ok(Instance::new(ready, origin.from, is_own, origin.code))
     }
 
-    /// Starts an exchange whose microVM was gone before it began in a shell that is
+    /// Starts an exchange whose microVM was gone before it began in a sandbox that is
     /// made now: nobody can have ended that one yet.
     pub(super) async fn start_again(
         &self,

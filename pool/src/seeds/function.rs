@@ -397,7 +397,7 @@ impl Origin {
         }
     }
 
-    /// What shells are to be preset with for this and more of its kind: an ancestor that
+    /// What sandboxes are to be preset with for this and more of its kind: an ancestor that
     /// stands in for the function's seed does so for others, too.
     pub fn parent(&self) -> &Arc<Frozen> {
         if self.is_own() {

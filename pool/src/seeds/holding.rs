@@ -3,7 +3,7 @@
 //!
 //! It is an account, not a measurement: the pages that the layers of the function's seeds and their
 //! code have, which become more where instances read their holes, and of each parked instance the
-//! private pages that its shell said it had when it was reset, or that it was to have when it was
+//! private pages that its sandbox said it had when it was reset, or that it was to have when it was
 //! made ahead. All versions that are still there count together, the current one and those whose
 //! requests are not done. What the kernel has for each VM and process is not in it, nor what
 //! instances at work have.

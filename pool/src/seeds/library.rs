@@ -61,10 +61,10 @@ impl Library {
         }
     }
 
-    /// A seed as its image has it, if there is one that is good. Where shells' page faults can be
-    /// answered (`has_faults`, which is asked where it matters and may block), some of its memory
-    /// may come later. What requests use of its code and of its parent is told before any memory is
-    /// read; whoever is told may block, and refuse it.
+    /// A seed as its image has it, if there is one that is good. Where sandboxes' page faults can
+    /// be answered (`has_faults`, which is asked where it matters and may block), some of its
+    /// memory may come later. What requests use of its code and of its parent is told before any
+    /// memory is read; whoever is told may block, and refuse it.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
@@ -88,7 +88,7 @@ impl Library {
             let of = recipe.image().ok()??;
             let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
             let layer = format!("faasw-level-{depth}");
-            // What all share is mapped by shells that are made ahead: all of it has to be there.
+            // What all share is mapped by zygotes: all of it has to be there.
             let may_be_filled = || !recipe.is_pinned() && has_faults();
             let manner = Manner {
                 layer: &layer,

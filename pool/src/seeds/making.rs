@@ -23,7 +23,7 @@ use super::boot_image;
 use super::slots::{Priority, SeedPermit};
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
-use crate::shells::{CodePages, Event, Ready, Shell, Stock};
+use crate::sandboxes::{CodePages, Event, Ready, Sandbox, Stock};
 use crate::snapshots::{Code, Frozen};
 
 /// Draws that are an instance's own: a seed that was frozen behind one would share it between
@@ -114,7 +114,7 @@ impl Feed {
 /// A guest on its way to a freeze point.
 #[derive(Debug)]
 pub struct Making {
-    shell: Shell,
+    sandbox: Sandbox,
     mailbox: Mailbox,
     memory: Memory,
     log: LogLines,
@@ -164,7 +164,7 @@ impl Making {
         loop {
             let is_observed = self.permit.is_to_be_observed();
             let Self {
-                shell,
+                sandbox,
                 mailbox,
                 log,
                 feed,
@@ -177,7 +177,7 @@ impl Making {
                     self.observe();
                     continue;
                 }
-                event = shell.event_while_resting(rate_limit.limited_until()) => event?,
+                event = sandbox.event_while_resting(rate_limit.limited_until()) => event?,
             };
             let report = match event {
                 Event::Progress => {
@@ -190,7 +190,7 @@ impl Making {
                         None => false,
                     };
                     if is_fed || Waits::from_word(guest.wait_for).has(Waits::LOG) {
-                        shell.wake()?;
+                        sandbox.wake()?;
                     }
                     continue;
                 }
@@ -209,11 +209,12 @@ impl Making {
 
     /// Has its CPU slot, and the priority of its sandbox, follow what the guest does.
     fn observe(&mut self) {
-        let cpu = self.shell.cpu_time().ok();
+        let cpu = self.sandbox.cpu_time().ok();
         let priority = self.permit.observe(Instant::now(), cpu);
         if priority != self.priority {
             self.priority = priority;
-            self.shell.set_background(priority == Priority::Background);
+            self.sandbox
+                .set_background(priority == Priority::Background);
         }
     }
 
@@ -228,11 +229,14 @@ impl Making {
     ) -> Result<Self, PlatformError> {
         let ram = LayerBuilder::new("faasw-level-0", ram_bytes).map_err(system)?;
         let state = boot_image::write(&ram).map_err(system)?;
-        let Ready { mut shell, mailbox } = context.stock.take_bare().await?;
-        shell.boot(&ram, &mailbox, &state).await?;
-        shell.activate(0, 0).await?;
+        let Ready {
+            mut sandbox,
+            mailbox,
+        } = context.stock.take_bare().await?;
+        sandbox.boot(&ram, &mailbox, &state).await?;
+        sandbox.activate(0, 0).await?;
         Ok(Self {
-            shell,
+            sandbox,
             mailbox,
             memory: Memory::Root(ram),
             log,
@@ -256,9 +260,9 @@ impl Making {
         log: LogLines,
     ) -> Result<Self, PlatformError> {
         // Whatever was preset would count as the seed's own.
-        let Ready { mut shell, .. } = context.stock.take_bare().await?;
+        let Ready { mut sandbox, .. } = context.stock.take_bare().await?;
         parent.count_fork();
-        shell
+        sandbox
             .fork(
                 parent,
                 ram_bytes,
@@ -268,9 +272,9 @@ impl Making {
                 None,
             )
             .await?;
-        shell.activate(0, parent.monotonic_nanoseconds()).await?;
+        sandbox.activate(0, parent.monotonic_nanoseconds()).await?;
         Ok(Self {
-            shell,
+            sandbox,
             mailbox,
             memory: Memory::Child {
                 parent: parent.clone(),
@@ -345,7 +349,7 @@ impl Making {
     /// What the guest died of.
     pub async fn go(&mut self, commands: &[Command], to: Doorbell) -> Result<(), SeedError> {
         self.mailbox.put_commands(&Commands::of(commands))?;
-        self.shell.resume().await?;
+        self.sandbox.resume().await?;
         self.reach(to).await
     }
 
@@ -356,7 +360,7 @@ impl Making {
     /// What the guest died of.
     pub async fn go_or_enter(&mut self, command: Command, to: Doorbell) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
-        self.shell.resume().await?;
+        self.sandbox.resume().await?;
         self.reach_or_enter(to).await
     }
 
@@ -416,13 +420,13 @@ impl Making {
         let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
         let (layer, state, parent) = match self.memory {
             Memory::Root(ram) => {
-                let (state, _) = self.shell.seal(None).await?.map_err(guest_failed)?;
+                let (state, _) = self.sandbox.seal(None).await?.map_err(guest_failed)?;
                 (ram.freeze(ROOT_MAX).map_err(system)?, state, None)
             }
             Memory::Child { parent, ram_bytes } => {
                 let name = format!("faasw-level-{}", parent.depth() + 1);
                 let ram = LayerBuilder::new(&name, ram_bytes).map_err(system)?;
-                let sealed = self.shell.seal(Some(&ram)).await?;
+                let sealed = self.sandbox.seal(Some(&ram)).await?;
                 let (state, told) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
                 let own = PageSet::of_all_told(&told, all);

@@ -109,7 +109,7 @@ impl Recipe {
         }
     }
 
-    /// What shells and people call it.
+    /// What sandboxes and people call it.
     pub fn name(&self) -> &str {
         match self {
             Self::Boot => "guest",

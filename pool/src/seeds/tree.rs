@@ -27,7 +27,7 @@ use super::spec::{FreezeReport, FunctionSpec, Known};
 use crate::error::{PlatformError, SeedError};
 use crate::images::Images;
 use crate::instances::Keeper;
-use crate::shells::Stock;
+use crate::sandboxes::Stock;
 use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 

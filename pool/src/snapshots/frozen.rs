@@ -12,14 +12,14 @@ use super::code::{Code, KeptCode};
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
-/// A snapshot of any depth, with a vCPU's state as shells tell it, and the code that its
+/// A snapshot of any depth, with a vCPU's state as sandboxes tell it, and the code that its
 /// instances run.
 pub type Frozen = Snapshot<State>;
 
 /// What belongs to a snapshot beside its memory.
 #[derive(Debug)]
 pub struct State {
-    /// The vCPU's, as shells tell it.
+    /// The vCPU's, as sandboxes tell it.
     vcpu: Box<VcpuState>,
     /// Nothing where no function's code has run.
     code: OnceLock<Held>,

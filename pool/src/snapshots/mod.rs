@@ -1,7 +1,7 @@
 //! What forking takes besides a snapshot, which is the tree's.
 //!
 //! `frozen`: what the pool says of one. `pager`: brings its memory from disk while guests run.
-//! `template`: what a shell is preset with; `parent`: its name, which does not keep it. `code`:
+//! `template`: what a sandbox is preset with; `parent`: its name, which does not keep it. `code`:
 //! compiled code, mapped beside, and where it is when it is not in memory. `large_pages`: for
 //! memory that every guest reads; `small_pages`: whether the system makes no others unasked. All of
 //! it is sealed files and lists of pages: nothing here runs.

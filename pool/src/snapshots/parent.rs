@@ -1,4 +1,4 @@
-//! Seeds that shells are preset for, by name.
+//! Seeds that sandboxes are preset for, by name.
 
 use std::sync::{Arc, Weak};
 
@@ -7,7 +7,7 @@ use faasw_seedtree::Owner;
 use super::frozen::Frozen;
 
 /// A seed that others are forked from, named without being kept in memory: whoever keeps
-/// shells for it is not to be the reason that it stays.
+/// sandboxes for it is not to be the reason that it stays.
 #[derive(Clone, Debug)]
 pub struct Parent {
     frozen: Weak<Frozen>,

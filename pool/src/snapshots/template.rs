@@ -1,4 +1,4 @@
-//! What shells are preset with: a seed that others descend from, and the pages that their
+//! What sandboxes are preset with: a seed that others descend from, and the pages that their
 //! requests use, as far as that can be told from the seed alone. What the instances of one
 //! function use says nothing to another's: no working set is asked.
 
@@ -16,7 +16,7 @@ use super::parent::Parent;
 /// others is made larger or smaller when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
 
-/// What shells are preset with. The seed is in use as long as somebody has this.
+/// What sandboxes are preset with. The seed is in use as long as somebody has this.
 #[derive(Debug)]
 pub struct Template {
     /// The seed.
@@ -28,7 +28,7 @@ pub struct Template {
 }
 
 impl Template {
-    /// To preset shells with `frozen`.
+    /// To specialised zygotes with `frozen`.
     ///
     /// # Errors
     /// The system's.

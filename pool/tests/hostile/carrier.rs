@@ -1,7 +1,7 @@
 //! A hostile guest: machine code in the place of a function's.
 //!
 //! A function is compiled as any other, then its code is overwritten in the artifact:
-//! what somebody controls who found a bug in the compiler. So real guest, real shell
+//! what somebody controls who found a bug in the compiler. So real guest, real sandbox
 //! and real node meet code that may do whatever ring 3 of a guest may: write mailbox,
 //! page tables and descriptor tables, and ring. What it does is in a script that comes
 //! as the request's body, or with the code itself, for code that runs while the

@@ -8,7 +8,7 @@ use faasw_abi::doorbell::Doorbell;
 use faasw_pool::{Call, CallLimits, InvokeError, ReplyBody};
 
 use crate::script::{Script, word};
-use crate::support::processes::{cpu_time, shells};
+use crate::support::processes::{cpu_time, sandboxes};
 use crate::support::{Bench, Log, bytes_of, call, slowness, whole};
 use crate::{Battlefield, far_limits};
 
@@ -205,7 +205,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     };
     for (what, script) in [
         ("it spins", spinning(Script::new())),
-        // Its shell ends by itself, and takes its own account along.
+        // Its sandbox ends by itself, and takes its own account along.
         (
             "it fails",
             Script::new().race(word!(log_written), 8, 1, 0, 20_000_000),
@@ -220,13 +220,13 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
         field.nobody_else_notices().await;
     }
     // A client that goes away.
-    let before: Vec<_> = shells();
+    let before: Vec<_> = sandboxes();
     let (order, log) = order(&spinning(Script::new()), far_limits());
     let (pool, seed) = (bench.pool.clone(), field.hostile.clone());
     let asking = tokio::spawn(async move { pool.invoke(&seed, order).await.map(drop) });
     let wanted = Duration::from_millis(60);
     let used = || -> Duration {
-        let new = shells().into_iter().chain(before.iter().copied());
+        let new = sandboxes().into_iter().chain(before.iter().copied());
         new.map(cpu_time).max().unwrap_or_default()
     };
     let already = used();

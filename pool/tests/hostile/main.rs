@@ -73,7 +73,7 @@ use strays::{
     what_a_guest_writes_before_its_request_is_gone_or_its_own,
 };
 use support::aside::can_be_hot;
-use support::processes::{descriptors, descriptors_of_a_shell, shells};
+use support::processes::{descriptors, descriptors_of_a_sandbox, sandboxes};
 use support::{Bench, bytes_of, call, give_up, slowness, whole};
 use waits::{
     asking_again_and_again_gives_no_more_time, instantiating_has_an_end_too,
@@ -167,7 +167,7 @@ impl<'a> Battlefield<'a> {
     async fn nobody_else_notices(&self) {
         self.bench
             .settles("what was made for a request ends", |stats| {
-                stats.busy == 0 && shells().len() == stats.shells + stats.parked
+                stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.parked
             })
             .await;
         // A response that takes longer than the good function's 10 s for a first byte is an error.
@@ -180,7 +180,7 @@ impl<'a> Battlefield<'a> {
         self.nobody_else_notices().await;
         self.bench
             .settles("descriptors are closed", |stats| {
-                let of_instances = descriptors_of_a_shell() * (stats.shells + stats.parked + 1);
+                let of_instances = descriptors_of_a_sandbox() * (stats.zygotes + stats.parked + 1);
                 descriptors() <= self.descriptors + of_instances
             })
             .await;

@@ -7,7 +7,7 @@ use crate::Battlefield;
 use crate::script::{Op, Script};
 use crate::support::Bench;
 
-/// Rings that the shell serves itself, behind which the guest goes on.
+/// Rings that the sandbox serves itself, behind which the guest goes on.
 const SERVED: [u32; 2] = [Doorbell::Wait as u32, Doorbell::Populate as u32];
 
 pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {

@@ -14,7 +14,7 @@ use faasw_pool::{FreezePolicy, FunctionVersion};
 
 use crate::carrier::Carrier;
 use crate::script::{Op, SCRIPT, Script, place, word};
-use crate::support::processes::shells;
+use crate::support::processes::sandboxes;
 use crate::support::{Bench, bytes_of, call, give_up};
 use crate::{far_limits, good, short_limits};
 
@@ -115,10 +115,10 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             polling().strayed > before.strayed
         })
         .await;
-        // Its shell has ended, and nobody hears of it.
+        // Its sandbox has ended, and nobody hears of it.
         bench
-            .settles("its shell has ended", |stats| {
-                shells().len() == stats.shells + stats.parked
+            .settles("its sandbox has ended", |stats| {
+                sandboxes().len() == stats.zygotes + stats.parked
             })
             .await;
         let strayed = polling();
@@ -194,7 +194,7 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
     }
     bench
         .settles("all of it is over", |stats| {
-            stats.busy == 0 && shells().len() == stats.shells + stats.parked
+            stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.parked
         })
         .await;
     let honest = bench

@@ -153,7 +153,7 @@ pub async fn instantiating_has_an_end_too(bench: &Bench) {
     }
     bench
         .settles("guests that were to become seeds end", |stats| {
-            crate::shells().len() == stats.shells + stats.parked
+            crate::sandboxes().len() == stats.zygotes + stats.parked
         })
         .await;
 }

@@ -9,7 +9,7 @@ use faasw_pool::{
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::support::processes::{kill, name_of, our_processes, shells, signal};
+use crate::support::processes::{kill, name_of, our_processes, sandboxes, signal};
 use crate::support::{Bench, Frames, arriving, bytes_of, call, give_up};
 use crate::{PROBE, only_instances, probe};
 
@@ -34,7 +34,7 @@ fn forks(bench: &Bench) -> u64 {
     function(bench).forks
 }
 
-/// Shells, ever, that were taken or made for requests, or for seeds that found none ready.
+/// Sandboxes, ever, that were taken or made for requests, or for seeds that found none ready.
 fn taken(bench: &Bench) -> u64 {
     let stock = bench.pool.stats().stock;
     stock.hits + stock.misses
@@ -121,7 +121,7 @@ pub async fn the_first_requests_find_their_instances(bench: &Bench) {
     for result in served(bench, &seed, LEAST, "/count").await {
         assert_eq!(result.unwrap(), Served::Ready);
     }
-    assert_eq!(taken(bench), before, "no request took a shell");
+    assert_eq!(taken(bench), before, "no request took a sandbox");
 }
 
 pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
@@ -132,7 +132,7 @@ pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
     bench
         .settles("all are made again", |stats| {
             // The ended sandbox is reaped a moment after its successor is made.
-            stats.parked == LEAST && forks(bench) == 2 * LEAST as u64 && shells().len() == LEAST
+            stats.parked == LEAST && forks(bench) == 2 * LEAST as u64 && sandboxes().len() == LEAST
         })
         .await;
     for _ in 0..LEAST {
@@ -171,11 +171,11 @@ pub async fn a_function_that_is_called_is_provided_for(bench: &Bench) {
 
 pub async fn one_that_ends_is_made_again(bench: &Bench) {
     let _seed = provided(bench).await;
-    let ended = shells()[0];
+    let ended = sandboxes()[0];
     kill(ended);
     bench
         .settles("there is another", |stats| {
-            let now = shells();
+            let now = sandboxes();
             stats.parked == LEAST && now.len() == LEAST && !now.contains(&ended)
         })
         .await;
@@ -194,16 +194,17 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
     assert!(given_up.is_ok(), "{:?}", bench.pool.stats());
     bench
         .settles("they are made afterwards", |stats| {
-            stats.parked == LEAST && shells().len() == LEAST
+            stats.parked == LEAST && sandboxes().len() == LEAST
         })
         .await;
 }
 
-/// A shell for one comes when nothing else wants to run. What requests have parked by then counts.
+/// A sandbox for one comes when nothing else wants to run. What requests have parked by then
+/// counts.
 pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     let seed = probe(bench).await;
     bench
-        .settles("shells are ready", |stats| stats.shells == 2)
+        .settles("sandboxes are ready", |stats| stats.zygotes == 2)
         .await;
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
@@ -474,14 +475,14 @@ pub async fn a_function_that_goes_leaves_no_process(bench: &Bench) {
     drop(seed);
     bench
         .settles("none is left", |stats| {
-            stats.parked == 0 && shells().is_empty()
+            stats.parked == 0 && sandboxes().is_empty()
         })
         .await;
     let seed = provided(bench).await;
     drop(seed);
     bench
         .settles("none is left", |stats| {
-            stats.parked == 0 && shells().is_empty()
+            stats.parked == 0 && sandboxes().is_empty()
         })
         .await;
 }

@@ -6,7 +6,7 @@ use faasw_pool::{ClientError, FreezePolicy, FunctionVersion, InvokeError, ReplyB
 use http_body::Frame;
 
 use crate::probe;
-use crate::support::processes::{cpu_time, kill, shells};
+use crate::support::processes::{cpu_time, kill, sandboxes};
 use crate::support::{Bench, arriving, bytes_of, call, give_up, next_part, slowness};
 
 /// Ways in which a request does not end well.
@@ -66,7 +66,7 @@ impl Failure {
             Self::ClientIdle => order.limits.idle_client = short,
             _ => {}
         }
-        let instance = shells()[0];
+        let instance = sandboxes()[0];
         let used_before = cpu_time(instance);
         let (client, body) = arriving();
         if matches!(self, Self::ClientIdle | Self::ClientBreaksOff) {
@@ -142,13 +142,13 @@ pub async fn an_instance_that_did_not_end_well_is_never_parked(bench: &Bench) {
         assert!(failure.is(ended.as_ref()), "{failure:?}: {ended:?}");
         bench
             .settles("it has ended", |stats| {
-                stats.parked == 0 && stats.busy == 0 && shells().is_empty()
+                stats.parked == 0 && stats.busy == 0 && sandboxes().is_empty()
             })
             .await;
         let (text, timing, _) = bench.through(&seed, call("/count")).await;
         assert_eq!(text, b"1\n", "after {failure:?}");
         assert_eq!(timing.served, Served::Made, "after {failure:?}");
-        assert!(!shells().contains(&instance), "after {failure:?}");
+        assert!(!sandboxes().contains(&instance), "after {failure:?}");
     }
 }
 
@@ -171,7 +171,7 @@ async fn rests(pid: u32) {
 async fn servers(bench: &Bench, seed: &FunctionVersion, count: usize) -> Vec<(Served, u32)> {
     let mut servers = Vec::new();
     for _ in 0..count {
-        let before = shells();
+        let before = sandboxes();
         // It lasts until it has been seen.
         let (client, body) = arriving();
         let mut order = call("/echo");
@@ -185,16 +185,16 @@ async fn servers(bench: &Bench, seed: &FunctionVersion, count: usize) -> Vec<(Se
         });
         bench
             .settles("it is at work", |stats| {
-                stats.busy == 1 && shells().len() == 1
+                stats.busy == 1 && sandboxes().len() == 1
             })
             .await;
-        let server = shells()[0];
+        let server = sandboxes()[0];
         drop(client);
         let served = invoking.await.unwrap();
         assert_eq!(before.contains(&server), served == Served::Parked);
         bench
             .settles("it is over", |stats| {
-                stats.busy == 0 && shells().len() == stats.parked
+                stats.busy == 0 && sandboxes().len() == stats.parked
             })
             .await;
         servers.push((served, server));
@@ -220,7 +220,7 @@ pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
     }
     bench
         .settles("all have ended", |stats| {
-            stats.busy == 0 && shells().is_empty()
+            stats.busy == 0 && sandboxes().is_empty()
         })
         .await;
 }
@@ -263,7 +263,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
         let (_, timing, _) = bench.through(&seed, call("/count")).await;
         if taken.elapsed() < keep_alive {
             assert_eq!(timing.served, Served::Parked);
-            assert_eq!(shells(), [instance]);
+            assert_eq!(sandboxes(), [instance]);
             in_a_row += 1;
             taken = before;
         } else {
@@ -277,7 +277,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
         .await;
     assert!(taken.elapsed() >= keep_alive);
     bench
-        .settles("its process ends", |_| shells().is_empty())
+        .settles("its process ends", |_| sandboxes().is_empty())
         .await;
     assert_eq!(bench.text(&seed, "/count").await, "1\n");
 }
@@ -306,7 +306,7 @@ pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
         (1, true),
         (2, false),
     ] {
-        let before = shells();
+        let before = sandboxes();
         let (text, timing, effort) = bench.through(&functions[function], call("/count")).await;
         assert_eq!(text, b"1\n");
         assert!(effort.reset.is_some(), "{effort:?}");
@@ -317,12 +317,15 @@ pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
         );
         bench
             .settles("the oldest ends", |stats| {
-                stats.busy == 0 && stats.parked <= 2 && shells().len() == stats.parked
+                stats.busy == 0 && stats.parked <= 2 && sandboxes().len() == stats.parked
             })
             .await;
         let process = match owners.iter().position(|(owner, _)| *owner == function) {
             Some(at) if is_parked => owners.remove(at).1,
-            _ => *shells().iter().find(|pid| !before.contains(pid)).unwrap(),
+            _ => *sandboxes()
+                .iter()
+                .find(|pid| !before.contains(pid))
+                .unwrap(),
         };
         owners.push((function, process));
         if owners.len() > 2 {
@@ -330,17 +333,17 @@ pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
         }
         let mut expected: Vec<u32> = owners.iter().map(|(_, process)| *process).collect();
         expected.sort_unstable();
-        assert_eq!(shells(), expected);
+        assert_eq!(sandboxes(), expected);
     }
 }
 
-pub async fn a_killed_parked_shell_is_not_handed_out(bench: &Bench) {
+pub async fn a_killed_parked_sandbox_is_not_handed_out(bench: &Bench) {
     let seed = probe(bench).await;
     let other = probe(bench).await;
     let instance = bench.park_one(&seed, "/count").await;
     kill(instance);
-    bench.settles("it ends", |_| shells().is_empty()).await;
-    // The spawner tells in order: when it has made another shell, this end is known.
+    bench.settles("it ends", |_| sandboxes().is_empty()).await;
+    // The spawner tells in order: when it has made another sandbox, this end is known.
     bench.through(&other, call("/count")).await;
     let (text, timing, _) = bench.through(&seed, call("/count")).await;
     assert_eq!(
@@ -357,7 +360,7 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
     bench.through(&goes, call("/count")).await;
     bench
         .settles("both are parked", |stats| {
-            stats.busy == 0 && stats.parked == 2 && shells().len() == 2
+            stats.busy == 0 && stats.parked == 2 && sandboxes().len() == 2
         })
         .await;
     // One that is at work when the seed goes serves its request and then goes, too.
@@ -382,13 +385,17 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
     drop(client);
     at_work.await.unwrap();
     bench
-        .settles("it has gone", |stats| stats.busy == 0 && shells() == [kept])
+        .settles("it has gone", |stats| {
+            stats.busy == 0 && sandboxes() == [kept]
+        })
         .await;
     assert_eq!(bench.pool.stats().parked, 1);
 
     drop(stays);
     assert_eq!(bench.pool.stats().parked, 0);
-    bench.settles("all are gone", |_| shells().is_empty()).await;
+    bench
+        .settles("all are gone", |_| sandboxes().is_empty())
+        .await;
 }
 
 /// However its requests end: the place is taken for a moment longer than a caller

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use faasw_pool::{FreezePolicy, InvokeError, Served};
 
 use crate::probe;
-use crate::support::processes::{cpu_time, memory, our_processes, peak_memory, shells};
+use crate::support::processes::{cpu_time, memory, our_processes, peak_memory, sandboxes};
 use crate::support::{Bench, arriving, bytes_of, call, slowness};
 
 pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
@@ -37,7 +37,7 @@ pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
     bench
         .settles("it is parked again", |stats| stats.parked == 1)
         .await;
-    assert_eq!(shells(), [instance]);
+    assert_eq!(sandboxes(), [instance]);
     // One request alone is held to it.
     let mut order = call("/loop");
     order.limits.cpu = limit;
@@ -66,7 +66,7 @@ pub async fn memory_comes_back_after_a_large_request(bench: &Bench) {
             .await;
         assert!(text.starts_with(b"kernel touch"), "{text:?}");
         assert_eq!(timing.served, Served::Parked);
-        assert_eq!(shells(), [instance]);
+        assert_eq!(sandboxes(), [instance]);
         assert!(effort.reset.is_some(), "{effort:?}");
         // It was large, for this shows it only the first time.
         assert!(peak_memory(instance) >= (small + LARGE - 1024).max(before));
@@ -100,7 +100,7 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
         .collect();
     bench
         .settles("all are at work", |stats| {
-            stats.busy == instances && shells().len() >= instances
+            stats.busy == instances && sandboxes().len() >= instances
         })
         .await;
     for (client, answer) in held {
@@ -109,7 +109,7 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
     }
     bench
         .settles("all are parked", |stats| {
-            stats.busy == 0 && stats.parked >= instances && shells().len() == stats.parked
+            stats.busy == 0 && stats.parked >= instances && sandboxes().len() == stats.parked
         })
         .await;
 

@@ -1,8 +1,8 @@
-//! Shells that were ended while they waited: their requests are served by others,
+//! Sandboxes that were ended while they waited: their requests are served by others,
 //! with nothing lost and nothing doubled.
 //!
 //! What is a matter of a moment is held still here: a spawner that is stopped tells
-//! nobody that a shell has ended, and a shell that is stopped does not run its guest.
+//! nobody that a sandbox has ended, and a sandbox that is stopped does not run its guest.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use http::{HeaderMap, HeaderValue};
 use http_body::Frame;
 
 use crate::probe;
-use crate::support::processes::{has_ended, kill, name_of, our_processes, shells, signal};
+use crate::support::processes::{has_ended, kill, name_of, our_processes, sandboxes, signal};
 use crate::support::{Bench, arriving, bytes_of, call, slowness};
 
 /// Sizes of bodies: none, a few bytes, what just fits the ring, what does not.
 const BODIES: [usize; 5] = [0, 5, 1 << 20, (1 << 20) + 1, 5 << 19];
 
-/// How many bytes are sent before the shell has ended.
+/// How many bytes are sent before the sandbox has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
     All,
@@ -79,7 +79,7 @@ fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> C
     order
 }
 
-/// Sends an echo while a shell ends as `end` says; who served it.
+/// Sends an echo while a sandbox ends as `end` says; who served it.
 async fn echo_while(
     bench: &Bench,
     seed: &FunctionVersion,
@@ -95,7 +95,7 @@ async fn echo_while(
         let served = reply.timing.served;
         Ok::<_, InvokeError>((served, bytes_of(reply.body).await?))
     });
-    // No shell can serve it before `end`, so it is under way until then.
+    // No sandbox can serve it before `end`, so it is under way until then.
     bench
         .settles("the request is under way", |stats| stats.busy == 1)
         .await;
@@ -115,7 +115,7 @@ async fn echo_while(
     served
 }
 
-pub async fn a_parked_shell_that_has_just_ended_fails_no_request(bench: &Bench) {
+pub async fn a_parked_sandbox_that_has_just_ended_fails_no_request(bench: &Bench) {
     let seed = probe(bench).await;
     for size in BODIES {
         for sent in [Sent::All, Sent::Half] {
@@ -131,7 +131,7 @@ pub async fn a_parked_shell_that_has_just_ended_fails_no_request(bench: &Bench) 
                     stats.parked == 1 && stats.busy == 0
                 })
                 .await;
-            assert!(!shells().contains(&instance));
+            assert!(!sandboxes().contains(&instance));
             let (text, _, _) = bench.through(&seed, call("/count")).await;
             assert_eq!(text, b"1\n");
             bench.settles("it is over", |stats| stats.busy == 0).await;
@@ -139,7 +139,7 @@ pub async fn a_parked_shell_that_has_just_ended_fails_no_request(bench: &Bench) 
     }
 }
 
-pub async fn a_parked_shell_that_ends_before_its_guest_runs_loses_nothing(bench: &Bench) {
+pub async fn a_parked_sandbox_that_ends_before_its_guest_runs_loses_nothing(bench: &Bench) {
     let seed = probe(bench).await;
     for size in BODIES {
         for sent in [Sent::All, Sent::Half] {
@@ -164,14 +164,14 @@ pub async fn a_parked_shell_that_ends_before_its_guest_runs_loses_nothing(bench:
 }
 
 /// Those that are known to have ended are left out; one that is not is replaced.
-pub async fn shells_of_the_stock_that_have_ended_fail_no_request(bench: &Bench) {
+pub async fn sandboxes_of_the_stock_that_have_ended_fail_no_request(bench: &Bench) {
     let seed = probe(bench).await;
     bench
         .settles("the stock is full", |stats| {
-            stats.shells == 2 && stats.busy == 0
+            stats.zygotes == 2 && stats.busy == 0
         })
         .await;
-    let stock = shells();
+    let stock = sandboxes();
     signal(spawner(), "STOP");
     for pid in &stock {
         kill(*pid);

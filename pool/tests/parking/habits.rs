@@ -2,7 +2,7 @@
 
 use faasw_pool::{FreezePolicy, FunctionVersion, Served};
 
-use crate::support::processes::{memory, shells};
+use crate::support::processes::{memory, sandboxes};
 use crate::support::{Bench, call};
 
 /// Pages that a large request writes. Where memory comes in large pages, half of
@@ -13,7 +13,7 @@ const LARGE: u64 = 2048;
 const COUNT_EVERY: u32 = 64;
 
 fn private_memory() -> u64 {
-    memory(shells()[0], &["Private_Clean:", "Private_Dirty:"])
+    memory(sandboxes()[0], &["Private_Clean:", "Private_Dirty:"])
 }
 
 /// Pages that the function's instances are said to write.
@@ -75,7 +75,7 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
         assert!(pages < LARGE, "{pages}");
     }
     assert_eq!(written_pages(bench), few);
-    assert_eq!(shells(), [process]);
+    assert_eq!(sandboxes(), [process]);
     // Large ones are as right as ever, and then cost what they take.
     let (text, timing, effort) = bench.through(&seed, call(&large)).await;
     assert!(text.starts_with(b"kernel touch"), "{text:?}");

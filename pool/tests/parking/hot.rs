@@ -13,7 +13,7 @@ use faasw_pool::{
 use http_body::Frame;
 
 use crate::support::aside::can_be_hot;
-use crate::support::processes::{cpu_time, shells};
+use crate::support::processes::{cpu_time, sandboxes};
 use crate::support::{Bench, arriving, bytes_of, call, give_up, slowness, spec, whole};
 
 const REQUESTS: u32 = 600;
@@ -180,10 +180,10 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
             assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
         }
         rounds.end(bench);
-        let parked: Vec<_> = shells();
+        let parked: Vec<_> = sandboxes();
         assert!(!parked.is_empty());
         rest(&parked).await;
-        assert_eq!(shells(), parked, "none of them has ended for that");
+        assert_eq!(sandboxes(), parked, "none of them has ended for that");
     }
     // Requests that come later than anybody looks for are served all the same.
     let later = often().poll * 3 / 2;
@@ -194,8 +194,8 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
     // Then their instances come before nobody's and behind nobody: where that was so, they are
     // moved.
     let begun = Instant::now();
-    while shells().into_iter().any(is_aside) {
-        assert!(begun.elapsed() < give_up(), "{:?}", shells());
+    while sandboxes().into_iter().any(is_aside) {
+        assert!(begun.elapsed() < give_up(), "{:?}", sandboxes());
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
         tokio::time::sleep(later).await;
     }

@@ -43,7 +43,7 @@ use clocks::{
     timers_are_right_in_reset_instances,
 };
 use comeback::{
-    a_killed_parked_shell_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
+    a_killed_parked_sandbox_is_not_handed_out, a_seed_that_goes_takes_its_parked_instances_along,
     an_instance_of_one_request_never_comes_back, an_instance_serves_as_often_as_it_may,
     an_instance_that_did_not_end_well_is_never_parked, one_request_after_the_other_needs_one_place,
     the_oldest_ends_where_too_many_are_parked, what_nobody_takes_is_ended,
@@ -57,9 +57,9 @@ use crowd::{
     who_waits_for_its_client_is_evicted,
 };
 use gone::{
-    a_parked_shell_that_ends_before_its_guest_runs_loses_nothing,
-    a_parked_shell_that_has_just_ended_fails_no_request,
-    shells_of_the_stock_that_have_ended_fail_no_request,
+    a_parked_sandbox_that_ends_before_its_guest_runs_loses_nothing,
+    a_parked_sandbox_that_has_just_ended_fails_no_request,
+    sandboxes_of_the_stock_that_have_ended_fail_no_request,
 };
 use habits::a_working_set_that_goes_unused_shrinks;
 use hot::{
@@ -78,10 +78,10 @@ use uniqueness::{no_initialisation_draws_what_another_drew, no_two_requests_draw
 
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
-/// No shell is made ahead: each process is an instance.
+/// No sandbox is made ahead: each process is an instance.
 fn only_instances() -> PoolOptions {
     PoolOptions {
-        shells_ready: 0,
+        zygotes: 0,
         ..PoolOptions::default()
     }
 }
@@ -95,13 +95,13 @@ fn main() {
         // These end processes from outside, or measure them one by one.
         let mut all = trials![skip;
             an_instance_that_did_not_end_well_is_never_parked in only_instances(),
-            a_killed_parked_shell_is_not_handed_out in only_instances(),
-            a_parked_shell_that_has_just_ended_fails_no_request in only_instances(),
-            a_parked_shell_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
+            a_killed_parked_sandbox_is_not_handed_out in only_instances(),
+            a_parked_sandbox_that_has_just_ended_fails_no_request in only_instances(),
+            a_parked_sandbox_that_ends_before_its_guest_runs_loses_nothing in only_instances(),
             a_request_that_begins_again_has_its_secrets in only_instances(),
             what_comes_with_a_request_goes_with_it in hot::often(),
-            shells_of_the_stock_that_have_ended_fail_no_request in PoolOptions {
-                shells_ready: 2,
+            sandboxes_of_the_stock_that_have_ended_fail_no_request in PoolOptions {
+                zygotes: 2,
                 ..PoolOptions::default()
             },
             one_that_ends_is_made_again in ahead::three(),
@@ -109,7 +109,7 @@ fn main() {
             a_making_that_hangs_is_given_up in ahead::three(),
             what_is_not_missing_any_more_is_not_made in PoolOptions {
                 min_parked: 1,
-                shells_ready: 2,
+                zygotes: 2,
                 ..PoolOptions::default()
             },
             a_function_that_goes_leaves_no_process in ahead::three(),
@@ -132,7 +132,7 @@ fn main() {
         for confinement in support::EACH {
             all.extend(trials![skip, confinement;
                 no_two_requests_draw_the_same in PoolOptions {
-                    shells_ready: 2,
+                    zygotes: 2,
                     max_reuse: 12,
                     ..PoolOptions::default()
                 },

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::PROBE;
 use crate::support::processes::{
-    descriptors, descriptors_of_a_shell, our_processes, our_threads, shells,
+    descriptors, descriptors_of_a_sandbox, our_processes, our_threads, sandboxes,
 };
 use crate::support::random::seeded;
 use crate::support::{Bench, bytes_of, call, give_up, next_part, slowness, spec, usual, whole};
@@ -128,10 +128,10 @@ impl World<'_> {
         }
         let none_may_be_parked = self.seeds.is_empty();
         self.bench
-            .settles("each shell is accounted for", |stats| {
+            .settles("each sandbox is accounted for", |stats| {
                 stats.busy == 0
-                    && stats.shells >= usual().shells_ready
-                    && shells().len() == stats.parked + stats.shells
+                    && stats.zygotes >= usual().zygotes
+                    && sandboxes().len() == stats.parked + stats.zygotes
                     && stats.parked <= MAX_PARKED
                     && !(none_may_be_parked && stats.parked > 0)
             })
@@ -168,19 +168,19 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     assert_eq!(bench.pool.stats().parked, 0);
 }
 
-/// Descriptors and processes beside those of shells that are ready, whose number
+/// Descriptors and processes beside those of sandboxes that are ready, whose number
 /// follows demand.
 fn held(bench: &Bench) -> (usize, usize) {
-    let shells = bench.pool.stats().shells;
-    let descriptors = descriptors() - descriptors_of_a_shell() * shells;
-    (descriptors, our_processes().len() - shells)
+    let sandboxes = bench.pool.stats().zygotes;
+    let descriptors = descriptors() - descriptors_of_a_sandbox() * sandboxes;
+    (descriptors, our_processes().len() - sandboxes)
 }
 
 /// Waits until there is no process any more. Threads have gone by now.
 async fn all_end() {
     let deadline = Instant::now() + give_up();
     let threads = our_threads();
-    assert!(shells().iter().all(|shell| !threads.contains(shell)));
+    assert!(sandboxes().iter().all(|sandbox| !threads.contains(sandbox)));
     while !our_processes().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -217,7 +217,7 @@ pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
         }
         bench
             .settles("nothing is at work or parked", |stats| {
-                stats.shells == 0 && stats.parked == 0 && stats.busy == 0
+                stats.zygotes == 0 && stats.parked == 0 && stats.busy == 0
             })
             .await;
     }

@@ -42,7 +42,7 @@ pub async fn no_two_requests_draw_the_same(bench: &Bench) {
                     if number >= requests {
                         return told;
                     }
-                    // Where instances end badly, shells have to step in.
+                    // Where instances end badly, sandboxes have to step in.
                     if number % TRAP_EVERY == 0 {
                         let ended = pool.invoke(&seed, call("/trap/div0")).await;
                         assert!(ended.is_err());
@@ -89,9 +89,9 @@ pub async fn no_two_requests_draw_the_same(bench: &Bench) {
     assert_eq!(handed_out.0.len() as u32, 7 * requests);
     let of = |kinds: &[Served]| -> u32 { kinds.iter().filter_map(|kind| served.get(kind)).sum() };
     assert!(of(&[Served::Parked]) > requests / 4, "{counts}");
-    let fresh = of(&[Served::Ready, Served::Shell, Served::Made]);
+    let fresh = of(&[Served::Ready, Served::Zygote, Served::Made]);
     assert!(fresh > requests / 20, "{counts}");
-    assert!(of(&[Served::Shell, Served::Made]) > 0, "{counts}");
+    assert!(of(&[Served::Zygote, Served::Made]) > 0, "{counts}");
 }
 
 pub async fn no_initialisation_draws_what_another_drew(bench: &Bench) {

@@ -1,5 +1,5 @@
-//! As the spawner this program has the spawner's kind of heap, or its shells would
-//! make calls that no shell makes.
+//! As the spawner this program has the spawner's kind of heap, or its sandboxes would
+//! make calls that no sandbox makes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! No rule of a shell's filter is there for nothing: whichever is taken away, a day's
-//! work gets a shell ended.
+//! No rule of a sandbox's filter is there for nothing: whichever is taken away, a day's
+//! work gets a sandbox ended.
 //!
 //! This program is its own spawner, with one rule less. Rules that no ordinary work
 //! comes to are listed apart in `faasw_sandbox::process::jail`, with why they are there.
@@ -95,7 +95,7 @@ fn host() -> Option<Host> {
     })
 }
 
-/// Whether a shell is ended for a call in a day's work without this rule.
+/// Whether a sandbox is ended for a call in a day's work without this rule.
 fn is_missed(missing: usize) -> bool {
     trial::use_spawner(PathBuf::from("/proc/self/exe"), missing.to_string());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -105,11 +105,11 @@ fn is_missed(missing: usize) -> bool {
         .unwrap();
     runtime.block_on(async {
         let options = PoolOptions {
-            shells_ready: 1,
+            zygotes: 1,
             ..PoolOptions::default()
         };
         match Pool::start(options).await {
-            // Not even a shell could be made.
+            // Not even a sandbox could be made.
             Err(error) => is_told(&error),
             Ok(pool) => {
                 let bench = Bench {
@@ -124,13 +124,13 @@ fn is_missed(missing: usize) -> bool {
     })
 }
 
-/// Whether an error is that of a shell that was ended for a call: it may come before
+/// Whether an error is that of a sandbox that was ended for a call: it may come before
 /// the call is counted.
 fn is_told(error: &impl ToString) -> bool {
     error.to_string().contains("does not allow")
 }
 
-/// Everything that shells do, each a few times over: the first instance of a function
+/// Everything that sandboxes do, each a few times over: the first instance of a function
 /// tells what it used, the next are forked with that, are reset and used again. Goes
 /// no further than it has to; says whether an error told of a forbidden call.
 async fn work(bench: &Bench) -> bool {
@@ -140,7 +140,7 @@ async fn work(bench: &Bench) -> bool {
             128,
             &["/hello", "/sleep/20", "/echo"],
         ),
-        // Less memory than shells are preset with, and more.
+        // Less memory than sandboxes are preset with, and more.
         ("tests/fixtures/http-probe.wasm", 16, &["/hello"]),
         (
             "tests/fixtures/compute/compute-cgi.wasm",

@@ -233,7 +233,7 @@ pub const EACH: [Confinement; 2] = [Confinement::Jailed, Confinement::InProcess]
 /// What most tests want of a pool.
 pub fn usual() -> PoolOptions {
     PoolOptions {
-        shells_ready: 1,
+        zygotes: 1,
         ..PoolOptions::default()
     }
 }
@@ -325,14 +325,14 @@ impl Bench {
     pub async fn settles(&self, what: &str, holds: impl Fn(PoolStats) -> bool) {
         let deadline = Instant::now() + give_up();
         while !holds(self.pool.stats()) {
-            let told = (self.pool.stats(), processes::shells());
+            let told = (self.pool.stats(), processes::sandboxes());
             assert!(Instant::now() < deadline, "{what}: {told:?}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     /// Sends requests until exactly one instance is parked; its process. The seed's
-    /// working set is known then. There is no other shell.
+    /// working set is known then. There is no other sandbox.
     pub async fn park_one(&self, seed: &FunctionVersion, path: &str) -> u32 {
         // Who found out the working set is not parked, and each request before it is known
         // may be asked to.
@@ -345,10 +345,10 @@ impl Bench {
             }
         }
         self.settles("one is parked", |stats| {
-            stats.parked == 1 && processes::shells().len() == 1
+            stats.parked == 1 && processes::sandboxes().len() == 1
         })
         .await;
-        processes::shells()[0]
+        processes::sandboxes()[0]
     }
 
     pub async fn text(&self, seed: &FunctionVersion, path: &str) -> String {

@@ -35,14 +35,14 @@ pub fn our_processes() -> Vec<u32> {
     found
 }
 
-/// All shells, whatever they do: processes, and threads of this one.
-pub fn shells() -> Vec<u32> {
-    let mut shells = our_processes();
+/// All sandboxes, whatever they do: processes, and threads of this one.
+pub fn sandboxes() -> Vec<u32> {
+    let mut sandboxes = our_processes();
     // The system wakes who waits for a thread's end while it still lists the thread.
-    shells.extend(our_threads().into_iter().filter(|id| !is_exiting(*id)));
-    shells.retain(|pid| name_of(*pid) == "faasw-sandbox");
-    shells.sort_unstable();
-    shells
+    sandboxes.extend(our_threads().into_iter().filter(|id| !is_exiting(*id)));
+    sandboxes.retain(|pid| name_of(*pid) == "faasw-sandbox");
+    sandboxes.sort_unstable();
+    sandboxes
 }
 
 /// All threads of this process.
@@ -145,9 +145,9 @@ fn field_sum(path: &str, fields: &[&str]) -> u64 {
     fields.iter().map(of).sum()
 }
 
-/// Descriptors of a shell's or an instance's: a socket, an eventfd and a mailbox; and what its page
-/// faults are told by, where this system tells them.
-pub fn descriptors_of_a_shell() -> usize {
+/// Descriptors of a sandbox's or an instance's: a socket, an eventfd and a mailbox; and what its
+/// page faults are told by, where this system tells them.
+pub fn descriptors_of_a_sandbox() -> usize {
     3 + usize::from(std::fs::File::open("/dev/userfaultfd").is_ok())
 }
 

@@ -54,7 +54,7 @@ pub struct PageSets {
     pub generation: u32,
 }
 
-/// The pages that an instance has used, as its shell told it.
+/// The pages that an instance has used, as its sandbox told it.
 #[derive(Debug, Default)]
 pub struct UsedPages {
     /// Those that it has made its own.
@@ -211,7 +211,7 @@ impl WorkingSet {
         }
     }
 
-    /// Takes what a shell says that its instance, which was forked with the set of
+    /// Takes what a sandbox says that its instance, which was forked with the set of
     /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory; says whether
     /// more is known by it.
     pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {

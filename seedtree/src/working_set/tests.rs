@@ -23,7 +23,7 @@ fn recorded(told: &[PageRange]) -> WorkingSet {
     set
 }
 
-/// What a shell says of its code, which has written one page.
+/// What a sandbox says of its code, which has written one page.
 fn of_code(told: &[PageRange]) -> UsedPages {
     UsedPages {
         code: told.to_vec(),

@@ -158,7 +158,7 @@ fn rules() -> Vec<Rule> {
         ]
         .map(device),
     );
-    // Of shells whose seeds are on their way from disk.
+    // Of sandboxes whose seeds are on their way from disk.
     rules.extend(PAGE_FAULT_CALLS.map(|request| {
         let must = [Be(1, request)];
         rule("answer a page fault", libc::SYS_ioctl, &must)

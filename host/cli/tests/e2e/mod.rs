@@ -175,7 +175,7 @@ impl Bench {
             .limits(limits)
             // Tests read in problem bodies why a function failed.
             .verbose_errors(true)
-            .shells_ready(2)
+            .zygotes(2)
             .listen("127.0.0.1:0".parse().unwrap());
         let node = runtime.block_on(builder.start()).unwrap();
         Self {

@@ -289,7 +289,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
     assert_eq!(get(address, "/f/sleep/1").body, "hello from wat\n");
     let stats: serde_json::Value = serde_json::from_str(&run(&["stats", "--json"])).unwrap();
     assert!(stats["microvms"]["busy"].as_u64() >= Some(1), "{stats}");
-    let takes = &stats["shells"]["takes"];
+    let takes = &stats["zygotes"]["takes"];
     assert!(takes["hit"].as_u64() >= Some(1), "{stats}");
     let groups = &stats["groups"];
     let used = groups["count"]["used"].as_u64();
@@ -360,7 +360,7 @@ fn nothing_is_left_of_a_killed_node() {
         let _stream = busy.join().unwrap();
         thread::sleep(time_limit(1) / 4);
         let below = descendants(up.child.id());
-        assert!(!below.is_empty(), "no shells");
+        assert!(!below.is_empty(), "no sandboxes");
         up.signal(signal);
         if signal == "TERM" {
             // Asked politely it waits for the request; the second time it does not.

@@ -181,7 +181,7 @@ fn server_timing_tells_the_stages() {
     let behind = behind.map(|(_, value)| value.as_str());
     let timing = answer.header("server-timing").or(behind).unwrap();
     let (stages, served) = timing.rsplit_once(", served;desc=").unwrap();
-    let kinds = ["parked", "ready", "shell", "ancestor", "made"];
+    let kinds = ["parked", "ready", "zygote", "ancestor", "made"];
     assert!(kinds.contains(&served.trim_matches('"')), "{timing}");
     let stages: Vec<(&str, f64)> = stages
         .split(", ")
@@ -196,7 +196,7 @@ fn server_timing_tells_the_stages() {
     assert_eq!(names, ["queue", "fork", "init", "exec", "run"]);
     // The guest sleeps for 30 ms. On one processor the node may see it start a moment later.
     assert!(stages[3].1 >= 20.0, "{timing}");
-    let was_forked = served.contains("shell") || served.contains("made");
+    let was_forked = served.contains("zygote") || served.contains("made");
     assert!(
         stages[1].1 > 0.0 || behind.is_some() || !was_forked,
         "{timing}"

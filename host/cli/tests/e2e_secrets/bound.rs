@@ -115,8 +115,8 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         assert_eq!(asked(&told_key), format!("Bearer {}", canary()));
         // No microVM has it, not even the one that has just asked.
         let jails = descendants(pid).into_iter();
-        let shells = jails.filter(|pid| e2e::process::name_of(*pid) == "faasw-sandbox");
-        let found: Vec<_> = shells
+        let sandboxes = jails.filter(|pid| e2e::process::name_of(*pid) == "faasw-sandbox");
+        let found: Vec<_> = sandboxes
             .flat_map(|pid| found_in_memory(pid, &canary()))
             .collect();
         assert_eq!(found, [""; 0]);

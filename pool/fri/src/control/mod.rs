@@ -1,32 +1,32 @@
-//! What node and shell share of an instance that is hot: parked with its vCPU in the guest, which
+//! What node and sandbox share of an instance that is hot: parked with its vCPU in the guest, which
 //! looks for its next request.
 //!
 //! A page behind the mailbox in the mailbox's file, in no memory slot of the guest. Its first word
-//! says whose the instance is. The shell offers it and takes it back, the node claims it; both by
+//! says whose the instance is. The sandbox offers it and takes it back, the node claims it; both by
 //! one compare-and-exchange of that word, so exactly one of them has it, without a message and
 //! however they run (`exactly_one_of_them_has_it` tries all ways). An instance that was taken back
 //! is wiped before it is cold: until then nothing may be written to its mailbox.
 //!
-//! A second word says whether the shell, whose guest is done, has the order to bring the instance
-//! back: the node gives it there as long as the shell looks, which it does for a moment before it
+//! A second word says whether the sandbox, whose guest is done, has the order to bring the instance
+//! back: the node gives it there as long as the sandbox looks, which it does for a moment before it
 //! sleeps and wants a message. The other words have one writer each, and are there before a word
 //! that says so.
 //!
 //! ```text
-//!          shell: offer             node: claim
+//!          sandbox: offer             node: claim
 //!   Cold ───────────────▶ Hot ─────────────────────▶ Taken
-//!    ▲                     │ shell: take back          │ shell: offer, after the reset
+//!    ▲                     │ sandbox: take back        │ sandbox: offer, after the reset
 //!    └────── Leaving ◀─────┘                           └────▶ Hot
-//!  shell: left
+//!  sandbox: left
 //! ```
 //!
 //! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by
 //! a message when it is, instead of looking for it. One that wants it not to be offered at all,
-//! since its shell has no processor, says that, too (to Refused): then it is parked, unless it was
-//! offered before.
+//! since its sandbox has no processor, says that, too (to Refused): then it is parked, unless it
+//! was offered before.
 //!
-//! Neither side believes the other: a shell under attack that offers what it has not gets a request
-//! that it does not answer, which it could get all the same.
+//! Neither side believes the other: a sandbox under attack that offers what it has not gets a
+//! request that it does not answer, which it could get all the same.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,7 +43,7 @@ pub const CONTROL: u64 = MAILBOX_BYTES;
 /// Size of the file: mailbox and control page.
 pub const FILE_BYTES: u64 = CONTROL + PAGE;
 
-// Who writes them, in lines of the cache of their own: both; both; the node; the shell.
+// Who writes them, in lines of the cache of their own: both; both; the node; the sandbox.
 const STATE: usize = 0;
 const ORDER: usize = 64;
 const CLAIMED_AT: usize = 128;
@@ -63,7 +63,7 @@ const LEAVING: u32 = 3;
 const WANTED: u32 = 4;
 const REFUSED: u32 = 5;
 
-/// The shell has no order, and looks for one when its guest is done.
+/// The sandbox has no order, and looks for one when its guest is done.
 const NONE: u32 = 0;
 const ORDERED: u32 = 1;
 const ASLEEP: u32 = 2;
@@ -173,7 +173,7 @@ impl<W: Word> Owner<W> {
     }
 }
 
-/// Whether a shell has its order.
+/// Whether a sandbox has its order.
 struct Order<W>(W);
 
 impl<W: Word> Order<W> {
@@ -225,7 +225,7 @@ impl Control {
         Order(self.0.word(ORDER))
     }
 
-    /// The node's: gives the order where the shell finds it, unless it sleeps: then it is to be
+    /// The node's: gives the order where the sandbox finds it, unless it sleeps: then it is to be
     /// sent. Whether it was given.
     pub fn order(&self, order: &Reset) -> bool {
         let put = |at, value| self.0.long_word(at).store(value, Ordering::Relaxed);
@@ -235,12 +235,12 @@ impl Control {
         self.orders().give()
     }
 
-    /// The node's: it gave an order that the shell has not taken.
+    /// The node's: it gave an order that the sandbox has not taken.
     pub fn has_untaken_order(&self) -> bool {
         self.orders().is_untaken()
     }
 
-    /// The shell's: the order, if there is one.
+    /// The sandbox's: the order, if there is one.
     pub fn take_order(&self) -> Option<Reset> {
         let get = |at| self.0.long_word(at).load(Ordering::Relaxed);
         self.orders().take().then(|| Reset {
@@ -250,17 +250,17 @@ impl Control {
         })
     }
 
-    /// The shell's: looks no more; whether there is no order.
+    /// The sandbox's: looks no more; whether there is no order.
     pub fn sleep(&self) -> bool {
         self.orders().sleep()
     }
 
-    /// The shell's: its guest runs, and the next order can be given here again.
+    /// The sandbox's: its guest runs, and the next order can be given here again.
     pub fn wake(&self) {
         self.orders().wake();
     }
 
-    /// The shell's: says what bringing the instance back took, before it is offered.
+    /// The sandbox's: says what bringing the instance back took, before it is offered.
     pub fn report(&self, parked: &Parked) {
         let words = [
             parked.filled,
@@ -276,7 +276,8 @@ impl Control {
         }
     }
 
-    /// The node's: what the shell has said of an instance that was claimed. It is the shell's word.
+    /// The node's: what the sandbox has said of an instance that was claimed. It is the sandbox's
+    /// word.
     pub fn told(&self) -> Parked {
         let word = |at| self.0.long_word(REPORT + at * size_of::<u64>());
         let words: [u64; REPORT_WORDS] = std::array::from_fn(|at| word(at).load(Ordering::Relaxed));
@@ -310,16 +311,16 @@ impl Control {
         self.0.long_word(CLAIMED_AT)
     }
 
-    /// The shell's: whoever asks first may have the instance, which is about to look for a request,
-    /// unless the node will not have it. Now is `now` by the system's monotonic clock, in
+    /// The sandbox's: whoever asks first may have the instance, which is about to look for a
+    /// request, unless the node will not have it. Now is `now` by the system's monotonic clock, in
     /// nanoseconds.
     pub fn offer(&self, now: u64) -> Offer {
         self.offered_at_word().store(now, Ordering::Relaxed);
         self.owner().offer()
     }
 
-    /// The node's: when it was offered by the system's monotonic clock, in nanoseconds. The shell's
-    /// word.
+    /// The node's: when it was offered by the system's monotonic clock, in nanoseconds. The
+    /// sandbox's word.
     pub fn offered_at(&self) -> u64 {
         self.offered_at_word().load(Ordering::Relaxed)
     }
@@ -343,12 +344,12 @@ impl Control {
         self.owner().want()
     }
 
-    /// The shell's: nobody gets it any more, unless somebody has it already. Whether nobody has.
+    /// The sandbox's: nobody gets it any more, unless somebody has it already. Whether nobody has.
     pub fn take_back(&self) -> bool {
         self.owner().take_back()
     }
 
-    /// The shell's: what was taken back is as it was before it was offered.
+    /// The sandbox's: what was taken back is as it was before it was offered.
     pub fn left(&self) {
         self.owner().left();
     }
@@ -358,13 +359,13 @@ impl Control {
         self.owner().is_leaving()
     }
 
-    /// The shell's: whether the node has it.
+    /// The sandbox's: whether the node has it.
     pub fn is_claimed(&self) -> bool {
         self.owner().is_claimed()
     }
 
-    /// The shell's: when it was claimed by the system's monotonic clock, in nanoseconds. The node's
-    /// word.
+    /// The sandbox's: when it was claimed by the system's monotonic clock, in nanoseconds. The
+    /// node's word.
     pub fn claimed_at(&self) -> u64 {
         self.claimed_at_word().load(Ordering::Relaxed)
     }

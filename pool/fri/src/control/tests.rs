@@ -1,4 +1,4 @@
-//! Node and shell at one page, in every order in which they can run.
+//! Node and sandbox at one page, in every order in which they can run.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl Word for Arc<Modelled> {
     }
 }
 
-/// Node and shell, in every order in which they can run once the instance was offered: the
+/// Node and sandbox, in every order in which they can run once the instance was offered: the
 /// request that the node has is served once, by a guest that looked or by a message, and
 /// nobody wipes it away.
 #[test]
@@ -34,7 +34,7 @@ fn exactly_one_of_them_has_it() {
         owner.offer();
         // The request in the mailbox, what a guest that polls reads, and an order.
         let [request, go, order] = [(); 3].map(|()| Arc::new(Modelled::new(0)));
-        let shell = {
+        let sandbox = {
             let (owner, request, go) = (Owner(word), request.clone(), go.clone());
             loom::thread::spawn(move || {
                 // The guest looks once, and rings: nobody has asked it.
@@ -62,7 +62,7 @@ fn exactly_one_of_them_has_it() {
         } else {
             order.set(1)
         }
-        let was_found = shell.join().unwrap();
+        let was_found = sandbox.join().unwrap();
         assert_eq!(was_found, is_claimed);
         assert_eq!(order.get() == 1, !was_found);
         assert_eq!(request.get(), 1);
@@ -70,13 +70,13 @@ fn exactly_one_of_them_has_it() {
 }
 
 /// The order to bring an instance back comes once, by the word or by a message, however node and
-/// shell run; and where it came by the word its fields are there.
+/// sandbox run; and where it came by the word its fields are there.
 #[test]
 fn an_order_comes_by_one_of_both_ways() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(NONE));
         let [fields, message] = [(); 2].map(|()| Arc::new(Modelled::new(0)));
-        let shell = {
+        let sandbox = {
             let (order, fields, message) = (Order(word.clone()), fields.clone(), message.clone());
             loom::thread::spawn(move || {
                 // The guest is done: it looks, and then sleeps unless there is one.
@@ -98,7 +98,7 @@ fn an_order_comes_by_one_of_both_ways() {
         if !was_given {
             message.set(1);
         }
-        assert_eq!(shell.join().unwrap(), was_given);
+        assert_eq!(sandbox.join().unwrap(), was_given);
         assert!(!order.is_untaken());
     });
 }
@@ -107,24 +107,24 @@ fn an_order_comes_by_one_of_both_ways() {
 fn orders_and_reports_arrive_as_they_were_written() {
     let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, FILE_BYTES).unwrap();
-    let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
-    assert!(shell.take_order().is_none());
+    let (node, sandbox) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+    assert!(sandbox.take_order().is_none());
     let order = Reset {
         count_unused: true.into(),
         poll_nanoseconds: 8,
         wall_epoch_nanoseconds: 9,
     };
     assert!(node.order(&order) && node.has_untaken_order());
-    assert!(!shell.sleep());
-    let taken = shell.take_order().unwrap();
+    assert!(!sandbox.sleep());
+    let taken = sandbox.take_order().unwrap();
     assert!(taken.count_unused.is_yes() && !node.has_untaken_order());
     assert_eq!(
         (taken.poll_nanoseconds, taken.wall_epoch_nanoseconds),
         (8, 9)
     );
-    assert!(shell.sleep());
-    assert!(!node.order(&order) && shell.take_order().is_none());
-    shell.wake();
+    assert!(sandbox.sleep());
+    assert!(!node.order(&order) && sandbox.take_order().is_none());
+    sandbox.wake();
     assert!(node.order(&order));
     let parked = Parked {
         filled: 1,
@@ -137,11 +137,11 @@ fn orders_and_reports_arrive_as_they_were_written() {
         polled_nanoseconds: 0,
         is_offered: Answer::Yes,
     };
-    shell.report(&parked);
+    sandbox.report(&parked);
     assert_eq!(node.told().as_bytes(), parked.as_bytes());
 }
 
-/// A shell that sees late that it was claimed does not take that for anything else, whatever
+/// A sandbox that sees late that it was claimed does not take that for anything else, whatever
 /// the node wants or refuses by then.
 #[test]
 fn who_was_claimed_sees_it_however_late() {
@@ -168,7 +168,7 @@ fn who_wants_it_has_it_or_is_told() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(TAKEN));
         let message = Arc::new(Modelled::new(0));
-        let shell = {
+        let sandbox = {
             let (owner, message) = (Owner(word.clone()), message.clone());
             loom::thread::spawn(move || {
                 let is_wanted = owner.offer() == Offer::Wanted;
@@ -183,7 +183,7 @@ fn who_wants_it_has_it_or_is_told() {
             has_it = owner.claim();
             assert!(has_it);
         }
-        shell.join().unwrap();
+        sandbox.join().unwrap();
         assert_eq!(message.get() == 1, is_told);
         assert!(has_it || owner.claim());
     });
@@ -193,25 +193,25 @@ fn who_wants_it_has_it_or_is_told() {
 fn both_sides_see_one_page() {
     let file = memfd_create("control", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&file, FILE_BYTES).unwrap();
-    let (node, shell) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
+    let (node, sandbox) = (Control::map(&file).unwrap(), Control::map(&file).unwrap());
     assert!(!node.claim(1), "nothing was offered");
-    assert_eq!(shell.offer(70), Offer::Made);
-    assert!(!shell.is_claimed() && node.is_offered());
+    assert_eq!(sandbox.offer(70), Offer::Made);
+    assert!(!sandbox.is_claimed() && node.is_offered());
     assert!(node.claim(77) && node.offered_at() == 70 && !node.is_offered());
-    assert!(shell.is_claimed() && shell.claimed_at() == 77);
-    assert!(!node.claim(78) && !shell.take_back());
+    assert!(sandbox.is_claimed() && sandbox.claimed_at() == 77);
+    assert!(!node.claim(78) && !sandbox.take_back());
     assert!(node.want());
-    assert_eq!(shell.offer(78), Offer::Wanted);
+    assert_eq!(sandbox.offer(78), Offer::Wanted);
     assert_eq!(node.refuse(), Refusal::TooLate, "it is offered");
-    assert!(shell.take_back());
-    assert!(!node.claim(79) && !shell.is_claimed() && node.is_leaving() && node.is_offered());
-    shell.left();
+    assert!(sandbox.take_back());
+    assert!(!node.claim(79) && !sandbox.is_claimed() && node.is_leaving() && node.is_offered());
+    sandbox.left();
     assert!(!node.claim(80) && !node.is_leaving() && !node.is_offered());
     assert_eq!(node.refuse(), Refusal::Made);
     assert!(!node.want());
-    assert_eq!(shell.offer(81), Offer::Refused);
-    assert!(!node.claim(82) && !shell.is_claimed());
-    assert_eq!(shell.offer(83), Offer::Made, "once");
+    assert_eq!(sandbox.offer(81), Offer::Refused);
+    assert!(!node.claim(82) && !sandbox.is_claimed());
+    assert_eq!(sandbox.offer(83), Offer::Made, "once");
 }
 
 /// An instance that is refused is parked, or was offered before and can be claimed, or wanted in
@@ -221,7 +221,7 @@ fn who_refuses_it_has_it_parked_unless_it_was_offered() {
     for is_wanted in [false, true] {
         loom::model(move || {
             let word = Arc::new(Modelled::new(TAKEN));
-            let shell = {
+            let sandbox = {
                 let owner = Owner(word.clone());
                 loom::thread::spawn(move || owner.offer())
             };
@@ -232,7 +232,7 @@ fn who_refuses_it_has_it_parked_unless_it_was_offered() {
             // Nobody who is told of an offer has refused it.
             assert_eq!(refusal == Refusal::Unwanted, is_told && is_refused);
             assert!(!(is_refused && owner.claim()));
-            let offer = shell.join().unwrap();
+            let offer = sandbox.join().unwrap();
             assert_eq!(offer == Offer::Refused, is_refused);
             if !is_refused {
                 assert_eq!(offer == Offer::Wanted, is_told);

@@ -1,4 +1,4 @@
-//! What a shell becomes: memory, and the state to start from.
+//! What a sandbox becomes: memory, and the state to start from.
 
 use faasw_abi::pages::Ranges;
 use faasw_seedtree::Windows;
@@ -6,7 +6,7 @@ use faasw_seedtree::limits::{SET_MAX, WINDOWS_MAX};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A vCPU's state, as the bytes of KVM's own structures. The node keeps it
-/// unread: it comes from a shell and goes to shells of the same function.
+/// unread: it comes from a sandbox and goes to sandboxes of the same function.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VcpuState {

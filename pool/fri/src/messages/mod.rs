@@ -16,7 +16,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x07");
 macro_rules! each_message {
     ($does:ident) => {
         $does! {
-            SpawnShell = 1,
+            SpawnSandbox = 1,
             SpawnHelper = 2,
             Kill = 3,
             Spawned = 4,
@@ -142,17 +142,17 @@ pub enum Origin {
     Shared = 1,
     /// The seed's layers: writes go to private copies.
     Private = 2,
-    /// A shell that is an image of an ancestor of the seed, or of the seed itself
+    /// A sandbox that is an image of an ancestor of the seed, or of the seed itself
     /// ([`Preset`]); only what differs is done.
     Preset = 3,
 }
 
 message! {
-    /// Node to shell: become an image of a seed, and run once, ahead of a [`Fork`] to one
+    /// Node to sandbox: become an image of a seed, and run once, ahead of a [`Fork`] to one
     /// that descends from it: its write set is written, its read set read, by the guest,
-    /// and everything brought back. Attached: the mailbox, which stays with the shell, and
-    /// the layers, root first. The shell answers with [`Prepared`]. Only before a fork, once
-    /// in a shell's life.
+    /// and everything brought back. Attached: the mailbox, which stays with the sandbox, and
+    /// the layers, root first. The sandbox answers with [`Prepared`]. Only before a fork, once
+    /// in a sandbox's life.
     Preset {
         /// The seed.
         image: Image,
@@ -160,10 +160,10 @@ message! {
 }
 
 message! {
-    /// Node to shell: become an instance of a seed. Attached: the mailbox unless the
-    /// shell was preset, the compiled code if there is any, and the layers, root first; of
-    /// those a shell that was preset is sent the ones that its image has not, or none if it
-    /// was preset with the seed itself. Only once in a shell's life.
+    /// Node to sandbox: become an instance of a seed. Attached: the mailbox unless the
+    /// sandbox was preset, the compiled code if there is any, and the layers, root first; of
+    /// those a sandbox that was preset is sent the ones that its image has not, or none if it
+    /// was preset with the seed itself. Only once in a sandbox's life.
     Fork {
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
@@ -171,8 +171,8 @@ message! {
         origin: Origin,
         /// The seed.
         image: Image,
-        /// With [`Origin::Preset`], where the seed differs from what the shell was preset with, and
-        /// its contents are to be copied to.
+        /// With [`Origin::Preset`], where the seed differs from what the sandbox was preset with,
+        /// and its contents are to be copied to.
         filled: Ranges<FILLED_MAX>,
         /// With [`Origin::Preset`], where it differs otherwise: to be mapped as the image's
         /// windows say.
@@ -192,7 +192,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: run, as this instance. The shell fills in entropy and the clocks
+    /// Node to sandbox: run, as this instance. The sandbox fills in entropy and the clocks
     /// of this moment.
     Activate {
         /// Number of the instance.
@@ -205,7 +205,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: go on after a ring that it was told of.
+    /// Node to sandbox: go on after a ring that it was told of.
     Resume {
         /// Nothing; a message has a body.
         reserved: u64,
@@ -213,7 +213,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: end the guest's wait, if it is in one. What it waits for
+    /// Node to sandbox: end the guest's wait, if it is in one. What it waits for
     /// is there, or was a moment ago; the guest looks for itself.
     Wake {
         /// Nothing; a message has a body.
@@ -222,7 +222,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: say which pages the instance has used. Its guest must stand
+    /// Node to sandbox: say which pages the instance has used. Its guest must stand
     /// still.
     Survey {
         /// Nothing; a message has a body.
@@ -231,7 +231,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: bring the instance back to its seed's state when it has rung
+    /// Node to sandbox: bring the instance back to its seed's state when it has rung
     /// that it is done, or now if it has. Only after everything was taken from its
     /// mailbox, which is wiped.
     Reset {
@@ -247,7 +247,7 @@ message! {
 }
 
 message! {
-    /// Node to shell: hand over the vCPU's state and end. Attached, when the instance
+    /// Node to sandbox: hand over the vCPU's state and end. Attached, when the instance
     /// is private: the file that its changed pages are to be written to, each at its
     /// own address.
     Seal {
@@ -257,9 +257,9 @@ message! {
 }
 
 message! {
-    /// Shell to node, before anything else, from one that is new and has seen nothing of anybody:
+    /// Sandbox to node, before anything else, from one that is new and has seen nothing of anybody:
     /// its page faults can be answered. Attached: what they are told by
-    /// ([`Faults`](crate::userfault::Faults)), of which the shell keeps none. Not sent where the
+    /// ([`Faults`](crate::userfault::Faults)), of which the sandbox keeps none. Not sent where the
     /// system does not tell.
     Born {
         /// Nothing; a message has a body.
@@ -268,8 +268,8 @@ message! {
 }
 
 message! {
-    /// Shell to node: it is an instance, whose memory nobody has touched but for the write set and
-    /// what was copied. It goes on with [`Activate`].
+    /// Sandbox to node: it is an instance, whose memory nobody has touched but for the write set
+    /// and what was copied. It goes on with [`Activate`].
     Forked {
         /// Where its RAM begins in its address space.
         ram: u64,
@@ -279,22 +279,22 @@ message! {
 }
 
 message! {
-    /// Shell to node: a VM is ready to be forked into, or a [`Preset`] is done.
+    /// Sandbox to node: a VM is ready to be forked into, or a [`Preset`] is done.
     Prepared {
-        /// Time it took to make, in nanoseconds, from the shell's first instruction, or
+        /// Time it took to make, in nanoseconds, from the sandbox's first instruction, or
         /// from the order.
         nanoseconds: u64,
         /// How much of it closing the jail took, in nanoseconds; 0 for a [`Preset`], and
         /// where there is no jail.
         jail_nanoseconds: u64,
-        /// Time before that, from the beginning of the spawner's fork until the shell ran
+        /// Time before that, from the beginning of the spawner's fork until the sandbox ran
         /// in its control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
         born_nanoseconds: u64,
     }
 }
 
 message! {
-    /// Shell to node: the guest rang for something that the shell does not do itself.
+    /// Sandbox to node: the guest rang for something that the sandbox does not do itself.
     Rang {
         /// Value the guest wrote to the doorbell: any, since it is the guest's to make
         /// sense.
@@ -303,7 +303,7 @@ message! {
         fork_nanoseconds: u64,
         /// Time since the last [`Activate`], in nanoseconds.
         run_nanoseconds: u64,
-        /// Exits from the VM to the shell since then.
+        /// Exits from the VM to the sandbox since then.
         exits: u64,
         /// Page faults that KVM fixed for this vCPU in this request.
         page_faults: u64,
@@ -311,7 +311,7 @@ message! {
 }
 
 message! {
-    /// Shell to node: the pages that the instance has used, in order; where there are
+    /// Sandbox to node: the pages that the instance has used, in order; where there are
     /// too many ranges, the nearest are joined.
     Used {
         /// Pages that it has made its own.
@@ -340,7 +340,7 @@ impl From<Used> for UsedPages {
 }
 
 message! {
-    /// Shell to node: the instance is as it was when it was forked, and waits for
+    /// Sandbox to node: the instance is as it was when it was forked, and waits for
     /// the next [`Activate`].
     Parked {
         /// Pages filled again from the seed.
@@ -351,7 +351,7 @@ message! {
         counted: Answer,
         /// Private pages of the write set that were as the seed has them.
         unused: u64,
-        /// Exits from the VM to the shell for the request.
+        /// Exits from the VM to the sandbox for the request.
         exits: u64,
         /// Page faults that KVM fixed for the request.
         page_faults: u64,
@@ -366,7 +366,7 @@ message! {
 }
 
 message! {
-    /// Shell to node: the state at the freeze point, and what was written of memory.
+    /// Sandbox to node: the state at the freeze point, and what was written of memory.
     Sealed {
         /// What differs from the parent and was written to the new layer, in order.
         own: Ranges<OWN_MAX>,
@@ -376,7 +376,7 @@ message! {
 }
 
 message! {
-    /// Shell to node: the VM cannot go on.
+    /// Sandbox to node: the VM cannot go on.
     Failed {
         /// What it was.
         failure: Failure,
@@ -387,7 +387,7 @@ message! {
     }
 }
 
-/// What a shell found that it cannot go on from.
+/// What a sandbox found that it cannot go on from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Failure {

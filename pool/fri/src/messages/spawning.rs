@@ -37,9 +37,9 @@ message! {
 }
 
 message! {
-    /// Node to spawner: make a shell. Attached: the socket that it talks over,
+    /// Node to spawner: make a sandbox. Attached: the socket that it talks over,
     /// and the eventfd that its guest's progress doorbell signals.
-    SpawnShell {
+    SpawnSandbox {
         /// Comes back in the answer.
         token: u64,
         /// Whether nobody waits for it: it makes its VM when nothing else wants to run.
@@ -83,13 +83,13 @@ message! {
 }
 
 message! {
-    /// Node to spawner: a shell may have so much memory from now on, by the kernel's
-    /// account of its group, and shares processors with the other shells of its function.
+    /// Node to spawner: a sandbox may have so much memory from now on, by the kernel's
+    /// account of its group, and shares processors with the other sandboxes of its function.
     /// Unknown tokens are ignored, as are hosts without groups.
     Limit {
         /// Token the process was made with.
         token: u64,
-        /// The function that the shell serves; [`NO_FUNCTION`] if it makes a seed.
+        /// The function that the sandbox serves; [`NO_FUNCTION`] if it makes a seed.
         function: u64,
         /// Bytes, those of its VM in the kernel included.
         memory_bytes: u64,
@@ -100,7 +100,7 @@ message! {
 pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {
-    /// Node to spawner: whether all that wants a processor comes before a shell, by its group.
+    /// Node to spawner: whether all that wants a processor comes before a sandbox, by its group.
     /// Answered by [`SteppedAside`]. Unknown tokens are ignored.
     StepAside {
         /// Token the process was made with.
@@ -122,7 +122,7 @@ message! {
 }
 
 message! {
-    /// Spawner to node: whether a shell's group comes behind all others now.
+    /// Spawner to node: whether a sandbox's group comes behind all others now.
     SteppedAside {
         /// Token the process was made with.
         token: u64,

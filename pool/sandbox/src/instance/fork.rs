@@ -17,7 +17,7 @@ use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 use crate::vm::Vm;
 
-/// What a shell has once it is an instance.
+/// What a sandbox has once it is an instance.
 pub struct Instance {
     /// Its RAM.
     pub ram: Mapping,
@@ -35,7 +35,7 @@ pub struct Instance {
 
 /// The descriptors of a fork.
 pub struct Attached {
-    /// The mailbox's file, unless the shell has one already.
+    /// The mailbox's file, unless the sandbox has one already.
     pub mailbox: Option<OwnedFd>,
     /// Compiled code.
     pub code: Option<OwnedFd>,
@@ -95,7 +95,7 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// Where a seed differs from what a shell was preset with.
+/// Where a seed differs from what a sandbox was preset with.
 pub struct Difference {
     /// Its contents are to be copied.
     pub filled: PageSet,

@@ -18,7 +18,7 @@
 //! - All who ask are the thread that runs the vCPU. KVM has a thread of its own ask only
 //!   where a guest can wait for a page while it runs on, which takes an interrupt
 //!   controller (`kvm_can_do_async_pf`); ours have none. The pager gives pages of zeroes
-//!   that are nobody's own, and none once there can be resets. Shells do not trace each other.
+//!   that are nobody's own, and none once there can be resets. Sandboxes do not trace each other.
 //! - Beside faults there is `khugepaged`, which completes large pages of fresh memory with
 //!   zeroes that no fault is taken for when they are written. Where it could do that with
 //!   pages that are kept it is told not to, and only what is found after that is known.

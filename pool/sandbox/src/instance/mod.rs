@@ -1,4 +1,4 @@
-//! What a shell's VM becomes: an instance of a seed, and a seed.
+//! What a sandbox's VM becomes: an instance of a seed, and a seed.
 //!
 //! [`fork`] does it at once, [`preset`] in two steps, of which the first is done before anybody
 //! asks; [`reset`] gives an instance its seed's exact state back, by what [`source`] has of it and

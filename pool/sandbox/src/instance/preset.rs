@@ -1,6 +1,6 @@
-//! The generic shell: everything that functions have in common is done ahead.
+//! The generic zygote: everything that functions have in common is done ahead.
 //!
-//! A shell that is made ahead of need (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2)
+//! A sandbox that is made ahead of need (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2)
 //! becomes an image of a seed that others descend from, and has its guest run once, over
 //! the pages that every request uses: so memory slots, vCPU state and second-level tables
 //! are there before anybody waits for them. The reset that parked instances go through
@@ -37,7 +37,7 @@ use crate::vm::{Slot, Vm};
 /// VMs run, so it is there before the code. Code that is larger gets another.
 const CODE_ROOM: u64 = 16 << 20;
 
-/// A shell that is an image of a seed and has run.
+/// A sandbox that is an image of a seed and has run.
 pub struct Preset {
     ram: RoomyRam,
     code: Mapping,

@@ -239,7 +239,7 @@ impl Source {
         Ok(count)
     }
 
-    /// Gives back what a preset shell had besides its write set, at the first reset after
+    /// Gives back what a specialised zygote had besides its write set, at the first reset after
     /// [`crate::instance::reset::memory`]: what it once was not to wait for need not stay its own.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The ranges of addresses that a VM's memory is put together in.
 //!
-//! A shell that is a process maps until it ends, and the system lets go of everything
+//! A sandbox that is a process maps until it ends, and the system lets go of everything
 //! then: its jail does not even allow to unmap. On a thread of another program what a
 //! VM was given must go with it. So each range is noted before anything is mapped
 //! there, and the VM drops its arena last, when none of its descriptors is open.

@@ -12,7 +12,7 @@
 //! within one allocates a page in the layer first and copies it then: the node
 //! counts what a layer has again when a request is over.
 //!
-//! No reference to it is ever made ([`Mapping`]): what the shell reads of the mailbox are
+//! No reference to it is ever made ([`Mapping`]): what the sandbox reads of the mailbox are
 //! the guest's words, each by one load.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,7 +1,7 @@
-//! A mailbox as its shell has it: mapped, read for the few words that a shell acts on, and
+//! A mailbox as its sandbox has it: mapped, read for the few words that a sandbox acts on, and
 //! wiped between two requests.
 //!
-//! Wiping must leave no page that anybody wrote, and need not look for them: a shell
+//! Wiping must leave no page that anybody wrote, and need not look for them: a sandbox
 //! remembers which pages the file has had since it was last wiped, fills these with zeroes,
 //! and then the count of the file's pages says whether there is any other. Only then are
 //! they looked for. What is beyond a few pages is let go.
@@ -29,7 +29,7 @@ const KEPT: u64 = 256 << 10;
 /// What `stat` counts blocks of, in bytes.
 const BLOCK: u64 = 512;
 
-/// Where a shell puts lists of its own for its guest: in what is wiped, in pages that
+/// Where a sandbox puts lists of its own for its guest: in what is wiped, in pages that
 /// most invocations use.
 const LIST: u64 = WORDS.offset + WORDS.size;
 

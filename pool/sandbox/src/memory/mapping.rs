@@ -98,7 +98,7 @@ impl Mapping {
     pub fn zero(self, range: PageRange) -> Result<(), Errno> {
         if range.is_empty() {
             // Most gaps between windows are. The C library's stores of no bytes, masked out
-            // altogether, were 4 % of what a JavaScript function's shells took on Zen 4.
+            // altogether, were 4 % of what a JavaScript function's sandboxes took on Zen 4.
             return Ok(());
         }
         let (start, bytes) = self.part(range)?;

@@ -1,4 +1,4 @@
-//! What a shell does where it has no memory left: it ends, as quietly as where it
+//! What a sandbox does where it has no memory left: it ends, as quietly as where it
 //! panics.
 //!
 //! The standard library tells of it and aborts, which takes calls that no jail allows: it

@@ -1,4 +1,4 @@
-//! The jail of a shell: which descriptors it has, and what it may do with them.
+//! The jail of a sandbox: which descriptors it has, and what it may do with them.
 //!
 //! | number | what |
 //! | ---: | --- |
@@ -47,10 +47,10 @@ pub const PROGRESS: u32 = 8;
 pub const MAILBOX: u32 = 9;
 /// The first of code, layers, and the file of a new layer.
 pub const LAYERS: u32 = 10;
-/// One more than the last descriptor that a shell can have.
+/// One more than the last descriptor that a sandbox can have.
 pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
 
-/// What a shell may use.
+/// What a sandbox may use.
 pub const LIMITS: Limits = Limits {
     descriptors: END as u64,
     // Itself, and a thread that KVM starts in its name to split large pages again
@@ -62,7 +62,7 @@ pub const LIMITS: Limits = Limits {
     file_bytes: RAM_MAX,
 };
 
-/// What the kernel's groups let a shell have until it is known whose it is; a guest's
+/// What the kernel's groups let a sandbox have until it is known whose it is; a guest's
 /// memory, and what its VM takes in the kernel beside it.
 pub const SHARE: Share = Share {
     memory: RAM_MAX + VM_OVERHEAD,
@@ -98,7 +98,7 @@ fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
     }
 }
 
-/// What of a shell's work depends on the host.
+/// What of a sandbox's work depends on the host.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
     /// Its page map answers `PAGEMAP_SCAN` (Linux 6.7).
@@ -109,7 +109,7 @@ pub struct Host {
     pub page_walk: PageWalk,
 }
 
-/// What a shell may do once its VM is made, as far as shells of every day do it.
+/// What a sandbox may do once its VM is made, as far as sandboxes of every day do it.
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
     use Must::{Be, Lie};
@@ -267,7 +267,7 @@ fn hidden_state() -> [Rule; 2] {
     ]
 }
 
-/// Everything that a shell may do: [`rules`], and what is rare.
+/// Everything that a sandbox may do: [`rules`], and what is rare.
 #[must_use]
 pub fn all_rules(host: Host) -> Vec<Rule> {
     let mut all = rules(host);

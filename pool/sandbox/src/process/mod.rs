@@ -1,9 +1,9 @@
-//! What is round a shell, and what all processes here do as they begin: names, descriptors, and
+//! What is round a sandbox, and what all processes here do as they begin: names, descriptors, and
 //! the signals of children.
 //!
-//! [`jail`] is what a shell may ask the kernel for and [`outer`] what all of them may, [`priority`]
-//! whose turn it is; [`programs`] are what other programs are started from; [`ending`] is how a
-//! shell ends that has no memory left.
+//! [`jail`] is what a sandbox may ask the kernel for and [`outer`] what all of them may,
+//! [`priority`] whose turn it is; [`programs`] are what other programs are started from; [`ending`]
+//! is how a sandbox ends that has no memory left.
 
 pub mod ending;
 pub mod jail;

@@ -1,7 +1,7 @@
 //! The filter round the launcher and the spawner, and so round everything that they make.
 //!
 //! It is by number only: what making jails takes is dangerous by nature, and arguments
-//! would not tell good from bad. Shells, whose own filters lie on top and are far stricter,
+//! would not tell good from bad. Sandboxes, whose own filters lie on top and are far stricter,
 //! pass it, too: the kernel answers from a cache only where no filter looks at arguments. A
 //! filter of numbers is a few comparisons; as two lists of them it took 3 % of a request.
 //! What is not here fails; what nobody here has any business with ends the process.
@@ -12,7 +12,7 @@ use faasw_jail::ordinary::ORDINARY;
 use rustix::io::Errno;
 
 /// What the programs inside do beside [`ORDINARY`]: make namespaces, mounts and groups,
-/// fork, become others, execute programs; and all that those and shells do in their jails.
+/// fork, become others, execute programs; and all that those and sandboxes do in their jails.
 const CALLS: &[libc::c_long] = &[
     // Files, and the groups' files.
     libc::SYS_close_range,

@@ -1,8 +1,8 @@
-//! When a shell runs: while nobody waits for it, only when nothing else wants to.
+//! When a sandbox runs: while nobody waits for it, only when nothing else wants to.
 //!
-//! `SCHED_IDLE` is a shell's from its birth until it is known what it is for. The way
+//! `SCHED_IDLE` is a sandbox's from its birth until it is known what it is for. The way
 //! back takes a privilege, so it is the spawner that restores it; where it has none,
-//! shells are made at the priority of everybody else.
+//! sandboxes are made at the priority of everybody else.
 
 use std::mem::MaybeUninit;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! What it takes to make jails and shells, found out once by the process that makes them.
+//! What it takes to make jails and sandboxes, found out once by the process that makes them.
 
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -13,8 +13,8 @@ use crate::memory::page_map::PageMap;
 use crate::process::jail;
 use crate::vm::Template;
 
-/// What it takes to make shells beside their jails.
-pub struct Shells {
+/// What it takes to make sandboxes beside their jails.
+pub struct Sandboxes {
     /// What all VMs have in common.
     pub template: Template,
     /// What they may do.
@@ -23,8 +23,8 @@ pub struct Shells {
 
 /// What it takes to make jails. Its descriptors have numbers that no jail uses.
 pub struct Maker {
-    /// What shells take; nothing where none are made.
-    pub shells: Option<Shells>,
+    /// What sandboxes take; nothing where none are made.
+    pub sandboxes: Option<Sandboxes>,
     /// The confinement level of jails.
     pub level: ConfinementLevel,
     /// Where jails are made; or what of it this host does not allow, and then there
@@ -45,19 +45,19 @@ impl Maker {
         level: ConfinementLevel,
         rules: impl FnOnce(jail::Host) -> Vec<Rule>,
     ) -> io::Result<Self> {
-        let shells = Shells::prepare(rules)?;
-        Ok(Self::of(Some(shells), Network::Empty, level))
+        let sandboxes = Sandboxes::prepare(rules)?;
+        Ok(Self::of(Some(sandboxes), Network::Empty, level))
     }
 
-    /// As [`Maker::prepare`], but for the host's network, and for no shells.
+    /// As [`Maker::prepare`], but for the host's network, and for no sandboxes.
     #[must_use]
     pub fn prepare_outside(level: ConfinementLevel) -> Self {
         Self::of(None, Network::Host, level)
     }
 
-    fn of(shells: Option<Shells>, network: Network, level: ConfinementLevel) -> Self {
+    fn of(sandboxes: Option<Sandboxes>, network: Network, level: ConfinementLevel) -> Self {
         Self {
-            shells,
+            sandboxes,
             level,
             // Before the site, which hides where they are.
             groups: Place::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
@@ -66,7 +66,7 @@ impl Maker {
     }
 }
 
-impl Shells {
+impl Sandboxes {
     fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
         let device = out_of_the_way(kvm_device()?)?;
         // SAFETY: a device descriptor whose owner gives it away.

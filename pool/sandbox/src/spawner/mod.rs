@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
-    SpawnFailed, SpawnHelper, SpawnShell, Spawned, StepAside, SteppedAside,
+    SpawnFailed, SpawnHelper, SpawnSandbox, Spawned, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::filter::Rule;
@@ -29,11 +29,11 @@ use rustix::process::{Pid, Signal};
 use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::shell::Birth;
+use crate::sandbox::Birth;
 use crate::spawner::ending::{Ending, Next};
-use crate::spawner::maker::{Maker, Shells};
+use crate::spawner::maker::{Maker, Sandboxes};
 use crate::spawner::sharing::{Member, Sharing};
-use crate::{NODE_FD, process::jail, process::priority, shell, vm::clock};
+use crate::{NODE_FD, process::jail, process::priority, sandbox, vm::clock};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -65,7 +65,8 @@ struct Spawner {
     can_restore: bool,
 }
 
-/// Runs until the node is gone. Its jails are of this level, and shells may do what `rules` says.
+/// Runs until the node is gone. Its jails are of this level, and sandboxes may do what `rules`
+/// says.
 ///
 /// # Errors
 /// When KVM does not answer, or the node says what makes no sense.
@@ -73,8 +74,8 @@ pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>)
     run_with(c"faasw-spawner", || Maker::prepare(level, rules))
 }
 
-/// As [`run`], but in the host's network: makes no shells, and for the connector there are no other
-/// jails.
+/// As [`run`], but in the host's network: makes no sandboxes, and for the connector there are no
+/// other jails.
 ///
 /// # Errors
 /// When the node says what makes no sense.
@@ -147,7 +148,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     }
 }
 
-/// Has the kernel begin with what the first shell's way into its group waits for, while this
+/// Has the kernel begin with what the first sandbox's way into its group waits for, while this
 /// process finds out about the host ([`group::begin_moving`]). A child does: it is waited for as
 /// any other.
 fn begin_moving() {
@@ -215,11 +216,11 @@ impl Spawner {
     fn serve(&mut self, mut packet: Packet) {
         let [first, second, third, ..] = packet.take_fds();
         match packet.kind() {
-            Some(Kind::SpawnShell) => {
+            Some(Kind::SpawnSandbox) => {
                 if let (Ok(order), Some(socket), Some(progress)) =
-                    (packet.message::<SpawnShell>(), first, second)
+                    (packet.message::<SpawnSandbox>(), first, second)
                 {
-                    self.spawn_shell(&order, socket, progress);
+                    self.spawn_sandbox(&order, socket, progress);
                 }
             }
             Some(Kind::SpawnHelper) => {
@@ -328,13 +329,13 @@ impl Spawner {
         self.note(order.token, number, made);
     }
 
-    fn spawn_shell(&mut self, order: &SpawnShell, socket: OwnedFd, progress: OwnedFd) {
+    fn spawn_sandbox(&mut self, order: &SpawnSandbox, socket: OwnedFd, progress: OwnedFd) {
         let Some(site) = self.site(order.token, Network::Empty) else {
             return;
         };
         let is_ahead = order.is_ahead.is_yes() && self.can_restore;
         let number = self.free_number();
-        let forked = self.make(number, Self::shell_group, |group| {
+        let forked = self.make(number, Self::sandbox_group, |group| {
             Self::fork(site, number, group)
         });
         match forked {
@@ -343,9 +344,9 @@ impl Spawner {
                     is_ahead,
                     nanoseconds: took.fork,
                 };
-                let shells = self.maker.shells.as_ref();
-                let code = shells.map_or(1, |Shells { template, filter }| {
-                    shell::run(jail, socket, progress, template, filter, birth)
+                let sandboxes = self.maker.sandboxes.as_ref();
+                let code = sandboxes.map_or(1, |Sandboxes { template, filter }| {
+                    sandbox::run(jail, socket, progress, template, filter, birth)
                 });
                 // The spawner's own clean-up is not the child's to do.
                 // SAFETY: ends this process without running anything.
@@ -443,7 +444,7 @@ impl Spawner {
         });
     }
 
-    /// Sets the limits of a shell, now that its function is known.
+    /// Sets the limits of a sandbox, now that its function is known.
     fn limit(&mut self, order: &Limit) {
         let mut children = self.children.iter_mut();
         let Some(child) = children.find(|child| child.token == order.token) else {
@@ -491,7 +492,7 @@ impl Spawner {
         self.sharing.look(members, groups, sharing::total, now)
     }
 
-    /// Has all others come before a shell, or not any more.
+    /// Has all others come before a sandbox, or not any more.
     fn step_aside(&mut self, token: u64, aside: bool) {
         let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
@@ -528,8 +529,8 @@ impl Spawner {
         }
     }
 
-    /// The group for a shell.
-    fn shell_group(&self, number: u32) -> io::Result<Option<Group>> {
+    /// The group for a sandbox.
+    fn sandbox_group(&self, number: u32) -> io::Result<Option<Group>> {
         if is_without_jail() {
             Ok(None)
         } else {
@@ -587,13 +588,13 @@ impl Spawner {
     }
 }
 
-/// Whether shells are made without a jail, and without a group.
+/// Whether sandboxes are made without a jail, and without a group.
 #[cfg(feature = "ablation")]
 fn is_without_jail() -> bool {
     std::env::args().any(|word| word == faasw_jail::WITHOUT_JAIL)
 }
 
-/// Whether shells are made without a jail: never.
+/// Whether sandboxes are made without a jail: never.
 #[cfg(not(feature = "ablation"))]
 const fn is_without_jail() -> bool {
     false

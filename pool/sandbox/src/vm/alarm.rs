@@ -1,9 +1,9 @@
 //! What calls a guest that polls out of the VM, if it does not come out by itself.
 //!
-//! A timer of the kernel's over the CPU time of the shell's thread, so it counts while the guest
+//! A timer of the kernel's over the CPU time of the sandbox's thread, so it counts while the guest
 //! runs and holds whatever becomes of the node; and a processor's clock interrupt looks at such a
 //! timer by the way, so arming one costs a system call and nothing of the hardware. Its signal is
-//! blocked but in `KVM_RUN`, as `super::signals` has it for shells on threads: it is never
+//! blocked but in `KVM_RUN`, as `super::signals` has it for sandboxes on threads: it is never
 //! delivered, it ends `KVM_RUN`, and is taken then.
 
 use std::mem::MaybeUninit;

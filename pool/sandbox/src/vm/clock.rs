@@ -1,4 +1,4 @@
-//! Times that a shell gives its guest.
+//! Times that a sandbox gives its guest.
 
 use rustix::time::{ClockId, clock_gettime};
 

@@ -4,9 +4,9 @@
 //! host only for one that was. But where a guest runs on the CPU as it is (`kvm-pvm`), with
 //! a host that has them on, `wrpkru` works at level 3. There are two kinds:
 //!
-//! - KVM does not know of it: what a guest wrote would be the shell's and the next
+//! - KVM does not know of it: what a guest wrote would be the sandbox's and the next
 //!   request's. So PKRU is put back whenever the vCPU has stopped ([`Keys`]), and the next
-//!   run finds the shell's. A guest that denies the shell its own memory ends it by a fault.
+//!   run finds the sandbox's. A guest that denies the sandbox its own memory ends it by a fault.
 //! - KVM keeps a PKRU for each vCPU, and gives it back to the next run. It leaves that alone
 //!   in a restore unless the state has the component, although it may not tell it: so each
 //!   restore names it ([`part`]).

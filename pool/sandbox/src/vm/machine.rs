@@ -77,7 +77,7 @@ impl Template {
         })
     }
 
-    /// The same, of shells whose page faults can be answered by others.
+    /// The same, of sandboxes whose page faults can be answered by others.
     #[must_use]
     pub fn telling_faults(self, fault_device: Option<Device>) -> Self {
         Self {

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use crate::vm::Vm;
 use crate::vm::ioctls::KVM_SET_SIGNAL_MASK;
 
-/// The signal that a shell's thread is called out of `KVM_RUN` with. Linux never sends
+/// The signal that a sandbox's thread is called out of `KVM_RUN` with. Linux never sends
 /// it, and programs hardly do; and, unlike a real-time signal, it needs no room in a
 /// queue.
 pub const STOP: libc::c_int = libc::SIGSTKFLT;

@@ -1,4 +1,4 @@
-//! The attacks that are made with what a shell has.
+//! The attacks that are made with what a sandbox has.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
@@ -106,9 +106,9 @@ fn locate_memory(scene: &Scene) -> c_long {
     }
 }
 
-/// Every attack on a shell's jail.
+/// Every attack on a sandbox's jail.
 pub fn attacks() -> Vec<Attack> {
-    // Where the system has no call that scans page maps, shells read theirs, and what it
+    // Where the system has no call that scans page maps, sandboxes read theirs, and what it
     // shows is all that protects.
     let scans = PageMap::open().is_ok_and(|map| map.scans());
     let locate = Attack {
@@ -125,7 +125,7 @@ pub fn attacks() -> Vec<Attack> {
     attacks
 }
 
-/// Faults of a shell that nobody broke out of: they are not to end as a forbidden call,
+/// Faults of a sandbox that nobody broke out of: they are not to end as a forbidden call,
 /// which is an alarm.
 const FAULTS: [Attack; 3] = [
     fault("use-no-memory", Kernel::Ends(libc::SIGSEGV), |_| {

@@ -1,7 +1,7 @@
 //! What an attacker can do who has broken out of a VM: nothing.
 //!
-//! Each attack runs in a jail that is made just as a shell's is, with the descriptors
-//! of a shell that serves a function, and at the point where the shell would serve.
+//! Each attack runs in a jail that is made just as a sandbox's is, with the descriptors
+//! of a sandbox that serves a function, and at the point where the sandbox would serve.
 //! Most are ended by the filter. A second round has a filter that lets everything
 //! through, and shows that what is round it holds by itself.
 //!

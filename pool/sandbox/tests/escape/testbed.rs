@@ -8,7 +8,7 @@ use faasw_fri::{FriError, receive_from_untrusted};
 use faasw_jail::filter::rule;
 use faasw_jail::{Born, out_of_the_way};
 use faasw_sandbox::spawner::maker::Maker;
-use faasw_sandbox::{process::jail, shell};
+use faasw_sandbox::{process::jail, sandbox};
 use faasw_seedtree::LayerBuilder;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::RecvFlags;
@@ -91,18 +91,23 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
             // As the spawner gets it: next to the socket.
             let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
             let progress = at(jail::SOCKET + 1, progress.unwrap());
-            let shells = maker.shells.as_ref().unwrap();
-            let code =
-                match shell::enclose(jail, &theirs, progress, &shells.template, &shells.filter) {
-                    Ok(made) => {
-                        let code = act(&theirs);
-                        // Letting go takes calls that a shell never makes.
-                        std::mem::forget((made, files));
-                        code
-                    }
-                    // No error number is so large.
-                    Err(_) => 255,
-                };
+            let sandboxes = maker.sandboxes.as_ref().unwrap();
+            let code = match sandbox::enclose(
+                jail,
+                &theirs,
+                progress,
+                &sandboxes.template,
+                &sandboxes.filter,
+            ) {
+                Ok(made) => {
+                    let code = act(&theirs);
+                    // Letting go takes calls that a sandbox never makes.
+                    std::mem::forget((made, files));
+                    code
+                }
+                // No error number is so large.
+                Err(_) => 255,
+            };
             // SAFETY: ends this process.
             unsafe { libc::_exit(code) }
         }
@@ -123,7 +128,7 @@ fn at(number: u32, fd: OwnedFd) -> OwnedFd {
     }
 }
 
-/// What a node gives a shell: a mailbox, code and a layer, at their numbers.
+/// What a node gives a sandbox: a mailbox, code and a layer, at their numbers.
 fn files() -> [OwnedFd; 3] {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mailbox = rustix::fs::memfd_create("mailbox", flags).unwrap();

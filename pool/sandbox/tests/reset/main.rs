@@ -8,7 +8,7 @@
 //! | general registers, flags, segments, control registers | KVM's structures compared, and told by the next run; any host |
 //! | x87, SSE, MXCSR, AVX | likewise |
 //! | AVX-512, and whatever else this host's XCR0 has | told by the next run, where a guest reaches it (`kvm-pvm`); elsewhere its own XCR0 keeps it out |
-//! | PKRU | told by the next run, where a guest reaches it (`kvm-pvm` with protection keys on), whether KVM keeps it (Intel, seen) or not; put back by the shell, which is tested wherever there are keys; elsewhere CR4 keeps it out |
+//! | PKRU | told by the next run, where a guest reaches it (`kvm-pvm` with protection keys on), whether KVM keeps it (Intel, seen) or not; put back by the sandbox, which is tested wherever there are keys; elsewhere CR4 keeps it out |
 //! | debug registers, control registers set in ring 0 | the instance is refused; any host |
 //! | XCR0 | the instance is refused; not in the emulated machine, whose CPU lets `xsetbv` through |
 //! | MSRs | writing one ends the guest; any host |
@@ -52,7 +52,7 @@ use known::{
 use machine::{Level, Machine, NUMBER, has_avx, pages};
 use preset::{
     a_fork_in_two_steps_is_a_fork, a_fork_two_steps_down_the_tree_is_a_fork,
-    a_preset_shell_takes_fewer_faults, a_seed_that_does_not_descend_is_refused,
+    a_preset_sandbox_takes_fewer_faults, a_seed_that_does_not_descend_is_refused,
     memory_that_a_function_does_not_have_cannot_be_used, nothing_of_the_run_ahead_is_left,
     translations_are_the_childs, what_was_done_ahead_goes_back,
 };
@@ -525,7 +525,7 @@ fn main() {
         a_fork_two_steps_down_the_tree_is_a_fork,
         nothing_of_the_run_ahead_is_left,
         what_was_done_ahead_goes_back,
-        a_preset_shell_takes_fewer_faults,
+        a_preset_sandbox_takes_fewer_faults,
         translations_are_the_childs,
         memory_that_a_function_does_not_have_cannot_be_used,
         a_seed_that_does_not_descend_is_refused,

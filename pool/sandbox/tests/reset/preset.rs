@@ -1,4 +1,4 @@
-//! Shells that were preset: an instance that is forked in two steps is the one that is
+//! Sandboxes that were preset: an instance that is forked in two steps is the one that is
 //! forked in one, bit for bit.
 
 use faasw_abi::doorbell::Doorbell;
@@ -66,7 +66,7 @@ fn other(state: &VcpuState) -> VcpuState {
     other
 }
 
-/// A shell that is preset with the parent of `source`.
+/// A sandbox that is preset with the parent of `source`.
 fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Preset {
     let source = &machine.source;
     let windows = [Window {
@@ -122,7 +122,7 @@ fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno
     Ok(())
 }
 
-/// A machine that came by a preset shell, where [`Machine::new`] forks a bare one.
+/// A machine that came by a specialised zygote, where [`Machine::new`] forks a bare one.
 pub fn two_steps(program: &[u8]) -> Machine {
     let mut machine = Machine::new(Level::Ring3, program);
     let state = machine.state;
@@ -213,7 +213,7 @@ pub fn what_was_done_ahead_goes_back() {
     assert!(private_pages(&machine) <= kept + 6);
 }
 
-pub fn a_preset_shell_takes_fewer_faults() {
+pub fn a_preset_sandbox_takes_fewer_faults() {
     let mut bare = Machine::new(Level::Ring3, programs::writer());
     let mut machine = two_steps(programs::writer());
     let before = machine.vm.page_faults();

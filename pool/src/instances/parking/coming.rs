@@ -118,7 +118,7 @@ impl Coming {
     /// or hands it to who waits for one.
     pub fn park(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.parking.keeper;
-        instance.shell.let_go_of_faults();
+        instance.sandbox.let_go_of_faults();
         let is_too_many;
         {
             let mut places = self.parking.places();
@@ -134,7 +134,7 @@ impl Coming {
             }
             // Before anybody can take it and count it out.
             is_too_many = keeper.came();
-            // A shell's word, of no more than a guest's memory.
+            // A sandbox's word, of no more than a guest's memory.
             let bytes = bytes.min(RAM_MAX);
             places.bytes += bytes;
             places.parked.push_back(Parked {

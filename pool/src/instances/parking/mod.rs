@@ -92,7 +92,7 @@ impl Places {
 pub struct Rest {
     /// Since when: of one that has looked for a request in vain, since it began to look.
     pub since: Instant,
-    /// Bytes of its private pages, as its shell told them.
+    /// Bytes of its private pages, as its sandbox told them.
     pub bytes: u64,
 }
 
@@ -129,7 +129,7 @@ impl Parking {
             self.keeper.left(1);
             self.note_arrival(parked.rest.since.elapsed());
             let mut instance = parked.instance;
-            if instance.shell.check_alive() {
+            if instance.sandbox.check_alive() {
                 return Some(instance);
             }
         }
@@ -248,7 +248,7 @@ impl Parking {
         let before = places.parked.len();
         let mut bytes = 0;
         places.parked.retain_mut(|parked| {
-            let is_alive = parked.instance.shell.check_alive();
+            let is_alive = parked.instance.sandbox.check_alive();
             bytes += if is_alive { 0 } else { parked.rest.bytes };
             is_alive
         });
@@ -299,8 +299,8 @@ impl Parking {
         let first = places.parked.partition_point(is_before(from));
         let last = places.parked.partition_point(is_before(until));
         for parked in places.parked.range(first..last.max(first)) {
-            if parked.instance.shell.may_be_aside() {
-                parked.instance.shell.step_aside(false);
+            if parked.instance.sandbox.may_be_aside() {
+                parked.instance.sandbox.step_aside(false);
             }
         }
     }

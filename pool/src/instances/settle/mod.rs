@@ -17,14 +17,14 @@ use super::look::look_for;
 use super::parking::{Coming, Held};
 use crate::error::PlatformError;
 use crate::mailbox::{Mailbox, RateLimit};
-use crate::shells::{Event, Reached, Report};
+use crate::sandboxes::{Event, Reached, Report};
 use crate::sink::Effort;
 
 /// CPU time that a guest has at most once it has said that it is done: a thousand times
 /// what it takes to stop.
 pub const AFTER_END: Duration = Duration::from_millis(50);
 
-/// How long a guest may take to stop without using any CPU time, and how long a shell may
+/// How long a guest may take to stop without using any CPU time, and how long a sandbox may
 /// take to reset it then.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -48,7 +48,7 @@ pub struct Settling {
     /// What it had used when that was last looked at.
     used: Duration,
     is_still: bool,
-    /// Its shell has said that it stands still.
+    /// Its sandbox has said that it stands still.
     is_told: bool,
     was_late: bool,
 }
@@ -65,10 +65,10 @@ pub struct Order {
 
 impl Order {
     /// With `count_unused` the effort will say what of its write set the instance did not use. For
-    /// so long as `poll` its guest looks for the next request by itself then. The shell of one that
-    /// was claimed looks for its order, and has it at once.
+    /// so long as `poll` its guest looks for the next request by itself then. The sandbox of one
+    /// that was claimed looks for its order, and has it at once.
     pub fn give(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
-        let message = instance.shell.reset_order(count_unused, poll);
+        let message = instance.sandbox.reset_order(count_unused, poll);
         Self {
             was_given: instance.is_claimed && instance.mailbox.order(&message),
             message,
@@ -134,7 +134,7 @@ impl Settling {
         }
     }
 
-    /// Has an instance brought back as `order` says, which was given to it, or is now: the shell
+    /// Has an instance brought back as `order` says, which was given to it, or is now: the sandbox
     /// finds it when its guest stands still. `coming` hears of it when that looks for the next
     /// request.
     ///
@@ -173,7 +173,7 @@ impl Settling {
         // A request that waits for what is not offered yet, and until when.
         let mut held: Option<(Held, Instant)> = None;
         let mut aside_due = instance
-            .shell
+            .sandbox
             .may_be_aside()
             .then(|| Instant::now() + ASIDE_MAX);
         loop {
@@ -183,10 +183,10 @@ impl Settling {
             let due = due.fold(deadline, Instant::min);
             let news = async {
                 if !is_ordered {
-                    instance.shell.order_reset(&order.message).await?;
+                    instance.sandbox.order_reset(&order.message).await?;
                     is_ordered = true;
                 }
-                instance.shell.reset_news(rest).await
+                instance.sandbox.reset_news(rest).await
             };
             let mut found = Find::Not;
             tokio::select! {
@@ -208,7 +208,11 @@ impl Settling {
                         found = find(instance, coming).await;
                     }
                     Some(Reached::Failed { why, by_guest }) => {
-                        return Err(if by_guest && instance.mailbox.is_offered() { Unsettled::Strayed(why) } else { PlatformError::ShellEnded(why).into() });
+                        return Err(if by_guest && instance.mailbox.is_offered() {
+                            Unsettled::Strayed(why)
+                        } else {
+                            PlatformError::SandboxEnded(why).into()
+                        });
                     }
                     None => self.rate_limit.count_ring(),
                 },
@@ -225,10 +229,18 @@ impl Settling {
                     } else if aside_due.is_some_and(|due| due <= now) {
                         aside_due = self.hurry(instance, poll).map(|left| now + left);
                     } else {
-                        // A shell takes no order while its guest runs.
-                        let is_untaken = if was_given { instance.mailbox.has_untaken_order() } else { instance.shell.has_untaken_order()? };
+                        // A sandbox takes no order while its guest runs.
+                        let is_untaken = if was_given {
+                            instance.mailbox.has_untaken_order()
+                        } else {
+                            instance.sandbox.has_untaken_order()?
+                        };
                         let is_still = is_ordered && !is_untaken;
-                        if is_still { self.note_reset_begun()? } else { self.goes_on(instance)? }
+                        if is_still {
+                            self.note_reset_begun()?
+                        } else {
+                            self.goes_on(instance)?
+                        }
                     }
                 }
             }
@@ -238,7 +250,7 @@ impl Settling {
                 Find::Found(effort, looked, waiting) => {
                     if !was_given {
                         // It may have rung before the order came.
-                        instance.shell.forget_ring()?;
+                        instance.sandbox.forget_ring()?;
                     }
                     return Ok(Back::Found(effort, looked, waiting));
                 }
@@ -246,11 +258,11 @@ impl Settling {
         }
     }
 
-    /// Its shell says that it stands still, which may cross the order; a second time it says
+    /// Its sandbox says that it stands still, which may cross the order; a second time it says
     /// nothing new.
     fn note_told(&mut self) -> Result<(), PlatformError> {
         if std::mem::replace(&mut self.is_told, true) {
-            let what = "the shell said twice that its guest stands still".to_owned();
+            let what = "the sandbox said twice that its guest stands still".to_owned();
             Err(PlatformError::Protocol(what))
         } else {
             Ok(())
@@ -270,7 +282,7 @@ impl Settling {
         let left = looked.and_then(|looked| (poll + ASIDE_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
-            instance.shell.step_aside(false);
+            instance.sandbox.step_aside(false);
             self.was_late = true;
         }
         left
@@ -292,11 +304,11 @@ impl Settling {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
             tokio::select! {
                 biased;
-                event = instance.shell.event_while_resting(rest) => match event? {
+                event = instance.sandbox.event_while_resting(rest) => match event? {
                     Event::Progress => self.rate_limit.count_ring(),
                     Event::Rang(report) if report.doorbell == Some(Doorbell::Done) => return Ok(report),
                     Event::Rang(_) => return Err(Unsettled::WentOn),
-                    Event::Failed(why) => return Err(PlatformError::ShellEnded(why).into()),
+                    Event::Failed(why) => return Err(PlatformError::SandboxEnded(why).into()),
                 },
                 () = sleep_until(deadline) => self.goes_on(instance)?,
             }
@@ -311,7 +323,7 @@ impl Settling {
         }
     }
 
-    /// The guest stands still, and its shell is at work.
+    /// The guest stands still, and its sandbox is at work.
     fn note_reset_begun(&mut self) -> Result<(), Unsettled> {
         if self.is_still {
             let what = "its reset takes too long".to_owned();
@@ -355,12 +367,12 @@ enum Find {
     /// This request waits for it until then; it will be told of.
     Held(Held, Instant),
     /// It was claimed for this request; what bringing it back took, and for how long its guest has
-    /// looked, by the shell's word.
+    /// looked, by the sandbox's word.
     Found(Effort, Duration, Held),
 }
 
 /// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
-/// What bringing it back takes is looked for; after that its shell says when it is done.
+/// What bringing it back takes is looked for; after that its sandbox says when it is done.
 async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     let Some(mut waiting) = coming.take_waiting() else {
         return Find::Not;
@@ -375,7 +387,7 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
         Some(looked) => looked,
         // Whom a processor is kept from by this looking does not get further by it.
         None if mailbox.want() => Attempt::Late,
-        // It was offered at this moment, or is what no shell of ours makes of it.
+        // It was offered at this moment, or is what no sandbox of ours makes of it.
         None => attempt(mailbox, coming, &mut waiting).unwrap_or(Attempt::Late),
     };
     match looked {
@@ -388,7 +400,7 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
 /// What came of trying to claim an instance.
 enum Attempt {
     /// It is claimed; what bringing it back took, and for how long its guest has looked, by the
-    /// shell's word.
+    /// sandbox's word.
     Claimed(Effort, Duration),
     /// The node is told of it in a moment, or when it can be claimed.
     Late,

@@ -1,4 +1,4 @@
-//! What the node makes of a shell's words, whatever they are, while an instance is brought back.
+//! What the node makes of a sandbox's words, whatever they are, while an instance is brought back.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use zerocopy::FromZeros;
 use super::*;
 use crate::instances::{Keeper, Parking, ParkingRules};
 use crate::mailbox::Mailbox;
-use crate::shells::{Ready, Shell, StandIn};
+use crate::sandboxes::{Ready, Sandbox, StandIn};
 use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
@@ -22,8 +22,8 @@ const POLL: Duration = Duration::from_millis(10);
 /// An instance, what stands in for its process, and where it will be parked.
 struct Field {
     instance: Instance,
-    shell: StandIn,
-    /// The page that both share, as the shell has it.
+    sandbox: StandIn,
+    /// The page that both share, as the sandbox has it.
     control: Control,
     parking: Arc<Parking>,
 }
@@ -52,11 +52,11 @@ impl Field {
         let mut mailbox = Mailbox::new().unwrap();
         mailbox.map().unwrap();
         let control = Control::map(&mailbox).unwrap();
-        let (shell, stand_in) = Shell::standing_in();
+        let (sandbox, stand_in) = Sandbox::standing_in();
         let keeper = Keeper::of_tests(ParkingRules::of_tests(), POLL);
         Self {
-            instance: Instance::new(Ready { shell, mailbox }, Arc::new(frozen), true, None),
-            shell: stand_in,
+            instance: Instance::new(Ready { sandbox, mailbox }, Arc::new(frozen), true, None),
+            sandbox: stand_in,
             control,
             parking: keeper.parking(None),
         }
@@ -69,7 +69,7 @@ impl Field {
     }
 
     fn says<M: Message>(&self, message: &M) {
-        send(&self.shell.socket, message, &[], SendFlags::empty()).unwrap();
+        send(&self.sandbox.socket, message, &[], SendFlags::empty()).unwrap();
     }
 
     fn fails(&self, failure: Failure) {
@@ -105,13 +105,13 @@ fn parked() -> Parked {
     }
 }
 
-/// However fast a shell says that its guest stands still, it is heard once.
+/// However fast a sandbox says that its guest stands still, it is heard once.
 #[tokio::test]
-async fn a_shell_that_talks_without_end_is_ended() {
+async fn a_sandbox_that_talks_without_end_is_ended() {
     let mut field = Field::new();
     let coming = field.coming();
     for is_still in [false, true] {
-        let socket = field.shell.socket.try_clone().unwrap();
+        let socket = field.sandbox.socket.try_clone().unwrap();
         let talks = std::thread::spawn(move || {
             // Until it is full of what nobody hears any more.
             while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
@@ -178,9 +178,9 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
     let coming = field.coming();
     field.control.offer(now());
     let Field {
-        instance, shell, ..
+        instance, sandbox, ..
     } = &mut field;
-    drop(std::mem::replace(shell, Shell::standing_in().1));
+    drop(std::mem::replace(sandbox, Sandbox::standing_in().1));
     let reset = settling(true)
         .reset(order(instance), instance, &coming)
         .await;
@@ -208,7 +208,7 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
         assert!(taken.try_recv().is_ok());
         looked
     };
-    // It was not yet, by its shell's word.
+    // It was not yet, by its sandbox's word.
     assert_eq!(looked(u64::MAX).await, Duration::ZERO);
     // Since for ever: but it was ordered to a moment ago, and may for so long.
     let looked = looked(0).await;
@@ -222,7 +222,7 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
     let coming = field.coming();
     let Field {
         instance,
-        shell,
+        sandbox,
         control,
         ..
     } = &mut field;
@@ -230,18 +230,18 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
     let begun = Instant::now();
     let works = async {
         tokio::time::sleep(ASIDE_MAX - Duration::from_millis(1)).await;
-        assert!(shell.is_aside());
+        assert!(sandbox.is_aside());
         tokio::time::sleep(Duration::from_millis(2)).await;
-        assert!(!shell.is_aside());
+        assert!(!sandbox.is_aside());
         assert_eq!(control.offer(now()), Offer::Refused);
-        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
     assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
-/// A shell says nothing of an offer that was refused. Nobody waits for its word the next time.
+/// A sandbox says nothing of an offer that was refused. Nobody waits for its word the next time.
 #[tokio::test]
 async fn who_was_wanted_and_refused_is_found_the_next_time() {
     let mut field = Field::new();
@@ -249,17 +249,17 @@ async fn who_was_wanted_and_refused_is_found_the_next_time() {
     let wanted = field.parking.wait_for_hot().unwrap();
     let Field {
         instance,
-        shell,
+        sandbox,
         control,
         ..
     } = &mut field;
     let mut first = settling(true);
     let works = async {
-        while shell.is_aside() {
+        while sandbox.is_aside() {
             tokio::task::yield_now().await;
         }
         assert_eq!(control.offer(now()), Offer::Refused);
-        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(first.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");
@@ -280,7 +280,7 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
     let coming = field.coming();
     let Field {
         instance,
-        shell,
+        sandbox,
         control,
         ..
     } = &mut field;
@@ -289,15 +289,15 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         // It has all of its time left, by its word.
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
-        assert!(shell.is_aside());
+        assert!(sandbox.is_aside());
         // As if that had passed, and what it takes to leave.
         let passed = u64::try_from((POLL + ASIDE_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
-        assert!(!shell.is_aside());
+        assert!(!sandbox.is_aside());
         assert!(control.take_back());
         control.left();
-        send(&shell.socket, &parked(), &[], SendFlags::empty()).unwrap();
+        send(&sandbox.socket, &parked(), &[], SendFlags::empty()).unwrap();
     };
     let (back, ()) = tokio::join!(settling.reset(order(instance), instance, &coming), works);
     assert!(matches!(back, Ok(Back::Parked(..))), "{back:?}");

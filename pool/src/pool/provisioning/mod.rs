@@ -3,8 +3,8 @@
 //! concurrency; the pooling of AFaaS §4.2 for functions that nobody has called yet).
 //!
 //! One task makes what is missing, one instance after the other, each function's first before any
-//! has its second, and behind what requests ask for: its shells are made when nothing else wants to
-//! run, those that are ready are left to requests, and seeds that are being made for some are
+//! has its second, and behind what requests ask for: its sandboxes are made when nothing else wants
+//! to run, those that are ready are left to requests, and seeds that are being made for some are
 //! waited for a while. What does not fit the budgets is not made, since it would end others that
 //! are made again then; and what comes to nothing is tried again ever more rarely.
 //!
@@ -45,7 +45,7 @@ const PAUSES: u32 = 10;
 /// functions' initialisations may take longer, and others have to have theirs.
 const SEEDS: Duration = Duration::from_secs(1);
 
-/// How long making one instance may take: its shell, and then its fork. Others wait for that.
+/// How long making one instance may take: its sandbox, and then its fork. Others wait for that.
 const MAKING: Duration = Duration::from_secs(10);
 
 /// What came of a look at one version.
@@ -55,7 +55,7 @@ enum Step {
     Made,
     /// None is missing, or can be made now.
     Nothing,
-    /// No shell could be made, or requests wait for places: no version can have any now.
+    /// No sandbox could be made, or requests wait for places: no version can have any now.
     Later,
 }
 
@@ -256,10 +256,10 @@ impl Pool {
             // The pool ends, or requests have parked what was missing.
             Ok(false) => settled(provided),
             Err(_) if keeper.has_stopped() => settled(provided),
-            Err(Failed::Shell(error)) => {
+            Err(Failed::Sandbox(error)) => {
                 let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
                 if is_first {
-                    tracing::warn!(error = %Line(&error), "no shell could be made for an instance \
+                    tracing::warn!(error = %Line(&error), "no sandbox could be made for an instance \
                          ahead of requests; it is tried again later, ever more rarely");
                 }
                 provided.fails();
@@ -292,14 +292,15 @@ impl Pool {
         }
         let origin = Origin::own(frozen.clone());
         let making = self.inner.stock.make_for(origin.parent());
-        let ready = in_time("making a shell", making).await?;
-        let ready = ready.map_err(Failed::Shell)?;
-        // A shell comes when nothing else wants to run. One that is not wanted any more ends: an
+        let ready = in_time("making a sandbox", making).await?;
+        let ready = ready.map_err(Failed::Sandbox)?;
+        // A sandbox comes when nothing else wants to run. One that is not wanted any more ends: an
         // instance would be made only to end, or to end another.
         if self.still_lacking(provided).is_none() {
             return Ok(false);
         }
-        // Requests wait for it from now on: not for its shell, which comes when nothing else runs.
+        // Requests wait for it from now on: not for its sandbox, which comes when nothing else
+        // runs.
         let Some(coming) = version.parking().announce(0) else {
             return Ok(false);
         };
@@ -365,8 +366,8 @@ fn settled(provided: &Provided) -> Step {
 
 /// Why an instance was not made.
 enum Failed {
-    /// No shell can be made, for whatever function.
-    Shell(PlatformError),
+    /// No sandbox can be made, for whatever function.
+    Sandbox(PlatformError),
     /// It may be something of its function's.
     Own(PlatformError),
 }

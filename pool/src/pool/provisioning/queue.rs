@@ -18,7 +18,7 @@ pub struct Provisioning {
     pub look: Arc<Notify>,
     /// Somebody may wait for one of them.
     is_waited_for: AtomicBool,
-    /// With making shells: that is nobody's own.
+    /// With making sandboxes: that is nobody's own.
     pub trouble: Mutex<Trouble>,
     /// Why not all of them are there, as far as that was said.
     pub said: Mutex<Vec<Lack>>,

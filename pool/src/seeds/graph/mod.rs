@@ -32,7 +32,7 @@ use super::version::Version;
 use crate::error::{PlatformError, SeedError};
 use crate::fair_slots::Urgency;
 use crate::images::Images;
-use crate::shells::Stock;
+use crate::sandboxes::Stock;
 use crate::snapshots::{Frozen, has_failed, whole};
 
 /// Somebody who is told what became of a seed.
@@ -478,7 +478,7 @@ impl Seeds {
         self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }
 
-    /// What has left the graph leaves memory, with the shells that are preset with it.
+    /// What has left the graph leaves memory, with the sandboxes that are preset with it.
     /// Whatever that takes, nobody waits for it at the lock.
     fn let_go(&self, gone: Vec<Arc<Frozen>>) {
         if let Some(stock) = self.stock.upgrade() {

@@ -85,7 +85,7 @@ impl Pager {
     /// guest must not have run. Nothing where all is there.
     ///
     /// # Errors
-    /// The system's, where its shell has lied; `CANCELED` when the pages will never come.
+    /// The system's, where its sandbox has lied; `CANCELED` when the pages will never come.
     pub fn attach(
         self: &Arc<Self>,
         faults: Arc<Faults>,

@@ -1,0 +1,221 @@
+//! `faasw-bench sandboxes`: what it takes to get a sandbox, with the pools of kernel resources
+//! and without (AFaaS fig. 8 and 15).
+//!
+//! Pools of this program's own, without functions, are asked for sandboxes, by one asker or
+//! by many at once: one pool that makes sandboxes ahead, one that makes them when they are
+//! asked for and keeps the control groups of those before, and one that makes the groups,
+//! too. A sandbox counts from when it is asked for until it is closed in its jail and ready
+//! to be forked to a seed.
+
+mod report;
+
+use std::{sync::Arc, time::Duration};
+
+use anyhow::{Context, Result};
+use faasw_pool::{
+    PoolOptions,
+    measuring::{Parts, Sandboxes, Taken},
+};
+use tokio::{runtime::Runtime, sync::Barrier, time::Instant};
+
+use crate::{interrupt, table};
+pub use report::{Found, Row};
+
+/// What to measure.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    plan: Plan,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// How much to measure.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Plan {
+    /// Rounds, in each of which everything is measured once
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: u32,
+    /// So many ask at once
+    #[arg(long, value_name = "ASKERS", value_delimiter = ',', default_values_t = AT_ONCE, value_parser = clap::value_parser!(u32).range(1..))]
+    pub at_once: Vec<u32>,
+    /// Sandboxes in a round for each number of askers, or somewhat more
+    #[arg(long, value_name = "SANDBOXES", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sandboxes: u32,
+    /// Sandboxes that the pool that makes them ahead keeps ready (a node's --zygotes);
+    /// who asks while none is left has one made
+    #[arg(long, value_name = "SANDBOXES", default_value_t = 24)]
+    pub ready: usize,
+}
+
+/// Askers at once, unless told otherwise.
+pub const AT_ONCE: [u32; 3] = [1, 12, 24];
+
+/// Where sandboxes come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// Those that were made ahead and are preset.
+    Ahead,
+    /// Made when asked for, in groups that were kept.
+    Recycled,
+    /// Made when asked for, in new groups.
+    New,
+}
+
+impl Source {
+    const ALL: [Self; 3] = [Self::Ahead, Self::Recycled, Self::New];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ahead => "made ahead",
+            Self::Recycled => "made when asked, groups kept",
+            Self::New => "made when asked, new groups",
+        }
+    }
+
+    fn options(self, ready: usize) -> PoolOptions {
+        let usual = PoolOptions {
+            zygotes: 0,
+            ..PoolOptions::default()
+        };
+        match self {
+            Self::Ahead => PoolOptions {
+                zygotes: ready,
+                ..usual
+            },
+            Self::Recycled => usual,
+            Self::New => PoolOptions {
+                groups_kept: 0,
+                ..usual
+            },
+        }
+    }
+}
+
+/// A sandbox that was got.
+#[derive(Clone, Copy, Debug)]
+struct Got {
+    /// From asking to having it.
+    after: Duration,
+    was_ready: bool,
+    parts: Parts,
+}
+
+/// What one source gave to so many askers in one round.
+#[derive(Clone, Debug)]
+struct Batch {
+    source: Source,
+    at_once: u32,
+    sandboxes: Vec<Got>,
+    /// Control groups that jails took meanwhile: those that were kept, and new ones.
+    groups: (u64, u64),
+}
+
+/// A pool and what its sandboxes are.
+struct Contestant {
+    source: Source,
+    pool: Arc<Sandboxes>,
+}
+
+/// Measures and prints.
+///
+/// # Errors
+/// As [`measure`].
+pub fn run(arguments: &Arguments) -> Result<()> {
+    interrupt::catch();
+    let found = measure(&arguments.plan)?;
+    table::print(arguments.json, &found, || found.to_string())
+}
+
+/// Measures all sources in alternating rounds.
+///
+/// # Errors
+/// When a pool does not start or cannot make a sandbox, and when interrupted.
+pub fn measure(plan: &Plan) -> Result<Found> {
+    let runtime = Runtime::new()?;
+    runtime.block_on(async {
+        let mut contestants = Vec::new();
+        let measured = contest(plan, &mut contestants).await;
+        // Whatever happened, nothing is left of them.
+        for contestant in &contestants {
+            contestant.pool.shutdown().await;
+        }
+        Found::of(&measured?, plan).context("nothing was measured")
+    })
+}
+
+async fn contest(plan: &Plan, contestants: &mut Vec<Contestant>) -> Result<Vec<Vec<Batch>>> {
+    for source in Source::ALL {
+        let pool = Sandboxes::start(source.options(plan.ready)).await?;
+        contestants.push(Contestant {
+            source,
+            pool: Arc::new(pool),
+        });
+    }
+    let mut rounds = Vec::new();
+    // The first fills caches and pools, and does not count.
+    for _ in 0..=plan.rounds {
+        let mut round = Vec::new();
+        for at_once in &plan.at_once {
+            for contestant in contestants.iter() {
+                round.push(contestant.measure(*at_once, plan.sandboxes).await?);
+            }
+        }
+        rounds.push(round);
+    }
+    rounds.remove(0);
+    Ok(rounds)
+}
+
+impl Contestant {
+    /// Has so many ask at once, again and again until there were as many sandboxes.
+    async fn measure(&self, at_once: u32, sandboxes: u32) -> Result<Batch> {
+        let before = self.pool.stats().groups;
+        let mut got = Vec::new();
+        for _ in 0..sandboxes.div_ceil(at_once) {
+            interrupt::check()?;
+            self.pool.filled().await;
+            got.extend(self.ask(at_once).await?);
+        }
+        // What is made in their place is not to disturb others.
+        self.pool.filled().await;
+        let after = self.pool.stats().groups;
+        Ok(Batch {
+            source: self.source,
+            at_once,
+            sandboxes: got,
+            groups: (after.hits - before.hits, after.misses - before.misses),
+        })
+    }
+
+    /// Has so many ask at once, and ends what they got.
+    async fn ask(&self, at_once: u32) -> Result<Vec<Got>> {
+        let all_are_there = Arc::new(Barrier::new(usize::try_from(at_once)?));
+        let askers: Vec<_> = (0..at_once)
+            .map(|_| {
+                let (pool, all_are_there) = (self.pool.clone(), all_are_there.clone());
+                tokio::spawn(async move {
+                    all_are_there.wait().await;
+                    let asked = Instant::now();
+                    let taken = pool.take().await;
+                    taken.map(|taken| (taken, asked.elapsed()))
+                })
+            })
+            .collect();
+        let mut taken: Vec<(Taken, Duration)> = Vec::new();
+        for asker in askers {
+            taken.push(asker.await??);
+        }
+        let mut got = Vec::new();
+        for (taken, after) in taken {
+            got.push(Got {
+                after,
+                was_ready: taken.was_ready(),
+                parts: taken.parts(),
+            });
+            taken.end().await;
+        }
+        Ok(got)
+    }
+}

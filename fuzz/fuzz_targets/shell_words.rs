@@ -1,6 +1,0 @@
-//! See `faasw_fuzz::targets::shell_words`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    faasw_fuzz::once(&faasw_fuzz::targets::shell_words::TARGET, data);
-});

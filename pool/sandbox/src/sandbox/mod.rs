@@ -1,0 +1,174 @@
+//! A sandbox: a process or thread with one VM that becomes one instance and then ends.
+//!
+//! [`run`] makes one and closes its jail; then it does what the node orders: `orders` has those
+//! that make an instance and take it apart, `running` those that let it run, `hot` lets a guest
+//! look for its next request by itself. [`thread`] is one with nothing round it.
+
+mod birth;
+mod hot;
+mod orders;
+mod running;
+pub mod thread;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use faasw_fri::messages::{Activate, Born, Failed, Failure, Prepared};
+use faasw_fri::{FriError, Kind, Message, receive, send};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+
+pub use self::birth::{Birth, enclose, run};
+use crate::instance::fork::Instance;
+use crate::instance::preset::Preset;
+use crate::instance::reset::Trouble;
+use crate::memory::page_map::PageMap;
+use crate::vm::{Template, Vm};
+
+/// Exit code of a sandbox that could not go on.
+pub(crate) const FAILED: i32 = 1;
+
+/// Exit code of a sandbox that panicked.
+pub(crate) const PANICKED: i32 = 101;
+
+/// Why a sandbox ends.
+pub(crate) enum End {
+    /// The node is done with it, or gone.
+    Dismissed,
+    /// It cannot go on; the node has been told if it could be.
+    Failed,
+}
+
+pub(crate) struct Sandbox<'a> {
+    socket: &'a OwnedFd,
+    template: &'a Template,
+    vm: Vm,
+    page_map: PageMap,
+    preset: Option<Box<Preset>>,
+    instance: Option<Instance>,
+    fork_nanoseconds: u64,
+    /// Page faults before the request.
+    faults_before: u64,
+    activated: u64,
+    /// Monotonic time that its guest continues from.
+    monotonic_nanoseconds: u64,
+    exits: u64,
+    /// CPU time of this thread when its guest was last let look for a request.
+    offered_at: Duration,
+}
+
+pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instruction: u64) {
+    let message = Failed {
+        failure,
+        detail,
+        instruction,
+    };
+    // A node that is gone needs no report.
+    let _ = send(socket, &message, &[], SendFlags::empty());
+}
+
+/// Has the node answer this process's page faults, and keeps nothing of that: whoever can have a
+/// process wait in the middle of a system call is not to be under attack. To be done before
+/// anything of anybody's comes.
+pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
+    if let Some(faults) = template.faults() {
+        // A node that is gone is noticed later.
+        let _ = send(
+            socket,
+            &Born { reserved: 0 },
+            &[faults.as_fd()],
+            SendFlags::empty(),
+        );
+    }
+}
+
+impl<'a> Sandbox<'a> {
+    pub(crate) fn new(
+        socket: &'a OwnedFd,
+        template: &'a Template,
+        vm: Vm,
+        page_map: PageMap,
+    ) -> Self {
+        Self {
+            socket,
+            template,
+            vm,
+            page_map,
+            preset: None,
+            instance: None,
+            fork_nanoseconds: 0,
+            faults_before: 0,
+            activated: 0,
+            monotonic_nanoseconds: 0,
+            exits: 0,
+            offered_at: Duration::ZERO,
+        }
+    }
+
+    /// Tells the node that the VM is there, and serves it to the end.
+    ///
+    /// # Errors
+    /// Why it ends before it is done.
+    pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
+        self.tell(&prepared).and_then(|()| self.serve())
+    }
+
+    fn tell<M: Message>(&self, message: &M) -> Result<(), End> {
+        send(self.socket, message, &[], SendFlags::empty()).map_err(|_| End::Dismissed)
+    }
+
+    fn fail(&self, failure: Failure, detail: u64) -> End {
+        report(self.socket, failure, detail, self.vm.instruction());
+        End::Failed
+    }
+
+    fn fail_system(&self, failure: Failure, errno: Errno) -> End {
+        self.fail(failure, errno.raw_os_error() as u64)
+    }
+
+    fn fail_trouble(&self, failure: Failure, trouble: Trouble) -> End {
+        match trouble {
+            Trouble::Broken(page) => self.fail(Failure::Broken, page),
+            Trouble::Changed(change) => self.fail(Failure::Changed, change as u64),
+            Trouble::System(errno) => self.fail_system(failure, errno),
+        }
+    }
+
+    fn serve(&mut self) -> Result<(), End> {
+        loop {
+            let packet = match receive(self.socket, RecvFlags::empty()) {
+                Ok(packet) => packet,
+                Err(FriError::Closed) => return Err(End::Dismissed),
+                Err(_) => return Err(self.fail(Failure::Message, 0)),
+            };
+            let kind = packet.kind();
+            match (kind, &mut self.instance) {
+                (Some(Kind::Preset), None) if self.preset.is_none() => self.preset(packet)?,
+                (Some(Kind::Fork), None) => self.fork(packet)?,
+                (Some(Kind::Activate), Some(instance)) => {
+                    instance.is_done = false;
+                    let ram = instance.ram;
+                    let order = packet
+                        .message::<Activate>()
+                        .map_err(|_| self.fail(Failure::Message, 0))?;
+                    self.activate(&order, ram, 0)?;
+                    let ordered = self.run()?;
+                    self.settle(ordered)?;
+                }
+                (Some(Kind::Reset), Some(instance)) if instance.is_done => {
+                    let order = self.order(&packet)?;
+                    self.settle(Some(order))?;
+                }
+                (Some(Kind::Resume), Some(_)) => {
+                    let ordered = self.run()?;
+                    self.settle(ordered)?;
+                }
+                // For a wait that is over.
+                (Some(Kind::Wake), Some(_)) => {}
+                (Some(Kind::Survey), Some(_)) => self.survey()?,
+                (Some(Kind::Seal), Some(_)) => return self.seal(packet),
+                _ => return Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            }
+        }
+    }
+}

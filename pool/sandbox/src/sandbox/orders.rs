@@ -1,0 +1,198 @@
+//! The orders that make an instance and take it apart.
+
+use faasw_abi::pages::{PageSet, Ranges};
+use faasw_fri::Packet;
+use faasw_fri::messages::{
+    Failure, Fork, Forked, Origin, Parked, Prepared, Preset as PresetOrder, Reset, Sealed, Used,
+};
+use faasw_seedtree::limits::SET_PAGES_MAX;
+use rustix::io::Errno;
+
+use super::{End, Sandbox};
+use crate::instance::fork::{Attached, Instance};
+use crate::instance::preset::Preset;
+use crate::instance::reset::Restored;
+use crate::instance::seal;
+use crate::instance::source::{Copies, Source};
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
+use crate::vm::clock;
+
+impl Sandbox<'_> {
+    /// Says what the instance has used; nothing where the system cannot tell.
+    pub(super) fn survey(&self) -> Result<(), End> {
+        let mut used = Used {
+            written: Ranges::default(),
+            changed: 0,
+            read: Ranges::default(),
+            code: Ranges::default(),
+        };
+        if let Some(instance) = &self.instance {
+            let page_map = &self.page_map;
+            let ram = instance.ram;
+            let written = instance.written(page_map);
+            used.written = Ranges::covering(&written);
+            if let Some((source, _)) = instance.seed.as_deref() {
+                used.changed = changed(source, ram, &written);
+            }
+            let read = page_map.all_read(ram).unwrap_or_default();
+            used.read = Ranges::covering(&read);
+            if let Some(code) = instance.code {
+                let code = page_map.all_read(code).unwrap_or_default();
+                used.code = Ranges::covering(&code);
+            }
+        }
+        self.tell(&used)
+    }
+
+    /// Hands over what a seed is made of, and ends.
+    pub(super) fn seal(&mut self, mut packet: Packet) -> Result<(), End> {
+        let state = self
+            .vm
+            .save()
+            .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        let mut sealed = Sealed {
+            own: Ranges::default(),
+            state,
+        };
+        let [layer, ..] = packet.take_fds();
+        match &self.instance {
+            Some(Instance {
+                ram,
+                seed: Some(seed),
+                ..
+            }) => {
+                let Some(layer) = layer else {
+                    return Err(self.fail(Failure::Message, 0));
+                };
+                let (source, _) = &**seed;
+                let own = seal::write(&self.page_map, *ram, source, &layer)
+                    .map_err(|errno| self.fail_system(Failure::Seal, errno))?;
+                sealed.own = Ranges::covering(&own);
+            }
+            // It is all in the root's own file, which cannot be sealed while anybody has it
+            // mapped. The end of this process is not enough: who looks at it in `/proc` at that
+            // moment keeps what it has mapped a little longer.
+            Some(Instance { ram, .. }) => guest_memory::cut_off(*ram, 0)
+                .map_err(|errno| self.fail_system(Failure::Seal, errno))?,
+            None => {}
+        }
+        self.tell(&sealed)
+    }
+
+    /// Becomes as it was before its request. Whatever fails ends the sandbox.
+    /// What it took, if the node does not know that yet: it was offered.
+    pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<Parked>, End> {
+        let started = clock::monotonic();
+        let page_faults = self.request_faults();
+        let restored = self.bring_back(order.count_unused.is_yes())?;
+        let parked = Parked {
+            filled: restored.filled,
+            outside: restored.outside,
+            counted: order.count_unused,
+            unused: restored.unused,
+            exits: self.exits,
+            page_faults,
+            nanoseconds: clock::monotonic() - started,
+            polled_nanoseconds: 0,
+            is_offered: false.into(),
+        };
+        if self.offer(order, &parked)? {
+            Ok(Some(parked))
+        } else {
+            self.tell(&parked).map(|()| None)
+        }
+    }
+
+    /// Gives the instance its seed's exact state back.
+    pub(super) fn bring_back(&mut self, counts_unused: bool) -> Result<Restored, End> {
+        let Some(instance) = &mut self.instance else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        instance.open_view(&mut self.vm);
+        let restored = instance
+            .reset(&mut self.vm, &self.page_map, counts_unused)
+            .map_err(|trouble| self.fail_trouble(Failure::Reset, trouble))?;
+        self.faults_before = self.vm.page_faults();
+        self.fork_nanoseconds = 0;
+        Ok(restored)
+    }
+
+    /// Does ahead what the functions of a seed have in common. Whatever fails ends the
+    /// sandbox.
+    pub(super) fn preset(&mut self, mut packet: Packet) -> Result<(), End> {
+        let started = clock::monotonic();
+        let order = packet
+            .message::<PresetOrder>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
+        let mut attached = packet.take_fds().into_iter().flatten();
+        let Some(mailbox) = attached.next() else {
+            return Err(self.fail(Failure::Message, 0));
+        };
+        let preset = Preset::new(
+            &mut self.vm,
+            &self.page_map,
+            &order.image,
+            attached.collect(),
+            mailbox,
+        );
+        let preset = preset.map_err(|trouble| self.fail_trouble(Failure::Preset, trouble))?;
+        self.preset = Some(Box::new(preset));
+        self.faults_before = self.vm.page_faults();
+        self.tell(&Prepared {
+            nanoseconds: clock::monotonic() - started,
+            jail_nanoseconds: 0,
+            born_nanoseconds: 0,
+        })
+    }
+
+    /// Becomes an instance.
+    pub(super) fn fork(&mut self, mut packet: Packet) -> Result<(), End> {
+        let started = clock::monotonic();
+        let order = packet
+            .message::<Fork>()
+            .map_err(|_| self.fail(Failure::Message, 0))?;
+        let mut fds = packet.take_fds().into_iter().flatten();
+        let mailbox = match order.origin {
+            Origin::Preset => None,
+            Origin::Shared | Origin::Private => fds.next(),
+        };
+        let code = (order.code_bytes > 0).then(|| fds.next()).flatten();
+        let attached = Attached {
+            mailbox,
+            code,
+            layers: fds.collect(),
+        };
+        let has_layers = order.origin == Origin::Preset || !attached.layers.is_empty();
+        if attached.code.is_some() != (order.code_bytes > 0) || !has_layers {
+            return Err(self.fail(Failure::Message, 0));
+        }
+        let vm = &mut self.vm;
+        let forked = match (order.origin, self.preset.take()) {
+            (Origin::Shared, None) => Instance::fork(vm, &order, attached, false),
+            (Origin::Private, None) => Instance::fork(vm, &order, attached, true),
+            (Origin::Preset, Some(preset)) => preset.fork(vm, &order, attached),
+            (Origin::Shared | Origin::Private, Some(_)) | (Origin::Preset, None) => {
+                Err(Errno::INVAL)
+            }
+        };
+        let forked = forked.map_err(|errno| self.fail_system(Failure::Fork, errno))?;
+        let ram = forked.ram.address();
+        let code = forked.code.map_or(0, |code| code.address());
+        self.instance = Some(forked);
+        self.fork_nanoseconds = clock::monotonic() - started;
+        if order.tells_addresses.is_yes() {
+            self.tell(&Forked { ram, code })
+        } else {
+            Ok(())
+        }
+    }
+}
+
+/// How many of these pages differ from the seed's, as far as they make a set.
+fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
+    let counted = written.first_ranges(SET_PAGES_MAX);
+    let mut copies = Copies::default();
+    let changed = |range| source.changed(ram, range, &mut copies).unwrap_or(0);
+    counted.iter().map(changed).sum()
+}

@@ -1,0 +1,260 @@
+//! The orders that let an instance run, and what it rings for meanwhile.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use faasw_abi::boot::Activation;
+use faasw_abi::doorbell::Doorbell;
+use faasw_fri::messages::{Activate, Failure, Rang, Reset};
+use faasw_fri::{FriError, Kind, Packet, receive};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+
+use super::{End, Sandbox};
+use crate::memory::guest_memory;
+use crate::memory::mapping::Mapping;
+use crate::vm::Stop;
+use crate::vm::clock;
+
+/// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
+/// again if it wants more, and the node's time limit holds meanwhile.
+const WAIT_MAX: u64 = 3_600_000_000_000;
+
+/// How long a sandbox whose instance was hot looks for the order to bring it back: what the node
+/// needs to read the answer, and twice that.
+const LOOK: Duration = Duration::from_micros(100);
+
+impl Sandbox<'_> {
+    pub(super) fn activate(
+        &mut self,
+        order: &Activate,
+        ram: Mapping,
+        poll_ticks: u64,
+    ) -> Result<(), End> {
+        let mut entropy = [0; 32];
+        // Without entropy no instance may run.
+        fill_with_entropy(&mut entropy).map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        self.monotonic_nanoseconds = order.monotonic_nanoseconds;
+        self.activated = clock::monotonic();
+        // Since the epoch it is counted here: the order took a moment to arrive.
+        let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
+            .saturating_add(Duration::from_nanos(self.activated));
+        guest_memory::write_activation(
+            ram,
+            &Activation {
+                instance: order.instance,
+                entropy,
+                wall_seconds: wall.as_secs(),
+                wall_nanoseconds: u64::from(wall.subsec_nanos()),
+                monotonic_nanoseconds: order.monotonic_nanoseconds,
+                tsc_khz: self.template.tsc_khz(),
+                poll_ticks,
+            },
+        );
+        self.exits = 0;
+        Ok(())
+    }
+
+    /// Runs the guest until it rings for the node; an order that was there by then is still to
+    /// be done.
+    pub(super) fn run(&mut self) -> Result<Option<Reset>, End> {
+        let stop = self
+            .vm
+            .run()
+            .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        self.go_on(stop, Duration::ZERO)
+    }
+
+    /// As [`Sandbox::run`], where the guest has stopped; an order is looked for for so long before
+    /// the node has to send it.
+    pub(super) fn go_on(&mut self, mut stop: Stop, look: Duration) -> Result<Option<Reset>, End> {
+        loop {
+            self.exits += 1;
+            match stop {
+                Stop::Rang(value) if value == Doorbell::Wait as u32 => self.wait()?,
+                Stop::Rang(value) if value == Doorbell::Populate as u32 => self.populate(),
+                Stop::Rang(value) => {
+                    let is_done = value == Doorbell::Done as u32;
+                    if let Some(instance) = &mut self.instance {
+                        instance.is_done = is_done;
+                    }
+                    let order = if is_done {
+                        self.ordered_already(look)?
+                    } else {
+                        None
+                    };
+                    if order.is_none() {
+                        self.tell(&self.rang(value))?;
+                    }
+                    return Ok(order);
+                }
+                Stop::Shutdown => return Err(self.fail(Failure::Shutdown, 0)),
+                Stop::Other(reason) => return Err(self.fail(Failure::Exit, u64::from(reason))),
+            }
+            stop = self
+                .vm
+                .run()
+                .map_err(|errno| self.fail_system(Failure::Run, errno))?;
+        }
+    }
+
+    /// Does an order to reset, and what comes of it.
+    pub(super) fn settle(&mut self, mut ordered: Option<Reset>) -> Result<(), End> {
+        while let Some(order) = ordered {
+            let parked = self.reset(&order)?;
+            ordered = match self.stay_hot(&order, parked)? {
+                Some(stop) => self.go_on(stop, LOOK)?,
+                None => None,
+            };
+        }
+        Ok(())
+    }
+
+    /// The order to reset, if the node, which was told of the end already, has sent
+    /// it: then nobody waits for the ring.
+    fn ordered_already(&self, look: Duration) -> Result<Option<Reset>, End> {
+        if let Some(order) = self.look_for_order(look) {
+            return Ok(Some(order));
+        }
+        match waiting_order(self.socket) {
+            Ok(Some(packet)) => match packet.kind() {
+                Some(Kind::Reset) => self.order(&packet).map(Some),
+                kind => Err(self.fail(Failure::Message, kind.map_or(0, |kind| kind as u64))),
+            },
+            Ok(None) => Ok(None),
+            Err(FriError::Closed) => Err(End::Dismissed),
+            Err(_) => Err(self.fail(Failure::Message, 0)),
+        }
+    }
+
+    /// An order to reset that was sent.
+    pub(super) fn order(&self, packet: &Packet) -> Result<Reset, End> {
+        let order = packet.message::<Reset>();
+        order.map_err(|_| self.fail(Failure::Message, 0))
+    }
+
+    fn rang(&self, value: u32) -> Rang {
+        Rang {
+            doorbell: u64::from(value),
+            fork_nanoseconds: self.fork_nanoseconds,
+            run_nanoseconds: clock::monotonic().saturating_sub(self.activated),
+            exits: self.exits,
+            page_faults: self.request_faults(),
+        }
+    }
+
+    pub(super) fn request_faults(&self) -> u64 {
+        self.vm.page_faults().saturating_sub(self.faults_before)
+    }
+
+    /// Makes memory ready that the guest says it will write: private pages, and
+    /// second-level tables where the host fills those in advance. A wish that makes
+    /// no sense is none.
+    fn populate(&self) {
+        let Some(instance) = &self.instance else {
+            return;
+        };
+        let wish = instance.mailbox.populate_wanted();
+        if !wish.is_empty() && instance.ram.pages().holds(wish) {
+            guest_memory::make_private(instance.ram, &wish.into());
+            self.vm.prefault(wish.start.address().get(), wish.bytes());
+        }
+    }
+
+    /// Sleeps for the guest, until its time has come or the node wakes it. The
+    /// socket is watched, so a node that goes away ends the wait, too.
+    fn wait(&self) -> Result<(), End> {
+        let wanted = self
+            .instance
+            .as_ref()
+            .map_or(0, |instance| instance.mailbox.wait_wanted())
+            .min(WAIT_MAX);
+        let timeout = Timespec {
+            tv_sec: (wanted / 1_000_000_000) as i64,
+            tv_nsec: (wanted % 1_000_000_000) as i64,
+        };
+        let mut events = [PollFd::new(self.socket, PollFlags::IN)];
+        match poll(&mut events, Some(&timeout)) {
+            // Woken early: the guest asks again.
+            Ok(0) | Err(Errno::INTR) => Ok(()),
+            Ok(_) => match receive(self.socket, RecvFlags::empty()) {
+                Ok(packet) if packet.kind() == Some(Kind::Wake) => Ok(()),
+                Err(FriError::Closed) => Err(End::Dismissed),
+                _ => Err(self.fail(Failure::Message, 0)),
+            },
+            Err(errno) => Err(self.fail_system(Failure::Run, errno)),
+        }
+    }
+}
+
+/// The order that waits in a socket, if there is one. Those to wake are for waits that are
+/// over, however many there are.
+fn waiting_order(socket: &OwnedFd) -> Result<Option<Packet>, FriError> {
+    loop {
+        match receive(socket, RecvFlags::DONTWAIT) {
+            Ok(packet) if packet.kind() == Some(Kind::Wake) => {}
+            Ok(packet) => return Ok(Some(packet)),
+            Err(FriError::System(Errno::AGAIN)) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Fills `out` from the system's generator.
+fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
+    let mut filled = 0;
+    while let Some(rest) = out.get_mut(filled..)
+        && !rest.is_empty()
+    {
+        match rustix::rand::getrandom(&mut *rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_fri::messages::{Answer, Reset, Wake};
+    use faasw_fri::send;
+    use rustix::net::SendFlags;
+
+    #[test]
+    fn a_flood_of_wakes_takes_no_stack() {
+        let (ours, theirs) = faasw_fri::pair().unwrap();
+        // As many as root may have wait.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&ours, 16 << 20);
+        let mut sent = 0;
+        while send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
+            sent += 1;
+        }
+        assert!(sent > 100, "{sent}");
+        // A small part of what a process has.
+        let asks = std::thread::Builder::new().stack_size(128 << 10);
+        let asks = asks.spawn(move || {
+            assert!(matches!(waiting_order(&theirs), Ok(None)));
+            theirs
+        });
+        let theirs = asks.unwrap().join().unwrap();
+        for count_unused in [Answer::No, Answer::Yes, Answer::No] {
+            send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
+            let order = Reset {
+                count_unused,
+                poll_nanoseconds: 0,
+                wall_epoch_nanoseconds: 0,
+            };
+            send(&ours, &order, &[], SendFlags::DONTWAIT).unwrap();
+            let packet = waiting_order(&theirs).unwrap().unwrap();
+            assert_eq!(
+                packet.message::<Reset>().unwrap().count_unused,
+                count_unused
+            );
+        }
+        drop(ours);
+        assert!(matches!(waiting_order(&theirs), Err(FriError::Closed)));
+    }
+}

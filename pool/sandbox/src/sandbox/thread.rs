@@ -1,0 +1,315 @@
+//! A sandbox on a thread of the program that embeds faasw: a VM, and nothing round it.
+//!
+//! It is the same sandbox, with the same interface to the node, over a socket of its own.
+//! What the system does when a process ends is done here: whatever the VM had is closed
+//! and unmapped before the end is told, also after a panic, which ends this sandbox alone.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use faasw_fri::messages::{Failure, Prepared};
+use faasw_fri::userfault::Device;
+use kvm_ioctls::Kvm;
+use rustix::io::Errno;
+use rustix::net::Shutdown;
+use rustix::process::Pid;
+
+use crate::memory::page_map::PageMap;
+use crate::process::priority;
+use crate::sandbox::{End, FAILED, PANICKED, Sandbox, hand_over_faults, report};
+use crate::vm::clock;
+use crate::vm::signals;
+use crate::vm::{Template, Vm};
+
+/// The host as all sandboxes of a program find it.
+pub struct Host {
+    template: Template,
+    /// What is made ahead can run at a low priority until it is wanted.
+    can_restore: bool,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+impl Host {
+    /// Finds out about it.
+    ///
+    /// # Errors
+    /// When KVM does not answer.
+    pub fn prepare() -> io::Result<Self> {
+        let device = Kvm::open_with_cloexec(true)?;
+        // SAFETY: the descriptor is new and has no other owner.
+        let kvm = unsafe { Kvm::from_raw_fd(device) };
+        Ok(Self {
+            template: Template::new(kvm)?.telling_faults(Device::open().ok()),
+            can_restore: priority::can_restore(),
+        })
+    }
+}
+
+/// How far a thread is. What names a thread to the system names another one when it is
+/// over, so it is only used while this is locked.
+#[derive(Debug)]
+enum Phase {
+    Begins,
+    Runs {
+        handle: libc::pthread_t,
+        number: Pid,
+    },
+    Over,
+}
+
+/// A sandbox's thread, as others see it.
+#[derive(Debug)]
+pub struct Thread {
+    socket: OwnedFd,
+    stop: Arc<AtomicBool>,
+    phase: Mutex<Phase>,
+    is_ahead: AtomicBool,
+}
+
+impl Thread {
+    /// Starts a sandbox that talks over `socket` and whose guest signals `progress`; with
+    /// `is_ahead` when nothing else wants to run, where the host lets that be undone.
+    /// When it is over, and nothing is left of its VM, `ended` is called with its exit
+    /// code as the last thing that the thread does.
+    ///
+    /// # Errors
+    /// The system's, when there can be no more threads.
+    pub fn start(
+        host: Arc<Host>,
+        socket: OwnedFd,
+        progress: OwnedFd,
+        is_ahead: bool,
+        ended: impl FnOnce(i32) + Send + 'static,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let is_ahead = is_ahead && host.can_restore;
+        let life = move |thread: &Self, blocked| thread.live(&host, progress, blocked);
+        Self::start_with(socket, is_ahead, life, ended)
+    }
+
+    fn start_with(
+        socket: OwnedFd,
+        is_ahead: bool,
+        life: impl FnOnce(&Self, u64) -> i32 + Send + 'static,
+        ended: impl FnOnce(i32) + Send + 'static,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let thread = Arc::new(Self {
+            socket,
+            stop: Arc::default(),
+            phase: Mutex::new(Phase::Begins),
+            is_ahead: AtomicBool::new(is_ahead),
+        });
+        let own = thread.clone();
+        let joined = Builder::new()
+            .name("faasw-sandbox".to_owned())
+            .spawn(move || {
+                let code = match own.begin() {
+                    Ok(blocked) => catch_unwind(AssertUnwindSafe(|| life(&own, blocked))),
+                    Err(_) => Ok(FAILED),
+                }
+                .unwrap_or(PANICKED);
+                own.end();
+                ended(code);
+            })?;
+        Ok((thread, joined))
+    }
+
+    /// Ends it, whatever its guest does. Does not wait.
+    pub fn kill(&self) {
+        // Before the signal, for whoever asks what it was for; and before the lock, for
+        // a thread that begins after it.
+        self.stop.store(true, Ordering::Release);
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+        if let Phase::Runs { handle, .. } = *self.phase() {
+            // SAFETY: the thread is not over while the phase is locked.
+            let _ = unsafe { libc::pthread_kill(handle, signals::STOP) };
+        }
+    }
+
+    /// Says that it is known what it is for: from now on it takes turns with everybody
+    /// else.
+    pub fn restore_priority(&self) {
+        if let Phase::Runs { number, .. } = *self.phase()
+            && self.is_ahead.swap(false, Ordering::Relaxed)
+        {
+            priority::restore(number);
+        }
+    }
+
+    /// Has it run at the background priority, or at the usual one.
+    pub fn set_background(&self, background: bool) {
+        if let Phase::Runs { number, .. } = *self.phase() {
+            priority::set_background(number, background);
+        }
+    }
+
+    /// CPU time that it and its guest have used.
+    ///
+    /// # Errors
+    /// `SRCH` when it does not run; the system's.
+    pub fn cpu_time(&self) -> Result<Duration, Errno> {
+        let phase = self.phase();
+        let Phase::Runs { handle, .. } = *phase else {
+            return Err(Errno::SRCH);
+        };
+        let mut clock = 0;
+        let mut time = MaybeUninit::uninit();
+        // SAFETY: the thread is not over while the phase is locked; both calls write one
+        // value of the type they are given.
+        let time = unsafe {
+            match libc::pthread_getcpuclockid(handle, &raw mut clock) {
+                0 => {}
+                error => return Err(Errno::from_raw_os_error(error)),
+            }
+            if libc::clock_gettime(clock, time.as_mut_ptr()) != 0 {
+                return Err(Errno::SRCH);
+            }
+            time.assume_init()
+        };
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Ok(Duration::new(seconds, nanoseconds))
+    }
+
+    fn phase(&self) -> MutexGuard<'_, Phase> {
+        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets itself be stopped; answers with the mask of signals that are blocked.
+    fn begin(&self) -> Result<u64, Errno> {
+        // First: the signal's default action ends the program.
+        let blocked = signals::block()?;
+        *self.phase() = Phase::Runs {
+            // SAFETY: asks for the calling thread's own.
+            handle: unsafe { libc::pthread_self() },
+            number: rustix::thread::gettid(),
+        };
+        Ok(blocked)
+    }
+
+    fn end(&self) {
+        *self.phase() = Phase::Over;
+        // For a process the system closes it.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
+    }
+
+    fn live(&self, host: &Host, progress: OwnedFd, blocked: u64) -> i32 {
+        if self.is_ahead.load(Ordering::Relaxed) {
+            priority::lower();
+        }
+        let started = clock::monotonic();
+        match self.make(host, progress, blocked) {
+            Ok((vm, page_map)) => {
+                let mut sandbox = Sandbox::new(&self.socket, &host.template, vm, page_map);
+                let lived = sandbox.live(Prepared {
+                    nanoseconds: clock::monotonic() - started,
+                    jail_nanoseconds: 0,
+                    born_nanoseconds: 0,
+                });
+                match lived {
+                    Ok(()) | Err(End::Dismissed) => 0,
+                    Err(End::Failed) => FAILED,
+                }
+            }
+            Err(errno) => {
+                report(
+                    &self.socket,
+                    Failure::Create,
+                    errno.raw_os_error() as u64,
+                    0,
+                );
+                FAILED
+            }
+        }
+    }
+
+    fn make(&self, host: &Host, progress: OwnedFd, blocked: u64) -> Result<(Vm, PageMap), Errno> {
+        hand_over_faults(&self.socket, &host.template);
+        let page_map = PageMap::open()?;
+        let mut vm = Vm::new(&host.template, progress)?;
+        vm.stop_with(self.stop.clone(), blocked)?;
+        // SAFETY: only the sandbox that this VM goes to has mappings of its arena, and it
+        // has its VM to the end.
+        unsafe { vm.release_memory_at_end() };
+        Ok((vm, page_map))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::vm::signals::{STOP, bit};
+    use std::sync::mpsc;
+
+    fn started(life: impl FnOnce(&Thread, u64) -> i32 + Send + 'static) -> (i32, OwnedFd) {
+        let (node, sandbox) = faasw_fri::pair().unwrap();
+        let (sender, ended) = mpsc::channel();
+        let told = move |code| sender.send(code).unwrap();
+        let (thread, joined) = Thread::start_with(sandbox, false, life, told).unwrap();
+        let code = ended.recv().unwrap();
+        joined.join().unwrap();
+        assert_eq!(thread.cpu_time(), Err(Errno::SRCH));
+        // What has no thread any more takes no harm.
+        thread.kill();
+        (code, node)
+    }
+
+    fn is_closed(node: &OwnedFd) -> bool {
+        let received = faasw_fri::receive(node, rustix::net::RecvFlags::empty());
+        matches!(received, Err(faasw_fri::FriError::Closed))
+    }
+
+    #[test]
+    fn a_panic_ends_the_sandbox_alone_and_the_node_hears_of_it() {
+        let (code, node) = started(|_, _| panic!("this panic is a test's"));
+        assert_eq!(code, PANICKED);
+        assert!(is_closed(&node));
+        let (code, node) = started(|_, _| 7);
+        assert_eq!(code, 7);
+        assert!(is_closed(&node));
+    }
+
+    /// The signal's default action ends the program, and so this test.
+    #[test]
+    fn a_thread_can_be_ended_from_its_first_moment_to_its_last() {
+        for _ in 0..500 {
+            let (_node, sandbox) = faasw_fri::pair().unwrap();
+            let until_shut = |thread: &Thread, _| i32::from(is_closed(&thread.socket));
+            let (sender, ended) = mpsc::channel();
+            let told = move |code| sender.send(code).unwrap();
+            let (thread, joined) = Thread::start_with(sandbox, false, until_shut, told).unwrap();
+            while ended.try_recv() != Ok(1) {
+                thread.kill();
+            }
+            joined.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn nobody_else_gets_the_signal_and_it_waits_for_the_thread() {
+        let (code, _node) = started(|thread, blocked| {
+            assert_ne!(blocked & bit(STOP), 0);
+            assert_ne!(blocked & bit(libc::SIGTERM), 0);
+            assert_eq!(blocked & bit(libc::SIGSEGV), 0);
+            // Its default action would end the program.
+            thread.kill();
+            let mut pending = MaybeUninit::uninit();
+            // SAFETY: the call writes the set that is read then.
+            unsafe {
+                libc::sigpending(pending.as_mut_ptr());
+                libc::sigismember(pending.as_ptr(), STOP)
+            }
+        });
+        assert_eq!(code, 1);
+    }
+}

@@ -1,0 +1,278 @@
+//! Starting the program of spawners: as a child of this process, or by a launcher that was
+//! started before this process gave up what that takes.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use faasw_fri::messages::{Kill, Launch, NamesOpened, OpenNames};
+use faasw_fri::{receive, send};
+use faasw_jail::{ConfinementLevel, Network};
+use faasw_sandbox::launcher::{ARGUMENT, OUTSIDE, REDUCED};
+use faasw_sandbox::process::programs::{self, Numbers};
+use rustix::net::{RecvFlags, SendFlags};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::io::Interest;
+
+use super::executable::{self, Later};
+use super::watch::{into_io, watch};
+#[cfg(feature = "ablation")]
+use crate::ablation::Mechanism;
+
+/// A small process that starts spawners for a program that confines itself: it keeps what
+/// that takes, while the program gives it up. See [`Launcher::start`].
+#[derive(Debug)]
+pub struct Launcher {
+    /// Open for as long as this lives.
+    socket: Option<OwnedFd>,
+    child: Child,
+}
+
+impl Launcher {
+    /// Starts it. It has the privileges, the control group, the filters and the like that
+    /// this process has now, and passes them on to spawners. It ends when this is dropped,
+    /// or when this process ends.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start() -> io::Result<Self> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let program = Program {
+            name: "faasw-launcher",
+            arguments: vec![ARGUMENT],
+        };
+        let child = execute(program, &theirs)?;
+        Ok(Self {
+            socket: Some(ours),
+            child,
+        })
+    }
+
+    /// Orders a spawner whose jails are of this network and level, and that talks over `socket`.
+    fn launch(
+        &self,
+        network: Network,
+        level: ConfinementLevel,
+        socket: &OwnedFd,
+    ) -> io::Result<Running> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [socket.as_fd(), theirs.as_fd()];
+        let order = Launch { network, level };
+        send(launcher, &order, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        Ok(Running::Launched(ours))
+    }
+
+    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are,
+    /// to be read. For who cannot open them any more. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's, or when one is there and cannot be opened.
+    pub(crate) async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let fds = [theirs.as_fd()];
+        send(launcher, &OpenNames {}, &fds, SendFlags::DONTWAIT).map_err(into_io)?;
+        drop(theirs);
+        let answers = watch(ours)?;
+        let answer = answers.async_io(Interest::READABLE, |answers| {
+            receive(answers, RecvFlags::DONTWAIT).map_err(into_io)
+        });
+        let mut answer = answer.await?;
+        let NamesOpened { hosts, servers } = answer.message().map_err(into_io)?;
+        let mut files = answer.take_fds().into_iter().flatten();
+        Ok([hosts, servers].map(|is_there| is_there.is_yes().then(|| files.next()).flatten()))
+    }
+
+    /// Waits until it has ended, which it does not by itself: from then on no spawner can
+    /// be started. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// The system's, when it cannot be waited for.
+    pub async fn ended(&self) -> io::Result<()> {
+        let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        // It never says anything: what can be read there is the end.
+        watch(socket.try_clone()?)?.readable().await.map(|_| ())
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        self.socket = None;
+        let _ = self.child.wait();
+    }
+}
+
+/// A spawner's process.
+#[derive(Debug)]
+pub(crate) enum Running {
+    /// A child of this one.
+    Child(Child),
+    /// A launcher's: this socket is closed on its side once it was reaped, and a message
+    /// over it has the launcher kill it.
+    Launched(OwnedFd),
+}
+
+impl Running {
+    /// Starts one whose jails are of this network and level, and that talks over `socket`: by
+    /// `launcher` if there is one, else as a child of this process.
+    pub(crate) fn start(
+        launcher: Option<&Launcher>,
+        network: Network,
+        level: ConfinementLevel,
+        socket: &OwnedFd,
+    ) -> io::Result<Self> {
+        let mut program = match network {
+            Network::Empty => Program {
+                name: "faasw-spawner",
+                arguments: Vec::new(),
+            },
+            Network::Host => Program {
+                name: "faasw-outside",
+                arguments: vec![OUTSIDE],
+            },
+        };
+        if level == ConfinementLevel::Reduced {
+            program.arguments.push(REDUCED);
+        }
+        match launcher {
+            Some(launcher) => launcher.launch(network, level, socket),
+            None => execute(program, socket).map(Self::Child),
+        }
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(&self) -> io::Result<()> {
+        match self {
+            Self::Child(child) => child_ended(child).await,
+            Self::Launched(life) => watch(life.try_clone()?)?.readable().await.map(|_| ()),
+        }
+    }
+
+    /// Ends it if it has not ended, and sees that nothing stays of it.
+    pub(crate) async fn reap(self) {
+        match self {
+            Self::Child(mut child) => {
+                let reaped = tokio::task::spawn_blocking(move || {
+                    let _ = child.kill();
+                    child.wait()
+                });
+                let _ = reaped.await;
+            }
+            Self::Launched(ref life) => {
+                // Fails where it was reaped.
+                if send(life, &Kill { token: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
+                    let _ = self.ended().await;
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a child has ended, without reaping it.
+async fn child_ended(child: &Child) -> io::Result<()> {
+    let number = i32::try_from(child.id()).map_err(io::Error::other)?;
+    let number = Pid::from_raw(number).ok_or(io::ErrorKind::NotFound)?;
+    let process = pidfd_open(number, PidfdFlags::NONBLOCK)?;
+    watch(process)?.readable().await.map(|_| ())
+}
+
+/// What the program is started as.
+#[derive(Debug)]
+struct Program {
+    name: &'static str,
+    arguments: Vec<&'static str>,
+}
+
+/// The program's file, and what it is started with beside.
+fn file() -> io::Result<(OwnedFd, Option<String>)> {
+    #[cfg(feature = "trial")]
+    if let Some((program, argument)) = crate::trial::spawner()? {
+        return Ok((program, Some(argument)));
+    }
+    let program = executable::prepare(c"faasw-sandbox", faasw_bundled::SANDBOX)?;
+    #[cfg(feature = "ablation")]
+    if Mechanism::Jail.is_off() {
+        return Ok((program, Some(faasw_jail::WITHOUT_JAIL.to_owned())));
+    }
+    Ok((program, None))
+}
+
+/// A program that whoever is started executes, or where that is.
+struct Carried {
+    numbers: Numbers,
+    later: Later,
+}
+
+impl Carried {
+    fn prepare(numbers: Numbers, name: &CStr, program: &'static [u8]) -> io::Result<Self> {
+        let later = executable::prepare_for_later(name, program)?;
+        Ok(Self { numbers, later })
+    }
+
+    /// What says where it is, if it is to be put into its file.
+    fn argument(&self) -> Option<String> {
+        let place = self.later.place.as_ref()?;
+        let begin = self.numbers.argument;
+        Some(format!("{begin}{},{}", place.offset, place.bytes))
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = (RawFd, &OwnedFd)> {
+        let by = self.later.place.as_ref().map(|place| &place.by);
+        let file = (self.numbers.file, &self.later.file);
+        let carrier = self.numbers.carrier;
+        [file].into_iter().chain(by.map(move |by| (carrier, by)))
+    }
+}
+
+/// Starts the program with a socket, and with the programs beside it that it executes.
+#[expect(
+    unsafe_code,
+    reason = "the child's descriptors must be at fixed numbers before exec"
+)]
+fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
+    // Numbers that the moves below cannot overwrite.
+    let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
+    // What they are copies of stays open, too: so that the pipe over which the standard library
+    // hears of an error has none of the child's numbers.
+    let (program_file, argument) = file()?;
+    let file = clear(&program_file)?;
+    let carried = [
+        Carried::prepare(
+            programs::COMPILER,
+            c"faasw-compiler",
+            faasw_bundled::COMPILER,
+        )?,
+        Carried::prepare(programs::EGRESS, c"faasw-egress", faasw_bundled::EGRESS)?,
+    ];
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let given = [(faasw_sandbox::NODE_FD, socket)].into_iter();
+    let given = given.chain(carried.iter().flat_map(Carried::descriptors));
+    let given = given.map(|(number, fd)| Ok((number, clear(fd)?)));
+    let given: Vec<(RawFd, OwnedFd)> = given.collect::<io::Result<_>>()?;
+    let moves = given.iter().map(|(number, fd)| (*number, fd.as_raw_fd()));
+    let moves: Vec<(RawFd, RawFd)> = moves.collect();
+    let mut command = Command::new(path);
+    command
+        .arg0(program.name)
+        .args(program.arguments)
+        .args(argument)
+        .args(carried.iter().filter_map(Carried::argument))
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    // SAFETY: between fork and exec only dup2 is called, which is safe there.
+    unsafe {
+        command.pre_exec(move || {
+            for (number, source) in &moves {
+                if libc::dup2(*source, *number) < 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}

@@ -1,0 +1,86 @@
+//! What waits in a socket for the other side to take it, by the system's account.
+//!
+//! A sandbox takes orders while its guest stands still or waits, and no others. So a guest
+//! that asks to be woken and never waits could fill the socket with orders to wake. One is
+//! enough: the wait that takes it ends, and what the guest waits for was there before.
+
+use std::ffi::c_int;
+use std::os::fd::{AsFd, AsRawFd};
+
+use faasw_fri::messages::Wake;
+use faasw_fri::{FriError, send};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+/// Orders to wake over `socket`, unless an order waits there that has the guest look at
+/// its mailbox anyway.
+///
+/// # Errors
+/// As [`send`].
+pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
+    if untaken_bytes(&socket)? > 0 {
+        return Ok(());
+    }
+    send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT)
+}
+
+/// Memory of packets that were sent over `socket` and not taken by the other side: 0 where
+/// it has taken all.
+///
+/// # Errors
+/// The system's.
+#[expect(unsafe_code, reason = "no safe interface asks for it")]
+pub fn untaken_bytes(socket: impl AsFd) -> Result<u32, Errno> {
+    /// What a socket takes in memory (`SO_MEMINFO`, Linux 4.12): what was sent is third.
+    const MEMORY: c_int = 55;
+    let mut told = [0_u32; 9];
+    let mut bytes = size_of_val(&told) as libc::socklen_t;
+    // SAFETY: the call writes at most so many bytes there, and how many it wrote.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            MEMORY,
+            told.as_mut_ptr().cast(),
+            &raw mut bytes,
+        )
+    };
+    match (answer, told) {
+        (0, [_, _, sent, ..]) => Ok(sent),
+        _ => Err(Errno::IO),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use faasw_fri::{Kind, receive};
+    use rustix::net::RecvFlags;
+
+    #[test]
+    fn one_order_to_wake_waits_at_a_time() {
+        let (ours, theirs) = faasw_fri::pair().unwrap();
+        for _ in 0..3 {
+            for _ in 0..1000 {
+                wake(&ours).unwrap();
+            }
+            let packet = receive(&theirs, RecvFlags::DONTWAIT).unwrap();
+            assert_eq!(packet.kind(), Some(Kind::Wake));
+            let none = receive(&theirs, RecvFlags::DONTWAIT).unwrap_err();
+            assert_eq!(none, FriError::System(Errno::AGAIN));
+        }
+        drop(theirs);
+        assert_eq!(wake(&ours), Err(FriError::Closed));
+    }
+
+    #[test]
+    fn a_packet_is_untaken_until_the_other_side_has_received_it() {
+        let (ours, theirs) = faasw_fri::pair().unwrap();
+        assert_eq!(untaken_bytes(&ours), Ok(0));
+        send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).unwrap();
+        assert!(untaken_bytes(&ours).unwrap() > 0);
+        assert_eq!(untaken_bytes(&theirs), Ok(0), "each way counts by itself");
+        receive(&theirs, RecvFlags::empty()).unwrap();
+        assert_eq!(untaken_bytes(&ours), Ok(0));
+    }
+}

@@ -1,0 +1,99 @@
+//! A sandbox without a process: a test is what says and does what its process would.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+use tokio::sync::oneshot;
+
+use super::{Parts, Sandbox};
+use crate::sandboxes::account::Account;
+use crate::sandboxes::process::{Birth, Exit, Made, Process};
+use crate::sandboxes::progress::Progress;
+use crate::sandboxes::watch::watch;
+use crate::seeds::FunctionNumber;
+
+/// What is at the other end.
+#[derive(Debug)]
+pub struct StandIn {
+    /// Where the sandbox's words come from, and its orders go to.
+    pub socket: OwnedFd,
+    made: Arc<Words>,
+    _ended: oneshot::Sender<Exit>,
+}
+
+/// What was asked of the process.
+#[derive(Debug)]
+struct Words {
+    is_aside: AtomicBool,
+}
+
+impl Made for Words {
+    fn kill(&self) {}
+
+    fn is_orphan(&self) -> bool {
+        false
+    }
+
+    fn assign(&self, _: u64, _: Option<FunctionNumber>) {}
+
+    fn set_background(&self, _background: bool) {}
+
+    fn step_aside(&self, aside: bool) {
+        self.is_aside.store(aside, Ordering::Relaxed);
+    }
+
+    fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::Relaxed)
+    }
+
+    fn may_be_aside(&self) -> bool {
+        self.is_aside()
+    }
+
+    fn cpu_time(&self) -> Result<Duration, Errno> {
+        Ok(Duration::ZERO)
+    }
+
+    fn birth(&self) -> Birth {
+        Birth::default()
+    }
+}
+
+impl StandIn {
+    /// Whether all that wants a processor is to come before the sandbox.
+    pub fn is_aside(&self) -> bool {
+        self.made.is_aside()
+    }
+}
+
+impl Sandbox {
+    /// One that is aside, and what stands in for its process.
+    pub fn standing_in() -> (Self, StandIn) {
+        let (ours, socket) = faasw_fri::pair().unwrap();
+        let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let made = Arc::new(Words {
+            is_aside: AtomicBool::new(true),
+        });
+        let (ended, exit) = oneshot::channel();
+        let sandbox = Self {
+            process: Process::new(made.clone(), Arc::new(Account::default()), exit),
+            socket: watch(ours).unwrap(),
+            progress: Progress::new(signalled).unwrap(),
+            wall_clock: SystemTime::now,
+            image: None,
+            parts: Parts::default(),
+            faults: None,
+            paged: None,
+        };
+        let stand_in = StandIn {
+            socket,
+            made,
+            _ended: ended,
+        };
+        (sandbox, stand_in)
+    }
+}

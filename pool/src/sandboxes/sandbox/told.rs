@@ -1,0 +1,211 @@
+//! What a sandbox says, as far as the node believes it.
+
+use std::time::Duration;
+
+use faasw_abi::doorbell::Doorbell;
+use faasw_fri::Packet;
+use faasw_fri::messages::{Failed, Failure, Parked, Prepared, Rang};
+use faasw_jail::{Obstacle, Step};
+use rustix::io::Errno;
+
+use crate::error::{PlatformError, errno_told};
+use crate::sandboxes::process::Birth;
+use crate::sink::{Effort, ResetEffort};
+
+/// What comes from a sandbox.
+#[derive(Debug)]
+pub enum Event {
+    /// The guest asks to have its mailbox looked at, and runs on.
+    Progress,
+    /// The guest rang and stands still.
+    Rang(Report),
+    /// The VM cannot go on. The text says why.
+    Failed(String),
+}
+
+/// A ring of the doorbell, and what the sandbox measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Report {
+    /// Why the guest rang; `None` for a value that has no meaning.
+    pub doorbell: Option<Doorbell>,
+    /// Time that turning the sandbox into an instance took.
+    pub fork: Duration,
+    /// Time since the activation.
+    pub run: Duration,
+    /// Exits from the VM since then.
+    pub exits: u64,
+    /// Page faults that KVM fixed for this request.
+    pub page_faults: u64,
+}
+
+/// What it took to make a sandbox, part by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Its control group, found or made.
+    pub group: Duration,
+    /// The fork into its namespaces, on the spawner's side.
+    pub fork: Duration,
+    /// From there until it ran in its group.
+    pub enter: Duration,
+    /// Its VM, and what it looks at its own memory with.
+    pub vm: Duration,
+    /// Closing its jail.
+    pub jail: Duration,
+    /// Presetting it; zero for one that is bare.
+    pub preset: Duration,
+}
+
+impl Parts {
+    /// Those of a sandbox that has made its VM in a process of this birth.
+    pub fn of(birth: Birth, prepared: &Prepared) -> Self {
+        let closing = prepared.jail_nanoseconds;
+        let born = Duration::from_nanos(prepared.born_nanoseconds);
+        Self {
+            group: birth.group,
+            fork: birth.fork,
+            enter: born.saturating_sub(birth.fork),
+            vm: Duration::from_nanos(prepared.nanoseconds.saturating_sub(closing)),
+            jail: Duration::from_nanos(closing),
+            preset: Duration::ZERO,
+        }
+    }
+}
+
+impl From<Rang> for Report {
+    fn from(rang: Rang) -> Self {
+        Self {
+            doorbell: u32::try_from(rang.doorbell)
+                .ok()
+                .and_then(Doorbell::from_u32),
+            fork: Duration::from_nanos(rang.fork_nanoseconds),
+            run: Duration::from_nanos(rang.run_nanoseconds),
+            exits: rang.exits,
+            page_faults: rang.page_faults,
+        }
+    }
+}
+
+impl From<Parked> for Effort {
+    fn from(parked: Parked) -> Self {
+        Self {
+            exits: parked.exits,
+            page_faults: parked.page_faults,
+            reset: Some(ResetEffort {
+                filled: parked.filled,
+                outside: parked.outside,
+                unused: parked.counted.is_yes().then_some(parked.unused),
+                took: Duration::from_nanos(parked.nanoseconds),
+            }),
+        }
+    }
+}
+
+/// What a sandbox says that has no meaning.
+pub fn protocol(error: impl std::fmt::Display) -> PlatformError {
+    PlatformError::Protocol(error.to_string())
+}
+
+/// Why a sandbox could not even make its VM.
+pub fn not_prepared(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    match failed {
+        Ok(failed) if failed.failure == Failure::Jail => match Step::from_u64(failed.instruction) {
+            Some(step) => {
+                let errno = errno_told(failed.detail);
+                let is_over_limit = matches!(errno, Errno::NOSPC | Errno::USERS);
+                PlatformError::Jail {
+                    error: step.failed()(errno),
+                    // A sandbox makes its own user namespace as it takes a user.
+                    obstacle: if step == Step::Identity && is_over_limit {
+                        Obstacle::of_limits()
+                    } else {
+                        Obstacle::Unknown
+                    },
+                }
+            }
+            None => protocol("a step of closing a jail that there is not"),
+        },
+        _ => not_begun(packet),
+    }
+}
+
+/// Why a sandbox, whose guest did not run yet, is of no use.
+pub fn not_begun(packet: &Packet) -> PlatformError {
+    let failed: Result<Failed, _> = packet.message();
+    let is_for_memory = failed.is_ok_and(|failed| {
+        let is_systems = matches!(
+            failed.failure,
+            Failure::Create | Failure::Preset | Failure::Fork
+        );
+        is_systems && errno_told(failed.detail) == Errno::NOMEM
+    });
+    if is_for_memory {
+        PlatformError::OutOfMemory
+    } else {
+        PlatformError::SandboxEnded(failure(packet))
+    }
+}
+
+/// Whether a [`Failed`] packet says that the guest did something that no guest of ours does; not
+/// what the system has refused its sandbox.
+pub fn is_by_guest(packet: &Packet) -> bool {
+    let failed: Result<Failed, _> = packet.message();
+    failed.is_ok_and(|failed| match failed.failure {
+        Failure::Exit
+        | Failure::Shutdown
+        | Failure::Broken
+        | Failure::Changed
+        | Failure::Strayed => true,
+        Failure::Create
+        | Failure::Fork
+        | Failure::Run
+        | Failure::Message
+        | Failure::Reset
+        | Failure::Jail
+        | Failure::Preset
+        | Failure::Seal => false,
+    })
+}
+
+/// What a [`Failed`] packet means, in words.
+pub fn failure(packet: &Packet) -> String {
+    let Ok(Failed {
+        failure,
+        detail,
+        instruction,
+    }) = packet.message()
+    else {
+        return "its report makes no sense".to_owned();
+    };
+    let errno = || {
+        i32::try_from(detail).map_or_else(
+            |_| format!("error {detail}"),
+            |errno| std::io::Error::from_raw_os_error(errno).to_string(),
+        )
+    };
+    match failure {
+        Failure::Create => format!("the VM could not be made: {}", errno()),
+        Failure::Preset => format!("the sandbox could not be preset: {}", errno()),
+        Failure::Seal => match errno_told(detail) {
+            Errno::TOOBIG => {
+                "it has written to more places, far apart, than a seed can have".to_owned()
+            }
+            errno => format!("its memory could not be made a seed: {errno}"),
+        },
+        Failure::Fork => format!("the seed could not be mapped: {}", errno()),
+        Failure::Run => format!("the VM stopped at {instruction:#x}: {}", errno()),
+        Failure::Exit => {
+            format!("the guest left its VM at {instruction:#x} for KVM reason {detail}")
+        }
+        Failure::Shutdown => format!("the guest shut down near {instruction:#x}"),
+        Failure::Reset => format!("the instance could not be reset: {}", errno()),
+        Failure::Broken => {
+            format!("the guest has written its own text or tables at {detail:#x}")
+        }
+        Failure::Changed => format!("the guest has changed its vCPU (class {detail})"),
+        Failure::Jail => format!("its jail could not be closed: {}", errno()),
+        Failure::Strayed if detail == 0 => "it went on looking for a request".to_owned(),
+        Failure::Strayed => format!("it rang {detail} without a request"),
+        Failure::Message => format!("the sandbox was sent message {detail} out of order"),
+    }
+}

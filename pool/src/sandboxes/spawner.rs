@@ -1,0 +1,548 @@
+//! The node's side of the spawner: asking for processes, and knowing when they end.
+//!
+//! Whatever becomes of a request for a process (an error, a timeout, a dropped
+//! future), the process goes with it: see [`Process`].
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use faasw_fri::messages::{
+    Ended, GroupVersion, Introduced, Kill, Limit, NO_FUNCTION, SetPriority, SpawnEgress,
+    SpawnFailed, SpawnHelper, SpawnSandbox, Spawned, StepAside, SteppedAside,
+};
+use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
+use faasw_jail::{ConfinementLevel, Network, Obstacle, Step, egress};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::{mpsc, oneshot, watch as signal};
+use tokio::time::timeout;
+
+use super::account::Account;
+use super::cpu_clock::{clock_of, cpu_time};
+use super::groups::Groups;
+use super::launcher::{Launcher, Running};
+use super::process::{Birth, Exit, FORBIDDEN_CALL, Made, Process};
+use super::watch::{into_io, send_when_there_is_room, watch};
+use crate::error::{PlatformError, errno_told};
+use crate::seeds::FunctionNumber;
+
+/// What is known of a process that was asked for.
+struct Expected {
+    spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
+    ended: Option<oneshot::Sender<Exit>>,
+    account: Arc<Account>,
+    aside: Arc<Aside>,
+}
+
+/// Whether all that wants a processor comes before a process.
+#[derive(Debug, Default)]
+struct Aside {
+    /// It was asked for, and nothing else since.
+    is_asked: AtomicBool,
+    /// It is so, by the spawner's word.
+    is_so: AtomicBool,
+}
+
+/// An order without an answer. None is lost: where the socket is full, they wait in
+/// line.
+enum Order {
+    Kill(Kill),
+    Limit(Limit),
+    SetPriority(SetPriority),
+    StepAside(StepAside),
+}
+
+/// A process that was asked for; it keeps the spawner.
+#[derive(Debug)]
+struct Asked {
+    spawner: Arc<Spawner>,
+    token: u64,
+    aside: Arc<Aside>,
+    /// Once it was made; its CPU time's clock is nothing where it had ended by then.
+    spawned: OnceLock<(Option<libc::clockid_t>, Birth)>,
+}
+
+impl Asked {
+    fn note_spawned(&self, spawned: &Spawned) {
+        let birth = Birth {
+            group: Duration::from_nanos(spawned.group_nanoseconds),
+            fork: Duration::from_nanos(spawned.fork_nanoseconds),
+        };
+        let _ = self.spawned.set((clock_of(spawned.pid), birth));
+    }
+}
+
+impl Made for Asked {
+    fn kill(&self) {
+        self.spawner.kill(self.token);
+    }
+
+    fn is_orphan(&self) -> bool {
+        self.spawner.is_gone()
+    }
+
+    fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
+        self.spawner.assign(self.token, bytes, function);
+    }
+
+    fn set_background(&self, background: bool) {
+        let order = Order::SetPriority(SetPriority {
+            token: self.token,
+            background: background.into(),
+        });
+        // Sending fails if the spawner ends, and its processes with it.
+        let _ = self.spawner.orders.send(order);
+    }
+
+    fn step_aside(&self, aside: bool) {
+        if aside && self.spawner.refuses_aside.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.aside.is_asked.swap(aside, Ordering::AcqRel) == aside {
+            return;
+        }
+        if !aside {
+            // That it is so again the spawner says.
+            self.aside.is_so.store(false, Ordering::Release);
+        }
+        let aside = aside.into();
+        let token = self.token;
+        let order = Order::StepAside(StepAside { token, aside });
+        let _ = self.spawner.orders.send(order);
+    }
+
+    fn is_aside(&self) -> bool {
+        self.aside.is_asked.load(Ordering::Acquire) && self.aside.is_so.load(Ordering::Acquire)
+    }
+
+    fn may_be_aside(&self) -> bool {
+        self.aside.is_asked.load(Ordering::Acquire)
+    }
+
+    fn cpu_time(&self) -> Result<Duration, Errno> {
+        let clock = self.spawned.get().and_then(|(clock, _)| *clock);
+        cpu_time(clock.ok_or(Errno::SRCH)?)
+    }
+
+    fn birth(&self) -> Birth {
+        self.spawned
+            .get()
+            .map(|(_, birth)| *birth)
+            .unwrap_or_default()
+    }
+}
+
+/// The running spawner.
+pub struct Spawner {
+    /// Whoever listens has it, too, and does not keep the spawner by that.
+    socket: Arc<AsyncFd<OwnedFd>>,
+    expected: Mutex<HashMap<u64, Expected>>,
+    next_token: AtomicU64,
+    /// What nobody waits for.
+    orders: mpsc::UnboundedSender<Order>,
+    gone: AtomicBool,
+    /// No process can be put aside here.
+    refuses_aside: AtomicBool,
+    /// Processes that made a call that their jail does not allow.
+    forbidden_calls: Arc<AtomicU64>,
+    /// What it tells of control groups.
+    groups: Arc<Groups>,
+    /// Closed when the spawner was reaped.
+    reaped: signal::Receiver<()>,
+}
+
+impl fmt::Debug for Spawner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Spawner").finish_non_exhaustive()
+    }
+}
+
+impl Spawner {
+    /// Starts one whose jails are of this network and level, by `launcher` if there is one, else as
+    /// a child of this process. Must be called inside a tokio runtime. Processes that make a system
+    /// call that their jail does not allow are counted in `forbidden_calls`; how control
+    /// groups are used is told to `groups`, which says how many are to be kept.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn start(
+        launcher: Option<&Launcher>,
+        (network, level): (Network, ConfinementLevel),
+        forbidden_calls: Arc<AtomicU64>,
+        groups: Arc<Groups>,
+    ) -> io::Result<Arc<Self>> {
+        let (ours, theirs) = faasw_fri::pair()?;
+        // It finds this when it begins.
+        send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
+        let running = Running::start(launcher, network, level, &theirs)?;
+        drop(theirs);
+        let (reaped_sender, reaped) = signal::channel(());
+        let (orders, to_give) = mpsc::unbounded_channel();
+        let spawner = Arc::new(Self {
+            socket: Arc::new(watch(ours)?),
+            expected: Mutex::new(HashMap::new()),
+            next_token: AtomicU64::new(1),
+            orders,
+            gone: AtomicBool::new(false),
+            refuses_aside: AtomicBool::new(false),
+            forbidden_calls,
+            groups,
+            reaped,
+        });
+        tokio::spawn(listen(
+            Arc::downgrade(&spawner),
+            spawner.socket.clone(),
+            running,
+            reaped_sender,
+        ));
+        tokio::spawn(give(Arc::downgrade(&spawner), to_give));
+        Ok(spawner)
+    }
+
+    /// Whether it has ended; its processes have then ended too.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
+    /// Ends it, and with it every process that it made; waits until it is reaped.
+    pub async fn stop(&self) {
+        self.hang_up();
+        // The channel never changes; it closes.
+        let _ = self.reaped.clone().changed().await;
+    }
+
+    /// It ends its processes and itself, and whoever listens to it stops that.
+    fn hang_up(&self) {
+        let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
+    }
+
+    /// Makes a sandbox that talks over `socket` and whose guest signals `progress`; with
+    /// `is_ahead` when nothing else wants to run.
+    ///
+    /// # Errors
+    /// When the spawner is gone or could not fork.
+    pub async fn sandbox(
+        self: &Arc<Self>,
+        socket: &OwnedFd,
+        progress: &OwnedFd,
+        is_ahead: bool,
+    ) -> Result<Process, PlatformError> {
+        let token = self.token();
+        let order = SpawnSandbox {
+            token,
+            is_ahead: is_ahead.into(),
+        };
+        let fds = [socket.as_fd(), progress.as_fd()];
+        self.make(token, &order, &fds).await
+    }
+
+    /// Runs the compile helper; `order.token` is filled in here.
+    ///
+    /// # Errors
+    /// When the spawner is gone or could not fork.
+    pub async fn helper(
+        self: &Arc<Self>,
+        order: SpawnHelper,
+        fds: [BorrowedFd<'_>; 3],
+    ) -> Result<Process, PlatformError> {
+        let token = self.token();
+        self.make(token, &SpawnHelper { token, ..order }, &fds)
+            .await
+    }
+
+    /// Runs the connector or a worker with these sockets.
+    ///
+    /// # Errors
+    /// When the spawner is gone, could not fork, or is in another network.
+    pub async fn egress(
+        self: &Arc<Self>,
+        kind: egress::Kind,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Process, PlatformError> {
+        let token = self.token();
+        self.make(token, &SpawnEgress { token, kind }, fds).await
+    }
+
+    /// Sets the memory limit of a process's group, and the function that the process serves.
+    pub fn assign(&self, token: u64, memory_bytes: u64, function: Option<FunctionNumber>) {
+        let _ = self.orders.send(Order::Limit(Limit {
+            token,
+            function: function.unwrap_or(NO_FUNCTION),
+            memory_bytes,
+        }));
+    }
+
+    fn token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed)
+    }
+
+    async fn make<M: Message>(
+        self: &Arc<Self>,
+        token: u64,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<Process, PlatformError> {
+        let (spawned_sender, spawned) = oneshot::channel();
+        let (ended_sender, ended) = oneshot::channel();
+        let (account, aside) = (Arc::<Account>::default(), Arc::<Aside>::default());
+        self.expected().insert(
+            token,
+            Expected {
+                spawned: Some(spawned_sender),
+                ended: Some(ended_sender),
+                account: account.clone(),
+                aside: aside.clone(),
+            },
+        );
+        // From here on dropping this ends whatever was made of the request.
+        let asked = Arc::new(Asked {
+            spawner: self.clone(),
+            token,
+            aside,
+            spawned: OnceLock::new(),
+        });
+        let mut process = Process::new(asked.clone(), account, ended);
+        self.tell(message, fds).await?;
+        match spawned.await {
+            Ok(Ok(spawned)) => {
+                tracing::trace!(token, pid = spawned.pid, "process made");
+                asked.note_spawned(&spawned);
+                Ok(process)
+            }
+            Ok(Err(error)) => {
+                process.never_was();
+                Err(error)
+            }
+            Err(_) => Err(PlatformError::SpawnerGone),
+        }
+    }
+
+    async fn tell<M: Message>(
+        &self,
+        message: &M,
+        fds: &[BorrowedFd<'_>],
+    ) -> Result<(), PlatformError> {
+        if self.is_gone() {
+            return Err(PlatformError::SpawnerGone);
+        }
+        send_when_there_is_room(&self.socket, |socket| {
+            send(socket, message, fds, SendFlags::empty()).map_err(into_io)
+        })
+        .await
+        .map_err(|_| PlatformError::SpawnerGone)
+    }
+
+    /// Asks for a process's end, without waiting.
+    pub fn kill(&self, token: u64) {
+        // Fails when nobody listens any more, and then the spawner is ending.
+        let _ = self.orders.send(Order::Kill(Kill { token }));
+    }
+
+    fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
+        // The map is whole between any two statements.
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what the spawner said.
+    fn hear(&self, packet: &mut Packet) -> Result<(), FriError> {
+        match packet.kind() {
+            Some(Kind::Spawned) => {
+                let spawned: Spawned = packet.message()?;
+                self.groups.told(spawned.groups);
+                if let Some(waiting) = self.spawned_sender(spawned.token) {
+                    let _ = waiting.send(Ok(spawned));
+                }
+            }
+            Some(Kind::SteppedAside) => {
+                let SteppedAside {
+                    token,
+                    aside,
+                    refused,
+                } = packet.message()?;
+                if refused.is_yes() {
+                    self.refuses_aside.store(true, Ordering::Relaxed);
+                }
+                if let Some(expected) = self.expected().get(&token) {
+                    let is_so = &expected.aside.is_so;
+                    is_so.store(aside.is_yes(), Ordering::Release);
+                }
+            }
+            Some(Kind::Introduced) => {
+                let Introduced { own_users, groups } = packet.message()?;
+                let [usage, ..] = packet.take_fds();
+                self.groups.introduced(usage);
+                if !own_users.is_yes() {
+                    tracing::warn!(
+                        "without root all jails share this user: one kind of protection less"
+                    );
+                }
+                match groups {
+                    GroupVersion::None => tracing::warn!(
+                        "no control groups: the kernel does not hold jails to limits of memory, \
+                         and does not share processors by function"
+                    ),
+                    GroupVersion::One | GroupVersion::Two => {
+                        tracing::debug!(version = groups as u64, "jails have control groups");
+                    }
+                }
+            }
+            Some(Kind::SpawnFailed) => {
+                let SpawnFailed {
+                    token,
+                    errno,
+                    step,
+                    obstacle,
+                } = packet.message()?;
+                if let Some(waiting) = self.spawned_sender(token) {
+                    let errno = errno_told(errno);
+                    let _ = waiting.send(Err(match step {
+                        Step::Fork if obstacle == Obstacle::Unknown => PlatformError::System {
+                            what: "a process could not be made",
+                            error: errno,
+                        },
+                        step => PlatformError::Jail {
+                            error: step.failed()(errno),
+                            obstacle,
+                        },
+                    }));
+                }
+                self.expected().remove(&token);
+            }
+            Some(Kind::Ended) => {
+                let Ended {
+                    token,
+                    signal,
+                    code,
+                    out_of_memory,
+                    cpu_nanoseconds,
+                    groups,
+                } = packet.message()?;
+                self.groups.told(groups);
+                let out_of_memory = out_of_memory.is_yes();
+                if out_of_memory {
+                    self.groups.out_of_memory();
+                    let memory = self.groups.memory();
+                    tracing::warn!(
+                        token,
+                        used = memory.used,
+                        max = memory.max,
+                        "the system ended a process for want of memory"
+                    );
+                }
+                if signal == FORBIDDEN_CALL {
+                    self.forbidden_calls.fetch_add(1, Ordering::Relaxed);
+                    tracing::error!(
+                        token,
+                        "a process made a system call that its jail does not allow, and was ended: \
+                         somebody broke out of a microVM, or took the compiler, the connector or a \
+                         worker over"
+                    );
+                }
+                let expected = self.expected().remove(&token);
+                if let Some(Expected { ended, account, .. }) = expected {
+                    account.close(Duration::from_nanos(cpu_nanoseconds));
+                    if let Some(waiting) = ended {
+                        let _ = waiting.send(Exit {
+                            signal,
+                            code,
+                            out_of_memory,
+                        });
+                    }
+                }
+            }
+            _ => return Err(FriError::Malformed),
+        }
+        Ok(())
+    }
+
+    fn spawned_sender(
+        &self,
+        token: u64,
+    ) -> Option<oneshot::Sender<Result<Spawned, PlatformError>>> {
+        self.expected().get_mut(&token)?.spawned.take()
+    }
+
+    /// Notes the end of the spawner: everyone who waits for it learns by the
+    /// end of their channel. Gives back the accounts of its processes, which end with it and
+    /// are not gone yet.
+    fn end(&self) -> Vec<Arc<Account>> {
+        self.groups.spawner_ended();
+        self.gone.store(true, Ordering::Release);
+        let expected = std::mem::take(&mut *self.expected());
+        expected
+            .into_values()
+            .map(|expected| expected.account)
+            .collect()
+    }
+}
+
+/// Nobody wants any process of it any more: it may have none, and would never say anything again.
+impl Drop for Spawner {
+    fn drop(&mut self) {
+        self.hang_up();
+    }
+}
+
+/// Passes orders on for as long as the spawner is used.
+async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>) {
+    while let Some(order) = orders.recv().await {
+        let Some(spawner) = spawner.upgrade() else {
+            return;
+        };
+        let given = match &order {
+            Order::Kill(kill) => spawner.tell(kill, &[]).await,
+            Order::Limit(limit) => spawner.tell(limit, &[]).await,
+            Order::SetPriority(order) => spawner.tell(order, &[]).await,
+            Order::StepAside(order) => spawner.tell(order, &[]).await,
+        };
+        if given.is_err() {
+            return;
+        }
+    }
+}
+
+/// Listens to the spawner until it ends, then reaps it.
+async fn listen(
+    spawner: Weak<Spawner>,
+    socket: Arc<AsyncFd<OwnedFd>>,
+    running: Running,
+    _reaped: signal::Sender<()>,
+) {
+    // Until all are gone.
+    let mut accounts = Vec::new();
+    loop {
+        let heard = socket
+            .async_io(Interest::READABLE, |socket| {
+                receive(socket, RecvFlags::DONTWAIT).map_err(into_io)
+            })
+            .await;
+        let Some(listening) = spawner.upgrade() else {
+            break;
+        };
+        let heard = heard.map_err(|error| error.to_string());
+        let heard = heard.and_then(|mut packet| {
+            let heard = listening.hear(&mut packet);
+            heard.map_err(|error| error.to_string())
+        });
+        if let Err(error) = heard {
+            tracing::debug!(%error, "the spawner is gone");
+            accounts = listening.end();
+            break;
+        }
+    }
+    drop(socket);
+    // Its socket is closed, so it ends its processes, clears up after them and ends.
+    let _ = timeout(CLEARING_UP, running.ended()).await;
+    running.reap().await;
+    drop(accounts);
+}
+
+/// How long a spawner may take to end once nobody wants it any more.
+const CLEARING_UP: Duration = Duration::from_secs(30);

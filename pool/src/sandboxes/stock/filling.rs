@@ -1,0 +1,142 @@
+//! Keeping the stock filled.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+use faasw_common::text::Line;
+use tokio::time::{Instant, timeout_at};
+
+use super::ready::{Ready, Todo};
+use super::watermarks::PERIOD;
+use super::{Stock, lock};
+use crate::error::PlatformError;
+use crate::open_files;
+use crate::snapshots::{Frozen, Parent, Template};
+
+impl Stock {
+    /// Keeps the stock filled for as long as it exists.
+    pub(super) async fn refill(stock: Weak<Self>) {
+        loop {
+            let Some(stock) = stock.upgrade() else { return };
+            let next = match stock.fill().await {
+                Ok(next) => next,
+                Err(error) => {
+                    if stock.stopped.load(Ordering::Acquire) {
+                        return;
+                    }
+                    // The next request makes its own sandbox and reports what is wrong.
+                    tracing::warn!(error = %Line(error), "no sandbox could be made ahead");
+                    None
+                }
+            };
+            #[cfg(feature = "measuring")]
+            stock.filled.notify_waiters();
+            // Waits without keeping the stock alive: whoever drops it notifies.
+            let changed = stock.changed.clone();
+            drop(stock);
+            match next {
+                // Late or early makes no difference.
+                Some(next) => {
+                    let _ = timeout_at(next, changed.notified()).await;
+                }
+                None => changed.notified().await,
+            }
+        }
+    }
+
+    /// Makes what is missing and ends what is too much; says when to look again, if
+    /// nobody takes one before.
+    async fn fill(&self) -> Result<Option<Instant>, PlatformError> {
+        loop {
+            let now = Instant::now();
+            let (wanted, next) = {
+                let mut watermarks = lock(&self.watermarks);
+                let next = watermarks.decay(now);
+                (watermarks.wanted(), next)
+            };
+            let todo = lock(&self.kept).next(wanted, now);
+            let (bare, parent) = match todo {
+                Todo::End(ended) => {
+                    // Its end is the spawner's work, and nobody waits for it.
+                    drop(ended);
+                    continue;
+                }
+                Todo::Preset(bare, parent) => (Some(bare), Some(parent)),
+                Todo::Make(parent) => (None, parent),
+                Todo::Rest(false) => return Ok(next),
+                Todo::Rest(true) => {
+                    let later = now + PERIOD;
+                    return Ok(Some(next.map_or(later, |next| next.min(later))));
+                }
+            };
+            // Clients and requests come first: a request that finds none makes its own.
+            if bare.is_none() && open_files::are_scarce() {
+                return Ok(Some(now + PERIOD));
+            }
+            let name = parent.as_ref().map(Parent::of);
+            let made = self.make_ahead(bare, parent).await?;
+            let mut kept = lock(&self.kept);
+            let is_abandoned = name.is_some_and(|name| kept.note_preset(&name, made.is_err()));
+            match made {
+                // Whoever stops empties the stock after saying so.
+                Ok(_) if self.stopped.load(Ordering::Acquire) => {
+                    return Err(PlatformError::SpawnerGone);
+                }
+                Ok(made) => kept.put(made),
+                Err(why) => self.note_preset_failure(&why, is_abandoned),
+            }
+        }
+    }
+
+    /// A sandbox for an instance that nobody waits for, made when nothing else wants to run. It is
+    /// as those that are ready, which are left to requests: preset with `parent`, if it can be.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Ready, PlatformError> {
+        match self.make_ahead(None, Some(parent.clone())).await? {
+            Ok(ready) => Ok(ready),
+            Err(why) => {
+                self.note_preset_failure(&why, false);
+                self.make_bare().await
+            }
+        }
+    }
+
+    /// Counts a sandbox that could not be preset, and logs a warning: an error if no other will be
+    /// preset with that seed.
+    fn note_preset_failure(&self, why: &str, is_abandoned: bool) {
+        self.preset_failures.fetch_add(1, Ordering::Relaxed);
+        let why = Line(why);
+        if is_abandoned {
+            self.abandoned.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(
+                %why,
+                "no more sandboxes are preset with a seed: its functions' first requests take \
+                 longer"
+            );
+        } else {
+            tracing::warn!(%why, "a sandbox could not be preset");
+        }
+    }
+
+    /// One that is preset with `parent`, if there is one: `bare`, or one that is made. The
+    /// inner error says why it cannot be preset.
+    async fn make_ahead(
+        &self,
+        bare: Option<Ready>,
+        parent: Option<Arc<Frozen>>,
+    ) -> Result<Result<Ready, String>, PlatformError> {
+        let template = match parent.map(Template::new).transpose() {
+            Ok(template) => template,
+            Err(errno) => return Ok(Err(errno.to_string())),
+        };
+        match (bare, &template) {
+            (Some(bare), Some(template)) => bare.preset(template).await,
+            (_, template) => {
+                let maker = self.maker()?;
+                Ready::make_ahead(&maker, self.wall_clock, template.as_ref()).await
+            }
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! How many sandboxes are kept ready: as many as are taken before others take their
+//! place, between a low and a high watermark (AFaaS §4.2 pools by demand as well).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The high watermark is so many times the low one.
+const HIGH: usize = 8;
+/// How long a number that was needed is kept, until half of what is above the low watermark
+/// goes.
+pub const PERIOD: Duration = Duration::from_secs(20);
+
+/// How many are wanted now.
+#[derive(Debug)]
+pub struct Watermarks {
+    low: usize,
+    high: usize,
+    wanted: usize,
+    /// Most that were missing at once in this period.
+    missed: usize,
+    since: Instant,
+}
+
+impl Watermarks {
+    /// Begins with the low watermark.
+    pub fn new(low: usize, now: Instant) -> Self {
+        Self {
+            low,
+            high: low.saturating_mul(HIGH),
+            wanted: low,
+            missed: 0,
+            since: now,
+        }
+    }
+
+    /// How many are wanted.
+    pub fn wanted(&self) -> usize {
+        self.wanted
+    }
+
+    /// Fewest and most that can be wanted.
+    pub fn bounds(&self) -> (usize, usize) {
+        (self.low, self.high)
+    }
+
+    /// One was taken, and `left` are left; nothing is left where none was ready.
+    pub fn take(&mut self, left: Option<usize>, now: Instant) {
+        self.decay(now);
+        match left {
+            Some(left) => self.missed = self.missed.max(self.wanted.saturating_sub(left)),
+            None => {
+                self.wanted = self.wanted.saturating_mul(2).min(self.high);
+                self.missed = self.wanted;
+                self.since = now;
+            }
+        }
+    }
+
+    /// Lets go of what has not been needed for a period; says when to look again, if
+    /// that can change anything.
+    pub fn decay(&mut self, now: Instant) -> Option<Instant> {
+        while self.wanted > self.low && now.saturating_duration_since(self.since) >= PERIOD {
+            let half = self.low + (self.wanted - self.low) / 2;
+            self.wanted = half.max(self.missed.min(self.wanted));
+            self.missed = 0;
+            self.since += PERIOD;
+        }
+        if self.wanted == self.low {
+            self.missed = 0;
+            self.since = now;
+            return None;
+        }
+        Some(self.since + PERIOD)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_follows_demand_between_the_watermarks() {
+        let start = Instant::now();
+        let mut watermarks = Watermarks::new(4, start);
+        assert_eq!(watermarks.wanted(), 4);
+        // As long as one is ready, nothing changes.
+        for left in [3, 2, 1, 0] {
+            watermarks.take(Some(left), start);
+        }
+        assert_eq!((watermarks.wanted(), watermarks.decay(start)), (4, None));
+        for wanted in [8, 16, 32, 32] {
+            watermarks.take(None, start);
+            assert_eq!(watermarks.wanted(), wanted);
+        }
+        assert_eq!(watermarks.decay(start), Some(start + PERIOD));
+    }
+
+    #[test]
+    fn what_nobody_needs_goes_by_halves_down_to_the_low_watermark() {
+        let start = Instant::now();
+        let mut watermarks = Watermarks::new(4, start);
+        for _ in 0..3 {
+            watermarks.take(None, start);
+        }
+        let mut seen = Vec::new();
+        let mut now = start;
+        while let Some(next) = watermarks.decay(now) {
+            assert!(next > now);
+            now = next;
+            seen.push(watermarks.wanted());
+        }
+        // The first period had demand for all of them.
+        assert_eq!(seen, [32, 32, 18, 11, 7, 5]);
+        assert_eq!(watermarks.wanted(), 4);
+        // After a long rest all at once, and it takes no loop over what was missed.
+        watermarks.take(None, now);
+        assert_eq!(watermarks.decay(now + 1000 * PERIOD), None);
+        assert_eq!(watermarks.wanted(), 4);
+    }
+
+    #[test]
+    fn what_is_needed_in_each_period_stays() {
+        let start = Instant::now();
+        let mut watermarks = Watermarks::new(2, start);
+        for _ in 0..2 {
+            watermarks.take(None, start);
+        }
+        assert_eq!(watermarks.wanted(), 8);
+        for period in 1..20 {
+            // Five at once, each time.
+            let now = start + period * PERIOD;
+            for taken in 1..=5 {
+                watermarks.take(Some(watermarks.wanted() - taken), now - PERIOD / 2);
+            }
+            watermarks.decay(now);
+            assert!(watermarks.wanted() >= 5, "{}", watermarks.wanted());
+        }
+    }
+
+    #[test]
+    fn none_wanted_means_none() {
+        let now = Instant::now();
+        let mut watermarks = Watermarks::new(0, now);
+        watermarks.take(None, now);
+        assert_eq!((watermarks.wanted(), watermarks.decay(now)), (0, None));
+    }
+}

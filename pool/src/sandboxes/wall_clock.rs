@@ -1,0 +1,52 @@
+//! The time of day that guests are given.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Tells the time of day, each time that a guest is let run.
+pub type WallClock = fn() -> SystemTime;
+
+/// What `clock` showed when this host's monotonic clock was zero, in nanoseconds since
+/// 1970; 0 where that was before.
+///
+/// A sandbox adds its own look at the monotonic clock, so that what an order takes to
+/// arrive, a fork included, does not make the guest's clock late. So sandboxes must not have
+/// a time namespace with offsets of its own.
+pub fn epoch_nanoseconds(clock: WallClock) -> u64 {
+    let monotonic = clock_gettime(ClockId::Monotonic);
+    let wall = clock().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let monotonic = Duration::new(
+        u64::try_from(monotonic.tv_sec).unwrap_or(0),
+        u32::try_from(monotonic.tv_nsec).unwrap_or(0),
+    );
+    let epoch = wall.saturating_sub(monotonic).as_nanos();
+    u64::try_from(epoch).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn in_the_year_2100() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(4_102_444_800)
+    }
+
+    #[test]
+    fn an_epoch_and_the_monotonic_clock_make_the_time_of_day() {
+        let epoch = Duration::from_nanos(epoch_nanoseconds(in_the_year_2100));
+        let now = clock_gettime(ClockId::Monotonic);
+        let wall = epoch + Duration::new(now.tv_sec as u64, now.tv_nsec as u32);
+        let real = in_the_year_2100().duration_since(UNIX_EPOCH).unwrap();
+        assert!(
+            real <= wall && wall < real + Duration::from_secs(10),
+            "{wall:?}"
+        );
+    }
+
+    #[test]
+    fn a_clock_that_was_never_set_is_no_panic() {
+        assert_eq!(epoch_nanoseconds(|| UNIX_EPOCH), 0);
+        assert_eq!(epoch_nanoseconds(|| UNIX_EPOCH - Duration::from_secs(1)), 0);
+    }
+}
