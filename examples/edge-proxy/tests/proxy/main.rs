@@ -298,7 +298,7 @@ fn several_nodes_serve_in_one_process() {
     let upstream = BENCH.upstream.address;
     // The same names mean another function on each.
     let nodes = [HELLO, PROBE].map(|module| {
-        let node = runtime.block_on(Node::builder().shells_ready(2).start());
+        let node = runtime.block_on(Node::builder().zygotes(2).start());
         let node = node.unwrap();
         let module = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join(module)).unwrap();
         let deployed = node.deploy("f", module, FunctionOptions::default());
