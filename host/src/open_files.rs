@@ -2,7 +2,7 @@
 //!
 //! Each connection, instance and seed takes some files. If everything that the limits allow does
 //! not fit, the limits are lowered at the start. So no client and no function takes the last file
-//! from another (docs/decisions/0036-open-files.md). Files that are not counted here are subject to
+//! from another (docs/decisions/0039-open-files.md). Files that are not counted here are subject to
 //! the watermark of [`faasw_pool::open_files`].
 
 use std::fmt;

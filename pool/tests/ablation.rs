@@ -1,6 +1,6 @@
 //! A pool serves functions with any one mechanism switched off.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

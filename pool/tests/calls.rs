@@ -1,6 +1,6 @@
 //! Outbound calls of functions in real microVMs to servers in memory.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

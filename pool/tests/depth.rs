@@ -1,6 +1,6 @@
 //! A seed tree of depth five in real microVMs: it is built, evicted, built again and forked.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

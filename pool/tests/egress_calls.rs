@@ -1,7 +1,7 @@
 //! Outbound calls through a connector and a worker in their jails. The jails allow every system
 //! call that these need, and no others ([`support::run`] fails if a filter has ended a process).
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Properties that only microVMs on threads of the program have. The other suites run with threads
 //! as well as with jails, and show that both serve alike.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 //! Initialisations that never end, in real microVMs: they do not delay other functions.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Tests the pool against real KVM: processes that start and end, guests that misbehave at the
 //! boundary, and what forks share and do not share.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

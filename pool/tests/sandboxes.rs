@@ -1,6 +1,6 @@
 //! Zygotes: whatever they were preset with, they serve like sandboxes that were not preset.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

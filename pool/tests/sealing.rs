@@ -1,6 +1,6 @@
 //! Memory of seeds in real microVMs: while they are made, and as their instances read them.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,6 +1,6 @@
 //! Zygotes for several parents at once: which request gets which, and when they end.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Bodies that stream through real microVMs, and the limits on how long one side may keep the other
 //! waiting.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! The tree of seeds in real microVMs: what is shared, what is evicted, and how functions with
 //! evicted seeds are served.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -14,7 +14,7 @@
 //! FAASW_HOSTILE_RUNS=100000 cargo test -p faasw-pool --test hostile -- chance
 //! ```
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,7 +1,7 @@
 //! Instances that are reset and parked: that no state passes from one request to the next, which
 //! instances are parked again and which never are, and what they cost.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
