@@ -1,7 +1,7 @@
 //! A small HTTP/1.1 client: one request at a time on one socket.
 //!
-//! A load generator's own work is part of every latency it measures. This one
-//! does one write and few reads a request, on the measuring thread itself.
+//! A load generator's own work is part of every latency that it measures. This one does one write
+//! and few reads per request, on the measuring thread itself.
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -14,13 +14,13 @@ use anyhow::{Context, Result, ensure};
 
 use crate::response::Response;
 
-/// How long anything may take before the benchmark gives up.
+/// How long any operation may take before the benchmark gives up.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// An `http://` address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Host and port, as a socket is opened to them.
+    /// Host and port, in the form in which a socket connects to them.
     pub authority: String,
     /// Path and query.
     pub path: String,
@@ -54,17 +54,17 @@ impl std::str::FromStr for Url {
     }
 }
 
-/// What becomes of a connection after a response.
+/// How connections are used after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connections {
-    /// The next request uses it again.
+    /// The next request uses the connection again.
     Keep,
-    /// Each request opens its own.
+    /// Each request opens a connection of its own.
     Close,
 }
 
-/// The bytes of a GET request for `path`, with more header `fields`, each ended
-/// by a line end.
+/// Returns the bytes of a GET request for `path`, with further header `fields`, each of which ends
+/// with a line end.
 pub fn request(url: &Url, path: &str, connections: Connections, fields: &str) -> Vec<u8> {
     let close = match connections {
         Connections::Keep => "",
@@ -74,7 +74,7 @@ pub fn request(url: &Url, path: &str, connections: Connections, fields: &str) ->
     format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n{close}{fields}\r\n").into_bytes()
 }
 
-/// The bytes of a POST request for an address with JSON as its body.
+/// Returns the bytes of a POST request for an address, with JSON as its body.
 pub fn posting(url: &Url, connections: Connections, json: &[u8]) -> Vec<u8> {
     let length = json.len();
     let fields = format!("content-type: application/json\r\ncontent-length: {length}\r\n");
@@ -92,12 +92,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that connects when it is first used, and keeps its connection.
+    /// Returns a client that connects when it is first used, and keeps its connection.
     pub fn new(url: &Url) -> Self {
         Self::with_fields(url, "")
     }
 
-    /// The same, with more header fields in each request.
+    /// Returns a client as [`Client::new`] does, with further header fields in each request.
     pub fn with_fields(url: &Url, fields: &'static str) -> Self {
         Self {
             url: url.clone(),
@@ -109,7 +109,8 @@ impl Client {
     /// Connects ahead of the first request.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// Returns an error if the connection cannot be opened.
     pub fn connect(&mut self) -> Result<()> {
         self.connection = Some(Connection::open(&self.url)?);
         Ok(())
@@ -118,8 +119,9 @@ impl Client {
     /// Requests `path`.
     ///
     /// # Errors
-    /// Also when the status is not one of success: an error page is not what
-    /// was to be measured.
+    ///
+    /// Returns an error if the connection or the request fails. It does so as well if the status is
+    /// not one of success, because an error page is not what the benchmark measures.
     pub fn get(&mut self, path: &str) -> Result<Response> {
         let request = request(&self.url, path, Connections::Keep, self.fields);
         let mut connection = match self.connection.take() {
@@ -139,7 +141,7 @@ impl Client {
     }
 }
 
-/// Errors when the status is not one of success.
+/// Returns an error if the status is not one of success.
 pub fn ensure_success(response: &Response) -> Result<()> {
     ensure!(
         (200..300).contains(&response.status),
@@ -150,7 +152,7 @@ pub fn ensure_success(response: &Response) -> Result<()> {
     Ok(())
 }
 
-/// A socket and what was read from it but not used yet.
+/// A socket and the bytes that were read from it but are not used yet.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
@@ -158,10 +160,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Connects.
+    /// Connects and waits until the connection is established.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// Returns an error if the address does not resolve or the connection fails.
     pub fn open(url: &Url) -> Result<Self> {
         let mut connection = Self {
             stream: connect(url, None)?,
@@ -171,11 +174,13 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Begins to connect, from an address of this machine if one is given; whether that
-    /// is done. If not, it is when the socket can be written to, and [`Self::made`] follows.
+    /// Begins to connect without waiting, from the address `from` of this machine if there is one.
+    /// Returns whether the connection is established already. If it is not, the socket becomes
+    /// writable when it is, and the caller then calls [`Self::made`].
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// Returns an error if the address does not resolve or the connection fails at once.
     pub fn begin(url: &Url, from: Option<Ipv4Addr>) -> Result<(Self, bool)> {
         let (stream, is_made) = begin_to_connect(&url.authority, from)
             .with_context(|| format!("cannot connect to {}", url.authority))?;
@@ -189,10 +194,11 @@ impl Connection {
         Ok((connection, is_made))
     }
 
-    /// It is connected, or not at all.
+    /// Finishes connecting and sets the options of the socket.
     ///
     /// # Errors
-    /// Why not.
+    ///
+    /// Returns the error of the connection attempt, or of setting an option.
     pub fn made(&mut self) -> Result<()> {
         if let Some(error) = self.stream.take_error()? {
             return Err(error).context("cannot connect");
@@ -207,15 +213,18 @@ impl Connection {
     /// Sends a request.
     ///
     /// # Errors
-    /// The system's.
+    ///
+    /// Returns an error if the socket cannot be written to within [`TIMEOUT`].
     pub fn send(&mut self, request: &[u8]) -> Result<()> {
         self.stream.write_all(request).context("cannot send")
     }
 
-    /// Waits for a whole response.
+    /// Waits for a complete response.
     ///
     /// # Errors
-    /// The system's, and when what comes is no response.
+    ///
+    /// Returns an error if the socket cannot be read within [`TIMEOUT`], or if the bytes are no
+    /// valid response.
     pub fn receive(&mut self) -> Result<Response> {
         loop {
             if let Some(response) = self.receive_part()? {
@@ -224,11 +233,12 @@ impl Connection {
         }
     }
 
-    /// Reads once, waiting if there is nothing to read. The response, if it is
-    /// whole now.
+    /// Reads once, and waits if there is nothing to read. Returns the response if it is complete.
     ///
     /// # Errors
-    /// The system's, and when what comes is no response.
+    ///
+    /// Returns an error if the socket cannot be read within [`TIMEOUT`], or if the bytes are no
+    /// valid response.
     pub fn receive_part(&mut self) -> Result<Option<Response>> {
         let ended = !self.read_more()?;
         Ok(
@@ -239,7 +249,7 @@ impl Connection {
         )
     }
 
-    /// Reads what there is; `false` at the end of the stream.
+    /// Reads the available bytes. Returns `false` at the end of the stream.
     fn read_more(&mut self) -> Result<bool> {
         let mut part = [0; 16 << 10];
         loop {
@@ -255,10 +265,11 @@ impl Connection {
     }
 }
 
-/// A socket that is connected, from an address of this machine if one is given.
+/// Returns a connected socket. It connects from the address `from` of this machine if there is one.
 ///
 /// # Errors
-/// The system's.
+///
+/// Returns an error if the address does not resolve or the connection fails.
 pub fn connect(url: &Url, from: Option<Ipv4Addr>) -> Result<TcpStream> {
     let authority = &url.authority;
     let connected = match from {
@@ -271,7 +282,7 @@ pub fn connect(url: &Url, from: Option<Ipv4Addr>) -> Result<TcpStream> {
     connected.with_context(|| format!("cannot connect to {authority}"))
 }
 
-/// A socket that connects without waiting, and whether it has.
+/// Returns a socket that connects without waiting, and whether it is connected already.
 fn begin_to_connect(authority: &str, from: Option<Ipv4Addr>) -> Result<(TcpStream, bool)> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
     let mut addresses = authority.to_socket_addrs()?;

@@ -1,4 +1,4 @@
-//! Contestants measured in alternating rounds, and what comes of the rounds.
+//! Contestants that are measured in alternating rounds, and the results of the rounds.
 
 use std::time::Duration;
 
@@ -30,39 +30,39 @@ pub struct Pair {
     pub peer_pid: Option<Pid>,
 }
 
-/// A server and what was measured of it.
+/// A server and its measured rounds.
 pub struct Contestant {
-    /// What it is called in tables.
+    /// Name of the contestant in tables.
     pub name: String,
     process: Option<Pid>,
     generator: Generator,
     rounds: Vec<Round>,
 }
 
-/// One round of one contestant.
+/// The result of one contestant in one round.
 struct Round {
     outcome: Outcome,
     /// CPU time that its process and descendants used in the round.
     cpu: Option<Duration>,
 }
 
-/// How a contest goes.
+/// The plan of a contest.
 #[derive(Clone, Copy, Debug)]
 pub struct Rounds {
-    /// In each, every contestant is measured once.
+    /// Number of rounds. Every contestant is measured once in each.
     pub count: u32,
-    /// What a contestant does in one.
+    /// How much load a contestant gets in a round.
     pub each: Until,
-    /// What each does before the first, not counted.
+    /// How much load each contestant gets before the first round; it is not counted.
     pub warm_up: Until,
-    /// Whether to tell how far it is, on standard error.
+    /// Whether progress is printed on standard error.
     pub tell: bool,
 }
 
-/// What a contestant came to over all its rounds.
+/// A contestant's results over all its rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// What it is called.
+    /// Name of the contestant.
     pub name: String,
     /// Latency in microseconds.
     #[serde(flatten)]
@@ -71,13 +71,12 @@ pub struct Summary {
     pub per_second: f64,
     /// Requests without an answer of success.
     pub errors: u64,
-    /// CPU time per answer in microseconds, as the median of the rounds, where
-    /// the process is known.
+    /// CPU time per answer in microseconds, as the median of the rounds, if the process is known.
     pub cpu_microseconds: Option<f64>,
 }
 
 impl Contestant {
-    /// A contestant; with its `process`, CPU time is measured, too.
+    /// Returns a contestant. If its `process` is known, CPU time is measured, too.
     pub fn new(
         name: &str,
         url: &Url,
@@ -93,7 +92,7 @@ impl Contestant {
         }
     }
 
-    /// The same, which is sent JSON.
+    /// Makes the contestant receive POST requests with this JSON.
     pub fn posting(mut self, json: &[u8]) -> Self {
         self.generator = self.generator.posting(json);
         self
@@ -117,7 +116,7 @@ impl Contestant {
         self.rounds.iter().map(of).collect()
     }
 
-    /// What it came to; `None` if nothing was answered.
+    /// Returns the results over all rounds; `None` if nothing was answered.
     pub fn summary(&self) -> Option<Summary> {
         let latencies: Vec<Duration> = self
             .rounds
@@ -133,12 +132,12 @@ impl Contestant {
         })
     }
 
-    /// Requests without an answer of success.
+    /// Returns the number of requests without an answer of success.
     pub fn errors(&self) -> u64 {
         self.rounds.iter().map(|round| round.outcome.errors).sum()
     }
 
-    /// Errors if a request failed: its speed would be that of errors.
+    /// Returns an error if a request failed, because the measured speed would be that of errors.
     pub fn ensure_no_errors(&self) -> Result<()> {
         let first = self
             .rounds
@@ -154,7 +153,7 @@ impl Contestant {
         Ok(())
     }
 
-    /// Ratio of this one to another, round by round; `None` if a round has none.
+    /// Returns the ratio of this contestant to another, round by round; `None` if a round has none.
     fn against(&self, other: &Self, of: impl Fn(&Round) -> Option<f64> + Copy) -> Option<Ratio> {
         let ours = self.over_rounds(of).into_iter();
         let pairs: Option<Vec<(f64, f64)>> = ours
@@ -164,14 +163,14 @@ impl Contestant {
         Ratio::of(&pairs?)
     }
 
-    /// Ratio of the medians of latency.
+    /// Returns the ratio of the medians of latency.
     pub fn latency_against(&self, other: &Self) -> Option<Ratio> {
         self.against(other, p50)
     }
 
-    /// The same with a floor's median taken off both sides; `None` if either was
-    /// not above it in some round: below it is noise, and leaving such rounds out
-    /// would choose the answer.
+    /// Returns the ratio of the medians of latency with a floor's median subtracted on both sides.
+    /// Returns `None` if either median was not above the floor in some round. Below the floor is
+    /// noise, and leaving such rounds out would bias the result.
     pub fn latency_above(&self, floor: &Self, other: &Self) -> Option<Ratio> {
         let above = |contestant: &Self| -> Option<Vec<f64>> {
             let rounds = contestant.over_rounds(p50).into_iter();
@@ -184,17 +183,17 @@ impl Contestant {
         Ratio::of(&pairs)
     }
 
-    /// Ratio of p99/p50: how much longer the tail is than the other's.
+    /// Returns the ratio of p99/p50: how much longer the tail is than the other's.
     pub fn tail_against(&self, other: &Self) -> Option<Ratio> {
         self.against(other, tail)
     }
 
-    /// Ratio of answers per second.
+    /// Returns the ratio of answers per second.
     pub fn throughput_against(&self, other: &Self) -> Option<Ratio> {
         self.against(other, per_second)
     }
 
-    /// Ratio of CPU time per answer.
+    /// Returns the ratio of CPU time per answer.
     pub fn cpu_against(&self, other: &Self) -> Option<Ratio> {
         self.against(other, cpu)
     }
@@ -222,7 +221,8 @@ fn cpu(round: &Round) -> Option<f64> {
 /// Measures all contestants in alternating rounds.
 ///
 /// # Errors
-/// When a server or its process cannot be reached, or a warm-up fails.
+///
+/// Returns an error if a server or its process cannot be reached, or a warm-up fails.
 pub fn run(contestants: &mut [Contestant], rounds: Rounds) -> Result<()> {
     for contestant in &mut *contestants {
         contestant.measure(rounds.warm_up)?;
@@ -231,8 +231,8 @@ pub fn run(contestants: &mut [Contestant], rounds: Rounds) -> Result<()> {
     }
     let count = contestants.len();
     for round in 0..rounds.count {
-        // Whoever comes first meets the caches that the last one left; so the
-        // order changes.
+        // The first contestant of a round meets the caches that the last one left, so the order
+        // changes.
         for position in 0..count {
             let index = (position + round as usize) % count;
             if let Some(contestant) = contestants.get_mut(index) {
@@ -249,7 +249,7 @@ pub fn run(contestants: &mut [Contestant], rounds: Rounds) -> Result<()> {
     Ok(())
 }
 
-/// A table of what contestants came to.
+/// Returns a table of the contestants' results.
 pub fn table(summaries: &[Summary]) -> Table {
     let titles = [
         "",
@@ -286,8 +286,8 @@ pub fn table(summaries: &[Summary]) -> Table {
 mod tests {
     use super::*;
 
-    /// A contestant whose rounds had these medians, ten
-    /// answers a millisecond and 50 us of CPU time each.
+    /// Returns a contestant whose rounds had these medians, ten answers a millisecond and 50 us of
+    /// CPU time each.
     fn contestant(medians: &[u64]) -> Contestant {
         let url = "http://127.0.0.1:1/".parse().unwrap();
         let mut contestant = Contestant::new("c", &url, None, Connections::Keep, 1);

@@ -1,10 +1,10 @@
-//! `faasw-bench embedded`: what a request takes that a program asks the node in it for
+//! `faasw-bench embedded`: latency of requests that a program sends to the node inside it
 //! (`Node::invoke`), beside the floor of [`crate::floor`].
 //!
-//! The same function is on two nodes of this process: one whose instances sleep until they
-//! are asked (as nodes are unless told otherwise), and one whose instances may look for
-//! the next request by themselves (`--poll auto`). They and the floor take turns in each round,
-//! and a ratio is taken from each.
+//! Two nodes of this process have the same function. Instances of the first sleep until a request
+//! arrives, which is a node's default. Instances of the second may poll for the next request
+//! (`--poll auto`). Both nodes and the floor take turns in each round, and each round gives a
+//! ratio.
 
 use std::{
     fmt,
@@ -40,9 +40,10 @@ use crate::{
 const NAME: &str = "hello";
 /// Requests and round trips before the first that counts.
 const WARM_UP: u32 = 500;
-/// What a request is to take at most where the floor is at least that, in microseconds.
+/// The latency that a request may have at most, in microseconds; it applies if the floor is at
+/// least as high.
 const GOAL: f64 = 25.0;
-/// What the run of a request that is found by its instance is to take at most, to the floor.
+/// The most that the run of a request may take if its instance polls, as a multiple of the floor.
 const GOAL_IN_VM: f64 = 0.25;
 
 /// What to measure.
@@ -65,16 +66,16 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What requests of one kind took.
+/// Latencies of requests of one kind.
 #[derive(Default)]
 struct Asked {
-    /// From the call of `Node::invoke` until its response was there.
+    /// From the call of `Node::invoke` until its response is there.
     all: Vec<Duration>,
-    /// From the request written until the handler had finished.
+    /// From when the request is written until the handler has finished.
     run: Vec<Duration>,
 }
 
-/// What one round took.
+/// Latencies of one round.
 #[derive(Default)]
 struct Round {
     floor: Vec<Duration>,
@@ -85,41 +86,42 @@ struct Round {
 /// Requests of one kind beside the floor.
 #[derive(Debug, Serialize)]
 pub struct Way {
-    /// From the call of `Node::invoke` until its response was there, in microseconds.
+    /// From the call of `Node::invoke` until its response is there, in microseconds.
     pub all: Percentiles,
-    /// From the request written until the handler had finished.
+    /// From when the request is written until the handler has finished, in microseconds.
     pub run: Percentiles,
-    /// The median of the first to the floor's, round by round.
+    /// Ratio of the median of `all` to the floor's, round by round.
     pub all_to_floor: Ratio,
-    /// And of the second.
+    /// Ratio of the median of `run` to the floor's, round by round.
     pub run_to_floor: Ratio,
 }
 
-/// The floor, and what requests take beside it.
+/// The floor, and the latencies of requests beside it.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// Rest before each, in microseconds.
+    /// Rest before each request or round trip, in microseconds.
     pub rest: u64,
     /// An empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// Requests whose instances sleep.
     pub asleep: Way,
-    /// Requests whose instances may look for them.
+    /// Requests whose instances may poll for them.
     pub polling: Way,
-    /// The share of those that their instances found by themselves.
+    /// The share of the requests to polling instances that the instances found by themselves.
     pub found: f64,
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// Without KVM, and when the function does not answer.
+///
+/// Returns an error without KVM, and if the function does not answer.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let runtime = Runtime::new()?;
     let mut nodes = Vec::new();
     let measured = contest(arguments, &runtime, &mut nodes);
-    // Whatever happened, nothing is left of them.
+    // The nodes are shut down even if the measurement failed.
     for node in &nodes {
         runtime.block_on(node.shutdown());
     }
@@ -163,7 +165,7 @@ fn contest(arguments: &Arguments, runtime: &Runtime, nodes: &mut Vec<Arc<Node>>)
     Found::of(&rounds, arguments.rest, found).context("nothing was measured")
 }
 
-/// Requests, ever, that instances found by themselves.
+/// Returns how many requests instances have found by polling since the node's start.
 fn polling_found(node: &Node) -> u64 {
     let metrics = node.metrics();
     let mut lines = metrics.lines();
@@ -172,7 +174,7 @@ fn polling_found(node: &Node) -> u64 {
         .unwrap_or(0)
 }
 
-/// Round trips of the floor, on the thread that sends requests.
+/// Measures round trips of the floor, on the thread that sends requests.
 fn round_trips(partner: &mut Partner, trips: u32, rest: Duration) -> Result<Vec<Duration>> {
     let mut took = Vec::new();
     for _ in 0..trips {
@@ -184,15 +186,14 @@ fn round_trips(partner: &mut Partner, trips: u32, rest: Duration) -> Result<Vec<
     Ok(took)
 }
 
-/// A thread that waits for its next round trip does not compute meanwhile.
+/// Sleeps for the rest: a thread that waits for its next round trip does not compute meanwhile.
 fn pause(rest: Duration) {
     if !rest.is_zero() {
         thread::sleep(rest);
     }
 }
 
-/// Sends requests one after the other, in a task of the runtime that the node is in, as a server
-/// would.
+/// Sends requests one after the other, in a task of the node's runtime, as a server would.
 fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Result<Asked> {
     let node = node.clone();
     runtime.block_on(runtime.spawn(async move {
@@ -217,15 +218,15 @@ fn ask(runtime: &Runtime, node: &Arc<Node>, trips: u32, rest: Duration) -> Resul
     }))?
 }
 
-/// Wakes a task as what a client sends does, by a descriptor: the runtime's own timers know
-/// milliseconds, and a thread that sleeps does nothing of what the node has for it meanwhile.
+/// A timer that wakes a task by a descriptor, as a client's bytes do. The runtime's own timers have
+/// a resolution of milliseconds, and a sleeping thread would not run the node's tasks meanwhile.
 struct Alarm(AsyncFd<OwnedFd>);
 
 impl Alarm {
     fn new() -> Result<Self> {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        // SAFETY: the descriptor is its own, which nobody closes or exchanges meanwhile.
+        // SAFETY: the alarm owns the descriptor, and nothing closes or replaces it meanwhile.
         let timer = unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?;
         Ok(Self(timer))
     }
@@ -274,7 +275,7 @@ impl Way {
 }
 
 impl Found {
-    /// What comes of `rounds`; `None` if nothing was measured.
+    /// Summarises `rounds`; `None` if nothing was measured.
     fn of(rounds: &[Round], rest: u64, found: f64) -> Option<Self> {
         let floor = rounds.iter().flat_map(|round| &round.floor);
         Some(Self {
@@ -286,8 +287,8 @@ impl Found {
         })
     }
 
-    /// Whether the goals are met: of a request that is found by its instance, where the floor is
-    /// no less than it may take.
+    /// Returns the goals for requests to polling instances, and whether they are met. A goal is
+    /// `None` if the floor is lower than the goal.
     fn goals(&self) -> [(String, Option<bool>); 2] {
         let all = (self.floor.p50 >= GOAL).then_some(self.polling.all.p50 <= GOAL);
         let run = self.polling.run_to_floor.median <= GOAL_IN_VM;

@@ -1,5 +1,5 @@
-//! Hostile clients beside an honest load: what they hold is held again and again, from
-//! many addresses, for as long as the load goes on.
+//! Hostile clients beside an honest load. They hold resources again and again, from many addresses,
+//! for as long as the load goes on.
 
 use std::{
     io::{Read as _, Write as _},
@@ -13,12 +13,12 @@ use anyhow::Result;
 
 use crate::client::{self, Url};
 
-/// How long one attack goes on before the next.
+/// How long one attack lasts before the next.
 const EACH: Duration = Duration::from_secs(5);
-/// How long a connection may take to send what it is to.
+/// How long a write to a connection may take.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What is done to a node, one after the other.
+/// The attacks on a node, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attack {
     /// Responses over HTTP/2 to a client that opens no window.
@@ -44,18 +44,19 @@ const ALL: [Attack; 6] = [
     Attack::Reset,
 ];
 
-/// Attacks the functions at `url` until told to stop; how many connections that took.
+/// The hostile clients, which attack the functions at `url` until `stop` is set.
 pub struct Attackers<'a> {
     stop: &'a AtomicBool,
     connections: &'a AtomicU64,
     url: &'a Url,
 }
 
-/// Runs `work` while hostile clients ask for `url`; with its result, how many
-/// connections they made.
+/// Runs `work` while hostile clients send requests to `url`. Returns its result and the number of
+/// connections that they made.
 ///
 /// # Errors
-/// The work's.
+///
+/// Returns the error of `work`.
 pub fn beside<T>(url: &Url, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let (stop, connections) = (AtomicBool::new(false), AtomicU64::new(0));
     let attackers = Attackers {
@@ -95,7 +96,7 @@ impl Attackers<'_> {
         let piece = attack.piece();
         while goes_on() {
             for stream in &mut held {
-                // One that the node has ended does no more harm.
+                // A connection that the node has ended does no more harm.
                 let _ = stream.write_all(piece);
                 drain(stream, attack);
             }
@@ -106,8 +107,7 @@ impl Attackers<'_> {
         }
     }
 
-    /// A connection that has sent what the attack begins with; nothing when it was
-    /// refused.
+    /// Opens a connection and sends the first bytes of the attack. Returns `None` if that fails.
     fn begin(&self, attack: Attack, number: u16) -> Option<TcpStream> {
         let [high, low] = (number % attack.addresses() + 1).to_be_bytes();
         let from = Ipv4Addr::new(127, 66, high, low);
@@ -122,7 +122,7 @@ impl Attackers<'_> {
     }
 }
 
-/// Reads what is there, where the attack does, so that its frames get through.
+/// Reads available bytes in the attacks that need it for their frames to get through.
 fn drain(stream: &mut TcpStream, attack: Attack) {
     if matches!(attack, Attack::NoWindow | Attack::NoBody | Attack::Reset) {
         let _ = stream.read(&mut [0; 16 << 10]);
@@ -148,7 +148,7 @@ impl Attack {
         }
     }
 
-    /// What a connection sends first.
+    /// Returns the first bytes of a connection.
     fn bytes(self, url: &Url) -> Vec<u8> {
         let Url { authority, path } = url;
         let get = format!("GET {path} HTTP/1.1\r\nhost: {authority}\r\n\r\n");
@@ -173,7 +173,7 @@ impl Attack {
         }
     }
 
-    /// What it goes on to send.
+    /// Returns the bytes that the attack sends repeatedly afterwards.
     fn piece(self) -> &'static [u8] {
         match self {
             Self::Trickle => b"x",
@@ -182,7 +182,7 @@ impl Attack {
     }
 }
 
-/// A frame of HTTP/2.
+/// Returns a frame of HTTP/2.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap_or(0).to_be_bytes();
     let mut frame: Vec<u8> = length.iter().skip(1).copied().collect();
@@ -192,7 +192,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What a connection of HTTP/2 begins with.
+/// Returns the first bytes of an HTTP/2 connection.
 fn begun(window: Option<u32>) -> Vec<u8> {
     let mut settings = Vec::new();
     if let Some(size) = window {
@@ -204,7 +204,7 @@ fn begun(window: Option<u32>) -> Vec<u8> {
     bytes
 }
 
-/// The head of a request over HTTP/2: literals of HPACK without an index.
+/// Returns the head of a request over HTTP/2, as HPACK literals without an index.
 fn request(stream: u32, method: &str, url: &Url, is_whole: bool) -> Vec<u8> {
     let mut block = vec![0x86];
     for (name, value) in [
@@ -212,7 +212,7 @@ fn request(stream: u32, method: &str, url: &Url, is_whole: bool) -> Vec<u8> {
         (4, url.path.as_str()),
         (1, url.authority.as_str()),
     ] {
-        // Longer ones would take more bytes for their length.
+        // A longer value would need more bytes for its length.
         let length = u8::try_from(value.len()).unwrap_or(u8::MAX).min(126);
         block.extend([name, length]);
         block.extend(value.bytes().take(length.into()));

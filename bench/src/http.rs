@@ -44,7 +44,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What comes of it all.
+/// The results of the benchmark.
 #[derive(Serialize)]
 struct Report {
     connections: u16,
@@ -52,18 +52,18 @@ struct Report {
     requests_per_round: u64,
     new_connection_per_request: bool,
     contestants: Vec<Summary>,
-    /// Ours to the peer's, round by round.
+    /// Ratios of ours to the peer's, round by round.
     ratios: Ratios,
 }
 
 #[derive(Serialize)]
 struct Ratios {
-    /// Median of latency to median of latency.
+    /// Ratio of the medians of latency.
     latency: Option<Ratio>,
-    /// The same with the floor's median taken off both, if both were above it
-    /// in every round.
+    /// Ratio of the medians of latency with the floor's median subtracted on both sides, if both
+    /// were above it in every round.
     latency_above_floor: Option<Ratio>,
-    /// p99/p50 to p99/p50.
+    /// Ratio of p99/p50.
     tail: Option<Ratio>,
     throughput: Option<Ratio>,
     cpu: Option<Ratio>,

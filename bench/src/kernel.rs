@@ -1,28 +1,28 @@
-//! The kernels of `tests/fixtures/compute/compute-cgi`: what they are asked and answer.
+//! The kernels of `tests/fixtures/compute/compute-cgi`, with their parameters and answers.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-/// What a kernel's time goes into.
+/// The kind of work that a kernel does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Computing, on memory that is there: a microVM should cost nothing.
+    /// Computing, on memory that is present: a microVM should cost nothing.
     Computing,
-    /// Getting memory: page faults, which a microVM takes twice.
+    /// Allocating memory: page faults, which a microVM takes twice.
     Paging,
 }
 
 /// A kernel of the function.
 #[derive(Clone, Copy, Debug)]
 pub struct Kernel {
-    /// Its name, which is also its path.
+    /// Name of the kernel, which is also its path.
     pub name: &'static str,
-    /// What it measures, for the table.
+    /// Description of what the kernel measures, for the table.
     pub what: &'static str,
-    /// How much it is asked to do: 10 to 50 ms natively, where it computes.
+    /// The amount of work: 10 to 50 ms natively, for kernels that compute.
     pub amount: u64,
-    /// What its time goes into.
+    /// The kind of work.
     pub work: Work,
 }
 
@@ -57,23 +57,23 @@ const fn paging(name: &'static str, what: &'static str, amount: u64) -> Kernel {
 }
 
 impl Kernel {
-    /// CGI's QUERY_STRING for this kernel.
+    /// Returns CGI's QUERY_STRING for this kernel.
     pub fn query(&self) -> String {
         format!("n={}", self.amount)
     }
 }
 
-/// What a kernel answered.
+/// A kernel's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Depends on all of the work and on nothing else.
+    /// A value that depends on all of the work and on nothing else.
     pub result: u64,
-    /// Time by the function's own clock.
+    /// Duration by the function's own clock.
     pub took: Duration,
 }
 
 impl Answer {
-    /// The answer in a response's body.
+    /// Parses the answer from a response's body.
     pub fn parse(body: &str) -> Result<Self> {
         let number = |name: &str| -> Result<u64> {
             body.lines()

@@ -1,9 +1,10 @@
-//! `faasw-bench key-value`: what a function's store takes, of a node in this process with a data
-//! directory: a get beside an empty `KVM_RUN` between two processes, and sets that are acknowledged
-//! when they are durable beside what the disk does.
+//! `faasw-bench key-value`: the cost of a function's key-value store, on a node in this process
+//! with a data directory. A get is compared with an empty `KVM_RUN` between two processes. Sets,
+//! which are acknowledged when they are durable, are compared with the disk's syncs.
 //!
-//! A get is what a request takes that opens a store and gets a key, less one that only opens it: a
-//! round of record and answer. They and the floor take turns in each round.
+//! The time of a get is that of a request that opens a store and gets a key, less that of a request
+//! that only opens it: one exchange of record and answer. Both and the floor take turns in each
+//! round.
 
 use std::{
     fmt,
@@ -34,9 +35,9 @@ use crate::{
 const NAME: &str = "kv";
 /// Requests and round trips before the first that counts.
 const WARM_UP: u32 = 300;
-/// What a get is to take at most beside a round trip of the floor, in microseconds.
+/// The most that a get may take beyond a round trip of the floor, in microseconds.
 const GOAL: f64 = 20.0;
-/// Sets in a second at least, where the disk lets so many be.
+/// The least number of sets per second, if the disk is fast enough.
 const GOAL_SETS: f64 = 5_000.0;
 
 /// What to measure.
@@ -69,7 +70,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What one round took.
+/// Times of one round.
 #[derive(Default)]
 struct Round {
     floor: Vec<Duration>,
@@ -77,38 +78,39 @@ struct Round {
     get: Vec<Duration>,
 }
 
-/// What was measured.
+/// The results of all rounds.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// An empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// A request that opens a store.
     pub open: Percentiles,
-    /// A request that opens it and gets a key.
+    /// A request that opens a store and gets a key.
     pub get: Percentiles,
-    /// What a get takes of that beside the floor, in microseconds: the median of the rounds'
-    /// differences of medians.
+    /// The time of a get beyond the floor, in microseconds: the median of the rounds' differences
+    /// of medians.
     pub beside_the_floor: f64,
-    /// Requests in a second that each set a key and were answered when that was durable.
+    /// Requests per second that each set a key and were answered when that was durable.
     pub sets: f64,
-    /// How many at once.
+    /// Number of clients that send them at once.
     pub connections: u32,
-    /// Syncs of a file of 4 KiB more each in a second, one after the other, on the same disk. A
-    /// commit takes two.
+    /// Syncs per second of a file that grows by 4 KiB each time, one after the other, on the same
+    /// disk. A commit takes two.
     pub syncs: f64,
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// Without KVM, and when the function does not answer.
+///
+/// Returns an error without KVM, and if the function does not answer.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let folder = tempfile::tempdir_in(&arguments.on)?;
     let runtime = Runtime::new()?;
     let node = Arc::new(runtime.block_on(Node::builder().data_dir(folder.path()).start())?);
     let measured = measure(arguments, &runtime, &node, folder.path());
-    // Whatever happened, nothing is left of it.
+    // The node is shut down even if the measurement failed.
     runtime.block_on(node.shutdown());
     let found = measured?;
     table::print(arguments.json, &found, || found.to_string())
@@ -152,7 +154,7 @@ fn measure(
     Found::of(&rounds, sets, arguments.connections, syncs).context("nothing was measured")
 }
 
-/// Sends requests one after the other, in a task of the runtime that the node is in.
+/// Sends requests one after the other, in a task of the node's runtime.
 fn ask(runtime: &Runtime, node: &Arc<Node>, path: &str, trips: u32) -> Result<Vec<Duration>> {
     let (node, path) = (node.clone(), path.to_owned());
     runtime.block_on(runtime.spawn(async move {
@@ -172,7 +174,7 @@ fn ask(runtime: &Runtime, node: &Arc<Node>, path: &str, trips: u32) -> Result<Ve
     }))?
 }
 
-/// Sets in a second by so many at once.
+/// Returns the sets per second by `arguments.connections` clients at once.
 fn sets(arguments: &Arguments, runtime: &Runtime, node: &Arc<Node>) -> Result<f64> {
     let (ends, done) = (
         Arc::new(AtomicBool::new(false)),
@@ -206,7 +208,7 @@ fn sets(arguments: &Arguments, runtime: &Runtime, node: &Arc<Node>) -> Result<f6
     Ok(done.load(Ordering::Relaxed) as f64 / begun.elapsed().as_secs_f64())
 }
 
-/// Syncs in a second of a file that grows.
+/// Returns the syncs per second of a file that grows.
 fn syncs(folder: &std::path::Path, time: Duration) -> Result<f64> {
     let mut file = File::create(folder.join("syncs"))?;
     let (begun, mut count) = (Instant::now(), 0_u32);
@@ -219,7 +221,7 @@ fn syncs(folder: &std::path::Path, time: Duration) -> Result<f64> {
 }
 
 impl Found {
-    /// What comes of `rounds`; `None` if nothing was measured.
+    /// Summarises `rounds`; `None` if nothing was measured.
     fn of(rounds: &[Round], sets: f64, connections: u32, syncs: f64) -> Option<Self> {
         let all = |times: fn(&Round) -> &Vec<Duration>| {
             let all = rounds.iter().flat_map(times);

@@ -1,10 +1,10 @@
-//! Closed-loop load: a number of connections, each of which sends its next
-//! request when it has its answer.
+//! Closed-loop load: a number of connections, each of which sends its next request when it has its
+//! answer.
 //!
-//! One connection is served by blocking calls on the calling thread, which adds
-//! least to what is measured. More are shared between few threads that wait for
-//! them all at once: a thread for each would have the contestants compete with
-//! the generator's own context switches.
+//! One connection is served by blocking calls on the calling thread, which adds least to the
+//! measured time. More connections are shared between few threads that wait for all of them at
+//! once. With a thread for each, the contestants would compete with the generator's own context
+//! switches.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -31,19 +31,19 @@ const THREADS_MAX: usize = 2;
 pub enum Until {
     /// Until this many requests were sent, over all connections.
     Requests(u64),
-    /// For this time; answers to what was sent before its end still count.
+    /// For this time; answers to requests that were sent before its end still count.
     Elapsed(Duration),
 }
 
-/// What a run saw.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Time from before a request was written (with a connection of its own,
-    /// from before connecting) to the last byte of its answer.
+    /// Time from before a request was written to the last byte of its answer. If each request has a
+    /// connection of its own, connecting is included.
     pub latencies: Vec<Duration>,
     /// Requests that were not answered, or not with success.
     pub errors: u64,
-    /// What went wrong first, on some connection.
+    /// The first error on some connection.
     pub first_error: Option<String>,
     /// From the first request to the last answer.
     pub elapsed: Duration,
@@ -65,14 +65,14 @@ struct Slot {
     begun: Instant,
 }
 
-/// How many requests may still be sent.
+/// How many requests, or for how long, may still be sent.
 enum Budget {
     Requests(AtomicU64),
     Deadline(Instant),
 }
 
 impl Budget {
-    /// Whether one more may be sent.
+    /// Returns whether one more request may be sent, and counts it.
     fn take(&self) -> bool {
         !interrupt::came()
             && match self {
@@ -87,7 +87,7 @@ impl Budget {
 }
 
 impl Generator {
-    /// A generator with `count` connections, made when they are first used.
+    /// Returns a generator with `count` connections, which are opened when they are first used.
     pub fn new(url: &Url, connections: Connections, count: usize) -> Self {
         let slot = |_| Slot {
             connection: None,
@@ -101,7 +101,7 @@ impl Generator {
         }
     }
 
-    /// The same, which posts JSON.
+    /// Makes the generator send POST requests with this JSON.
     pub fn posting(mut self, json: &[u8]) -> Self {
         self.request = client::posting(&self.url, self.connections, json);
         self
@@ -110,9 +110,9 @@ impl Generator {
     /// Sends requests until `until`.
     ///
     /// # Errors
-    /// When the server cannot be connected to, or does not answer for a minute,
-    /// and after an interrupt.
-    /// A request that fails otherwise is counted.
+    ///
+    /// Returns an error if the server cannot be connected to or does not answer for a minute, and
+    /// after an interrupt. Any other failure of a request is counted.
     pub fn run(&mut self, until: Until) -> Result<Outcome> {
         if self.connections == Connections::Keep {
             for slot in &mut self.slots {
@@ -169,7 +169,7 @@ impl Outcome {
     }
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 struct Worker<'a> {
     url: &'a Url,
     request: &'a [u8],
@@ -200,7 +200,7 @@ impl Worker<'_> {
             let data = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, connection, data, epoll::EventFlags::IN).context("epoll")
         };
-        // Sends a slot's next request, if there is one to send.
+        // Sends a slot's next request, if one is left.
         let begin = |slot: &mut Slot, index: usize, outcome: &mut Outcome| -> Result<bool> {
             while self.budget.take() {
                 match self.begin(slot, |connection| watch(connection, index))? {
@@ -248,8 +248,8 @@ impl Worker<'_> {
         Ok(outcome)
     }
 
-    /// Sends a request, over a new connection where there is none; `opened` sees
-    /// it. The outer error ends the run, the inner one is the request's own.
+    /// Sends a request, over a new connection if the slot has none, which `opened` then receives.
+    /// The outer error ends the run, the inner one is the request's own.
     fn begin(
         &self,
         slot: &mut Slot,
@@ -267,7 +267,7 @@ impl Worker<'_> {
         Ok(connection.send(self.request).map(|()| false))
     }
 
-    /// Reads once; whether the answer is whole now.
+    /// Reads once. Returns whether the answer is complete.
     fn go_on(&self, slot: &mut Slot, outcome: &mut Outcome) -> Result<bool> {
         let connection = slot.connection.as_mut().context("no connection")?;
         let Some(response) = connection.receive_part()? else {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn connections_share_the_requests_and_all_answers_count() {
-        // Whichever is faster may have more than its share, and all of it.
+        // A faster connection may send more than its share, up to all requests.
         let url = server(vec![vec![FINE; 40]; 5]);
         let mut generator = Generator::new(&url, Connections::Keep, 5);
         let outcome = generator.run(Until::Requests(30)).unwrap();

@@ -1,8 +1,8 @@
-//! `faasw-bench memory`: what a parked instance holds.
+//! `faasw-bench memory`: the memory that a parked instance holds.
 //!
-//! Two numbers, since each misses something. The unique set size of the sandboxes'
-//! processes leaves out what the kernel keeps for their VMs; the fall of the
-//! machine's available memory includes it, and whatever else happened meanwhile.
+//! There are two numbers, because each misses something. The unique set size of the sandboxes'
+//! processes leaves out what the kernel keeps for their VMs. The decrease of the machine's
+//! available memory includes it, but also everything else that happened meanwhile.
 
 use std::{
     fmt,
@@ -23,18 +23,16 @@ use crate::{
     table::{self, Table},
 };
 
-/// How often requests are sent at once before the node is taken to keep as many
-/// instances as it will.
+/// How many bursts of requests are sent at most to reach the wanted number of instances.
 const BURSTS_MAX: u32 = 20;
-/// Size of the first burst; each further one is twice as large. All at once at
-/// first would measure a stampede, not a pool.
+/// Size of the first burst; each further one is twice as large. All requests at once would measure
+/// a stampede, not a pool.
 const FIRST_BURST: u32 = 25;
-/// Bursts without a further instance after which it is taken so already.
+/// Bursts without a further instance after which the node is taken to keep no more.
 const IN_VAIN_MAX: u32 = 3;
-/// From a burst until the instances that the node does not keep are gone.
+/// How long after a burst the instances that the node does not keep are gone.
 const BREATH: Duration = Duration::from_millis(300);
-/// From the last answer, or the start, until the node has finished what it does
-/// behind it.
+/// How long after the last answer, or the start, the node has finished its background work.
 pub const SETTLE: Duration = Duration::from_secs(2);
 /// How long the idle node's CPU time is measured.
 const IDLE: Duration = Duration::from_secs(5);
@@ -62,24 +60,24 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What instances hold.
+/// The memory that instances hold.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// Instances that were asked for, if any were.
+    /// Instances that the benchmark wanted, if any.
     pub wanted: Option<u32>,
-    /// Sandboxes that the node has more than before, without those that it calls
-    /// busy, if it was asked.
+    /// Sandboxes that the node has more than before. If its statistics are available, those that it
+    /// reports as busy are subtracted.
     pub instances: usize,
-    /// Sandboxes that it had before, made ahead without a function; none are told
-    /// apart where nothing was asked for.
+    /// Sandboxes that the node had before, which are zygotes. Without wanted instances they are not
+    /// distinguished, and this is 0.
     pub before: usize,
-    /// What the node's own statistics say in the end, if it was asked.
+    /// The node's own statistics at the end, if they are available.
     pub microvms: Option<MicroVms>,
-    /// Median of the instances' unique set size; without instances, nothing.
+    /// Median of the instances' unique set size; `None` without instances.
     pub unique_bytes: Option<f64>,
-    /// Fall of the machine's available memory per instance.
+    /// Decrease of the machine's available memory per instance.
     pub available_bytes: Option<f64>,
-    /// CPU time that the idle node with these instances uses, of one core.
+    /// CPU time of the idle node with these instances, as a part of one core.
     pub idle_core_share: f64,
 }
 
@@ -95,11 +93,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     table::print(arguments.json, &found, || found.to_string())
 }
 
-/// Has the node make `count` instances, or takes those that it has, and measures
-/// them.
+/// Makes the node create `count` instances, or takes those that it has, and measures them.
 ///
 /// # Errors
-/// When the node's process is not there or a request fails.
+///
+/// Returns an error if the node's process does not exist or a request fails.
 pub fn measure(
     node: Pid,
     function: &Url,
@@ -117,7 +115,7 @@ pub fn measure(
     let available_before = process::available_bytes()?;
     if let Some(count) = count {
         fill(function, count, || match commands {
-            // Zygotes follow demand, too.
+            // The number of zygotes follows demand, too, so sandboxes cannot be counted instead.
             Some(commands) => Ok(commands.microvms()?.parked()),
             None => Ok(sandboxes(node)?.saturating_sub(before)),
         })?;
@@ -126,9 +124,9 @@ pub fn measure(
     let after = unique_bytes(node)?;
     let available_after = process::available_bytes()?;
     let microvms = commands.map(Commands::microvms).transpose()?;
-    // Nobody asks for anything now: what is still busy is not parked.
+    // No request is under way now, so a sandbox that is still busy is not parked.
     let busy = microvms.as_ref().map_or(0, MicroVms::busy);
-    // How many wait for a function follows demand.
+    // The number of zygotes follows demand.
     let without_function = match (count, &microvms) {
         (Some(_), Some(microvms)) => microvms.without_function(),
         _ => before,
@@ -147,8 +145,8 @@ pub fn measure(
     })
 }
 
-/// Sends bursts of requests until the node has `count` instances, as `there` says, or
-/// seems to keep no more.
+/// Sends bursts of requests until the node has `count` instances, as `there` reports, or seems to
+/// keep no more.
 fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result<()> {
     let (mut most, mut in_vain, mut size) = (0, 0, FIRST_BURST.min(count));
     for _ in 0..BURSTS_MAX {
@@ -159,7 +157,7 @@ fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result
         burst(function, size)?;
         thread::sleep(BREATH);
         let now = there()?;
-        // Smaller bursts than what is wanted prove nothing.
+        // Bursts that are smaller than the wanted number prove nothing.
         in_vain = if now > most || size < count {
             0
         } else {
@@ -171,23 +169,25 @@ fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result
     Ok(())
 }
 
-/// How many microVMs a node's processes hold.
+/// Returns how many microVMs a node's processes hold.
 ///
 /// # Errors
-/// When the node's process is not there.
+///
+/// Returns an error if the node's process does not exist.
 pub fn sandboxes(node: Pid) -> Result<usize> {
     Ok(Tree::of(node)?.sandboxes().count())
 }
 
-/// The unique set sizes of a node's sandboxes.
+/// Returns the unique set sizes of a node's sandboxes.
 fn unique_bytes(node: Pid) -> Result<Vec<u64>> {
     let tree = Tree::of(node)?;
     let memories = tree.sandboxes().filter_map(|pid| Memory::of(pid).ok());
     Ok(memories.map(|memory| memory.unique_bytes).collect())
 }
 
-/// Zygotes hold all the same, as much as those that were `ready`
-/// before anything was asked for: the instances are the `count` that differ most.
+/// Returns the median of the instances' sizes. Zygotes are among `bytes`, and hold about as much as
+/// those that were `ready` before the first request. The instances are the `count` sizes that
+/// differ most from that.
 fn median_of_others(mut bytes: Vec<u64>, ready: Vec<u64>, count: usize) -> Option<f64> {
     let ready = stats::median_of(ready.into_iter().map(|bytes| bytes as f64)).unwrap_or(0.0);
     bytes.sort_by(|left, right| {
@@ -200,7 +200,8 @@ fn median_of_others(mut bytes: Vec<u64>, ready: Vec<u64>, count: usize) -> Optio
 /// Sends `count` requests at once, each over a connection that is open already.
 ///
 /// # Errors
-/// When one of them is not answered with success.
+///
+/// Returns an error if a request is not answered with success.
 pub fn burst(function: &Url, count: u32) -> Result<()> {
     let ready = Barrier::new(count as usize);
     thread::scope(|scope| {
@@ -209,7 +210,8 @@ pub fn burst(function: &Url, count: u32) -> Result<()> {
                 scope.spawn(|| {
                     let mut client = Client::new(function);
                     let connected = client.connect();
-                    // Whoever failed comes, too: the others wait.
+                    // A thread whose connection failed comes to the barrier as well, because the
+                    // others wait for it.
                     ready.wait();
                     connected?;
                     client.get(&function.path).map(drop)
@@ -233,13 +235,13 @@ fn idle_core_share(node: Pid) -> Result<f64> {
     Ok(used.as_secs_f64() / begun.elapsed().as_secs_f64())
 }
 
-/// Bytes in KiB, for people.
+/// Formats bytes in KiB.
 pub fn kibibytes(bytes: f64) -> String {
     format!("{:.0} KiB", bytes / 1024.0)
 }
 
 impl Found {
-    /// All of it as a table.
+    /// Returns all results as a table.
     pub fn table(&self) -> Table {
         let mut table = Table::new(["memory", ""]);
         let told = |bytes: Option<f64>| bytes.map_or("–".to_owned(), kibibytes);

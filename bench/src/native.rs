@@ -1,7 +1,7 @@
-//! The native side of the compute benchmark: the same module in this process.
+//! The native side of the compute benchmark: the same module, run in this process.
 //!
-//! Each run gets a fresh instance, as each request does on a node. Only the
-//! handful of WASI functions that a small C program uses are there.
+//! Each run gets a fresh instance, as each request does on a node. Only the few WASI functions that
+//! a small C program uses are present.
 
 use std::time::Instant;
 
@@ -10,20 +10,20 @@ use wasmtime::{Caller, Config, Engine, Extern, Linker, Memory, Module, Store, ba
 
 use crate::kernel::{Answer, Kernel};
 
-/// The module that WASI preview 1 is imported from.
+/// The module from which WASI preview 1 is imported.
 const WASI: &str = "wasi_snapshot_preview1";
-/// Most bytes that a run may print.
+/// The most bytes that a run may print.
 const OUTPUT_MAX: usize = 64 << 10;
 
-/// WASI's error numbers, as far as they are needed.
+/// WASI's error numbers that are needed here.
 mod errno {
     pub const SUCCESS: i32 = 0;
     pub const BAD_DESCRIPTOR: i32 = 8;
     pub const CANNOT_SEEK: i32 = 70;
 }
 
-/// Cranelift's names for what x86-64-v3 has, a node's usual instruction set.
-/// This processor may have more, but code for it would not be the same code.
+/// Cranelift's names for the features of x86-64-v3, a node's usual instruction set. This processor
+/// may have more, but then the compiled code would differ.
 const X86_64_V3: [&str; 12] = [
     "has_cmpxchg16b",
     "has_sse3",
@@ -39,16 +39,16 @@ const X86_64_V3: [&str; 12] = [
     "has_lzcnt",
 ];
 
-/// The module, compiled.
+/// The compiled module.
 pub struct Native {
     engine: Engine,
     module: Module,
     linker: Linker<Run>,
 }
 
-/// What a run sees and leaves behind.
+/// The environment and the output of a run.
 struct Run {
-    /// `NAME=VALUE`, each with its final zero.
+    /// `NAME=VALUE`, each with its final zero byte.
     environment: Vec<String>,
     output: Vec<u8>,
     begun: Instant,
@@ -90,13 +90,13 @@ impl Native {
     }
 }
 
-/// A node's settings, as far as they decide about the speed of code; the others
-/// are Wasmtime's own defaults on both sides.
+/// Returns a node's settings that affect the speed of code; the others are Wasmtime's defaults on
+/// both sides.
 fn config() -> Result<Config> {
     let mut config = Config::new();
     config.target("x86_64-unknown-linux-gnu")?;
     config.cranelift_opt_level(wasmtime::OptLevel::Speed);
-    // On a node memories stay where they are, so code may keep their address.
+    // On a node memories do not move, so code may keep their address.
     config.memory_may_move(false);
     // A node fills tables before it freezes a seed; lazily filled ones would
     // add a check to each indirect call.
@@ -109,7 +109,7 @@ fn config() -> Result<Config> {
     Ok(config)
 }
 
-/// Links what a C program needs to read its environment, tell the time and print.
+/// Links the functions with which a C program reads its environment, reads the time and prints.
 fn link(linker: &mut Linker<Run>) -> wasmtime::Result<()> {
     linker.func_wrap(WASI, "environ_sizes_get", environ_sizes_get)?;
     linker.func_wrap(WASI, "environ_get", environ_get)?;
@@ -208,7 +208,7 @@ fn fd_fdstat_get(
     if !(0..=2).contains(&descriptor) {
         return Ok(errno::BAD_DESCRIPTOR);
     }
-    // File type 0 is unknown, and no rights are needed for what is linked.
+    // File type 0 means unknown, and the linked functions need no rights.
     store(&mut caller, stat_at, &[0; STAT_BYTES])
 }
 
@@ -216,7 +216,7 @@ fn store_size(caller: &mut Caller<'_, Run>, at: u32, size: usize) -> wasmtime::R
     store(caller, at, &u32::try_from(size)?.to_le_bytes())
 }
 
-/// Writes into the module's memory, and says that the call succeeded.
+/// Writes into the module's memory and returns success.
 fn store(caller: &mut Caller<'_, Run>, at: u32, bytes: &[u8]) -> wasmtime::Result<i32> {
     let memory = memory(caller)?;
     memory.write(caller, usize::try_from(at)?, bytes)?;

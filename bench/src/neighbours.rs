@@ -1,7 +1,7 @@
 //! `faasw-bench neighbours`: the effect of one function's load on another function.
 //!
 //! A node serves a small function to one client, alone and beside each antagonist in alternating
-//! rounds. The ratios say how much of its throughput the neighbour keeps, and how much longer its
+//! rounds. The ratios show how much of its throughput the neighbour keeps, and how much longer its
 //! slowest answers take.
 
 use std::{
@@ -89,9 +89,9 @@ pub enum Antagonist {
 
 /// The work that an antagonist's clients repeat until they are stopped.
 enum Work {
-    /// Requests to paths, each of so many clients one after the other.
+    /// Requests to paths. Each of this many clients sends one after the other.
     Requests(usize, fn(u64) -> String),
-    /// Deployments of a script by so many clients.
+    /// Deployments of a script by this many clients.
     Deployments(usize, &'static str),
 }
 
@@ -382,7 +382,7 @@ impl AntagonistClients<'_> {
         let name = format!("antagonist-{client}");
         let file = self.folder.join(format!("{name}.js"));
         while !self.is_over() {
-            // Each is another script, so that none is taken for one that is there.
+            // Each script is different, so that the node does not reuse one that it has already.
             let script = format!("// {}\n{script}", self.next());
             if fs::write(&file, script).is_ok()
                 && let Some(file) = file.to_str()

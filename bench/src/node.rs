@@ -1,4 +1,4 @@
-//! A node's command line, as far as benchmarks ask it.
+//! A node's command line, as far as benchmarks use it.
 
 use std::{
     collections::BTreeMap,
@@ -21,37 +21,37 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// The node's commands, if it may be asked.
+    /// Returns the node's commands, if both options are present.
     pub fn commands(&self) -> Option<Commands> {
         let (faasw, data_dir) = self.faasw.as_ref().zip(self.data_dir.as_ref())?;
         Some(Commands::new(faasw, data_dir))
     }
 }
 
-/// `faasw` with a data directory.
+/// The program `faasw` with a data directory.
 #[derive(Clone, Debug)]
 pub struct Commands {
     faasw: PathBuf,
     data_dir: PathBuf,
 }
 
-/// How many microVMs a node has in which state.
+/// How many microVMs a node has, by state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct MicroVms(pub BTreeMap<String, u64>);
 
 impl MicroVms {
-    /// Those that wait for a function.
+    /// Returns the number of zygotes, which have no function yet.
     pub fn without_function(&self) -> usize {
         self.count("zygote")
     }
 
-    /// Those that wait for a request of their function.
+    /// Returns the number of instances that wait for a request.
     pub fn parked(&self) -> usize {
         self.count("parked")
     }
 
-    /// Those that run a request.
+    /// Returns the number of instances that run a request.
     pub fn busy(&self) -> usize {
         self.count("busy")
     }
@@ -63,7 +63,7 @@ impl MicroVms {
 }
 
 impl Commands {
-    /// Commands for the node of this data directory.
+    /// Returns the commands for the node of this data directory.
     pub fn new(faasw: &Path, data_dir: &Path) -> Self {
         Self {
             faasw: faasw.to_owned(),
@@ -71,10 +71,11 @@ impl Commands {
         }
     }
 
-    /// Runs a command and returns what it prints.
+    /// Runs a command and returns its standard output.
     ///
     /// # Errors
-    /// When it fails, with what it says.
+    ///
+    /// Returns an error with the command's standard error if it fails.
     pub fn run(&self, arguments: &[&str]) -> Result<Vec<u8>> {
         let output = Command::new(&self.faasw)
             .args(arguments)
@@ -91,10 +92,11 @@ impl Commands {
         Ok(output.stdout)
     }
 
-    /// The node's microVMs.
+    /// Queries how many microVMs the node has.
     ///
     /// # Errors
-    /// When the node does not answer, or not as expected.
+    ///
+    /// Returns an error if the node does not answer, or not as expected.
     pub fn microvms(&self) -> Result<MicroVms> {
         microvms(&self.run(&["stats", "--json"])?)
     }

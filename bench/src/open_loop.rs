@@ -1,6 +1,6 @@
-//! Open-loop load: each request is sent at its time, whatever has become of those
-//! before. That is how many clients who know nothing of each other ask; a closed loop
-//! asks less when it is answered late, and so can offer no more than is taken.
+//! Open-loop load: each request is sent at its time, regardless of earlier requests. Many
+//! independent clients behave like that. A closed loop sends less when answers are late, and so
+//! cannot offer more than the server handles.
 
 use std::{
     net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _},
@@ -18,43 +18,43 @@ use crate::{
     interrupt,
 };
 
-/// Connections at most, fewer than a node takes. One is used again when its answer is
-/// there.
+/// The most connections, which are fewer than a node accepts. A connection is used again when its
+/// answer has arrived.
 const CONNECTIONS_MAX: usize = 3500;
-/// Connections from one address, where that can be chosen: clients are many.
+/// Connections from one source address, if that can be chosen, because real clients have many.
 const OF_ONE_ADDRESS: usize = 32;
-/// How long answers are waited for after the last request was sent.
+/// How long the benchmark waits for answers after the last request was sent.
 const AFTERWARDS: Duration = Duration::from_secs(20);
 
-/// What a run saw.
+/// The results of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Requests that were due in the measured time, which counts in all that follows.
+    /// Requests that were due in the measured time. Only these count in `accepted` and `refused`.
     pub offered: u64,
-    /// Answers of success that came in it, whenever their requests were due.
+    /// Successful answers that arrived in the measured time, whenever their requests were due.
     pub served: u64,
-    /// From when a request was due until its answer of success was whole.
+    /// Times from when a request was due until its successful answer was complete.
     pub accepted: Vec<Duration>,
-    /// The same of answers that say to come again later.
+    /// Times from when a request was due until its refusal, with 503 and Retry-After, was complete.
     pub refused: Vec<Duration>,
-    /// Requests that were answered otherwise, or not at all.
+    /// Requests with any other answer, or none.
     pub errors: u64,
-    /// What went wrong first.
+    /// The first error.
     pub first_error: Option<String>,
-    /// How late a request was sent at most: the generator's own fault.
+    /// The longest delay in sending a request, which is the generator's own fault.
     pub late: Duration,
 }
 
-/// A connection, and when the request under way on it was due.
+/// A connection, and the time at which its current request was due.
 struct Slot {
     connection: Option<Connection>,
     due: Instant,
     is_idle: bool,
-    /// It connects still, and sends when it has.
+    /// Whether the connection is not established yet. Its request is sent when it is.
     connects: bool,
 }
 
-/// A run.
+/// The state of a run.
 struct Run<'a> {
     url: &'a Url,
     request: Vec<u8>,
@@ -62,16 +62,17 @@ struct Run<'a> {
     slots: Vec<Slot>,
     /// Slots without a request under way.
     idle: Vec<usize>,
-    /// When measuring begins and ends.
+    /// The begin and the end of the measured time.
     measured: (Instant, Instant),
     outcome: Outcome,
 }
 
-/// Sends `per_second` requests each second, first for `warm_up` and then for `time`,
-/// which is measured.
+/// Sends `per_second` requests each second, first for `warm_up` and then for `time`, which is
+/// measured.
 ///
 /// # Errors
-/// The system's, and after an interrupt. A request that fails is counted.
+///
+/// Returns an error if `epoll` fails, and after an interrupt. A request that fails is counted.
 pub fn run(url: &Url, per_second: f64, warm_up: Duration, time: Duration) -> Result<Outcome> {
     let begun = Instant::now();
     let until = begun + warm_up + time;
@@ -177,7 +178,7 @@ impl Run<'_> {
         connection.send(&self.request)
     }
 
-    /// A connection that was begun is made, and its request can be sent.
+    /// Finishes a connection that was begun, and sends its request.
     fn made(&mut self, index: usize) -> Result<()> {
         let slot = self.slots.get_mut(index).context("no such connection")?;
         slot.connects = false;
@@ -188,7 +189,7 @@ impl Run<'_> {
         connection.send(&self.request)
     }
 
-    /// What was to be sent failed.
+    /// Counts a request that could not be sent, and frees its slot.
     fn give_up(&mut self, index: usize, error: &anyhow::Error) {
         if let Some(slot) = self.slots.get_mut(index) {
             slot.connection = None;
@@ -199,7 +200,7 @@ impl Run<'_> {
         self.fail(1, &format!("{error:#}"));
     }
 
-    /// Reads what has come on a connection.
+    /// Reads what has arrived on a connection.
     fn go_on(&mut self, index: usize) -> Result<()> {
         let slot = self
             .slots
@@ -237,7 +238,7 @@ impl Run<'_> {
             }
             Err(error) => {
                 slot.connection = None;
-                // A connection that ends between two requests is nobody's failure.
+                // A connection that ends between two requests is no error.
                 if slot.is_idle {
                     return Ok(());
                 }
@@ -250,7 +251,8 @@ impl Run<'_> {
     }
 }
 
-/// The address that a connection comes from, where all of them are this machine's.
+/// Returns the address from which a connection is made, if the server is on this machine's loopback
+/// network.
 fn source(url: &Url, connection: usize) -> Option<Ipv4Addr> {
     let mut addresses = url.authority.to_socket_addrs().ok()?;
     let is_here = addresses.any(|address| match address {
@@ -273,7 +275,7 @@ mod tests {
     const RUDE: &str = "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 4\r\n\r\nbusy";
 
     fn run_on(answers: &[&'static str]) -> Outcome {
-        // As many connections as there may be, each with answers for all.
+        // There are as many connections as requests, each with answers for all of them.
         let url = server(vec![answers.iter().copied().cycle().take(90).collect(); 60]);
         run(&url, 1000.0, Duration::ZERO, Duration::from_millis(60)).unwrap()
     }

@@ -13,15 +13,15 @@ use crate::{
     table::{self, Table},
 };
 
-/// Connections that are kept busy to learn what the machine can do.
+/// Connections that are kept busy to measure the capacity of the machine.
 const CONNECTIONS: usize = 64;
-/// Load before that, not counted.
+/// Load before that, which is not counted.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// How long a load is offered before it is measured: its queues fill.
+/// How long a load is offered before it is measured, so that its queues fill.
 const FILLING: Duration = Duration::from_secs(2);
-/// Rest between two loads, so that neither has to do with the other.
+/// Rest between two loads, so that they do not influence each other.
 const REST: Duration = Duration::from_secs(2);
-/// Loads that are offered, to what the machine can do.
+/// Loads that are offered, as multiples of the capacity.
 pub const LOADS: [f64; 8] = [0.5, 0.75, 0.9, 1.0, 1.25, 1.5, 2.0, 3.0];
 
 /// What to measure.
@@ -39,35 +39,35 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What was served of an offered load.
+/// The results of one offered load.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// The load to what the machine can do.
+    /// The load, as a multiple of the capacity.
     pub load: f64,
     /// Requests offered per second.
     pub offered: f64,
     /// Answers of success per second.
     pub goodput: f64,
-    /// Latency of those, from when each request was due, in microseconds.
+    /// Latency of the successful answers, from when each request was due, in microseconds.
     pub accepted: Option<Percentiles>,
     /// Requests refused per second with 503 and Retry-After.
     pub refused: f64,
-    /// Latency of those in microseconds.
+    /// Latency of the refusals in microseconds.
     pub refusal: Option<Percentiles>,
-    /// Requests that came to anything else.
+    /// Requests that were neither answered with success nor refused.
     pub errors: u64,
-    /// What went wrong first.
+    /// The first error.
     pub first_error: Option<String>,
-    /// How late the generator was at most, in microseconds.
+    /// The longest delay of the generator in sending a request, in microseconds.
     pub late: f64,
 }
 
-/// What all of it came to.
+/// The results of all loads.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
-    /// Answers per second to connections that each wait for theirs.
+    /// Answers per second on connections that each wait for their answer.
     pub capacity: f64,
-    /// The loads, least first.
+    /// The loads, in the order in which they were offered.
     pub steps: Vec<Step>,
 }
 
@@ -85,10 +85,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Offers a function loads, each for `window`. With `tell`, says on standard error how
-/// far it is.
+/// Offers a function loads, each for `window`. With `tell`, prints progress on standard error.
 ///
 /// # Errors
+///
+/// Returns an error if the node cannot be reached or answers nothing, and after an interrupt.
 /// When the node cannot be reached.
 pub fn measure(function: &Url, window: Duration, loads: &[f64], tell: bool) -> Result<Found> {
     let mut generator = Generator::new(function, Connections::Keep, CONNECTIONS);
@@ -139,7 +140,7 @@ impl Step {
 }
 
 impl Found {
-    /// Requests that came to neither.
+    /// Returns the number of requests that were neither answered with success nor refused.
     pub fn errors(&self) -> u64 {
         self.steps.iter().map(|step| step.errors).sum()
     }
@@ -152,27 +153,28 @@ impl Found {
         errors.next()
     }
 
-    /// The most that was served of any load.
+    /// Returns the highest goodput of all loads.
     pub fn peak(&self) -> f64 {
         let served = self.steps.iter().map(|step| step.goodput);
         served.fold(0.0, f64::max)
     }
 
-    /// The largest load.
+    /// Returns the last load, which is the largest.
     pub fn largest(&self) -> Option<&Step> {
         self.steps.last()
     }
 
-    /// What was served of the largest load, to the most of any.
+    /// Returns the goodput of the largest load, as a part of the peak.
     ///
     /// # Errors
-    /// When there was none.
+    ///
+    /// Returns an error if no load was offered.
     pub fn kept(&self) -> Result<f64> {
         let largest = self.largest().context("no load was offered")?;
         Ok(largest.goodput / self.peak())
     }
 
-    /// The loads as a table.
+    /// Returns the loads as a table.
     pub fn table(&self) -> Table {
         let titles = [
             "load",

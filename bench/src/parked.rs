@@ -1,5 +1,5 @@
-//! `faasw-bench parked`: what thousands of instances take that a node parks ahead of
-//! requests (`--min-parked`): time, memory, the idle node's CPU time, and their end.
+//! `faasw-bench parked`: the cost of thousands of instances that a node parks ahead of requests
+//! (`--min-parked`): time, memory, the idle node's CPU time, and the time of their end.
 
 use std::{
     fmt,
@@ -20,13 +20,14 @@ use crate::{
     table::{self, Table},
 };
 
-/// How often the node is asked how many are parked.
+/// Interval at which the benchmark queries how many instances are parked.
 const LOOK: Duration = Duration::from_millis(500);
-/// How long none more may be parked before the node is taken to park no more.
+/// How long the number of parked instances may stay unchanged before the node is taken to park no
+/// more.
 const IN_VAIN_MAX: Duration = Duration::from_secs(20);
-/// Longest that the node may take to end.
+/// The longest that the node may take to end.
 const END_MAX: Duration = Duration::from_secs(300);
-/// Budgets, in MiB, that are in nobody's way here: the machine's memory is what counts.
+/// A budget in MiB that is never reached here: only the machine's memory is the limit.
 const PLENTY: &str = "1048576";
 
 /// What to park.
@@ -55,43 +56,44 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What they take.
+/// The cost of the parked instances.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// Functions.
     pub functions: u32,
     /// Instances that were to be parked.
     pub wanted: u64,
-    /// Instances that were, as the node says.
+    /// Instances that were parked, as the node reports.
     pub parked: usize,
     /// Seconds from the node's start until the last function was deployed.
     pub deployed_seconds: f64,
-    /// Seconds from the node's start until as many were parked as ever were.
+    /// Seconds from the node's start until the number of parked instances reached its maximum.
     pub parked_seconds: f64,
     /// Median of the unique set size of the sandboxes' processes.
     pub unique_bytes: Option<f64>,
-    /// Fall of the machine's available memory since before the node's start, for each.
+    /// Decrease of the machine's available memory since before the node's start, per instance.
     pub available_bytes: f64,
     /// The node's own process: its proportional set size.
     pub node_bytes: u64,
     /// The node's own descriptors.
     pub node_descriptors: usize,
-    /// Processes of the node, all together.
+    /// Number of the node's processes.
     pub processes: usize,
     /// CPU time of the idle node with all its processes, in percent of a core.
     pub idle_percent: f64,
-    /// Seconds from asking the node to end until it had, with all its processes.
+    /// Seconds from the request to end until the node had ended with all its processes.
     pub end_seconds: f64,
-    /// Sandboxes that were left then.
+    /// Sandboxes that were left after the node had ended.
     pub left: usize,
-    /// What the node said last, where fewer were parked than were wanted.
+    /// The node's last output, if fewer instances were parked than were wanted.
     pub said: Option<String>,
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// When the node does not start, deploy or end; when interrupted.
+///
+/// Returns an error if the node does not start, deploy or end, and after an interrupt.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let found = measure(arguments)?;
@@ -131,7 +133,7 @@ fn measure(arguments: &Arguments) -> Result<Found> {
     let deployed = begun.elapsed();
     let (parked, last) = wait_for_all(&node, wanted)?;
     let after = (last - begun).max(deployed);
-    // The node and the system finish what they do behind it.
+    // The node and the system finish their background work.
     thread::sleep(crate::memory::SETTLE);
     let fall = available_before.saturating_sub(process::available_bytes()?);
     let (unique_bytes, processes) = unique_bytes(pid)?;
@@ -163,7 +165,8 @@ fn measure(arguments: &Arguments) -> Result<Found> {
     })
 }
 
-/// Waits until so many are parked, or no more come; how many there are, and since when.
+/// Waits until `wanted` instances are parked, or no more are added. Returns how many there are, and
+/// since when.
 fn wait_for_all(node: &Node, wanted: u64) -> Result<(usize, Instant)> {
     let (mut most, mut last) = (0, Instant::now());
     while (most as u64) < wanted && last.elapsed() < IN_VAIN_MAX {
@@ -177,7 +180,7 @@ fn wait_for_all(node: &Node, wanted: u64) -> Result<(usize, Instant)> {
     Ok((most, last))
 }
 
-/// Median of the sandboxes' unique set sizes, and how many processes there are.
+/// Returns the median of the sandboxes' unique set sizes, and how many processes there are.
 fn unique_bytes(node: Pid) -> Result<(Option<f64>, usize)> {
     let tree = Tree::of(node)?;
     let memories = tree.sandboxes().filter_map(|pid| Memory::of(pid).ok());

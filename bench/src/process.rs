@@ -1,9 +1,8 @@
-//! What /proc says of a server: its processes, their CPU time and memory.
+//! A server's processes, with their CPU time and memory, as /proc reports them.
 //!
-//! A server is a process with all its descendants. CPU time is what they have
-//! used, and what children of theirs had used that ended and were waited for:
-//! of a node, its spawner waits for every sandbox that ends, so nothing is lost
-//! with it. The time that a guest runs is its sandbox's.
+//! A server is a process with all its descendants. CPU time is what these have used, and what their
+//! children had used that ended and were waited for. A node's spawner waits for every sandbox that
+//! ends, so no sandbox's time is lost. The time that a guest runs is counted for its sandbox.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,24 +15,23 @@ use anyhow::{Context, Result, ensure};
 /// Name of the processes that hold a microVM each.
 const SANDBOX: &str = "faasw-sandbox";
 
-/// A process's number.
+/// The number of a process.
 pub type Pid = u32;
 
-/// What matters of `/proc/PID/stat`.
+/// The used fields of `/proc/PID/stat`.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     name: String,
-    /// Whether it has ended and was not waited for yet.
+    /// Whether the process has ended and was not waited for yet.
     ended: bool,
     parent: Pid,
-    /// CPU time of children that ended and were waited for, and of theirs, in
-    /// clock ticks.
+    /// CPU time of children that ended and were waited for, and of their children, in clock ticks.
     children_ticks: u64,
 }
 
 impl Stat {
-    /// Takes a line apart. The name is in parentheses and may hold any byte, a
-    /// parenthesis included; so it ends at the last one.
+    /// Parses a line. The name is in parentheses and may contain any byte, even a parenthesis, so
+    /// it ends at the last one.
     fn parse(line: &str) -> Option<Self> {
         let (before, after) = line.rsplit_once(')')?;
         let (_, name) = before.split_once('(')?;
@@ -56,10 +54,11 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree below `root`.
+    /// Returns the tree below `root`.
     ///
     /// # Errors
-    /// When there is no such process.
+    ///
+    /// Returns an error if there is no such process.
     pub fn of(root: Pid) -> Result<Self> {
         let mut all = BTreeMap::new();
         for entry in fs::read_dir("/proc")? {
@@ -70,7 +69,7 @@ impl Tree {
             else {
                 continue;
             };
-            // One that ended meanwhile is none of the tree any more.
+            // A process that has ended meanwhile is no longer part of the tree.
             if let Ok(line) = fs::read_to_string(format!("/proc/{pid}/stat"))
                 && let Some(stat) = Stat::parse(&line)
             {
@@ -83,12 +82,12 @@ impl Tree {
         Ok(Self { processes: all })
     }
 
-    /// How many processes there are.
+    /// Returns the number of processes.
     pub fn len(&self) -> usize {
         self.processes.len()
     }
 
-    /// Those that hold a microVM each.
+    /// Iterates over the processes that hold a microVM each.
     pub fn sandboxes(&self) -> impl Iterator<Item = Pid> {
         self.processes
             .iter()
@@ -96,7 +95,7 @@ impl Tree {
             .map(|(pid, _)| *pid)
     }
 
-    /// Memory of all, each page divided by those who share it.
+    /// Returns the memory of all processes, with each page divided by the number that map it.
     pub fn proportional_bytes(&self) -> u64 {
         let memory = self
             .processes
@@ -118,10 +117,11 @@ impl Tree {
     }
 }
 
-/// CPU time that the process and its descendants have used so far.
+/// Returns the CPU time that the process and its descendants have used so far.
 ///
 /// # Errors
-/// When there is no such process.
+///
+/// Returns an error if there is no such process.
 pub fn cpu_time(root: Pid) -> Result<Duration> {
     Ok(Tree::of(root)?.cpu_time())
 }
@@ -139,15 +139,15 @@ fn descendants(root: Pid, all: &BTreeMap<Pid, Stat>) -> BTreeSet<Pid> {
     }
 }
 
-/// CPU time of a process by its own clock, its ended threads included: /proc
-/// tells it in ticks of 10 ms, which is most of a round.
+/// Returns the CPU time of a process by its own clock, including its ended threads. /proc reports
+/// it in ticks of 10 ms, which is most of a round.
 fn own_cpu_time(pid: Pid) -> Option<Duration> {
     let mut clock = 0;
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: both calls write to the variable that they are given and keep nothing.
+    // SAFETY: both calls write only to the variable that they receive and keep no pointer.
     let failed = unsafe {
         libc::clock_getcpuclockid(i32::try_from(pid).ok()?, &mut clock) != 0
             || libc::clock_gettime(clock, &mut time) != 0
@@ -169,10 +169,11 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Memory of one process.
+    /// Reads the memory of one process.
     ///
     /// # Errors
-    /// The system's: the process must be of the same user, and not have ended.
+    ///
+    /// Returns an error if the process has ended or belongs to another user.
     pub fn of(pid: Pid) -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(format!(
             "/proc/{pid}/smaps_rollup"
@@ -192,10 +193,11 @@ impl Memory {
     }
 }
 
-/// Bytes that the machine could still give, by its kernel's estimate.
+/// Returns how many bytes the machine can still allocate, by its kernel's estimate.
 ///
 /// # Errors
-/// When `/proc/meminfo` does not say.
+///
+/// Returns an error if `/proc/meminfo` cannot be read or has no such value.
 pub fn available_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
     let mut lines = text.lines().filter_map(kibibytes);
@@ -203,15 +205,16 @@ pub fn available_bytes() -> Result<u64> {
     Ok(found.context("no MemAvailable in /proc/meminfo")?.1)
 }
 
-/// Open file descriptors of a process.
+/// Returns the number of open file descriptors of a process.
 ///
 /// # Errors
-/// The system's.
+///
+/// Returns an error if the process's folder in `/proc` cannot be read.
 pub fn descriptors(pid: Pid) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }
 
-/// `Name:   12 kB` as a name and bytes.
+/// Parses `Name:   12 kB` into the name and bytes.
 fn kibibytes(line: &str) -> Option<(&str, u64)> {
     let (name, value) = line.split_once(':')?;
     let value = value.trim().strip_suffix("kB")?.trim();

@@ -1,8 +1,9 @@
-//! `faasw-bench relay`: a body of an upstream through a function to its client, here and elsewhere.
+//! `faasw-bench relay`: a body that a function passes from an upstream to its client, on faasw and
+//! on another server.
 //!
-//! The upstream is this program. Both functions are asked by HTTP/1.0, whose answers end with their
-//! connection: what reading them takes here is next to nothing. In each round everybody is asked
-//! once.
+//! The upstream is this program. Both functions receive HTTP/1.0 requests, whose answers end with
+//! their connection, so that reading them costs next to nothing here. In each round each server
+//! receives one request.
 
 use std::{
     io::{Read, Write},
@@ -23,11 +24,11 @@ use crate::{
     table::{self, Table},
 };
 
-/// What stands for the upstream's host and port in an address.
+/// Placeholder of the upstream's host and port in an address.
 const UPSTREAM: &str = "UPSTREAM";
-/// How much is written and read at once.
+/// How many bytes are written and read at once.
 const PIECE: usize = 256 << 10;
-/// How often memory is looked at while a body passes.
+/// How many bytes of a body pass between two samples of the server's memory.
 const LOOK: usize = 32 << 20;
 
 /// What to measure. Addresses have UPSTREAM in place of the upstream's host and port, such as
@@ -47,28 +48,28 @@ pub struct Arguments {
     json: bool,
 }
 
-/// One server over all rounds.
+/// The results of one server over all rounds.
 #[derive(Serialize)]
 struct Server {
     name: &'static str,
-    /// MiB in a second, as the median of the rounds.
+    /// MiB per second, as the median of the rounds.
     mebibytes_per_second: f64,
-    /// MiB that its processes took more at most while a body passed than before, by the kernel's
-    /// proportional count, where the process is known: the largest of the rounds.
+    /// The largest increase of memory of the server's processes while a body passed, in MiB, by the
+    /// kernel's proportional count, if the process is known: the largest of the rounds.
     more_memory: Option<f64>,
 }
 
-/// What was measured.
+/// The results of both servers.
 #[derive(Serialize)]
 struct Report {
     mebibytes: u64,
     rounds: u32,
     servers: Vec<Server>,
-    /// Ours to the peer's, round by round.
+    /// Ratio of our speed to the peer's, round by round.
     speed: Option<Ratio>,
 }
 
-/// One body.
+/// The result for one body.
 struct Passed {
     per_second: f64,
     more_memory: Option<f64>,
@@ -77,7 +78,8 @@ struct Passed {
 /// Measures and prints.
 ///
 /// # Errors
-/// When a server does not give the whole body.
+///
+/// Returns an error if a server does not send the whole body, and after an interrupt.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let bytes = arguments.mebibytes << 20;
@@ -88,7 +90,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let (ours, peer) = (at(&arguments.pair.ours), at(&arguments.pair.peer));
     for url in [&ours, &peer] {
-        // The first has connections to be made, and a worker to be started.
+        // The first body is not counted: connections and a worker are started for it.
         pass(url, None, bytes)?;
     }
     let mut rounds = Vec::new();
@@ -148,7 +150,7 @@ impl Report {
     }
 }
 
-/// Asks a function and takes all that it answers.
+/// Sends a request to a function and reads its whole answer.
 fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
     let memory = || {
         server
@@ -206,13 +208,14 @@ fn pass(url: &Url, server: Option<Pid>, bytes: u64) -> Result<Passed> {
     })
 }
 
-/// A server that answers each connection's request with so many bytes; its host and port.
+/// Starts a server that answers each connection's request with `bytes` bytes. Returns its host and
+/// port.
 fn upstream(bytes: u64) -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").context("the upstream has no port")?;
     let address = listener.local_addr()?.to_string();
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // Whoever asked has seen that it is not whole.
+            // An error needs no report here: the other side sees that the body is incomplete.
             thread::spawn(move || answer(stream, bytes).ok());
         }
     });
@@ -222,7 +225,8 @@ fn upstream(bytes: u64) -> Result<String> {
 fn answer(mut stream: TcpStream, bytes: u64) -> std::io::Result<()> {
     let mut request = Vec::new();
     let mut piece = vec![0; 4 << 10];
-    // All of it: what is left unread would cut the answer.
+    // The whole request is read, because closing a socket with unread bytes would cut the answer
+    // off.
     loop {
         let read = stream.read(&mut piece)?;
         request.extend_from_slice(piece.get(..read).unwrap_or_default());

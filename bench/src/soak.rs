@@ -1,4 +1,4 @@
-//! `faasw-bench soak`: load for a long time, and whether anything grows.
+//! `faasw-bench soak`: load for a long time, to see whether anything grows.
 
 use std::{fmt, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::{
     table::{self, Table},
 };
 
-/// Load before the first window, not counted.
+/// Load before the first window, which is not counted.
 const WARM_UP: Duration = Duration::from_secs(5);
 
 /// What to measure.
@@ -43,18 +43,18 @@ pub struct Arguments {
     json: bool,
 }
 
-/// How much load, for how long.
+/// How much load to offer, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Connections that are kept busy.
     pub connections: u16,
-    /// How many stretches are told apart.
+    /// Number of windows that are measured separately.
     pub windows: u32,
-    /// How long each is.
+    /// Length of each window.
     pub window: Duration,
 }
 
-/// What a stretch of time came to, and what the node held at its end.
+/// The results of a window of time, and the node's resources at its end.
 #[derive(Clone, Debug, Serialize)]
 pub struct Window {
     /// Answers per second.
@@ -69,18 +69,18 @@ pub struct Window {
     pub memory_bytes: u64,
     /// File descriptors of the node's own process.
     pub descriptors: usize,
-    /// Processes of the tree.
+    /// Number of processes of the tree.
     pub processes: usize,
 }
 
-/// What all of it came to.
+/// The results of all windows.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// Length of a window in seconds.
     pub window_seconds: f64,
     /// The windows in order.
     pub windows: Vec<Window>,
-    /// What went wrong first.
+    /// The first error.
     pub first_error: Option<String>,
 }
 
@@ -111,10 +111,12 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
-/// Keeps a function busy. With `tell`, says on standard error how far it is.
+/// Keeps a function busy. With `tell`, prints progress on standard error.
 ///
 /// # Errors
-/// When the node cannot be reached or its process ends.
+///
+/// Returns an error if the node cannot be reached, answers nothing in a window, or its process
+/// ends, and after an interrupt.
 pub fn measure(node: Pid, function: &Url, plan: Plan, tell: bool) -> Result<Found> {
     let connections = plan.connections.into();
     let mut generator = Generator::new(function, Connections::Keep, connections);
@@ -161,17 +163,17 @@ impl Window {
 }
 
 impl Found {
-    /// Requests without an answer of success.
+    /// Returns the number of requests without an answer of success.
     pub fn errors(&self) -> u64 {
         self.windows.iter().map(|window| window.errors).sum()
     }
 
-    /// The last window's value to the first's.
+    /// Returns the ratio of the last window's value to the first's.
     pub fn last_to_first(&self, of: impl Fn(&Window) -> f64) -> Option<f64> {
         Some(of(self.windows.last()?) / of(self.windows.first()?))
     }
 
-    /// The windows as a table.
+    /// Returns the windows as a table.
     pub fn table(&self) -> Table {
         let titles = [
             "seconds",

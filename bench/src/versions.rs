@@ -1,9 +1,8 @@
 //! `faasw-bench versions`: a node against the version before it.
 //!
-//! Two processes of the same program are further apart than two versions of it: where
-//! their memory lies and how the kernel places their threads stays for as long as they
-//! live. So both are started anew many times; a pair is what the two came to in one
-//! start, over alternating rounds.
+//! Two processes of the same program differ more than two versions of it: where their memory lies
+//! and how the kernel places their threads stays the same for as long as they live. So both are
+//! started anew many times. A pair is the results of the two in one start, over alternating rounds.
 
 use std::path::{Path, PathBuf};
 
@@ -65,13 +64,13 @@ pub struct Arguments {
     json: bool,
 }
 
-/// What both came to in one start.
+/// The results of both versions in one start.
 struct Pair {
     before: Summary,
     after: Summary,
 }
 
-/// What a number of connections comes to.
+/// The comparison for one number of connections.
 #[derive(Serialize)]
 struct Compared {
     connections: u16,
@@ -87,22 +86,23 @@ struct Compared {
 
 #[derive(Serialize)]
 struct Medians {
-    /// Microseconds.
+    /// Latency in microseconds.
     p50: Option<f64>,
     p99: Option<f64>,
     per_second: Option<f64>,
-    /// Microseconds an answer.
+    /// CPU time per answer in microseconds.
     cpu: Option<f64>,
 }
 
 /// Measures and prints.
 ///
 /// # Errors
-/// When a node does not start, or a request fails.
+///
+/// Returns an error if a node does not start, or a request fails.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let mut pairs: Vec<Vec<Pair>> = arguments.connections.iter().map(|_| Vec::new()).collect();
-    // Each version compiles the function once.
+    // Each version has a folder for all its starts, so that it compiles the function once.
     let folder = || TempDir::with_prefix("faasw-bench-");
     let folders = [folder()?, folder()?];
     for start in 0..arguments.starts {
@@ -127,8 +127,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     table::print(arguments.json, &compared, text)
 }
 
-/// Starts both and measures them with each number of connections, in an order that changes
-/// from start to start.
+/// Starts both and measures them with each number of connections, in an order that changes from
+/// start to start.
 fn measure(
     arguments: &Arguments,
     [before, after]: &[TempDir; 2],
@@ -154,8 +154,8 @@ fn measure(
             Contestant::new(name, node.url(), Some(node.pid()), Connections::Keep, count)
         };
         let mut both = [contestant("before", &before), contestant("after", &after)];
-        // Whoever is second in the first round comes behind itself more often, with the caches
-        // that it has left.
+        // The order also decides which contestant follows itself at the change of rounds, with the
+        // caches that it has left.
         if !before_first {
             both.reverse();
         }

@@ -1,8 +1,8 @@
-//! Vocabulary that several crates share: when a seed is frozen, where a line of a log came from,
-//! how a seed is used, how long an instance looks for its next request. The pool, the node and the
-//! admin API's client need it, and the client must not depend on the pool.
+//! Types that several crates share: when a seed is frozen, where a log line came from, how a seed
+//! is used, how long an instance polls for its next request. The pool, the node and the admin API's
+//! client need them, and the client must not depend on the pool.
 //!
-//! [`text`]: text of others, escaped so that it can be shown.
+//! [`text`]: untrusted text, escaped for display.
 #![forbid(unsafe_code)]
 
 pub mod text;
@@ -11,26 +11,26 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// How long an instance may look for its next request by itself where that is wanted and no time is
-/// said: as long as KVM lets a vCPU poll that was halted.
+/// How long an instance polls for its next request if polling is enabled without a time: as long as
+/// KVM lets a halted vCPU poll.
 pub const POLL: Duration = Duration::from_micros(200);
 
-/// Longest time for which an instance may look.
+/// Longest time for which an instance may poll.
 pub const POLL_MAX: Duration = Duration::from_millis(10);
 
 /// When a function's seed is frozen (DESIGN, freeze policy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreezePolicy {
-    /// After instantiation, unless that drew entropy; then before it.
+    /// After instantiation; before it if instantiation drew entropy.
     #[default]
     Auto,
     /// Before instantiation: each request instantiates anew.
     BeforeInit,
-    /// After instantiation, whatever it drew: requests share that state.
+    /// After instantiation, even if it drew entropy: requests share that state.
     AfterInit,
 }
 
-/// Which stream a log line came from.
+/// The stream that a log line came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStream {
     /// Standard output.
@@ -41,29 +41,29 @@ pub enum LogStream {
     Node,
 }
 
-/// Why a function has fewer instances ahead of requests than it is to have at all times.
+/// Why a function has fewer waiting instances than it is to have at all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Lack {
-    /// As many as there may be are parked, of all functions (`--max-parked`).
+    /// The limit of parked instances of all functions is reached (`--max-parked`).
     MaxParked,
-    /// The function holds as much memory as it may (`--function-memory`).
+    /// The function uses all of its memory (`--function-memory`).
     FunctionMemory,
-    /// Seeds take all of their memory, so that there is no room for its own, or that one could not
-    /// be evicted any more (`--seed-memory`).
+    /// Seeds use all of their memory: there is no room for the function's own seed, or a seed could
+    /// no longer be evicted (`--seed-memory`).
     SeedMemory,
-    /// All microVMs take nearly as much memory as they may (`--instance-memory`).
+    /// All microVMs together use nearly all of their memory (`--instance-memory`).
     InstanceMemory,
     /// The machine has hardly any memory left.
     MachineMemory,
-    /// The node has nearly as many files open as it may.
+    /// The node has nearly reached its limit of open files.
     OpenFiles,
-    /// Making them has failed lately; it is tried again.
+    /// Attempts to make instances failed recently. The node retries.
     Failures,
 }
 
 impl Lack {
-    /// All of them.
+    /// All values.
     pub const ALL: [Self; 7] = [
         Self::MaxParked,
         Self::FunctionMemory,
@@ -74,7 +74,7 @@ impl Lack {
         Self::Failures,
     ];
 
-    /// Its name where names are words, as in metrics.
+    /// Returns the name in identifiers, for example in metrics.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl Lack {
         }
     }
 
-    /// What it is, for people: the flag that sets it, where there is one.
+    /// Returns the description for people: the flag that sets the limit, if there is one.
     #[must_use]
     pub const fn told(self) -> &'static str {
         match self {
@@ -103,150 +103,150 @@ impl Lack {
     }
 }
 
-/// Instances ahead of requests that a function is to have and has not.
+/// Waiting instances that a function is to have, but lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lacking {
-    /// How many.
+    /// The number of instances.
     pub instances: usize,
-    /// What keeps them from being made.
+    /// Why they are not made.
     pub why: Lack,
 }
 
-/// A seed of the tree, and how it is used.
+/// A seed of the tree, and its usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeedInfo {
-    /// The function's or the engine's name; of what all descend from, what it is.
+    /// The name of the function or engine; for a common ancestor, a description.
     pub name: String,
-    /// How many it descends from: 0 for the booted guest, 1 for what links imports, 2 for a
+    /// The number of its ancestors: 0 for the booted guest, 1 for the linked runtime, 2 for a
     /// function version or a language engine, 3 for a script.
     pub level: u8,
-    /// Whether functions of all owners descend from it.
+    /// Whether functions of all owners descend from the seed.
     #[serde(default)]
     pub is_shared: bool,
-    /// Whether it is in memory now.
+    /// Whether the seed is in memory now.
     pub is_in_memory: bool,
-    /// Whether all of its memory is, and of its code; some may come from disk yet.
+    /// Whether all of its memory and code is present; if not, some may still be read from disk.
     #[serde(default)]
     pub is_whole: bool,
-    /// Pieces of it that instances had to wait for, since they were not read yet when a page of
-    /// them was touched.
+    /// Pieces that an instance had to wait for, because they were not read yet when it touched one
+    /// of their pages.
     #[serde(default)]
     pub late_pages: u64,
-    /// Bytes of the pages that it has of its own: more where instances have read its holes.
+    /// Bytes of the seed's own pages. The number grows when instances read its holes.
     pub layer_bytes: u64,
-    /// Bytes of code that are in memory as long as it is, beside those of its ancestors.
+    /// Bytes of code that stay in memory as long as the seed does, besides those of its ancestors.
     #[serde(default)]
     pub code_bytes: u64,
-    /// Mappings that an instance's memory takes.
+    /// Number of mappings that an instance's memory needs.
     pub windows: usize,
-    /// Pages that it keeps instead of its parent's, holes included.
+    /// Pages that the seed has instead of its parent's, including holes.
     pub changed_pages: u64,
     /// Pages that its instances write, as recorded.
     pub written_pages: u64,
     /// Pages that its instances only read, as recorded.
     pub read_pages: u64,
-    /// Pages of its code that its instances use, as recorded; 0 where that is not known.
+    /// Pages of its code that its instances use, as recorded; 0 if unknown.
     #[serde(default)]
     pub code_pages: u64,
     /// Instances that wait for a request.
     pub parked: usize,
-    /// Bytes of those instances' private pages, as their sandboxes told them.
+    /// Bytes of the private pages of those instances, as reported by their sandboxes.
     pub parked_bytes: u64,
-    /// Instances at work, being reset or being ended.
+    /// Instances that serve a request, are being reset, or are being ended.
     pub busy: usize,
-    /// How often it was forked.
+    /// How often the seed was forked.
     pub forks: u64,
     /// Requests that its instances served.
     pub requests: u64,
-    /// Those that a parked instance served.
+    /// Requests that a parked instance served.
     pub hits: u64,
     /// Page faults that KVM fixed for its instances while they served.
     pub page_faults: u64,
-    /// Bytes of its image on disk, as they were noted when that was written or read; nothing
-    /// where there is none.
+    /// Bytes of its image on disk, as recorded when the image was written or read; `None` if there
+    /// is no image.
     #[serde(default)]
     pub image_bytes: Option<u64>,
 }
 
-/// What a func-image has, in numbers: nothing of what its pages hold.
+/// Figures of a func-image, without any content of its pages.
 ///
 /// Pages have 4096 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageInfo {
-    /// Version of its format.
+    /// Version of the image format.
     pub format: u32,
-    /// Digest of what is in it.
+    /// Digest of the content.
     pub content: String,
-    /// That of the snapshot that it was made over; nothing for the first of all.
+    /// Digest of the parent snapshot; `None` for the root.
     pub parent: Option<String>,
-    /// Bytes of its file.
+    /// Size of the file, in bytes.
     pub file_bytes: u64,
-    /// Bytes of that before the first page.
+    /// Bytes of the file before the first page.
     pub header_bytes: u64,
-    /// Parts that are sealed by themselves, beside the header.
+    /// Number of parts that are sealed separately, besides the header.
     pub chunks: u64,
-    /// Bytes of each of them, but for the last one.
+    /// Size of each of those parts except the last, in bytes.
     pub chunk_bytes: u64,
-    /// Bytes of the guest's memory: what a plain dump of it would have.
+    /// Size of the guest's memory, in bytes: what a plain dump of it would take.
     pub dump_bytes: u64,
-    /// Its pages by where they come from.
+    /// The image's pages by their origin.
     pub pages: ImagePages,
-    /// The pages that requests use, where that was known when it was written.
+    /// The pages that requests use, if they were known when the image was written.
     pub working_set: Option<ImageWorkingSet>,
-    /// How requests have used them since its seed came into memory, where any was looked at.
+    /// How requests have used the working set since the seed was loaded, if any were observed.
     pub reuse: Option<SetReuse>,
-    /// Which part of it is not what was sealed; nothing where all of it is.
+    /// The part of the image that differs from what was sealed; `None` if the image is intact.
     pub damage: Option<String>,
-    /// Why this node would make the seed anew instead of reading it, as far as that can be
-    /// told; nothing where it would read it.
+    /// Why this node would rebuild the seed instead of reading the image, as far as that can be
+    /// determined; `None` if it would read the image.
     pub unfit: Option<String>,
 }
 
-/// Pages of a func-image by where a restore has them from.
+/// Pages of a func-image by where a restore finds them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePages {
-    /// Those that an instance maps of it: all that follow.
+    /// Pages that an instance maps from the image: all of the following.
     pub own: u64,
-    /// Those that are in the file.
+    /// Pages that are stored in the file.
     pub stored: u64,
-    /// Those that are empty.
+    /// Empty pages.
     pub zero: u64,
-    /// Those that are as its parent has them, and come from there.
+    /// Pages that equal the parent's, and come from there.
     pub inherited: u64,
 }
 
-/// The pages that requests use, as an image was written with them.
+/// The working set with which an image was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageWorkingSet {
-    /// Those that are written.
+    /// Pages that requests write.
     pub written: u64,
-    /// Those of them that differed afterwards; the others lie between.
+    /// Written pages that differed afterwards; the other written pages lie between those.
     pub changed: u64,
-    /// Those that are read.
+    /// Pages that requests read.
     pub read: u64,
-    /// Those that are written or read.
+    /// Pages that requests read or write.
     pub used: u64,
-    /// Runs of neighbours that these are in memory (REAP, fig. 3).
+    /// Number of contiguous runs that these pages form in memory (REAP, fig. 3).
     pub runs: u64,
-    /// Pages of the longest of them.
+    /// Pages of the longest run.
     pub longest_run: u64,
-    /// Those that are in the file.
+    /// Pages of the set that are stored in the file.
     pub stored: u64,
-    /// Those that are its own and empty.
+    /// Pages of the set that are the image's own and empty.
     pub zero: u64,
-    /// Those that come from its ancestors.
+    /// Pages of the set that come from ancestors.
     pub ancestors: u64,
 }
 
-/// How many of the pages that one request writes the next one writes, too (REAP, fig. 5).
+/// How many of the pages that one request writes are also written by the next (REAP, fig. 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetReuse {
     /// Requests whose pages outside of the set were counted.
     pub requests: u64,
-    /// Pages outside, of all of them.
+    /// Pages outside of the set, summed over those requests.
     pub outside: u64,
-    /// Requests whose use of the set was counted, too: few.
+    /// Requests whose use of the set was counted as well, which are few.
     pub compared: u64,
-    /// Pages of the set that those had written.
+    /// Pages of the set that those requests had written.
     pub inside: u64,
 }

@@ -1,15 +1,15 @@
-//! Refusals that need some care: a list of imports, and what to build instead.
+//! Refusals with detailed advice: unsupported imports, and what to build instead.
 
 use crate::protocol::{Refusal, RefusalKind};
 use faasw_runtime::supported::{OTHERS, WASI_VERSION};
 
 use crate::interface::InterfaceName;
 
-/// Most imports that a refusal lists. More would bury the message, and the
-/// first hundred already say which toolchain is to blame.
+/// Most imports that a refusal lists. More would bury the message, and the first hundred already
+/// show which toolchain is the cause.
 const LISTED_MAX: usize = 100;
 
-/// What a function has to be, for those whose upload is something else.
+/// Advice on what to build, for an upload that is not a function.
 pub const WHAT_TO_BUILD: &str = "build a command (a program with `main`, for wasm32-wasip1 or \
      wasm32-wasip2) or a component that exports wasi:http/incoming-handler";
 
@@ -22,7 +22,7 @@ pub const WASI_0_3: &str = "functions cannot use WASI 0.3 yet. The SDK decides w
 /// The page that lists all interfaces.
 const LIST: &str = "docs/functions.md lists the interfaces that functions can use";
 
-/// Advice for imports that are never offered, by how they begin.
+/// Advice for imports that are never offered, by their prefix.
 const ORIGINS: [(&str, &str); 6] = [
     (
         "wasi_unstable.",
@@ -51,7 +51,7 @@ const ORIGINS: [(&str, &str); 6] = [
     ),
 ];
 
-/// Most pieces of advice in a refusal: it names what there is to do, and is no manual.
+/// Most pieces of advice in a refusal, so that it stays short.
 const HINTS_MAX: usize = 4;
 
 /// Refuses a function for imports outside the supported set.
@@ -101,7 +101,7 @@ fn hint(import: &str) -> Option<String> {
         .filter_map(|(other, version)| (other == path).then_some(version))
         .collect();
     if !versions.is_empty() {
-        // Of one that is offered, the import's name says which function is not.
+        // If the version is offered, the import's name already shows which function is not.
         let is_offered = version.is_some_and(|version| versions.contains(&version));
         let offered = || format!("{path} is offered as {}", versions.join(", "));
         return (!is_offered).then(offered);
@@ -118,14 +118,14 @@ fn hint(import: &str) -> Option<String> {
     })
 }
 
-/// The WASI that an interface of it belongs to.
+/// The WASI version that an interface belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wasi {
     /// A release of WASI 0.2.
     Release0_2,
     /// WASI 0.3 or later, and its release candidates.
     Later,
-    /// A draft of another one, or an interface that no release has.
+    /// A draft of another version, or an interface that no release has.
     Other,
 }
 
@@ -136,13 +136,13 @@ pub fn wasi(interface: &str) -> Wasi {
     };
     match &name.version {
         Some(version) if (version.major, version.minor) >= (0, 3) => Wasi::Later,
-        // An interface that is unknown has no release; what is known to the runtime has one.
+        // A version 0.2 alone is no proof: only interfaces of known packages have a release.
         Some(_) if name.is_wasi_0_2() && is_known(name.path) => Wasi::Release0_2,
         _ => Wasi::Other,
     }
 }
 
-/// Whether WASI 0.2 has an interface of this path's package.
+/// Returns whether WASI 0.2 has the package of this path.
 fn is_known(path: &str) -> bool {
     const PACKAGES: [&str; 7] = [
         "wasi:cli/",
@@ -161,7 +161,7 @@ pub fn not_a_function(what: impl std::fmt::Display) -> Refusal {
     Refusal::new(RefusalKind::Unsupported, format!("{what}; {WHAT_TO_BUILD}"))
 }
 
-/// Names for a message: the first few, and how many there are beyond.
+/// Lists the first few names for a message, and how many more there are.
 pub fn some_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const SHOWN: usize = 10;
     let names: Vec<&str> = names.into_iter().collect();
@@ -218,7 +218,7 @@ mod tests {
             let is_about_0_3 = refusal.message.contains("spin-sdk");
             assert_eq!(is_about_0_3, words.contains("spin-sdk"), "{refusal}");
         }
-        // The name of such an import says enough.
+        // For these imports the name says enough.
         for import in ["lone", "wasi:config/store@0.2.0-rc.1#set", "m.f"] {
             let refusal = unknown_imports(vec![import.to_owned()]);
             let message = format!("imports outside the supported set: {import}");

@@ -9,9 +9,9 @@ use wasmtime::Engine;
 
 use crate::cache::Cache;
 
-/// Compiles a valid binary of a known kind, with what `cache` has of it.
+/// Compiles a valid binary of a known kind, reusing the results in `cache`.
 ///
-/// The code is only made, never loaded: that happens in the guest alone.
+/// The code is never loaded here: only the guest loads it.
 pub fn compile(
     wasm: &[u8],
     kind: FunctionKind,
@@ -37,8 +37,8 @@ pub fn compile(
             engine.precompile_component(wasm)
         }
     }
-    // The binary is valid under every proposal, so what is left is a proposal
-    // that the engine lacks or a limit of the compiler.
+    // The binary is valid under every proposal, so the remaining causes are a proposal that the
+    // engine lacks, or a limit of the compiler.
     .map_err(|error| {
         Refusal::new(
             RefusalKind::Unsupported,

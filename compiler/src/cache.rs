@@ -1,12 +1,12 @@
-//! What is kept of a compilation for the next one of the same function: Cranelift's results,
-//! each by the digest of what it was made from (`cranelift_codegen::incremental_cache`).
+//! The cache that a compilation leaves for the next one of the same function: Cranelift's results,
+//! each under the digest of its source (`cranelift_codegen::incremental_cache`).
 //!
 //! ```text
 //! cache:  entries: length of the key (u8), length of the value (u32), key, value
 //! ```
 //!
-//! An earlier helper has written it, which a tenant's upload may have taken over. So it is
-//! only ever given to helpers for the same function, and read as a stranger's word.
+//! An earlier helper has written the cache, and a tenant's upload may have taken that helper over.
+//! Therefore only helpers for the same function receive it, and they read it as untrusted data.
 
 use std::{
     borrow::Cow,
@@ -18,25 +18,25 @@ use std::{
 use crate::protocol::contract::CACHE_MAX;
 use wasmtime::CacheStore;
 
-/// What earlier compilations of a function have left, and what this one adds.
+/// The results of earlier compilations of a function, and those that this one adds.
 #[derive(Debug)]
 pub struct Cache {
     earlier: Vec<u8>,
-    /// Where the values are in that.
+    /// The places of the values in `earlier`.
     places: HashMap<Vec<u8>, Range<usize>>,
     now: Mutex<Now>,
 }
 
 #[derive(Debug, Default)]
 struct Now {
-    /// Keys of the earlier ones that were asked for.
+    /// Keys of earlier results that this compilation has used.
     used: BTreeSet<Vec<u8>>,
     made: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
 impl Cache {
-    /// A cache that begins with what an earlier one has [written](Self::write): nothing is
-    /// taken from where that cannot be read.
+    /// Creates a cache that starts with what an earlier one has [written](Self::write). Reading
+    /// stops at the first malformed entry.
     pub fn new(earlier: &[u8]) -> Self {
         Self {
             places: places(earlier),
@@ -45,8 +45,8 @@ impl Cache {
         }
     }
 
-    /// What this compilation has used or made, for the next one; nothing where that is more
-    /// than [`CACHE_MAX`].
+    /// Encodes the results that this compilation has used or made, for the next one. Returns
+    /// nothing if that is more than [`CACHE_MAX`].
     pub fn write(&self) -> Vec<u8> {
         let now = self.lock();
         let used = now.used.iter().filter_map(|key| {
@@ -73,7 +73,7 @@ impl Cache {
     }
 
     fn lock(&self) -> MutexGuard<'_, Now> {
-        // It changes by single calls: a panic leaves nothing half done.
+        // Every change is a single call, so a panic leaves no partial change.
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -92,7 +92,7 @@ impl CacheStore for Cache {
     }
 
     fn insert(&self, key: &[u8], value: Vec<u8>) -> bool {
-        // Such as a value of an earlier one that could not be read.
+        // The key may exist, for example if an earlier value could not be read.
         let mut now = self.lock();
         now.used.remove(key);
         now.made.insert(key.to_vec(), value);
@@ -100,7 +100,7 @@ impl CacheStore for Cache {
     }
 }
 
-/// Where the values of a cache are, as far as it can be read.
+/// Returns the places of the values in a cache, up to the first malformed entry.
 fn places(cache: &[u8]) -> HashMap<Vec<u8>, Range<usize>> {
     let mut places = HashMap::new();
     let mut rest = cache;
@@ -112,7 +112,7 @@ fn places(cache: &[u8]) -> HashMap<Vec<u8>, Range<usize>> {
     places
 }
 
-/// The first entry, its key and its value, and what is behind it.
+/// Splits off the first entry. Returns its key, its value and the rest.
 fn entry(cache: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let ([key_length], rest) = cache.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
@@ -136,7 +136,7 @@ mod tests {
         for key in [b"a", b"b"] {
             assert_eq!(first.get(key), None);
             assert!(first.insert(key, [key, &b"!"[..]].concat()));
-            // Once more in the same module.
+            // A second use in the same module.
             assert_eq!(first.get(key).unwrap().len(), 2);
         }
         let second = Cache::new(&first.write());

@@ -15,17 +15,17 @@ use crate::{
     supported::Supported,
 };
 
-/// What a component exports to be called, and what it is then. The first that
-/// is found decides: a component with both serves HTTP.
+/// The exports that make a component callable, and the kind of function that each makes it. The
+/// first match decides: a component with both serves HTTP.
 const ENTRY_POINTS: [(&str, &str, FunctionKind); 2] = [
     (HTTP_EXPORT, "handle", FunctionKind::HttpComponent),
     (CLI_EXPORT, "run", FunctionKind::CliComponent),
 ];
 
-/// What handlers of WASI 0.3 export.
+/// The export of WASI 0.3 handlers.
 const HANDLER_0_3: &str = "wasi:http/handler";
 
-/// Finds out whether a valid component is a function.
+/// Checks whether a valid component is a function.
 pub fn inspect(
     types: TypesRef<'_>,
     outline: &Outline<'_>,
@@ -33,7 +33,8 @@ pub fn inspect(
 ) -> Result<Role, Refusal> {
     let exports = &outline.component_exports;
     let entry_point = entry_point(types, exports);
-    // One of another WASI imports much of that too, which is beside the point.
+    // A component of another WASI also imports that WASI; naming those imports would hide the
+    // cause.
     if entry_point.is_none()
         && let Some(name) = entry_point_of_another_wasi(exports)
     {
@@ -61,7 +62,7 @@ pub fn inspect(
     })
 }
 
-/// What the component is by its entry point, if it exports one at all.
+/// Returns the component's kind by its entry point, if it exports one.
 fn entry_point(types: TypesRef<'_>, exports: &[&str]) -> Option<Result<FunctionKind, Refusal>> {
     ENTRY_POINTS.iter().find_map(|(path, function, kind)| {
         let name = exports.iter().find(|name| {
@@ -77,7 +78,7 @@ fn entry_point(types: TypesRef<'_>, exports: &[&str]) -> Option<Result<FunctionK
     })
 }
 
-/// Whether a component exports what takes scripts.
+/// Returns whether a component exports the interface for scripts.
 fn takes_scripts(types: TypesRef<'_>, exports: &[&str]) -> bool {
     exports.iter().any(|name| {
         let is_it = InterfaceName::parse(name)
@@ -106,7 +107,7 @@ fn library(exports: &[&str]) -> Refusal {
     ))
 }
 
-/// The names of all functions imported, if every import is supported.
+/// Returns the names of all imported functions, if every import is supported.
 fn imports(
     types: TypesRef<'_>,
     names: &[&str],
@@ -156,7 +157,7 @@ fn imports(
     }
 }
 
-/// An import that is not an interface. Types, too, have no name in the linker.
+/// Describes an import that is not an interface. Types have no name in the linker either.
 fn lone_import(name: &str, entity: Option<ComponentEntityType>) -> String {
     let what = match entity {
         Some(ComponentEntityType::Func(_)) | None => return name.to_owned(),

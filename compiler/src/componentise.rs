@@ -1,8 +1,9 @@
-//! Core modules that say of which component they are the code.
+//! Core modules that declare which component they are the code of.
 //!
-//! Bindings leave that in custom sections, and some SDKs, Spin's for one, leave the rest to whoever
-//! runs the module: the component is made here, by the library that their tools have for it. Calls
-//! of preview 1 become calls of 0.2 by the Bytecode Alliance's adapters, as they do there.
+//! Bindings store that declaration in custom sections. Some SDKs, for example Spin's, leave the
+//! rest to the host that runs the module. Therefore the component is made here, by the library that
+//! the SDKs' tools use. As in those tools, the Bytecode Alliance's adapters turn calls of preview 1
+//! into calls of 0.2.
 
 use std::{
     borrow::Cow,
@@ -19,13 +20,13 @@ use wit_component::ComponentEncoder;
 
 use crate::{module::START, outline};
 
-/// The component that `wasm` is the code of, if it says of any; else `wasm` as it is, whatever it
-/// is.
+/// Makes the component that `wasm` declares to be the code of. If it declares none, returns `wasm`
+/// unchanged.
 ///
 /// # Errors
-/// When no component comes of it.
+/// Returns a [`Refusal`] if the component cannot be made.
 pub fn whole(wasm: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Refusal> {
-    // Of what is not valid others say what is wrong.
+    // A later check reports why a binary is invalid.
     let is_valid = || {
         let mut validator = Validator::new_with_features(WasmFeatures::all());
         validator.validate_all(&wasm).is_ok()
@@ -33,7 +34,7 @@ pub fn whole(wasm: Cow<'_, [u8]>) -> Result<Cow<'_, [u8]>, Refusal> {
     if !outline::tells_of_component(&wasm) || !is_valid() {
         return Ok(wasm);
     }
-    // The library asserts what its own tools make.
+    // The library asserts properties that only its own tools guarantee.
     let made = panic::catch_unwind(AssertUnwindSafe(|| encode(&wasm)));
     let made = made.unwrap_or_else(|_| Err("the library does not know something in it".to_owned()));
     made.map(Cow::Owned).map_err(|reason| {

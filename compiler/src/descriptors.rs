@@ -16,8 +16,8 @@ use crate::protocol::{
     contract::{INPUT_FD, INPUT_MAX, OUTPUT_FD, REPORT_FD},
 };
 
-/// Input, output and report. The end of the process closes them: a jail need not allow
-/// it a call for that.
+/// Input, output and report. They are closed by the end of the process, so that a jail need not
+/// allow a system call for that.
 #[derive(Debug)]
 pub struct Descriptors {
     input: ManuallyDrop<File>,
@@ -26,8 +26,8 @@ pub struct Descriptors {
 }
 
 impl Descriptors {
-    /// Takes them over from whoever started this process. To be called once,
-    /// before anything is opened that could get their numbers.
+    /// Takes ownership of the inherited descriptors. Must be called once, before anything is opened
+    /// that could get their numbers.
     pub fn take() -> Result<Self, String> {
         Ok(Self {
             input: take(INPUT_FD)?,
@@ -36,10 +36,10 @@ impl Descriptors {
         })
     }
 
-    /// What the node has put there.
+    /// Reads the node's input.
     pub fn read_input(&self) -> Result<Vec<u8>, Refusal> {
-        // By the descriptor alone. What `File::metadata` calls takes a path, too, and a
-        // filter cannot see into that.
+        // `fstat` takes the descriptor alone. The call in `File::metadata` takes a path, too, which
+        // a filter cannot see.
         let status = rustix::fs::fstat(&*self.input)
             .map_err(|errno| failed("read the upload")(errno.into()))?;
         let bytes = u64::try_from(status.st_size).unwrap_or(0);
@@ -53,7 +53,7 @@ impl Descriptors {
                 ),
             ));
         }
-        // Read at an offset: the descriptor's own position is shared with the node's.
+        // Reads at an offset, because the descriptor shares its position with the node's.
         let mut upload = vec![0; usize::try_from(bytes).unwrap_or(usize::MAX)];
         self.input
             .read_exact_at(&mut upload, 0)
@@ -61,14 +61,14 @@ impl Descriptors {
         Ok(upload)
     }
 
-    /// Leaves something in the output, at an offset in bytes.
+    /// Writes to the output, at an offset in bytes.
     pub fn write_output(&self, bytes: &[u8], offset: u64) -> Result<(), Refusal> {
         self.output
             .write_all_at(bytes, offset)
             .map_err(failed("write the artifact"))
     }
 
-    /// Leaves the report, in one piece and as the last thing.
+    /// Writes the report, in one piece and as the last output.
     pub fn write_report(&mut self, json: &[u8]) -> Result<(), String> {
         self.report
             .write_all(json)
@@ -81,14 +81,14 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> Refusal + '_ {
 }
 
 fn take(number: i32) -> Result<ManuallyDrop<File>, String> {
-    // SAFETY: the number is not negative, and the borrow ends with the question
-    // whether it is open at all.
+    // SAFETY: the number is not negative, and the borrow ends with the check whether the descriptor
+    // is open.
     let open = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(number) });
     if open.is_err() {
         return Err(format!("descriptor {number} is not open"));
     }
-    // SAFETY: it is open, and nothing else owns it: it was open before this
-    // process opened anything, and each number is taken once.
+    // SAFETY: the descriptor is open, and nothing else owns it: it was open before this process
+    // opened anything, and each number is taken once.
     let file = File::from(unsafe { OwnedFd::from_raw_fd(number) });
     Ok(ManuallyDrop::new(file))
 }

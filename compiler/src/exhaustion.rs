@@ -1,16 +1,15 @@
-//! What running out of memory does: end the process, quickly and quietly.
+//! Handling of memory exhaustion: the process ends, quickly and quietly.
 //!
-//! The helper's address space is limited from outside, so a failing allocation
-//! is what a hostile upload is expected to reach. The standard answer prints,
-//! aborts and may leave a core file of the tenant's data; unwinding would
-//! allocate again. So the allocator itself exits.
+//! The helper's address space is limited from outside, and a hostile upload is expected to exhaust
+//! it. The standard handler prints, aborts and may leave a core file with the tenant's data;
+//! unwinding would allocate again. Therefore the allocator itself exits.
 #![allow(unsafe_code, reason = "an allocator is made of it")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 
 use crate::protocol::contract::EXIT_MEMORY;
 
-/// The system's allocator, whose failures end the process.
+/// The system allocator, whose failures end the process.
 #[derive(Debug)]
 pub struct ExitingAllocator;
 
@@ -24,8 +23,8 @@ impl ExitingAllocator {
     }
 }
 
-// SAFETY: every call is passed on to `System` with the caller's own arguments,
-// whose contract is the same; what it returns is returned, or nothing is.
+// SAFETY: every call is passed on to `System` with the caller's own arguments, under the same
+// contract. A null result ends the process; any other result is returned unchanged.
 unsafe impl GlobalAlloc for ExitingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller keeps `GlobalAlloc::alloc`'s contract.

@@ -1,9 +1,8 @@
 //! The compile helper as a process.
 //!
-//! [`crate::protocol::contract`] says how it is started and how it ends.
-//! Exceeding a limit ends it on the spot and without a report, which is the
-//! reason for what is unusual here: the allocator that exits
-//! ([`crate::exhaustion`]), and writing the report last.
+//! [`crate::protocol::contract`] defines how it is started and how it ends. Exceeding a limit ends
+//! the process at once and without a report. For this reason the allocator exits
+//! ([`crate::exhaustion`]), and the report is written last.
 
 use std::{
     env,
@@ -23,11 +22,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Artifact, descriptors::Descriptors, jail};
 
-/// What does a task: [`crate::perform`], but for tests.
+/// The function that performs a task: [`crate::perform`], except in tests.
 pub type Perform = fn(&Input<'_>, Isa) -> Result<Artifact, Refusal>;
 
-/// Everything that the process does; the calls that `filter` allows are all that it
-/// has from the moment on where its jail is closed.
+/// Runs the whole process. Once its jail is closed, the process may make only the calls that
+/// `filter` allows.
 pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
     let (isa, jail) = match arguments() {
         Ok(arguments) => arguments,
@@ -37,7 +36,7 @@ pub fn run(filter: Result<Filter, String>, perform: Perform) -> ExitCode {
         Ok(descriptors) => descriptors,
         Err(message) => return end(EXIT_USAGE, &message),
     };
-    // Before anything is read that a tenant has written.
+    // The jail is closed before any data of a tenant is read.
     let closed = jail.map_or(Ok(()), |jail| {
         filter
             .and_then(|filter| jail::close(&jail, &filter))
@@ -74,7 +73,7 @@ fn arguments() -> Result<(Isa, Option<String>), String> {
     Ok((isa, jail))
 }
 
-/// Does what the input says and leaves what that makes in the output.
+/// Performs the task in the input, and writes its result to the output.
 fn performed(descriptors: &Descriptors, isa: Isa, perform: Perform) -> Result<Compiled, Refusal> {
     let input = descriptors.read_input()?;
     let input = Input::read(&input).ok_or_else(|| internal("it was not told what to do"))?;
@@ -89,7 +88,7 @@ fn performed(descriptors: &Descriptors, isa: Isa, perform: Perform) -> Result<Co
             ),
         ));
     }
-    // A panic of a parser or of the compiler is this one upload's trouble.
+    // A panic of a parser or of the compiler concerns only this upload.
     let made = panic::catch_unwind(AssertUnwindSafe(|| perform(&input, isa)));
     let artifact = made.unwrap_or_else(|_| {
         Err(internal(

@@ -1,33 +1,32 @@
-//! What a binary is as a function, found out without compiling it.
+//! Determines the properties of a function from its binary, without compiling it.
 //!
-//! The binary is validated first, under every proposal there is: so "broken"
-//! and "needs something that is not offered here" are told apart, the latter by
-//! the compiler, which knows the engine's own settings. What follows may then
-//! rely on indices, names and types being sound.
+//! The binary is first validated with all proposals enabled. This separates "broken" from "needs a
+//! feature that is not offered here", which the compiler reports because it knows the engine's
+//! settings. The code after validation may rely on sound indices, names and types.
 
 use crate::protocol::{FunctionKind, Refusal, RefusalKind};
 use wasmparser::{Validator, WasmFeatures};
 
 use crate::{component, module, outline::Outline, supported::Supported};
 
-/// What is known of a function before it is compiled.
+/// Properties of a function that are known before it is compiled.
 #[derive(Debug)]
 pub struct Function {
-    /// How it is called.
+    /// The function's kind.
     pub kind: FunctionKind,
-    /// What its toolchain called it.
+    /// The name that the toolchain has stored.
     pub name_hint: Option<String>,
-    /// Full names of the host functions that it imports.
+    /// Full names of the imported host functions.
     pub imports: Vec<String>,
-    /// Minimum sizes of all memories that it defines, in bytes.
+    /// Sum of the minimum sizes of all memories that it defines, in bytes.
     pub initial_memory_bytes: u64,
-    /// Whether it is a module that exports what Wizer initialises modules by.
+    /// Whether it is a module that exports the initialiser for Wizer.
     pub has_initialiser: bool,
-    /// Whether it is a component that exports what takes scripts.
+    /// Whether it is a component that exports the interface for scripts.
     pub is_engine: bool,
 }
 
-/// Finds out what `wasm` is.
+/// Validates `wasm`, and determines its properties.
 pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
     let types = Validator::new_with_features(WasmFeatures::all())
         .validate_all(wasm)
@@ -56,8 +55,7 @@ pub fn inspect(wasm: &[u8]) -> Result<Function, Refusal> {
     })
 }
 
-/// A module's name without the hash that rustc appends to it
-/// (`hello-0123456789abcdef.wasm`).
+/// Removes the hash that rustc appends to a module's name (`hello-0123456789abcdef.wasm`).
 fn without_build_hash(name: &str) -> &str {
     let stem = name.strip_suffix(".wasm").unwrap_or(name);
     match stem.rsplit_once('-') {

@@ -1,18 +1,18 @@
-//! Names of component interfaces (`wasi:http/types@0.2.6`) and when two of them fit.
+//! Names of component interfaces (`wasi:http/types@0.2.6`), and their compatibility.
 
 use semver::Version;
 
-/// An interface's name, apart from its version.
+/// An interface's name, split into path and version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InterfaceName<'a> {
     /// `namespace:package/interface`.
     pub path: &'a str,
-    /// Its version, where it has one.
+    /// The version, if there is one.
     pub version: Option<Version>,
 }
 
 impl<'a> InterfaceName<'a> {
-    /// Takes a name apart; `None` where what follows the `@` is no version.
+    /// Parses a name. Returns `None` if the text after the `@` is not a version.
     pub fn parse(name: &'a str) -> Option<Self> {
         Some(match name.split_once('@') {
             Some((path, version)) => Self {
@@ -26,15 +26,16 @@ impl<'a> InterfaceName<'a> {
         })
     }
 
-    /// Whether this is any release of WASI 0.2, the only WASI of components here.
+    /// Returns whether this is any release of WASI 0.2, the only WASI that components can use here.
     ///
-    /// Within it, the linker takes every version for every other: functions
-    /// were added, never changed. Release candidates are not part of it.
+    /// Within WASI 0.2, the linker accepts every version for every other, because functions were
+    /// added, never changed. Release candidates are not part of it.
     pub fn is_wasi_0_2(&self) -> bool {
         self.path.starts_with("wasi:") && self.is_0(2)
     }
 
-    /// Whether this is any release 0.1 of an interface of this project, for engines or functions.
+    /// Returns whether this is any release 0.1 of an interface of this project, for engines or
+    /// functions.
     pub fn is_ours(&self) -> bool {
         let is_ours = |package| self.path.starts_with(package);
         ["faasw:engine/", "faasw:function/"]
@@ -50,8 +51,9 @@ impl<'a> InterfaceName<'a> {
         })
     }
 
-    /// Whether whoever imports this can be given `offered`, as the linker has it: another release
-    /// of the same major version, or of the same minor one before 1.0, if any; and itself.
+    /// Returns whether the interface `offered` satisfies an import of this one, by the linker's
+    /// rules: it is identical, or another release of the same major version (before 1.0: of the
+    /// same minor version).
     pub fn fits(&self, offered: &InterfaceName<'_>) -> bool {
         if self == offered {
             return true;
@@ -70,7 +72,7 @@ impl<'a> InterfaceName<'a> {
             && is_of_its_track
     }
 
-    /// Whether this is the interface `path` of any release of WASI 0.2.
+    /// Returns whether this is the interface `path` of any release of WASI 0.2.
     pub fn is_wasi_0_2_of(&self, path: &str) -> bool {
         self.path == path && self.is_wasi_0_2()
     }

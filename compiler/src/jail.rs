@@ -1,5 +1,5 @@
-//! The jail of the compile helper: three files, and the system calls that an
-//! allocator and threads need.
+//! The jail of the compile helper: three files, and the system calls that an allocator and threads
+//! need.
 
 use crate::protocol::contract::{INPUT_FD, JAIL_FD, OUTPUT_FD, REPORT_FD};
 use faasw_jail::filter::{Filter, Must, Rule, rule};
@@ -12,10 +12,10 @@ use rustix::io::Errno;
 
 /// Most bytes of an artifact or a report.
 const FILE_BYTES: u64 = faasw_abi::memory_map::CODE_MAX;
-/// Most threads: one for each processor that the compiler may use, and a few.
+/// Most threads: one for each processor that the compiler may use, and a few more.
 const THREADS: u64 = 32;
 
-/// What `clone` is called with for a thread (pthread_create in glibc).
+/// The flags of `clone` for a thread (pthread_create in glibc).
 const THREAD: u32 = (libc::CLONE_VM
     | libc::CLONE_FS
     | libc::CLONE_FILES
@@ -30,13 +30,13 @@ const THREAD: u32 = (libc::CLONE_VM
 /// `MADV_GUARD_INSTALL` (Linux 6.13).
 const GUARD_INSTALL: u32 = 102;
 
-/// What the helper may do, as far as compiling comes to it: a test takes each rule away.
-/// Nothing can be made executable.
+/// Returns the system calls that compiling needs. A test removes each rule. No memory can be made
+/// executable.
 #[must_use]
 pub fn rules() -> Vec<Rule> {
     use Must::{Be, Have};
     let file = |name, call, fd: i32| rule(name, call, &[Be(0, fd.cast_unsigned())]);
-    // Not of a file, not shared, and no large pages that the host has set aside.
+    // Private and anonymous memory, without the large pages that the host has reserved.
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     let idle = (libc::MAP_NORESERVE | libc::MAP_STACK) as u64;
     vec![
@@ -70,53 +70,53 @@ pub fn rules() -> Vec<Rule> {
     ]
 }
 
-/// Rules beside those of [`rules`] that come to use only when something is wrong, or by
-/// chance: a test brings about what each is for.
+/// Returns rules besides those of [`rules`] that are used only by chance or when something goes
+/// wrong. A test provokes the use of each.
 #[must_use]
 pub fn rare_rules() -> Vec<Rule> {
     let mut rules = vec![
-        // The allocator gives memory back, by chance of how threads share the work.
+        // The allocator returns memory, depending on how threads share the work.
         let_pages_go(),
-        // Two threads that want the allocator at once.
+        // Two threads that use the allocator at the same time.
         futex("wait for a lock", libc::FUTEX_WAIT),
         memory_for_entropy(),
-        // How glibc sets up a stack's guard from 2.42 on.
+        // glibc sets up a stack's guard in this way since 2.42.
         rule(
             "guard a stack",
             libc::SYS_madvise,
             &[Must::Be(2, GUARD_INSTALL)],
         ),
     ];
-    // A handler: the stack guard, of a fault that is not its.
+    // The handler of the stack guard, for a fault that is not a stack overflow.
     rules.extend(ends());
     rules.extend(clocks());
     rules
 }
 
-/// Calls that fail with an error number, and the C library can do without.
+/// Calls that fail with an error number, and that the C library can do without.
 pub const REFUSED: [(Errno, &[libc::c_long]); 2] = [
-    // Its flags are where a filter cannot see them; `clone` is called then.
+    // A filter cannot see its flags. The C library then falls back to `clone`.
     (Errno::NOSYS, &[libc::SYS_clone3]),
-    // The allocator wants to read how the system counts memory before it gives some
-    // back, see "let pages go".
+    // The allocator tries to read the system's overcommit policy before it returns memory, see "let
+    // pages go".
     (Errno::NOENT, &[libc::SYS_openat]),
 ];
 
-/// Everything that the helper may do.
+/// Returns the filter with all rules of the helper.
 ///
 /// # Errors
-/// Why there is no such filter.
+/// Returns the reason if the filter cannot be compiled.
 pub fn filter() -> Result<Filter, String> {
     let mut all = rules();
     all.extend(rare_rules());
     Filter::compile(&all, &REFUSED).map_err(|error| error.to_string())
 }
 
-/// Closes the jail that was handed to this process: from here on it has three files,
-/// and the calls of `filter`.
+/// Closes the jail that was handed to this process: from now on it has three files and the system
+/// calls of `filter`.
 ///
 /// # Errors
-/// Why it could not be closed; the process must end then.
+/// Returns the reason if the jail could not be closed. The process must then end.
 pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
     let limits = Limits {
         descriptors: JAIL_FD as u64,
@@ -124,8 +124,7 @@ pub fn close(text: &str, filter: &Filter) -> Result<(), String> {
         address_space: u64::MAX,
         file_bytes: FILE_BYTES,
     };
-    // Where it is to be read is found out at the first time, with calls that are not
-    // allowed later.
+    // The first reading of this clock locates it, by calls that are not allowed later.
     let _ = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     close_handed_over(text, JAIL_FD, limits, filter)
 }

@@ -1,30 +1,30 @@
 //! Turns a tenant's upload into an artifact that the guest can run.
 //!
-//! This is the only place that parses tenant Wasm on the host, and the only one
-//! that links Cranelift. It runs as a process of its own, confined and limited
-//! by the process that starts it ([`protocol::contract`]); nothing here
-//! trusts the input, and nothing here runs what it compiles.
+//! This crate is the only place that parses tenant Wasm on the host, and the only one that links
+//! Cranelift. It runs as a process of its own, which the process that starts it confines and limits
+//! ([`protocol::contract`]). It does not trust the input, and does not run what it compiles.
 //!
-//! - [`protocol`]: what the node asks and the helper answers. The node's side has no other
-//!   module: all else needs the feature `program`.
+//! - [`protocol`]: the messages between node and helper. The node uses no other module: all others
+//!   need the feature `program`.
 //!
 //! [`perform`] reads top to bottom:
 //!
-//! - `source`: binary, text, or something else that is named for what it is.
-//! - `componentise`: a core module that says of which component it is the code, as that.
-//! - `inspect`: what kind of function it is, what it imports, what memory it
-//!   starts with; `outline` reads it, `module` and `component` apply the rules of each.
+//! - `source`: recognises a binary or text; names anything else for what it is.
+//! - `componentise`: makes a component of a core module that declares to be a component's code.
+//! - `inspect`: determines the kind of function, its imports, and its initial memory; `outline`
+//!   reads the binary, `module` and `component` apply the rules of each.
 //! - `supported`: the imports that a function may have.
-//! - `wizer`: code that can be asked what it has become, and the module that begins there.
-//! - `packed`: a function's files, which are no code, but as little to be trusted.
-//! - `artifact`: the compilation itself. `cache`: what it leaves for the next one.
+//! - `wizer`: instruments code so that its state can be read, and makes a module that starts from a
+//!   state.
+//! - `packed`: a function's files, which are not code, but are just as untrusted.
+//! - `artifact`: the compilation itself. `cache`: its results for the next one.
 //!
-//! The program is `faasw-compiler`. Tests use the rest of it for helpers that do something
-//! else than compile:
+//! The program is `faasw-compiler`. Tests use the other modules for helpers that do something other
+//! than compile:
 //!
 //! - [`helper`]: the process, from its arguments to its report.
-//! - [`jail`]: what is round it. [`exhaustion`]: what running out of memory does.
-//!   `descriptors`: the files that it is given.
+//! - [`jail`]: the confinement. [`exhaustion`]: how running out of memory ends the process.
+//!   `descriptors`: the files that the process receives.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "program")]

@@ -9,17 +9,17 @@ use wasmparser::{
 
 use crate::{advice, outline::Role, preview1};
 
-/// What a command's entry point is called.
+/// Name of a command's entry point.
 pub const START: &str = "_start";
-/// What a reactor's initialiser is called.
+/// Name of a reactor's initialiser.
 const INITIALIZE: &str = "_initialize";
-/// The memory that host functions work on.
+/// Name of the memory that host functions work on.
 const MEMORY: &str = "memory";
 
-/// Finds out whether a valid module is a function.
+/// Checks whether a valid module is a function.
 pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
-    // Imports first: a library that the linker left undefined symbols in is
-    // told about those, rather than about what it would lack without them.
+    // Imports are checked first: if the linker left undefined symbols in a library, the refusal
+    // names those rather than the missing entry point.
     let imports = imports(types)?;
     let exports = Exports::of(types);
     let takes_nothing = |id| {
@@ -73,7 +73,7 @@ pub fn inspect(types: TypesRef<'_>) -> Result<Role, Refusal> {
     })
 }
 
-/// The names of all imports, if every one of them is a function of WASI preview 1.
+/// Returns the names of all imports, if each of them is a function of WASI preview 1.
 fn imports(types: TypesRef<'_>) -> Result<Vec<String>, Refusal> {
     let mut known = Vec::new();
     let mut unknown = Vec::new();
@@ -110,7 +110,7 @@ fn function(types: TypesRef<'_>, id: CoreTypeId) -> Option<&FuncType> {
     }
 }
 
-/// What a module exports.
+/// The exports of a module.
 struct Exports<'a>(Vec<(&'a str, EntityType)>);
 
 impl<'a> Exports<'a> {

@@ -1,5 +1,4 @@
-//! What a binary shows of itself when it is read, and what the rules for modules and for
-//! components make of it.
+//! The outline of a binary, and the role that the rules for modules and components assign to it.
 
 use crate::protocol::FunctionKind;
 use wasmparser::{
@@ -7,40 +6,41 @@ use wasmparser::{
     Parser, Payload, TypeRef,
 };
 
-/// Size of a linear memory's page where it has no other, as a power of two.
+/// Default page size of a linear memory, as a power of two.
 const PAGE_LOG2: u32 = 16;
 
-/// Kind and imports, as the rules for modules and for components find them.
+/// The kind and the imports of a function, as the rules for modules and for components determine
+/// them.
 #[derive(Debug)]
 pub struct Role {
-    /// How it is called.
+    /// The function's kind.
     pub kind: FunctionKind,
-    /// Full names of the host functions that it imports.
+    /// Full names of the imported host functions.
     pub imports: Vec<String>,
-    /// Whether it is a module that exports what Wizer initialises modules by.
+    /// Whether it is a module that exports the initialiser for Wizer.
     pub has_initialiser: bool,
-    /// Whether it is a component that exports what takes scripts.
+    /// Whether it is a component that exports the interface for scripts.
     pub is_engine: bool,
 }
 
-/// What the types of a binary do not tell.
+/// Facts about a binary that its types do not contain.
 #[derive(Debug, Default)]
 pub struct Outline<'a> {
     /// Whether the outermost level is a component.
     pub component: bool,
-    /// Names that a component imports and exports, in their order.
+    /// Names of the component's imports, in their order.
     pub component_imports: Vec<&'a str>,
-    /// Names that a component exports, in their order.
+    /// Names of the component's exports, in their order.
     pub component_exports: Vec<&'a str>,
-    /// What its toolchain called it.
+    /// The name that the toolchain has stored.
     pub name: Option<&'a str>,
-    /// Minimum sizes of all memories that it defines, in bytes.
+    /// Sum of the minimum sizes of all memories that it defines, in bytes.
     pub initial_memory_bytes: u64,
-    /// Whether a memory of its is shared by threads.
+    /// Whether any of its memories is shared between threads.
     pub shared_memory: bool,
 }
 
-/// Whether `wasm` is a core module that says of which component it is the code.
+/// Returns whether `wasm` is a core module with the type of the component that it is the code of.
 pub fn tells_of_component(wasm: &[u8]) -> bool {
     let payloads = Parser::new(0).parse_all(wasm).map_while(Result::ok);
     for payload in payloads {
@@ -55,7 +55,7 @@ pub fn tells_of_component(wasm: &[u8]) -> bool {
     false
 }
 
-/// Whether a module exports a function of this name.
+/// Returns whether a module exports a function of this name.
 pub fn exports_function(module: &[u8], name: &str) -> bool {
     let payloads = Parser::new(0).parse_all(module);
     payloads
@@ -70,10 +70,10 @@ pub fn exports_function(module: &[u8], name: &str) -> bool {
 }
 
 impl<'a> Outline<'a> {
-    /// Reads a valid binary from one end to the other.
+    /// Reads a valid binary completely.
     pub fn read(wasm: &'a [u8]) -> wasmparser::Result<Self> {
         let mut outline = Self::default();
-        // Nested modules and components come inline, each between a version and an end.
+        // Nested modules and components are inline, each between a version and an end.
         let mut depth = 0_usize;
         for payload in Parser::new(0).parse_all(wasm) {
             match payload? {
@@ -121,8 +121,8 @@ impl<'a> Outline<'a> {
         self.shared_memory |= memory.shared;
     }
 
-    /// Custom sections need not be sound for a binary to be valid, so what is
-    /// wrong in one ends only the look into it.
+    /// Reads a name section. A valid binary may have malformed custom sections, so an error only
+    /// ends the reading of this one.
     fn custom(&mut self, section: &CustomSectionReader<'a>) {
         match section.as_known() {
             KnownCustom::Name(names) => {

@@ -1,4 +1,4 @@
-//! One task of the helper, from an upload to an artifact.
+//! Performs one task of the helper, from an upload to an artifact.
 
 use std::sync::Arc;
 
@@ -11,24 +11,24 @@ use crate::cache::Cache;
 use crate::inspect::{self, Function};
 use crate::{artifact, componentise, source, wizer};
 
-/// A function and the code made of it.
+/// A function and the code that was made of it.
 #[derive(Debug)]
 pub struct Artifact {
-    /// What the report says of it; `cpu_milliseconds` is left for the process to fill in.
+    /// The function for the report. The process fills `cpu_milliseconds` in later.
     pub compiled: Compiled,
-    /// What the guest loads; of a task that rewrites, the module.
+    /// The code that the guest loads; for [`Task::Rewrite`], the rewritten module.
     pub code: Vec<u8>,
-    /// What is kept for the next compilation, where something is to be.
+    /// The cache for the next compilation; empty if none is kept.
     pub cache: Vec<u8>,
 }
 
-/// Does what a helper is asked.
+/// Performs a helper's task.
 ///
-/// The same upload gives the same artifact, on any machine and with any cache that a helper
-/// of this version has kept.
+/// The same upload results in the same artifact, on any machine and with any cache that a helper of
+/// this version has written.
 ///
 /// # Errors
-/// A [`Refusal`] that says what is wrong with the upload and what to do next.
+/// Returns a [`Refusal`] that says what is wrong with the upload and what to do next.
 pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     if input.task == Task::Pack {
         return packed(input.upload);
@@ -64,8 +64,8 @@ pub fn perform(input: &Input<'_>, isa: Isa) -> Result<Artifact, Refusal> {
     Ok(artifact(function, code, source.from_text, wizer).with_cache(kept))
 }
 
-/// The bundle of a function's files. They are no function: of what is reported only the size says
-/// something.
+/// Packs a function's files to a bundle. Files have no function's properties, so that only the size
+/// in the report has a meaning.
 fn packed(files: &[u8]) -> Result<Artifact, Refusal> {
     let refused = |error: FilesError| Refusal::new(RefusalKind::Unsupported, error.to_string());
     let bundle = upload::pack(files).map_err(refused)?;

@@ -1,9 +1,9 @@
-//! The functions that a module may import, which are those of WASI preview 1 and the func-entry
-//! point, and their types.
+//! The functions that a module may import, with their types: those of WASI preview 1, and the
+//! func-entry point.
 //!
-//! Which of them a module may import is the runtime's word
-//! ([`faasw_runtime::supported`]). The types are the standard's and never
-//! change; checked here, a wrong one is named when a function is deployed.
+//! The runtime decides which of them a module may import ([`faasw_runtime::supported`]). The
+//! standard defines the types, and they never change. They are checked here so that a wrong type is
+//! reported when a function is deployed.
 
 use std::fmt;
 
@@ -11,16 +11,15 @@ use faasw_abi::entry::{ENTRY_MODULE, ENTRY_NAME};
 use faasw_runtime::supported::{PREVIEW1, PREVIEW1_MODULE};
 use wasmparser::{FuncType, ValType};
 
-/// The type of a function: a letter a parameter, `i` for i32 and `I` for i64.
-/// Its result is an i32, the error number, but for `proc_exit` and the func-entry point, which
-/// have none.
+/// The type of a function. Each letter is a parameter: `i` for i32 and `I` for i64. The result is
+/// an i32, the error number, except for `proc_exit` and the func-entry point, which have none.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
     params: &'static str,
     has_result: bool,
 }
 
-/// The type of `module`'s function `name`, if functions may import it.
+/// Returns the type of `module`'s function `name`, if functions may import it.
 pub fn signature(module: &str, name: &str) -> Option<Signature> {
     if (module, name) == (ENTRY_MODULE, ENTRY_NAME) {
         return Some(Signature {
@@ -39,7 +38,7 @@ pub fn signature(module: &str, name: &str) -> Option<Signature> {
 }
 
 impl Signature {
-    /// Whether a function that was imported as `found` is this.
+    /// Returns whether a function that was imported with type `found` has this type.
     pub fn fits(self, found: &FuncType) -> bool {
         let results: &[ValType] = if self.has_result {
             &[ValType::I32]
@@ -68,7 +67,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// `ty` as people read it: `(i32, i64) -> (i32)`.
+/// Formats `ty` for people: `(i32, i64) -> (i32)`.
 pub fn describe(ty: &FuncType) -> String {
     let list = |types: &[ValType]| {
         let names: Vec<String> = types.iter().map(ToString::to_string).collect();
@@ -77,7 +76,7 @@ pub fn describe(ty: &FuncType) -> String {
     format!("({}) -> ({})", list(ty.params()), list(ty.results()))
 }
 
-/// Every function of the standard by name.
+/// The parameters of every function of the standard, by name.
 const PARAMS: [(&str, &str); 46] = [
     ("args_get", "ii"),
     ("args_sizes_get", "ii"),

@@ -1,11 +1,11 @@
-//! What an upload is: Wasm as it stands, text that makes Wasm, or neither.
+//! Recognises an upload: Wasm, text that makes Wasm, or neither.
 
 use std::borrow::Cow;
 
 use crate::protocol::{Refusal, RefusalKind};
 use wast::parser::{self, ParseBuffer};
 
-/// What every Wasm binary begins with, modules and components alike.
+/// The first bytes of every Wasm binary, modules and components alike.
 const WASM_MAGIC: &[u8] = b"\0asm";
 
 /// An upload as Wasm.
@@ -13,11 +13,11 @@ const WASM_MAGIC: &[u8] = b"\0asm";
 pub struct Source<'a> {
     /// The binary, not validated.
     pub wasm: Cow<'a, [u8]>,
-    /// Whether it was text.
+    /// Whether the upload was text.
     pub from_text: bool,
 }
 
-/// Finds out what `upload` is and makes Wasm of it.
+/// Recognises `upload`, and converts it to Wasm.
 pub fn read(upload: &[u8]) -> Result<Source<'_>, Refusal> {
     if upload.starts_with(WASM_MAGIC) {
         return Ok(Source {
@@ -37,8 +37,8 @@ pub fn read(upload: &[u8]) -> Result<Source<'_>, Refusal> {
     }
 }
 
-/// Whether the first thing in `text` but space and line comments is a parenthesis.
-/// A block comment begins with one, and `wast` knows how to go on from there.
+/// Returns whether `text` starts with a parenthesis after spaces and line comments. A block comment
+/// starts with one, too, and `wast` parses it.
 fn begins_like_wat(text: &str) -> bool {
     let mut rest = text.strip_prefix('\u{feff}').unwrap_or(text).trim_start();
     while let Some(comment) = rest.strip_prefix(";;") {
@@ -66,7 +66,7 @@ fn encode(text: &str) -> Result<Vec<u8>, Refusal> {
     wat.encode().map_err(refuse)
 }
 
-/// Says what bytes that are not Wasm look like, where that is known.
+/// Describes what bytes that are not Wasm look like, if that is known.
 fn resemblance(upload: &[u8]) -> &'static str {
     const BEGINNINGS: [(&[u8], &str); 7] = [
         (

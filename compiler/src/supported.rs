@@ -1,8 +1,8 @@
-//! The imports that a component may have: what the runtime's WIT worlds import, and what it
-//! lists by name.
+//! The imports that a component may have: the imports of the runtime's WIT worlds, and those that
+//! the runtime lists by name.
 //!
-//! Texts and list are the runtime's own, so a function that it learns to serve is
-//! accepted here without a change.
+//! Texts and list are the runtime's own. If the runtime supports a new function, it is accepted
+//! here without a change.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,16 +17,16 @@ use crate::interface::InterfaceName;
 pub struct Supported {
     /// By `namespace:package/interface`; all are of WASI 0.2, or for engines.
     interfaces: BTreeMap<String, Items>,
-    /// Beside those, each for itself and what is compatible with it.
+    /// Further interfaces. Each stands for itself and for compatible versions.
     others: Vec<(InterfaceName<'static>, Items)>,
 }
 
-/// What an interface offers.
+/// The items of an interface.
 #[derive(Debug)]
 pub struct Items {
-    /// Functions, spelled as components do (`[method]pollable.block`).
+    /// Functions, spelled as in components (`[method]pollable.block`).
     pub functions: BTreeSet<String>,
-    /// Types, resources among them.
+    /// Types, including resources.
     pub types: BTreeSet<String>,
 }
 
@@ -78,7 +78,7 @@ impl Supported {
         })
     }
 
-    /// What the interface of that name offers, or `None` if it is not supported.
+    /// Returns the items of the interface of that name, or `None` if it is not supported.
     pub fn interface(&self, name: &str) -> Option<&Items> {
         let name = InterfaceName::parse(name)?;
         if name.is_wasi_0_2() || name.is_ours() {
@@ -128,7 +128,7 @@ mod tests {
         let supported = Supported::load().unwrap();
         let fresh = supported.interface("faasw:engine/fresh@0.1.0").unwrap();
         assert!(fresh.functions.contains("seed"));
-        // That is the engine's own to export.
+        // The engine exports this interface itself.
         let script = supported.interface("faasw:engine/script@0.1.0");
         assert!(script.is_none());
     }

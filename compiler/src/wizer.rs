@@ -1,9 +1,9 @@
-//! Initialisation by Wizer, but for the running: code that can be asked what it has become,
-//! and, from what it said, a module that begins there.
+//! Initialisation by Wizer, except for running the code: instruments code so that its state can be
+//! read, and makes a module that starts from such a state.
 //!
-//! The two steps are apart in time and in process, and a guest stands between them. What it
-//! says it has become is a stranger's word: whatever Wizer asks for and was not told, or was
-//! told otherwise, is an error; what comes of the rest is validated like any upload.
+//! The two steps run at different times and in different processes, and a guest runs in between.
+//! The state that the guest reports is untrusted. If Wizer needs a value that is missing or of
+//! another type, that is an error. The result is validated like any upload.
 
 use std::{
     panic::{self, AssertUnwindSafe},
@@ -17,13 +17,13 @@ use wasmtime_wizer::{ComponentInstanceState, InstanceState, SnapshotVal, Wizer};
 
 use crate::{module::START, outline::exports_function};
 
-/// What a library is initialised by before anything else of it is called.
+/// The export that initialises a library before any of its other exports is called.
 const REACTOR: &str = "_initialize";
 
-/// `wasm` with exports that show its state, or why it cannot have them.
+/// Adds exports to `wasm` that show its state. Returns the reason if that is not possible.
 pub fn instrument(wasm: &[u8], kind: FunctionKind, export: &str) -> Result<Vec<u8>, String> {
     if kind == FunctionKind::CgiModule && exports_function(wasm, REACTOR) {
-        // Wizer takes the export away, as what was called.
+        // Wizer removes this export, because it assumes that it was called.
         return Err(format!("it exports {REACTOR}, which is not called here"));
     }
     caught(|| {
@@ -40,7 +40,7 @@ pub fn instrument(wasm: &[u8], kind: FunctionKind, export: &str) -> Result<Vec<u
     })
 }
 
-/// `wasm` so that it begins with `state`, which `export` has made of it.
+/// Rewrites `wasm` so that it starts from `state`, which `export` has produced.
 pub fn rewrite(
     wasm: &[u8],
     kind: FunctionKind,
@@ -85,12 +85,12 @@ fn wizer(wasm: &[u8], kind: FunctionKind, export: &str) -> Wizer {
     let mut wizer = Wizer::new();
     wizer.init_func(export);
     match kind {
-        // Calling it again would initialise it twice.
+        // Calling the entry point again would initialise the module twice.
         FunctionKind::CgiModule if export == INITIALISER && exports_function(wasm, RESUME) => {
             wizer.func_rename(START, RESUME);
         }
         FunctionKind::CgiModule => {}
-        // Its modules may have exports of the same name, which are not to go.
+        // The component's modules may have exports of the same name, which must stay.
         FunctionKind::HttpComponent | FunctionKind::CliComponent => {
             wizer.keep_init_func(true);
         }
@@ -98,7 +98,7 @@ fn wizer(wasm: &[u8], kind: FunctionKind, export: &str) -> Wizer {
     wizer
 }
 
-/// A release build of Wizer does not look.
+/// Validates the result, which a release build of Wizer does not do.
 fn validate(wasm: &[u8]) -> Result<(), String> {
     let validated = Validator::new_with_features(WasmFeatures::all()).validate_all(wasm);
     validated
@@ -106,13 +106,14 @@ fn validate(wasm: &[u8]) -> Result<(), String> {
         .map_err(|error| format!("what Wizer makes of it is not valid: {error}"))
 }
 
-/// Wizer panics at some of what it does not know.
+/// Runs `work`, and turns a panic into an error: Wizer panics on some constructs that it does not
+/// know.
 fn caught(work: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<Vec<u8>, String> {
     panic::catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err("Wizer does not know something in it".to_owned()))
 }
 
-/// What never waits.
+/// Polls a future that never waits.
 fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
     let mut future = std::pin::pin!(future);
     match future
@@ -124,10 +125,10 @@ fn at_once<T>(future: impl Future<Output = T>) -> Result<T, String> {
     }
 }
 
-/// What a guest told, for Wizer to ask.
+/// The state that a guest has reported, from which Wizer reads.
 struct Told<'a> {
     state: &'a State<'a>,
-    /// What was not told as it was asked for, the first of it.
+    /// The first value that was missing or of another type.
     missed: Option<String>,
 }
 
@@ -137,7 +138,7 @@ impl Told<'_> {
             .get_or_insert_with(|| format!("its guest told no {what} {name}"));
     }
 
-    /// The bits of a global.
+    /// Returns the bits of a global.
     fn global(&mut self, name: &str, ty: ValueType) -> u128 {
         match self.state.globals.get(name) {
             Some(value) if value.ty == ty => value.bits,
@@ -159,7 +160,8 @@ impl Told<'_> {
     }
 }
 
-/// A memory with its zeroes. What is too large for the process ends that.
+/// Returns the whole contents of a memory, with its zeroes. If it is too large, the allocator ends
+/// the process.
 fn whole(memory: &Memory<'_>) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(memory.bytes).unwrap_or(usize::MAX)];
     for (offset, run) in &memory.runs {
@@ -174,12 +176,12 @@ fn whole(memory: &Memory<'_>) -> Vec<u8> {
     bytes
 }
 
-/// A number of 32 bits that was told in 128.
+/// Returns the low 32 bits of a stored value.
 fn low_32(bits: u128) -> u32 {
     (bits & u128::from(u32::MAX)) as u32
 }
 
-/// A number of 64 bits that was told in 128.
+/// Returns the low 64 bits of a stored value.
 fn low_64(bits: u128) -> u64 {
     (bits & u128::from(u64::MAX)) as u64
 }

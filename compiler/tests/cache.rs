@@ -1,5 +1,5 @@
-//! What is kept of a compilation is used by the next one, and changes nothing but its time;
-//! bytes that nobody has kept are a stranger's.
+//! The cache of a compilation is used by the next one, and changes only its duration. A cache from
+//! elsewhere is untrusted.
 
 #![allow(
     clippy::unwrap_used,
@@ -33,7 +33,7 @@ fn compiled(upload: &[u8], earlier: Option<&[u8]>) -> Artifact {
     with(Task::Compile, upload, earlier)
 }
 
-/// The entries of a cache.
+/// Decodes the entries of a cache.
 fn entries(mut cache: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut entries = BTreeMap::new();
     while let [key, a, b, c, d, rest @ ..] = cache {
@@ -46,8 +46,9 @@ fn entries(mut cache: &[u8]) -> BTreeMap<Vec<u8>, Vec<u8>> {
     entries
 }
 
-/// Many of the same keys: Cranelift makes those of some functions, mostly one in fifteen,
-/// differently each time, and the same code. They are compiled again, and not kept twice.
+/// Asserts that many keys are equal. Cranelift computes the keys of some functions differently each
+/// time, usually one in fifteen, although the code is the same. These functions are compiled again,
+/// and are not stored twice.
 #[track_caller]
 fn assert_like_keys(one: &[u8], other: &[u8]) {
     let (one, other) = (entries(one), entries(other));
@@ -57,7 +58,7 @@ fn assert_like_keys(one: &[u8], other: &[u8]) {
     }
 }
 
-/// Without showing them.
+/// Compares the code without printing it.
 #[track_caller]
 fn assert_same_code(one: &Artifact, other: &Artifact) {
     assert!(one.code == other.code);
@@ -71,7 +72,7 @@ fn written(entries: &BTreeMap<Vec<u8>, Vec<u8>>) -> Vec<u8> {
     entries.collect::<Vec<_>>().concat()
 }
 
-/// A command of two functions; `told` is in what the second one does.
+/// A command of two functions; `told` changes the second one.
 fn command(told: u32) -> Vec<u8> {
     format!(
         r#"(module
@@ -105,13 +106,13 @@ fn the_artifact_is_the_same_with_whatever_was_kept() {
         assert_like_keys(&again.cache, &first.cache);
         let of_another = compiled(&other, Some(&first.cache));
         assert_same_code(&of_another, &compiled(&other, None));
-        // Only what this one needs.
+        // Only the entries that this compilation needs.
         let fresh = compiled(&other, Some(b""));
         assert_like_keys(&of_another.cache, &fresh.cache);
     }
 }
 
-/// This is also why nobody gets what another's helper has left.
+/// This is also why no function gets the cache of another function's helper.
 #[test]
 fn what_was_kept_is_used() {
     // A key is not always the same, see `assert_like_keys`.
@@ -149,7 +150,7 @@ fn what_cannot_be_read_is_made_anew() {
     }
 }
 
-/// Whatever is in it, the helper ends by itself: it has its jail and its limits for the rest.
+/// With any content, the helper ends by itself. Its jail and its limits cover the rest.
 #[test]
 fn any_bytes_are_taken() {
     let upload = command(1);
@@ -168,7 +169,7 @@ fn any_bytes_are_taken() {
             upload: &upload,
             beside: &bytes,
         };
-        // A panic of Cranelift is this one upload's trouble, as anywhere in the helper.
+        // A panic of Cranelift concerns only this upload.
         let _ = std::panic::catch_unwind(|| perform(&input, Isa::V3));
     }
 }

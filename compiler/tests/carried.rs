@@ -1,9 +1,9 @@
-//! A helper whose program is not in its own file before the first one is started.
+//! A helper whose program is copied to a file of its own when the first helper is started.
 //!
-//! This program is its own helper, in a jail as the spawner makes it, by a process of its own with
-//! one thread.
+//! This program is its own helper, in a jail as the spawner makes it. A separate process with one
+//! thread makes the jail.
 //!
-//! Where the host allows no namespaces every test here says so and counts as ignored.
+//! If the host allows no namespaces, every test here prints a message and counts as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,17 +26,17 @@ use rustix::fs::{SealFlags, fcntl_get_seals};
 
 use testbed::{Inmate, Testbed};
 
-/// The word that has this program make jails; after it comes what for.
+/// The argument with which this program makes jails; the test's name follows.
 const TESTBED: &str = "--testbed";
-/// What a helper says that runs.
+/// The report of a helper that runs.
 const RAN: &[u8] = b"it runs";
-/// What one exits with that could not be started.
+/// Exit code of a helper that could not be started.
 const NOT_STARTED: i32 = 127;
 
-/// A test's name, and what it does with jails.
+/// A test's name, and its work in jails.
 type Scene = (&'static str, fn(Testbed));
 
-/// Each in a process of its own.
+/// Each runs in a process of its own.
 const SCENES: [Scene; 3] = [
     (
         "the_first_has_its_program_put_where_it_is_started_from",
@@ -51,7 +51,7 @@ const SCENES: [Scene; 3] = [
 
 fn main() {
     if testbed::part().is_some() {
-        // SAFETY: it was started with this descriptor, which is nobody else's.
+        // SAFETY: this process inherited the descriptor, and nothing else owns it.
         let report = unsafe { File::from_raw_fd(REPORT_FD) };
         std::os::unix::fs::FileExt::write_all_at(&report, RAN, 0).unwrap();
         return;
@@ -83,7 +83,7 @@ fn start(testbed: &mut Testbed) -> Inmate {
     testbed.start("helper", &[], CPU_SECONDS)
 }
 
-/// Waits until a helper has done what one does that runs.
+/// Waits until a helper has written its report and ended.
 fn assert_ran(helper: &Inmate) {
     let status = helper.wait();
     assert_eq!(
@@ -92,7 +92,7 @@ fn assert_ran(helper: &Inmate) {
     );
 }
 
-/// The program is in its place, and nobody changes it.
+/// Asserts that the program is in its place, and cannot be changed.
 fn assert_sealed(testbed: &Testbed) {
     let all = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
     assert_eq!(fcntl_get_seals(testbed.program()).unwrap(), all);

@@ -1,4 +1,4 @@
-//! The helper as a process: what it is given, what it leaves, how it ends.
+//! The helper as a process: its inputs, its outputs, and how it ends.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -20,7 +20,7 @@ use support::{
     random::seeded,
 };
 
-/// A command in text that needs nothing from its host.
+/// A command as text that needs nothing from its host.
 const COMMAND: &str = r#"(module $small (memory (export "memory") 2) (func (export "_start")))"#;
 
 #[test]
@@ -56,8 +56,8 @@ fn text_is_accepted() {
     assert!(compiled.imports.is_empty());
 }
 
-/// What becomes of packages that need each other, the library that makes the component asks without
-/// end (wit-parser 0.254): that ends the helper, and no more.
+/// If packages depend on each other in a cycle, the library that makes the component recurses
+/// without end (wit-parser 0.254). That ends the helper, and nothing else.
 #[test]
 fn a_core_module_that_tells_nonsense_of_its_component_ends_the_helper_at_worst() {
     let core = fixture("config-probe-core.wasm");

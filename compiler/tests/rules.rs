@@ -1,5 +1,5 @@
-//! Which uploads are functions, and what the others are told. In process: no
-//! code is run, so nothing here needs the helper's confinement.
+//! Which uploads are functions, and how the others are refused. The tests run in process: no code
+//! is run, so the helper's confinement is not needed.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -50,7 +50,7 @@ fn command(imports: &str) -> String {
     component(imports, "wasi:cli/run@0.2.3", "run")
 }
 
-/// A module that would be a command but for `fields`.
+/// A module that would be a command without `fields`.
 fn module(fields: &str) -> String {
     format!("(module {fields})")
 }
@@ -61,7 +61,7 @@ fn an_engine_takes_requests_and_scripts() {
     assert!(is_engine(&fixture("lua-engine.wasm")));
     assert!(!is_engine(&fixture("http-probe.wasm")));
     assert!(!is_engine(&fixture("cgi-probe.wasm")));
-    // What takes scripts and no requests runs none.
+    // A component that accepts scripts but no requests is not an engine.
     let script = r#"(instance $s (export "init" (func $f)))
         (export "faasw:engine/script@0.1.0" (instance $s)) (instance $e"#;
     let both = command("").replacen("(instance $e", script, 1);
@@ -109,7 +109,7 @@ fn an_interface_of_an_sdk_that_is_not_known_is_refused_by_name() {
         assert_eq!(refusal.kind, RefusalKind::UnknownImports);
         assert!(refusal.message.contains(name), "{refusal}");
     }
-    // Nor is a function that a known one has not.
+    // Also unsupported is a function that a known interface does not have.
     let name = "wasi:config/store@0.2.0-rc.1";
     let imports = format!(r#"(import "{name}" (instance (export "set" (func))))"#);
     let refusal = refusal(command(&imports).as_bytes());
@@ -134,7 +134,7 @@ fn another_wasi_is_refused_by_name() {
             refusal.message.contains("wasi:http/incoming-handler@0.2"),
             "{refusal}"
         );
-        // The target wasm32-wasip2 makes either: the SDK decides.
+        // The target wasm32-wasip2 can produce either: the SDK decides.
         let names_sdks = refusal.message.contains("spin-sdk 5 (6 and later");
         assert_eq!(names_sdks, name.ends_with("@0.3.0"), "{refusal}");
     }
@@ -285,7 +285,7 @@ fn a_core_module_that_tells_of_its_component_is_that() {
     let made = compile(&core, Isa::V3).unwrap();
     assert_eq!(made.compiled.kind, FunctionKind::HttpComponent);
     let whole = compile(&fixture("config-probe.wasm"), Isa::V3).unwrap();
-    // What its code imports by name; what preview 1 comes to is the adapters' own.
+    // The imports of the code itself; those that preview 1 results in come from the adapters.
     let of_bindings = |imports: &[String]| -> Vec<String> {
         let names = imports.iter().filter(|name| !name.starts_with("wasi:"));
         let mut names: Vec<_> = names.cloned().collect();
@@ -300,7 +300,7 @@ fn a_core_module_that_tells_of_its_component_is_that() {
         "{spins:?}"
     );
     assert_eq!(of_bindings(&made.compiled.imports), spins);
-    // The same from any machine.
+    // Every compilation gives the same code.
     assert_eq!(compile(&core, Isa::V3).unwrap().code, made.code);
 }
 
@@ -320,7 +320,7 @@ fn what_tells_of_a_component_that_it_is_not_is_refused() {
         assert_eq!(refusal.kind, RefusalKind::Unsupported, "{refusal}");
         assert!(refusal.message.contains(words), "{refusal}");
     }
-    // Where it imports more than it tells of that is named.
+    // If the module imports more than its component type declares, the refusal names it.
     let core = fixture("config-probe-core.wasm");
     let at = core
         .windows(14)

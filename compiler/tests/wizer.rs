@@ -1,5 +1,5 @@
-//! What the helper makes of a function's state as a guest tells it, which is a stranger's
-//! word: a module that begins there, or a refusal; never an artifact that is not valid.
+//! The helper's result for a state that a guest reports, which is untrusted: a module that starts
+//! from it, or a refusal, but never an invalid artifact.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ const COMMAND: &str = r#"(module
   (memory (export "memory") 1 4)
   (func (export "prepare")) (func (export "_start")))"#;
 
-/// A command of a component that was made of one module.
+/// A command that is a component of one module.
 const COMPONENT: &str = r#"(component
   (core module $code
     (global (mut i64) (i64.const 1)) (memory 1)
@@ -44,7 +44,7 @@ fn value(ty: ValueType, bits: u128) -> Value {
     Value { ty, bits }
 }
 
-/// A memory of so many bytes that has some at an offset.
+/// Encodes a memory of `bytes` bytes with some content at an offset.
 fn memory(name: &str, bytes: u64, offset: u64, content: &[u8]) -> Vec<u8> {
     let length = u32::try_from(content.len()).unwrap();
     let run = state::run(offset, length);
@@ -63,7 +63,7 @@ fn globals() -> [Vec<u8>; 2] {
     ]
 }
 
-/// The state of [`COMMAND`], which has three pages now.
+/// The state of [`COMMAND`], which has grown to three pages.
 fn honest() -> Vec<u8> {
     let [first, second] = globals();
     let memory = memory("__wizer_memory_0", 3 << 16, 70_000, b"made");
@@ -95,7 +95,7 @@ fn a_module_begins_with_the_state_that_was_told() {
             _ => {}
         }
     }
-    // The export that initialises is gone, and so are those that tell.
+    // The initialising export is gone, and so are those that show the state.
     assert_eq!(exports, ["memory", "_start"]);
     assert_eq!(data, [b"made"]);
     assert_eq!(rewrite(COMMAND, &honest()).artifact, run.artifact);
@@ -116,7 +116,7 @@ fn a_state_that_is_not_the_functions_is_refused() {
         (COMMAND, told(&[first.clone(), whole()])),
         (COMMAND, told(&[first.clone(), second.clone()])),
         (COMMAND, told(&[wide, second.clone(), whole()])),
-        // More pages than it may have by its own word.
+        // More pages than its own maximum.
         (
             COMMAND,
             told(&[
@@ -162,7 +162,7 @@ fn damaged_states_make_sound_modules_or_none() {
             let at = random.usize(..state.len());
             state[at] = random.u8(..);
         }
-        // One that claims a memory of gigabytes would take them.
+        // A state that claims gigabytes of memory would be allocated.
         let claims = state::State::decode(&state).ok();
         let claims = claims.iter().flat_map(|state| state.memories.values());
         if claims
@@ -224,7 +224,7 @@ fn what_wizer_refuses_is_compiled_as_it_is() {
         "{wizer:?}"
     );
     assert_eq!(artifact, plain(&twice));
-    // What is found is a module's, by its name and type alone.
+    // Only modules are recognised, by the export's name and type alone.
     for (upload, found) in [
         (COMMAND.to_owned(), false),
         (COMMAND.replace(EXPORT, "wizer-initialize"), true),

@@ -1,4 +1,5 @@
-//! How much of a call's data may be sent: shared by who sends and who hears of more.
+//! Credit: how much of a call's data may be sent. The sender and the receiver of credit frames
+//! share it.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::frames::{FRAME_MAX, PIECE_MIN, WINDOW, cost};
 
-/// Credit of one direction of a call; who sends waits for it.
+/// Credit of one direction of a call, on which its sender waits.
 #[derive(Debug)]
 pub struct Credit {
     state: Mutex<State>,
@@ -15,14 +16,14 @@ pub struct Credit {
 #[derive(Debug)]
 struct State {
     bytes: usize,
-    /// What there is at most.
+    /// The most credit that there may be.
     window: usize,
     is_closed: bool,
-    /// Who waits.
+    /// The task that waits for credit.
     waiter: Option<Waker>,
 }
 
-/// More credit than a window: who gives that is not sane.
+/// More credit than a window, which no correct peer gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Overrun;
 
@@ -33,7 +34,8 @@ impl Default for Credit {
 }
 
 impl Credit {
-    /// Of a direction that begins with [`WINDOW`], and that who receives may give more, up to this.
+    /// Creates credit of a direction that begins with [`WINDOW`], and that the receiver may raise
+    /// up to `window`.
     pub fn growing_to(window: usize) -> Self {
         Self {
             state: Mutex::new(State {
@@ -49,21 +51,22 @@ impl Credit {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until something may be sent, and says how much in one piece. `None` when nobody wants
-    /// it any more. For one waiter.
+    /// Waits until data may be sent, and returns how much in one piece. Returns `None` when no more
+    /// data is wanted. Only one task may wait.
     pub async fn wait(&self) -> Option<usize> {
         poll_fn(|context| self.poll(context)).await
     }
 
-    /// As [`wait`](Self::wait), for who has a context.
+    /// Polls for what [`wait`](Self::wait) returns.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<usize>> {
         let mut state = self.state();
         if state.is_closed {
             return Poll::Ready(None);
         }
-        // Less is no piece: more comes back as what is under way is taken.
+        // Less does not suffice for a piece. More is returned as the receiver takes the data
+        // under way.
         if state.bytes >= PIECE_MIN {
-            // Of more, what is left may be too little for the piece that it makes.
+            // Limited to one frame: after a longer piece, the rest may be too little for another.
             return Poll::Ready(Some(state.bytes.min(FRAME_MAX)));
         }
         match &mut state.waiter {
@@ -73,7 +76,7 @@ impl Credit {
         Poll::Pending
     }
 
-    /// Wakes who waits. Outside of the lock: it may come at once.
+    /// Wakes the waiting task, outside of the lock because it may run at once.
     fn changed(&self) {
         let waiter = self.state().waiter.take();
         if let Some(waiter) = waiter {
@@ -81,7 +84,8 @@ impl Credit {
         }
     }
 
-    /// Takes as much of `wanted` as a piece may have now, which is sent; zero where none may be.
+    /// Takes as much of `wanted` as one piece may have now; the caller sends it. Returns 0 if no
+    /// piece may be sent.
     pub fn take(&self, wanted: usize) -> usize {
         let mut state = self.state();
         if wanted == 0 || state.bytes < PIECE_MIN {
@@ -92,10 +96,10 @@ impl Credit {
         taken
     }
 
-    /// Adds what the other side gives back.
+    /// Adds credit that the other side gives back.
     ///
     /// # Errors
-    /// When it gives more than it has had.
+    /// Returns [`Overrun`] if that would be more than the window.
     pub fn add(&self, bytes: usize) -> Result<(), Overrun> {
         let mut state = self.state();
         let sum = state.bytes.checked_add(bytes);
@@ -106,19 +110,19 @@ impl Credit {
         Ok(())
     }
 
-    /// Nobody wants more: whoever waits is told.
+    /// Records that no more data is wanted, and wakes the waiting task.
     pub fn close(&self) {
         self.state().is_closed = true;
         self.changed();
     }
 
-    /// Whether nobody wants more.
+    /// Returns whether no more data is wanted.
     pub fn is_closed(&self) -> bool {
         self.state().is_closed
     }
 }
 
-/// What a receiver has taken and not yet given back.
+/// Data that a receiver has taken and not yet given back as credit.
 #[derive(Debug)]
 pub struct Consumed {
     bytes: usize,
@@ -133,13 +137,14 @@ impl Default for Consumed {
 }
 
 impl Consumed {
-    /// Counts a piece that was taken; gives what is to be given back now, which is done seldom.
+    /// Counts a piece that was taken. Returns the credit that is due now; credit is returned in
+    /// large amounts.
     pub fn take(&mut self, bytes: usize) -> Option<usize> {
         self.bytes += cost(bytes);
         (self.bytes >= self.window / 4).then(|| std::mem::take(&mut self.bytes))
     }
 
-    /// The window is larger from now on: what it has more is to be given, too.
+    /// Enlarges the window; the difference becomes credit, too.
     pub fn grow_to(&mut self, window: usize) {
         self.bytes += window.saturating_sub(self.window);
         self.window = window.max(self.window);
@@ -173,7 +178,7 @@ mod tests {
             }
         }
         assert_eq!(credit.take(WINDOW), WINDOW);
-        // With less than a piece's least left nothing is sent, and nothing is lost.
+        // If less than the least piece is left, nothing is sent, and nothing is lost.
         credit.add(PIECE_MIN - 1).unwrap();
         assert_eq!(credit.take(1), 0);
         credit.add(1).unwrap();
@@ -186,7 +191,7 @@ mod tests {
         assert_eq!(credit.take(LARGE_WINDOW), WINDOW);
         consumed.grow_to(LARGE_WINDOW);
         consumed.grow_to(WINDOW);
-        // Something has to be taken for it to be given.
+        // Credit is only given after something was taken.
         let back = consumed.take(WINDOW).unwrap();
         credit.add(back).unwrap();
         assert_eq!(credit.add(1), Err(Overrun));

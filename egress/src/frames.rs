@@ -1,13 +1,13 @@
-//! Frames: what node and worker say to each other, over a stream.
+//! Frames: the protocol between node and worker, over a stream.
 //!
 //! ```text
 //!   call u64 │ kind u32 │ length u32 │ bytes
 //! ```
 //!
-//! in the machine's byte order, for both run on it. The length is held against the kind's bounds
-//! before a byte behind it is waited for. Heads and tails are spelled as in
-//! [`faasw_abi::outgoing`]; those of an upstream are made by the worker, and the node does not
-//! look into them.
+//! All numbers are in the machine's byte order, because both sides run on it. The length is checked
+//! against the kind's bounds before the reader waits for any further byte. Heads and tails are
+//! spelled as in [`faasw_abi::outgoing`]; the worker makes those of an upstream, and the node does
+//! not parse them.
 //!
 //! ```text
 //!   node ── Authority…, Configure ─────────────────────────────▶ worker   once, first
@@ -15,9 +15,10 @@
 //!   node ◀── Need, Head or Failed, Data…, End, Credit ────────── worker
 //! ```
 //!
-//! Of each call at most [`WINDOW`] bytes of data are under way each way: who sends has that much
-//! credit at first, and then what [`Credit`](ToWorker::Credit) frames give back. A piece counts as
-//! [`PIECE_MIN`] bytes at least, both ways: so a window bounds how many are kept, too.
+//! At most [`WINDOW`] bytes of each call's data are under way in each direction. A sender starts
+//! with that much credit, and then has what [`Credit`](ToWorker::Credit) frames give back. In both
+//! directions a piece counts as at least [`PIECE_MIN`] bytes, so that a window also bounds the
+//! number of queued pieces.
 
 use std::ops::RangeInclusive;
 
@@ -26,29 +27,30 @@ use faasw_abi::channel::{HEAD_MAX, TAIL_MAX};
 use faasw_abi::outgoing::Timeouts;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-/// Most bytes in a frame, behind its header.
+/// Most bytes in a frame after its header.
 pub const FRAME_MAX: usize = 64 << 10;
 
-/// Most bytes of a call's data that are under way, each way.
+/// Most bytes of a call's data that are under way in each direction.
 pub const WINDOW: usize = 128 << 10;
 
-/// The same for the answers of a few calls at once that go on for long: so that whoever passes them
-/// on has more to do each time it is woken. What its receiver gives back makes it so.
+/// The window for long response bodies, which only a few calls at once get. A larger window gives
+/// the forwarding process more to do each time it wakes. The receiver enlarges the window by giving
+/// more credit back.
 pub const LARGE_WINDOW: usize = 512 << 10;
 
-/// What a piece of data takes of the window at least: keeping a byte takes more than a byte.
+/// The least that a piece of data takes of the window: storing a byte takes more than a byte.
 pub const PIECE_MIN: usize = 256;
 
-/// What a piece of data takes of the window.
+/// Returns what a piece of data takes of the window.
 #[must_use]
 pub fn cost(bytes: usize) -> usize {
     bytes.max(PIECE_MIN)
 }
 
-/// Most bytes that say why there is no connection.
+/// Most bytes of the reason for a failure.
 const REASON_MAX: usize = 1 << 10;
 
-/// What begins each frame.
+/// The header of each frame.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct FrameHeader {
@@ -57,61 +59,61 @@ struct FrameHeader {
     length: u32,
 }
 
-/// What the node says.
+/// Kinds of frames from the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum ToWorker {
-    /// A certificate that is trusted besides the usual roots, in DER. Of no call.
+    /// A certificate in DER that is trusted besides the usual roots. Belongs to no call.
     Authority = 1,
-    /// [`WorkerOptions`]: what ends the configuration. Of no call.
+    /// [`WorkerOptions`], which end the configuration. Belongs to no call.
     Configure = 2,
-    /// A call begins: an [`OutgoingHead`](faasw_abi::outgoing::OutgoingHead).
+    /// The begin of a call: an [`OutgoingHead`](faasw_abi::outgoing::OutgoingHead).
     Begin = 3,
-    /// A piece of its body.
+    /// A piece of the request body.
     Data = 4,
-    /// The body's end: a [`Tail`](faasw_abi::outgoing::Tail).
+    /// The end of the request body: a [`Tail`](faasw_abi::outgoing::Tail).
     End = 5,
-    /// Nobody wants the call any more.
+    /// The call is no longer wanted.
     Cancel = 6,
-    /// How many bytes more of the answer's data may be sent.
+    /// How many more bytes of the response body the worker may send.
     Credit = 7,
-    /// There is no connection for a [`FromWorker::Need`]: a failed
+    /// No connection could be made for a [`FromWorker::Need`]: a failed
     /// [`Answer`](faasw_abi::outgoing::Answer).
     Unconnected = 8,
-    /// Is anybody there? Of no call. Answered with [`FromWorker::Alive`], at once.
+    /// A liveness probe. Belongs to no call. The worker answers with [`FromWorker::Alive`] at once.
     Probe = 9,
 }
 
-/// What the worker says.
+/// Kinds of frames from the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum FromWorker {
-    /// The call wants a new connection to where it goes.
+    /// The call needs a new connection to its destination.
     Need = 16,
-    /// The answer's head.
+    /// The response head.
     Head = 17,
-    /// There is no answer, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). The call is
+    /// There is no response, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). The call is
     /// over.
     Failed = 18,
-    /// A piece of the answer's body.
+    /// A piece of the response body.
     Data = 19,
-    /// The answer's end: a [`Tail`](faasw_abi::outgoing::Tail). The call is over.
+    /// The end of the response: a [`Tail`](faasw_abi::outgoing::Tail). The call is over.
     End = 20,
-    /// How many bytes more of the request's data may be sent.
+    /// How many more bytes of the request body the node may send.
     Credit = 21,
-    /// Somebody is. Of no call.
+    /// The answer to [`ToWorker::Probe`]. Belongs to no call.
     Alive = 22,
 }
 
-/// A direction's kinds.
+/// The frame kinds of one direction.
 pub trait FrameKind: Copy {
-    /// The kind that travels as this number.
+    /// Returns the kind with this number.
     fn of_number(number: u32) -> Option<Self>;
 
-    /// The number that it travels as.
+    /// Returns the kind's number in the protocol.
     fn number(self) -> u32;
 
-    /// How many bytes may follow its header.
+    /// Returns how many bytes may follow the header.
     fn bounds(self) -> RangeInclusive<usize>;
 }
 
@@ -162,24 +164,24 @@ impl FrameKind for FromWorker {
     }
 }
 
-/// How a worker treats connections, and how long parts of a request take at most. Times are in
-/// nanoseconds.
+/// How a worker treats connections, and the timeouts of a request. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WorkerOptions {
     /// Most idle connections.
     pub idle_max: u64,
-    /// Most of them to one origin.
+    /// Most idle connections to one origin.
     pub idle_per_origin: u64,
-    /// How long one may be idle.
+    /// How long a connection may be idle.
     pub idle: u64,
-    /// How old one may be when it is used again.
+    /// How old a connection may be when it is reused.
     pub age: u64,
-    /// Most for a connection: name, connecting, TLS. Also where a function says nothing.
+    /// Longest time for a connection: name resolution, connecting, TLS. Also the default if a
+    /// function sets no timeout.
     pub connect: u64,
-    /// Most from then to an answer's head, likewise.
+    /// Longest time from then to the response head, likewise.
     pub first_byte: u64,
-    /// Most from one piece of an answer's body to the next, likewise.
+    /// Longest time from one piece of the response body to the next, likewise.
     pub between_bytes: u64,
 }
 
@@ -191,7 +193,7 @@ impl Default for WorkerOptions {
             idle_per_origin: 16,
             // Less than the 60 or 75 seconds after which most servers close.
             idle: 50 * SECOND,
-            // So that a name's new address is seen at last.
+            // So that a name's new address is used eventually.
             age: 600 * SECOND,
             connect: 30 * SECOND,
             first_byte: 600 * SECOND,
@@ -201,7 +203,8 @@ impl Default for WorkerOptions {
 }
 
 impl WorkerOptions {
-    /// The times of a request: the function's where it has said any, and these at most.
+    /// Returns the timeouts of a request: those of the function where it sets any, limited by
+    /// these.
     #[must_use]
     pub fn of_request(&self, wanted: Timeouts) -> Timeouts {
         let least = |wanted: u64, most: u64| match wanted {
@@ -219,18 +222,18 @@ impl WorkerOptions {
 /// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame<K> {
-    /// The call that it is of.
+    /// The call that the frame belongs to; 0 if it belongs to none.
     pub call: u64,
-    /// What it is.
+    /// The kind of the frame.
     pub kind: K,
-    /// What it has, within the kind's bounds.
+    /// The content, within the kind's bounds.
     pub bytes: Bytes,
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// No kind has that number, in this direction.
+    /// No kind has this number, in this direction.
     #[error("{0} is no kind of a frame")]
     Kind(u32),
     /// The length is not within the kind's bounds.
@@ -239,10 +242,11 @@ pub enum FrameError {
 }
 
 impl<K: FrameKind> Frame<K> {
-    /// Takes the first frame from what has been received; `None` while it is not all there.
+    /// Takes the first frame from the received bytes. Returns `None` if it is incomplete.
     ///
     /// # Errors
-    /// When no frame begins like that: then nothing behind it can be read either.
+    /// Returns [`FrameError`] if the kind is unknown or the length is out of its bounds. Nothing
+    /// after such a header can be read either.
     pub fn take(received: &mut BytesMut) -> Result<Option<Self>, FrameError> {
         let Ok((header, rest)) = FrameHeader::read_from_prefix(received) else {
             return Ok(None);
@@ -256,7 +260,7 @@ impl<K: FrameKind> Frame<K> {
         if rest.len() < bytes {
             return Ok(None);
         }
-        // A slice would keep all that was received with it for as long as it is kept.
+        // A slice would keep the whole receive buffer in memory for as long as the frame lives.
         let copied = rest.get(..bytes).map(Bytes::copy_from_slice);
         received.advance(size_of::<FrameHeader>() + bytes);
         Ok(Some(Self {
@@ -266,7 +270,7 @@ impl<K: FrameKind> Frame<K> {
         }))
     }
 
-    /// How many bytes a frame's credit is of; `None` where it is none.
+    /// Returns the number of bytes in a credit frame; `None` if the content is not a credit.
     #[must_use]
     pub fn credit(&self) -> Option<usize> {
         let credit = u32::read_from_bytes(&self.bytes).ok()?;
@@ -274,8 +278,8 @@ impl<K: FrameKind> Frame<K> {
     }
 }
 
-/// Spells a frame behind what is in `out`. Bytes outside the kind's bounds are the caller's
-/// fault, and make a frame that the other side refuses.
+/// Appends a frame to `out`. If the length is outside the kind's bounds, which is the caller's
+/// error, the other side rejects the frame.
 pub fn put<K: FrameKind>(out: &mut BytesMut, call: u64, kind: K, bytes: &[u8]) {
     debug_assert!(kind.bounds().contains(&bytes.len()));
     let header = FrameHeader {
@@ -288,7 +292,7 @@ pub fn put<K: FrameKind>(out: &mut BytesMut, call: u64, kind: K, bytes: &[u8]) {
     out.put_slice(bytes);
 }
 
-/// A frame by itself.
+/// Returns a frame in a buffer of its own.
 #[must_use]
 pub fn frame<K: FrameKind>(call: u64, kind: K, bytes: &[u8]) -> BytesMut {
     let mut out = BytesMut::new();
@@ -296,7 +300,7 @@ pub fn frame<K: FrameKind>(call: u64, kind: K, bytes: &[u8]) -> BytesMut {
     out
 }
 
-/// The bytes of a credit.
+/// Encodes a credit.
 #[must_use]
 pub fn credit_bytes(bytes: usize) -> [u8; 4] {
     // Never more than a window.

@@ -1,4 +1,4 @@
-//! For fuzz targets alone.
+//! Entry points for fuzz targets only.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::client::Part;
 use crate::client::table::{Calls, Entry, hear};
 use crate::frames::{Frame, FromWorker, WINDOW};
 
-/// What the node makes of all that a worker says, of two calls under way, 1 and 2: whether
-/// it is still in its right mind, and has said nothing by halves.
+/// Feeds the node with frames of a worker for two calls under way, 1 and 2. Returns whether the
+/// worker keeps the protocol and leaves no incomplete frame.
 ///
 /// # Panics
-/// When a rule is broken: more data than a window, parts out of order.
+/// Panics if a rule is broken: more data than a window, or parts out of order.
 #[must_use]
 pub fn node_hears(said: &[u8]) -> bool {
     let Ok(name) = Name::parse("upstream.example") else {

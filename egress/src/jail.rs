@@ -1,5 +1,5 @@
-//! The jails of connector and worker: three descriptors, and what a runtime of one thread, TLS and
-//! HTTP need of the kernel.
+//! The jails of connector and worker: three descriptors, and the system calls that a
+//! single-threaded runtime, TLS and HTTP need.
 //!
 //! | number | connector | worker |
 //! | ---: | --- | --- |
@@ -8,9 +8,9 @@
 //! | 4 | the null device | connections, from the connector |
 //! | 5… | the runtime's, workers, connections | the runtime's, connections |
 //!
-//! Neither opens a file, makes or sees a process, or has memory that can be executed. A worker
-//! makes no socket and connects none; a connector makes those of the internet's two families that
-//! are connected or sent from, and listens at none.
+//! Neither process opens files, creates or sees processes, or makes memory executable. A worker
+//! creates no socket and connects none. A connector creates IPv4 and IPv6 sockets that connect or
+//! send, and listens on none.
 
 #![allow(unsafe_code, reason = "a process is named by a call")]
 
@@ -22,14 +22,14 @@ use faasw_jail::habits::{
     move_memory,
 };
 
-/// What of `socket`'s type is one, and no flag (socket(2)).
+/// The bits of a socket's type argument that are the type; the others are flags (socket(2)).
 const TYPE: u64 = 0xF;
 
 fn word(number: i32) -> u32 {
     number.cast_unsigned()
 }
 
-/// What such a process may do, as far as its work comes to it: a test takes each rule away.
+/// Returns the system calls that the process may make in its normal work. A test removes each rule.
 #[must_use]
 pub fn rules(kind: Kind) -> Vec<Rule> {
     let mut rules = common();
@@ -40,19 +40,19 @@ pub fn rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
-/// Descriptors of the runtime, which makes them before the jail is closed: the kernel gives each
-/// the lowest free number, of which [`JAIL_FD`] is none yet. What it waits by, what wakes it, and
-/// what descriptors are watched by, a copy of the first.
+/// Descriptors of the runtime, which opens them before the jail is closed. The kernel gives each
+/// the lowest free number, and [`JAIL_FD`] is not yet free. The runtime waits on the first, wakes
+/// itself by the second, and registers descriptors with the third, a copy of the first.
 const EVENTS: u32 = 6;
 const WAKER: u32 = 7;
 const WATCHED: u32 = 8;
 
-/// What both do.
+/// The rules of both processes.
 fn common() -> Vec<Rule> {
     use Must::{Be, Have};
     let own = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
     vec![
-        // The runtime: one thread, its events and its clock. It was made before.
+        // The runtime: one thread, its events and its clock. It was created before.
         rule("watch a descriptor", libc::SYS_epoll_ctl, &[Be(0, WATCHED)]),
         rule("wait", libc::SYS_epoll_wait, &[Be(0, EVENTS)]),
         rule("wake the runtime", libc::SYS_write, &[Be(0, WAKER)]),
@@ -62,7 +62,7 @@ fn common() -> Vec<Rule> {
             &[Be(1, libc::FIONBIO as u32)],
         ),
         free("let a descriptor go", libc::SYS_close),
-        // Memory, none of which can be executed.
+        // Memory, which is never executable.
         rule(
             "take memory",
             libc::SYS_mmap,
@@ -73,7 +73,7 @@ fn common() -> Vec<Rule> {
     ]
 }
 
-/// To and from whom a socket is connected with: no address is given or asked for.
+/// Only for connected sockets: the address pointer is null.
 const CONNECTED: Must = Must::Have(4, u64::MAX, 0);
 
 fn worker() -> Vec<Rule> {
@@ -94,7 +94,7 @@ fn worker() -> Vec<Rule> {
 fn connector() -> Vec<Rule> {
     use Must::{Be, Have};
     let socket = |name, family: i32, kind: i32| {
-        // Of the family's usual protocol: TCP or UDP.
+        // With the family's default protocol: TCP or UDP.
         let must = [Be(0, word(family)), Have(1, TYPE, kind as u64), Be(2, 0)];
         rule(name, libc::SYS_socket, &must)
     };
@@ -102,7 +102,7 @@ fn connector() -> Vec<Rule> {
     vec![
         rule("hear the node", libc::SYS_recvmsg, &[Be(0, node)]),
         rule("tell the node", libc::SYS_sendmsg, &[Be(0, node)]),
-        // A worker's socket has any number, that of the jail's maker too, which is free by then.
+        // A worker's socket may have any number, even that of [`JAIL_FD`], which is free by then.
         rule(
             "hand a connection over",
             libc::SYS_sendmsg,
@@ -112,7 +112,7 @@ fn connector() -> Vec<Rule> {
         free("read known hosts", libc::SYS_pread64),
         socket("connect by IPv4", libc::AF_INET, libc::SOCK_STREAM),
         socket("connect by IPv6", libc::AF_INET6, libc::SOCK_STREAM),
-        // By the address family of the name server.
+        // In the address family of the name server.
         socket("ask by IPv6", libc::AF_INET6, libc::SOCK_DGRAM),
         socket("ask by IPv4", libc::AF_INET, libc::SOCK_DGRAM),
         free("connect", libc::SYS_connect),
@@ -131,50 +131,49 @@ fn connector() -> Vec<Rule> {
                 Be(2, word(libc::TCP_NODELAY)),
             ],
         ),
-        // Name servers, by datagrams and streams, from a port that the kernel takes at random.
+        // Name servers, by datagrams and streams, from a port that the kernel chooses at random.
         free("take a port to ask from", libc::SYS_bind),
         free("ask for a name", libc::SYS_sendto),
         free("hear of a name", libc::SYS_recvfrom),
     ]
 }
 
-/// One more than the highest descriptor of a connector.
+/// The highest descriptor of a connector, plus 1.
 const DESCRIPTORS: u32 = 1024;
 
-/// Rules beside those of [`rules`] that come to use only when something is wrong, by chance, or on
-/// other hosts.
+/// Returns rules besides those of [`rules`] that are used only by chance, on other hosts, or when
+/// something goes wrong.
 #[must_use]
 pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     use Must::Be;
     let control = |name, command: i32| rule(name, libc::SYS_fcntl, &[Be(1, word(command))]);
     let mut rules = vec![
-        // A waker that was woken as often as it counts.
+        // Reads the counter of a waker that has reached its maximum.
         rule("reset the waker", libc::SYS_read, &[Be(0, WAKER)]),
-        // Builds with assertions look whether a descriptor is open, and does not block.
+        // Builds with assertions check whether a descriptor is open and non-blocking.
         control("look at a descriptor", libc::F_GETFD),
         control("look at a socket", libc::F_GETFL),
-        // A fault that is handled.
+        // Handling of a fault.
         free("handle a fault", libc::SYS_rt_sigaction),
         free("take the signal stack away", libc::SYS_sigaltstack),
         free("set up signals", libc::SYS_rt_sigprocmask),
         free("ask for the thread's number", libc::SYS_gettid),
-        // The allocator, as much as it has to do.
+        // The allocator, depending on how much it has to do.
         move_memory(),
         let_pages_go(),
         change_protection(),
         memory_for_entropy(),
-        // Locks that one thread takes never wait; what is said when one is let go may be heard by
-        // nobody.
+        // A single thread never waits for a lock. Releasing a lock may wake no thread.
         futex("wake", libc::FUTEX_WAKE),
         futex("wait for a lock", libc::FUTEX_WAIT),
         futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),
-        // A wait that was stopped and continued (restart_syscall(2)).
+        // A wait that was interrupted by stopping and continuing the process (restart_syscall(2)).
         free("go on waiting", libc::SYS_restart_syscall),
     ];
     rules.extend(ends());
     rules.extend(clocks());
     if kind == Kind::Worker {
-        // With TLS: what else is drawn is drawn before the jail is closed.
+        // TLS draws entropy; everything else draws it before the jail is closed.
         rules.push(free("draw entropy", libc::SYS_getrandom));
     }
     if kind == Kind::Connector {
@@ -183,25 +182,28 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
     rules
 }
 
-/// Everything that such a process may do.
+/// Returns the filter with all rules of such a process.
 ///
 /// # Errors
-/// Why there is no such filter.
+/// Returns the reason if the filter cannot be compiled.
 pub fn filter(kind: Kind) -> Result<Filter, String> {
     let mut all = rules(kind);
     all.extend(rare_rules(kind));
     Filter::compile(&all, &[]).map_err(|error| error.to_string())
 }
 
-/// What has the program go without a jail: for tests.
+/// Runs the program without a jail: for tests.
 const UNCONFINED: &str = "--unconfined";
 
-/// Closes the jail that was handed to this process by its arguments, with the filter of what it was
-/// started as, which it gives back. To be called behind [`runtime`](crate::runtime) and before all
-/// else: there must be one thread, and nothing of a stranger's must have been read.
+/// Closes the jail that was handed to this process by its arguments, with the filter of the kind
+/// that it was started as. Returns that kind.
+///
+/// Must be called after [`runtime`](crate::runtime) and before everything else: there must be only
+/// one thread, and no untrusted data may have been read.
 ///
 /// # Errors
-/// Why it could not be closed; the process must end then.
+/// Returns the reason if the arguments are wrong or the jail could not be closed. The process must
+/// then end.
 pub fn enter() -> Result<Kind, String> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -224,18 +226,18 @@ pub fn enter() -> Result<Kind, String> {
 /// Closes a jail that was handed to this process.
 ///
 /// # Errors
-/// As [`enter`].
+/// Returns the reason if the jail could not be closed. The process must then end.
 pub fn close(kind: Kind, jail: &str, filter: &Filter) -> Result<(), String> {
     name(kind);
     close_handed_over(jail, JAIL_FD, kind.limits(), filter)
 }
 
-/// Names the process, for those who look at a list of processes.
+/// Names the process, for process lists.
 fn name(kind: Kind) {
     let name = match kind {
         Kind::Connector => c"faasw-connector",
         Kind::Worker => c"faasw-worker",
     };
-    // SAFETY: reads a text that ends.
+    // SAFETY: reads a NUL-terminated string.
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }

@@ -1,4 +1,4 @@
-//! How functions reach out: two kinds of process, and the node's side of both.
+//! Outbound calls of functions: two kinds of process, and the node's side of both.
 //!
 //! ```text
 //!             orders                    connections
@@ -7,20 +7,20 @@
 //!     └────────────────────── frames ────────────────────┘
 //! ```
 //!
-//! - The *connector*, one of a node, resolves names, filters addresses and connects. It parses
-//!   nothing that an upstream says, but for servers of names.
-//! - A *worker*, one of each function in use, speaks TLS and HTTP over connections that it is
-//!   given. It makes no socket, and holds nothing of any other function.
-//! - The node checks what is granted, and moves bytes. It parses nothing of an upstream, and takes
-//!   no word of a worker for granted.
+//! - The *connector*, one per node, resolves names, filters addresses and connects. It parses
+//!   nothing that an upstream sends, except the answers of name servers.
+//! - A *worker*, one for each function in use, speaks TLS and HTTP over connections that it
+//!   receives. It creates no socket, and holds no data of any other function.
+//! - The node checks grants and moves bytes. It parses nothing that an upstream sends, and
+//!   validates everything that a worker sends.
 //!
-//! Either process may die at any time: calls under way fail, and whoever owns it is told.
+//! Either process may die at any time. Its calls under way then fail, and its owner is notified.
 //!
 //! - [`client`]: the node's side.
-//! - [`frames`]: what node and worker say to each other.
-//! - [`orders`]: what node and connector do.
-//! - `connector`, `worker`: the two processes; `jail`: what they may do. With the feature `program`
-//!   only, for a node carries the program as a file.
+//! - [`frames`]: the protocol between node and worker.
+//! - [`orders`]: the protocol between node and connector.
+//! - `connector`, `worker`: the two processes; `jail`: their confinement. They exist only with the
+//!   feature `program`, because a node carries the program as a file.
 //!
 //! See `docs/decisions/0026-reaching-out.md`.
 
@@ -40,12 +40,14 @@ mod packet;
 #[cfg(feature = "program")]
 pub mod worker;
 
-/// What connector and worker run on: one thread. To be made before the jail is closed, and before
-/// any descriptor: what making it takes is then nothing that the filter has to allow, whatever
-/// features of tokio a build has.
+/// Builds the single-threaded runtime of connector and worker.
+///
+/// Must be called before the jail is closed and before any other descriptor is opened. The filter
+/// then need not allow the system calls that build a runtime, whatever features of tokio a build
+/// has.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error if the runtime cannot be built.
 #[cfg(feature = "program")]
 pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
@@ -54,8 +56,8 @@ pub fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
         .build()
 }
 
-/// Ends this process with the first panic, in whichever task: what is left of it would keep the
-/// node waiting.
+/// Ends this process at the first panic in any task: a process that continued without that task
+/// would keep the node waiting.
 #[cfg(feature = "program")]
 fn end_on_panic() {
     let tell = std::panic::take_hook();

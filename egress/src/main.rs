@@ -1,9 +1,10 @@
-//! `faasw-egress`: the connector or a worker, by its argument, in the jail that is handed to it.
+//! `faasw-egress`: runs as the connector or a worker, as its argument says, in a jail that the node
+//! prepared.
 //!
 //! | descriptor | connector | worker |
 //! | ---: | --- | --- |
 //! | 3 | the socket to the node: orders | the socket to the node: frames |
-//! | 4 | | the socket on which connections come |
+//! | 4 | | the socket on which connections arrive |
 
 use std::io;
 use std::os::fd::{FromRawFd as _, OwnedFd, RawFd};
@@ -24,16 +25,17 @@ fn main() -> ExitCode {
 
 fn serve() -> io::Result<()> {
     let runtime = runtime()?;
-    // Before anything is read.
+    // The jail is closed before any input is read.
     match jail::enter().map_err(io::Error::other)? {
         Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),
         Kind::Worker => worker::run(&runtime, inherited(NODE_FD), inherited(CONNECTIONS_FD)),
     }
 }
 
-/// A descriptor that this process was started with.
+/// Takes ownership of a descriptor that this process inherited.
 fn inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: whoever starts this program gives it these numbers; what the runtime has opened has
-    // others, and each is taken once. Where one is missing, its first use says so.
+    // SAFETY: the process that starts this program passes descriptors with these numbers. Those
+    // that the runtime has opened have other numbers, and each number is taken once. If a
+    // descriptor is missing, its first use fails.
     unsafe { OwnedFd::from_raw_fd(number) }
 }

@@ -1,8 +1,8 @@
-//! Orders: what node and connector say to each other, and what comes with a connection.
+//! The protocol between node and connector, and the packet that carries a connection to a worker.
 //!
-//! Each is one packet of a `SOCK_SEQPACKET` Unix socket: a header and a body whose size its kind
-//! fixes. Names of hosts and addresses are spelled as `faasw-egress-policy` prints them, and read
-//! by it again.
+//! Each message is one packet of a `SOCK_SEQPACKET` Unix socket: a header, and a body whose size
+//! its kind fixes. Host names and addresses are spelled as `faasw-egress-policy` prints them, and
+//! parsed by it again.
 //!
 //! ```text
 //!   node ── Configure ────────────────────────▶ connector   once, first
@@ -21,19 +21,19 @@ use faasw_egress_policy::{Host, NAME_MAX};
 use ipnet::IpNet;
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-/// First word of each packet; its last byte is the version.
+/// First word of each packet. Its last byte is the protocol version.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"EGR\x03");
 
-/// Most networks that an operator opens.
+/// Most networks that an operator may open.
 pub const NETWORKS_MAX: usize = 64;
 
-/// Most servers of names.
+/// Most name servers.
 pub const SERVERS_MAX: usize = 8;
 
 /// Most bytes of `/etc/hosts`.
 pub const HOSTS_MAX: u64 = 4 << 20;
 
-/// What a packet holds.
+/// The kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u32)]
 pub enum OrderKind {
@@ -61,19 +61,19 @@ pub enum OrderKind {
     Passed = 32,
 }
 
-/// A message of these.
+/// A message of this protocol.
 pub trait Order: IntoBytes + TryFromBytes + Immutable + KnownLayout {
-    /// Its kind.
+    /// The kind of the message.
     const KIND: OrderKind;
 }
 
-/// What begins each packet.
+/// The header of each packet.
 #[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OrderHeader {
     /// [`MAGIC`].
     pub magic: u32,
-    /// What follows.
+    /// The kind of the body that follows.
     pub kind: OrderKind,
 }
 
@@ -91,77 +91,77 @@ macro_rules! order {
 }
 
 order! {
-    /// Node to connector: what is private, and what holds for all orders.
+    /// Node to connector: private networks, and limits for all orders.
     Configure {
-        /// How long a name's addresses are kept at most, in seconds, whatever their server says; 0
-        /// for not at all.
+        /// How long a name's addresses are cached at most, in seconds, whatever TTL the server
+        /// sends; 0 disables the cache.
         cache_seconds: u64,
-        /// How many orders of each function may be under way, whatever others have.
+        /// How many orders of each function may be under way, whatever other functions have.
         orders_floor: u64,
-        /// How many more there may be, which functions share.
+        /// How many more orders functions may share beyond those.
         orders_shared: u64,
-        /// Special networks that functions may reach all the same.
+        /// Special networks that functions may reach nevertheless.
         private: [WireNetwork; NETWORKS_MAX],
     }
 }
 
 order! {
-    /// Node to connector: how names are resolved from now on. Attached: what `/etc/hosts` holds, as
-    /// a file, unless it is empty.
+    /// Node to connector: how names are resolved from now on. Attached: the content of `/etc/hosts`
+    /// as a file, unless it is empty.
     Names {
-        /// Bytes of it, from the file's beginning; [`HOSTS_MAX`] at most.
+        /// Size of the content, from the file's beginning, in bytes; at most [`HOSTS_MAX`].
         hosts_bytes: u64,
-        /// Servers of names, in order of preference.
+        /// Name servers, in order of preference.
         servers: [WireServer; SERVERS_MAX],
     }
 }
 
 order! {
-    /// Node to connector: is anybody there? Answered with [`Alive`], at once.
+    /// Node to connector: a liveness probe. The connector answers with [`Alive`] at once.
     Probe {}
 }
 
 order! {
-    /// Connector to node: somebody is.
+    /// Connector to node: the answer to [`Probe`].
     Alive {}
 }
 
 order! {
-    /// Node to connector: there is this worker. Attached: the socket on which connections
-    /// are passed to it.
+    /// Node to connector: adds a worker. Attached: the socket on which connections are passed to
+    /// it.
     AddWorker {
-        /// Its number; of no other, ever.
+        /// The number of the worker, which is never reused.
         worker: u64,
-        /// The number of its function, which its workers share: limits count by it.
+        /// The number of its function, which the function's workers share: limits count by it.
         function: u64,
     }
 }
 
 order! {
-    /// Node to connector: it is gone.
+    /// Node to connector: a worker is gone.
     RemoveWorker {
-        /// Its number.
+        /// The number of the worker.
         worker: u64,
     }
 }
 
 order! {
-    /// Node to connector: make a connection for a call, and pass it to a worker. Answered
-    /// with [`Connected`] or [`Unconnected`], once, unless it is cancelled.
+    /// Node to connector: connect for a call, and pass the connection to a worker. The connector
+    /// answers once, with [`Connected`] or [`Unconnected`], unless the order is cancelled.
     Connect {
         /// The call.
         call: u64,
-        /// To whom it is passed.
+        /// The worker that the connection is passed to.
         worker: u64,
-        /// How long it may take: all addresses of a name, in nanoseconds.
+        /// How long this may take for all addresses of a name, in nanoseconds.
         timeout: u64,
-        /// To whom it is.
+        /// The host to connect to.
         host: WireHost,
     }
 }
 
 order! {
-    /// Node to connector: nobody wants the connection of this call any more.
+    /// Node to connector: the connection of this call is no longer wanted.
     Cancel {
         /// The call.
         call: u64,
@@ -169,7 +169,7 @@ order! {
 }
 
 order! {
-    /// Connector to node: the connection is passed.
+    /// Connector to node: the connection was passed to the worker.
     Connected {
         /// The call.
         call: u64,
@@ -177,16 +177,16 @@ order! {
 }
 
 order! {
-    /// Connector to node: there is none, and why.
+    /// Connector to node: there is no connection, and why.
     Unconnected {
         /// The call.
         call: u64,
         /// A [`FailureCode`].
         code: u64,
-        /// With [`FailureCode::DnsError`] what the server of names has answered (RFC 1035, 4.1.1),
-        /// plus 1; 0 where nothing.
+        /// With [`FailureCode::DnsError`], the name server's response code (RFC 1035, 4.1.1) plus
+        /// 1; 0 if there is none.
         rcode: u64,
-        /// With [`FailureCode::DestinationIpProhibited`] the address that the policy refuses.
+        /// With [`FailureCode::DestinationIpProhibited`], the address that the policy refuses.
         refused: WireAddress,
         /// Zeros.
         reserved: [u16; 3],
@@ -205,14 +205,14 @@ order! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct WireHost {
-    /// As it prints; zeros behind it.
+    /// The host as it prints, followed by zeros.
     pub text: [u8; NAME_MAX + 1],
     /// The port.
     pub port: u16,
 }
 
 impl WireHost {
-    /// Spells it. `None` for what no host can look like.
+    /// Encodes a host and a port. Returns `None` if the host is too long.
     #[must_use]
     pub fn new(host: &Host, port: u16) -> Option<Self> {
         let host = host.to_string();
@@ -221,7 +221,8 @@ impl WireHost {
         Some(Self { text, port })
     }
 
-    /// Reads it; `None` when it is in any other spelling than [`new`](Self::new)'s.
+    /// Decodes the host. Returns `None` if it is spelled in any other way than by
+    /// [`new`](Self::new), or if the port is 0.
     #[must_use]
     pub fn read(&self) -> Option<(Host, u16)> {
         let end = self.text.iter().position(|byte| *byte == 0)?;
@@ -232,13 +233,13 @@ impl WireHost {
     }
 }
 
-/// An address of a network or of a server: nothing where `family` is 0.
+/// An address of a network or of a server; none if `family` is 0.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct WireAddress {
-    /// Big-endian; of IPv4 the first four.
+    /// Big-endian; an IPv4 address uses the first four.
     octets: [u8; 16],
     /// 0, 4 or 6.
     family: u16,
@@ -271,7 +272,7 @@ impl WireAddress {
     }
 }
 
-/// A server of names, or none.
+/// A name server, or none.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -291,7 +292,7 @@ impl From<SocketAddr> for WireServer {
 }
 
 impl WireServer {
-    /// The server; `None` where none is meant.
+    /// Returns the server; `None` if there is none.
     #[must_use]
     pub fn read(self) -> Option<SocketAddr> {
         Some(SocketAddr::new(self.address.read()?, self.port))
@@ -318,7 +319,7 @@ impl From<IpNet> for WireNetwork {
 }
 
 impl WireNetwork {
-    /// The network; `None` where none is meant.
+    /// Returns the network; `None` if there is none.
     #[must_use]
     pub fn read(self) -> Option<IpNet> {
         IpNet::new(self.address.read()?, u8::try_from(self.prefix).ok()?).ok()
@@ -326,7 +327,7 @@ impl WireNetwork {
 }
 
 impl Unconnected {
-    /// Says why.
+    /// Creates an answer with this code.
     #[must_use]
     pub fn new(call: u64, code: FailureCode) -> Self {
         Self {
@@ -352,14 +353,14 @@ impl Unconnected {
         self
     }
 
-    /// Returns the address that the policy refuses, if that is why.
+    /// Returns the address that the policy refuses, if that is the reason.
     #[must_use]
     pub fn refused(&self) -> Option<IpAddr> {
         let is_refused = self.code == FailureCode::DestinationIpProhibited as u64;
         self.refused.read().filter(|_| is_refused)
     }
 
-    /// Why, as a function hears it; a code that is none is an inner error.
+    /// Returns the failure that the function receives. An unknown code becomes an internal error.
     #[must_use]
     pub fn failure(&self) -> Failure {
         let code = u8::try_from(self.code).ok();
@@ -382,14 +383,14 @@ impl Unconnected {
     }
 }
 
-/// The kind of a packet, when it is one of these.
+/// Returns the kind of a packet, if it is a packet of this protocol.
 #[must_use]
 pub fn kind(packet: &[u8]) -> Option<OrderKind> {
     let (header, _) = OrderHeader::try_read_from_prefix(packet).ok()?;
     (header.magic == MAGIC).then_some(header.kind)
 }
 
-/// The order in a packet, when it is of this type and exactly as long.
+/// Decodes the order in a packet, if it is of this type and of exactly its size.
 #[must_use]
 pub fn read<O: Order>(packet: &[u8]) -> Option<O> {
     if kind(packet) != Some(O::KIND) {
@@ -398,7 +399,7 @@ pub fn read<O: Order>(packet: &[u8]) -> Option<O> {
     O::try_read_from_bytes(packet.get(size_of::<OrderHeader>()..)?).ok()
 }
 
-/// An order as a packet.
+/// Encodes an order as a packet.
 #[must_use]
 pub fn spell<O: Order>(order: &O) -> Vec<u8> {
     let header = OrderHeader {
@@ -408,7 +409,7 @@ pub fn spell<O: Order>(order: &O) -> Vec<u8> {
     [header.as_bytes(), order.as_bytes()].concat()
 }
 
-/// The largest packet.
+/// Size of the largest packet, in bytes.
 pub const PACKET_MAX: usize = size_of::<OrderHeader>() + size_of::<Configure>();
 
 #[cfg(test)]

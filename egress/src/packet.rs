@@ -1,4 +1,4 @@
-//! Packets with descriptors, over a `SOCK_SEQPACKET` socket that does not block.
+//! Packets with descriptors, over a non-blocking `SOCK_SEQPACKET` socket.
 #![allow(unsafe_code, reason = "registering a descriptor needs it")]
 
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +14,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::orders::PACKET_MAX;
 
-/// A socket of packets.
+/// A `SOCK_SEQPACKET` socket.
 #[derive(Debug)]
 pub struct PacketSocket(AsyncFd<OwnedFd>);
 
@@ -25,29 +25,31 @@ pub struct PacketSocket(AsyncFd<OwnedFd>);
 )]
 #[derive(Debug)]
 pub struct Packet {
-    /// What it has.
+    /// The content of the packet.
     pub bytes: Vec<u8>,
-    /// What was attached. `None` also where it was lost, because this process has no room for it.
+    /// The attached descriptor. Also `None` if the kernel dropped it because this process has no
+    /// free descriptor.
     pub fd: Option<OwnedFd>,
 }
 
 impl PacketSocket {
-    /// Takes a socket over; within a runtime of tokio.
+    /// Takes ownership of a socket and makes it non-blocking. Must be called within a runtime of
+    /// tokio.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the socket cannot be made non-blocking or registered.
     pub fn new(socket: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // SAFETY: an `OwnedFd` has the same open descriptor until it is dropped, and it is moved
-        // into the `AsyncFd`, which lets nobody take it out.
+        // SAFETY: an `OwnedFd` keeps the same open descriptor until it is dropped, and it is moved
+        // into the `AsyncFd`, which lets no other code take it out.
         let registered = unsafe { AsyncFd::register(socket) };
         Ok(Self(registered?))
     }
 
-    /// Sends a packet, and a descriptor with it.
+    /// Sends a packet, with a descriptor if there is one.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the packet cannot be sent.
     pub async fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.0
             .async_io(Interest::WRITABLE, |socket| {
@@ -64,11 +66,11 @@ impl PacketSocket {
             .await
     }
 
-    /// Receives a packet and what is attached; `None` at the end.
+    /// Receives a packet and the attached descriptor. Returns `None` at the end.
     ///
     /// # Errors
-    /// The system's; also for what is larger than any packet, or has more than one
-    /// descriptor.
+    /// Returns the system's error if receiving fails, and `InvalidData` if the packet is larger
+    /// than [`PACKET_MAX`] or has more than one descriptor.
     #[cfg(feature = "program")]
     pub async fn receive(&self) -> io::Result<Option<Packet>> {
         self.0
@@ -79,11 +81,12 @@ impl PacketSocket {
             .await
     }
 
-    /// Receives a packet from a side that has no descriptors to send: the kernel is given no
-    /// room for them and drops them.
+    /// Receives a packet from a peer that has no descriptors to send: the kernel gets no buffer for
+    /// them and drops them.
     ///
     /// # Errors
-    /// The system's; also for what is larger than any packet, or where some were attached.
+    /// Returns the system's error if receiving fails, and `InvalidData` if the packet is larger
+    /// than [`PACKET_MAX`] or had descriptors attached.
     pub async fn receive_without_fds(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {

@@ -1,4 +1,4 @@
-//! Either process may die at any time, and a worker may say anything.
+//! Either process may die at any time, and a worker may send anything.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -75,7 +75,7 @@ fn calls_of_a_worker_that_dies_fail_and_the_next_one_works() {
             .map(|_| ())
             .unwrap_err();
         assert_eq!(refused.code, Code::ConnectionTerminated);
-        // With the same connector, another worker goes on.
+        // A second worker works with the same connector.
         let (process, next) = worker(&egress.connector, WorkerOptions::default(), &[]);
         (egress.worker_process, egress.worker) = (process, next);
         let upstream = Upstream::saying(OK);
@@ -87,14 +87,14 @@ fn calls_of_a_worker_that_dies_fail_and_the_next_one_works() {
 fn a_connector_that_dies_fails_what_waits_for_it_and_a_worker_takes_another() {
     runtime().block_on(async {
         let mut options = loopback();
-        // Nobody answers there.
+        // No server answers there.
         let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         options.servers = vec![silent.local_addr().unwrap()];
         let mut egress = Egress::with(&options, WorkerOptions::default(), &[]);
         let upstream = Upstream::saying(OK);
         assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
         let mut waiting = egress.begin(&head("GET", "silent.example", "/", &[]));
-        // It waits for its name by the time that somebody is asked for it.
+        // Once the name server has received the query, the call waits for its name.
         let asked = tokio::task::spawn_blocking(move || {
             silent.recv(&mut [0; 512]).unwrap();
             silent
@@ -106,7 +106,7 @@ fn a_connector_that_dies_fails_what_waits_for_it_and_a_worker_takes_another() {
             .unwrap();
         let failed = outcome(&mut waiting.receiver).await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
-        // What needs no new connection goes on; what does fails, until there is another connector.
+        // Calls that need no new connection go on; others fail until there is a new connector.
         assert!(!egress.worker.is_closed());
         assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
         let other = Upstream::saying(OK);
@@ -131,7 +131,7 @@ fn a_worker_that_is_dropped_ends_its_process() {
     });
 }
 
-/// A worker that is played by the test: what it says, after a call has begun.
+/// A worker that the test plays.
 struct Played {
     worker: Worker,
     socket: UnixStream,
@@ -157,7 +157,7 @@ impl Played {
     }
 }
 
-/// The call that a frame of a `Begin` says.
+/// Reads a `Begin` frame, and returns its call.
 fn begun(socket: &mut UnixStream) -> u64 {
     use std::io::Read as _;
     use zerocopy::FromBytes as _;
@@ -225,7 +225,7 @@ fn a_worker_that_is_not_in_its_right_mind_is_given_up_and_nothing_waits_for_it()
     });
 }
 
-/// A call of a worker that is played, and its number there.
+/// Begins a call of a played worker. Returns the call and its number.
 async fn begins(played: &mut Played) -> (Call, u64) {
     let request = head("GET", "127.0.0.1:1", "/", &[]);
     let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
@@ -235,7 +235,7 @@ async fn begins(played: &mut Played) -> (Call, u64) {
     (call, number.await.unwrap())
 }
 
-/// A call whose answer has gone on for so long that it is of the long ones.
+/// Begins a call, and lets its response become long enough for a large window.
 async fn goes_on(played: &mut Played) -> (Call, u64) {
     let (mut call, number) = begins(played).await;
     let says = |kind, bytes: &[u8]| frame(number, kind, bytes);
@@ -266,20 +266,20 @@ fn answers_that_go_on_have_a_large_window_but_few_at_once() {
             }
         };
         fills(&mut played, calls[0].1);
-        // All of that was heard when this is.
+        // When this call gets its data, all earlier frames have been handled.
         let (_one_too_many, number) = goes_on(&mut played).await;
         assert!(!played.worker.is_closed());
         fills(&mut played, number);
         let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
         assert!(closed.is_ok(), "one more has no larger window");
-        // What has it gives it back.
+        // Dropping the calls returns their large windows.
         drop(calls);
         let mut played = self::played();
         let (_call, number) = goes_on(&mut played).await;
         fills(&mut played, number);
         goes_on(&mut played).await;
         assert!(!played.worker.is_closed());
-        // And no byte more.
+        // Not one byte more is allowed.
         let data = frame(number, FromWorker::Data, b"x");
         played.socket.write_all(&data).unwrap();
         let closed = tokio::time::timeout(LONG, played.worker.closed()).await;
@@ -294,7 +294,7 @@ fn a_worker_that_does_not_listen_is_given_up_and_little_waits_for_it() {
         let long = "a".repeat(32 << 10);
         let request = head("GET", "127.0.0.1:1", &format!("/{long}")[..32 << 10], &[]);
         let destination = Destination::of_request(&request.scheme, &request.authority).unwrap();
-        // Calls that nobody wants at once leave what is to be said of them.
+        // Calls that are dropped at once leave frames in the queue.
         let refused = (0..1024).find_map(|_| {
             let begun = played.worker.begin(&request, destination.clone());
             begun.map(drop).err()
@@ -333,7 +333,8 @@ fn a_connector_that_does_not_answer_is_given_up() {
     });
 }
 
-/// Time for a process to be found out that stands still: well below how long a connection may take.
+/// Time in which a process that stands still is detected: well below how long a connection may
+/// take.
 const FOUND_OUT: Duration = Duration::from_secs(20);
 
 fn stop(process: &common::Process) {
@@ -350,7 +351,7 @@ fn a_connector_that_stands_still_is_found_out_and_another_one_goes_on() {
         stop(&egress.connector_process);
         let other = Upstream::saying(OK);
         let mut waiting = egress.begin(&head("GET", other.address, "/", &[]));
-        // What needs no connection goes on meanwhile.
+        // Calls that need no connection go on meanwhile.
         assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
         assert!(!egress.connector.is_closed());
         let failed = tokio::time::timeout(FOUND_OUT, outcome(&mut waiting.receiver)).await;
@@ -379,7 +380,7 @@ fn a_worker_that_stands_still_is_found_out() {
 fn processes_whose_upstream_is_silent_are_not_given_up() {
     runtime().block_on(async {
         let egress = Egress::start();
-        // Longer than a process may be silent, and say nothing when it is asked.
+        // Longer than a process may be silent and leave a probe unanswered.
         let slow = Upstream::new(|mut stream, _| {
             read_request(&mut stream);
             std::thread::sleep(Duration::from_secs(10));

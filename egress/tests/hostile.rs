@@ -1,5 +1,5 @@
-//! Upstreams that mean harm, or are broken: each ends its call with the case for it, and nothing
-//! of it reaches the next.
+//! Upstreams that are hostile or broken. Each ends its call with the matching failure, and does not
+//! affect the next call.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -14,9 +14,9 @@ use std::io::{Read as _, Write as _};
 use common::{Egress, Upstream, head, read_request, runtime};
 use faasw_abi::outgoing::FailureCode as Code;
 
-/// What an upstream sends before it closes, and what comes of it: a failure, or a body.
+/// The bytes that an upstream sends before it closes, and the outcome: a failure, or a body.
 const ANSWERS: &[(&str, Result<&str, Code>)] = &[
-    // Where an answer ends.
+    // The end of a response.
     (
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ntransfer-encoding: \
          chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
@@ -58,7 +58,7 @@ const ANSWERS: &[(&str, Result<&str, Code>)] = &[
         "HTTP/1.1 200 OK\r\ntransfer-encoding: xchunked\r\n\r\nhi",
         Err(Code::HttpResponseTransferCoding),
     ),
-    // Chunks that are none.
+    // Malformed chunks.
     (
         "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxx\r\nhi\r\n",
         Err(Code::HttpProtocolError),
@@ -87,7 +87,7 @@ const ANSWERS: &[(&str, Result<&str, Code>)] = &[
         "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi",
         Err(Code::HttpResponseIncomplete),
     ),
-    // Heads that are none.
+    // Malformed heads.
     (
         "HTTP/1.1 200 OK\r\nx: 1\r\n folded\r\ncontent-length: 2\r\n\r\nhi",
         Err(Code::HttpProtocolError),
@@ -123,7 +123,7 @@ const ANSWERS: &[(&str, Result<&str, Code>)] = &[
         "HTTP/1.1 100 Continue\r\n\r\n",
         Err(Code::HttpResponseIncomplete),
     ),
-    // Lenient where nobody can read it in two ways: a lone line feed ends a line for all.
+    // Lenient where every reader agrees: a lone line feed ends a line.
     ("HTTP/1.1 200 OK\ncontent-length: 2\n\nhi", Ok("hi")),
     (
         "HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 2\r\n\r\nhi",
@@ -156,7 +156,7 @@ fn each_broken_answer_has_its_case() {
     });
 }
 
-/// Writes until the other side has enough; more than a mebibyte is more than anybody takes.
+/// Writes until the peer stops reading; no peer accepts more than a mebibyte.
 fn write_without_end(stream: &mut std::net::TcpStream, piece: &[u8]) -> usize {
     let mut sent = 0;
     while sent < 64 << 20 && stream.write_all(piece).is_ok() {
@@ -200,7 +200,7 @@ fn heads_and_trailers_without_end_are_cut_off() {
             let outcome = egress.get(upstream.address, "/").await;
             assert_eq!(outcome.failure(), Some(code), "{start:?} {more:?}");
         }
-        // Many fields, and a large one, that are within bounds.
+        // Many fields, and a large one, within the bounds.
         let fields: String = (0..200).map(|at| format!("x-{at}: {at}\r\n")).collect();
         let upstream = Upstream::saying(format!(
             "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n{fields}\r\n"
@@ -256,7 +256,7 @@ fn an_answer_cut_off_at_each_byte_is_whole_or_fails() {
                 let outcome = egress.get(upstream.address, "/").await;
                 let failure = outcome.failure();
                 match end {
-                    // A reset may come before what was sent has been read.
+                    // A reset may arrive before the data is read.
                     _ if end == ANSWER.len() => assert!(is_reset || failure.is_none()),
                     _ if is_reset => assert!(
                         matches!(
@@ -278,12 +278,12 @@ fn what_follows_an_answer_is_nobodys() {
     const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n";
     runtime().block_on(async {
         let egress = Egress::start();
-        // With the answer, the beginning of one that nobody asked for.
+        // The response is followed by the beginning of one that no request is for.
         let upstream = Upstream::new(|mut stream, number| {
             read_request(&mut stream);
             let smuggled = format!("{OK}{number:02}{OK}xx");
             stream.write_all(smuggled.as_bytes()).unwrap();
-            // Kept open, so that the worker may think it can be used again.
+            // The connection stays open, so that the worker may consider it reusable.
             let _ = stream.read(&mut [0]);
         });
         for number in 0..5 {
@@ -291,7 +291,7 @@ fn what_follows_an_answer_is_nobodys() {
             assert_eq!(outcome.body, format!("{number:02}").into_bytes());
         }
         assert_eq!(upstream.count(), 5);
-        // Likewise where it comes a moment later, while the connection is idle.
+        // Likewise if the data arrives a moment later, while the connection is idle.
         let (tell, told) = std::sync::mpsc::channel();
         let upstream = Upstream::new(move |mut stream, number| {
             read_request(&mut stream);
@@ -299,7 +299,7 @@ fn what_follows_an_answer_is_nobodys() {
                 .write_all(format!("{OK}{number:02}").as_bytes())
                 .unwrap();
             stream.write_all(format!("{OK}xx").as_bytes()).unwrap();
-            // Closed by the worker, which saw it.
+            // The worker notices the data and closes the connection.
             tell.send(common::is_closed(&mut stream)).unwrap();
         });
         for number in 0..3 {

@@ -1,4 +1,4 @@
-//! Calls over HTTP/1.1 to servers that mean well.
+//! Calls over HTTP/1.1 to well-behaved servers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -23,7 +23,7 @@ use faasw_egress::frames::{PIECE_MIN, WINDOW, WorkerOptions};
 
 const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi";
 
-/// A server that tells what it has seen.
+/// A server that reports the requests that it has received.
 fn telling(answer: &'static str) -> (Upstream, mpsc::Receiver<common::Seen>) {
     let (tell, told) = mpsc::channel();
     let upstream = Upstream::new(move |mut stream, _| {
@@ -87,7 +87,8 @@ fn a_body_that_is_there_has_a_length_and_another_has_chunks() {
             }
             assert!(has_length);
         }
-        // The rest follows when the head has arrived; by then nobody knows how long it will be.
+        // The rest follows after the head has arrived, so the length is not known when the head is
+        // sent.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut call = egress.begin(&head("POST", listener.local_addr().unwrap(), "/", &[]));
         call.sender.send(Bytes::from_static(b"one")).await.unwrap();
@@ -160,7 +161,7 @@ fn a_connection_is_used_again_and_calls_at_once_have_one_each() {
             told.recv_timeout(LONG).unwrap();
         }
         assert_eq!(upstream.count(), 1);
-        // None is answered before all are there.
+        // No request is answered before all have arrived.
         let barrier = Barrier::new(8);
         let upstream = Upstream::new(move |mut stream, _| {
             read_request(&mut stream);
@@ -183,7 +184,7 @@ fn a_connection_is_used_again_and_calls_at_once_have_one_each() {
 fn a_request_on_a_connection_that_turns_out_to_be_closed_is_sent_once_more() {
     runtime().block_on(async {
         let egress = Egress::start();
-        // Each connection answers once, and closes on its second request without a word.
+        // Each connection answers once, and is closed on its second request without an answer.
         let upstream = Upstream::new(|mut stream, _| {
             read_request(&mut stream);
             stream.write_all(OK.as_bytes()).unwrap();
@@ -193,7 +194,7 @@ fn a_request_on_a_connection_that_turns_out_to_be_closed_is_sent_once_more() {
             assert_eq!(egress.get(upstream.address, "/").await.status(), 200);
             assert_eq!(upstream.count(), expected);
         }
-        // What may have been done is not done again.
+        // A request that may have had an effect is not repeated.
         let post = head("POST", upstream.address, "/", &[]);
         let failed = egress.call(&post, b"order").await;
         assert_eq!(failed.failure(), Some(FailureCode::ConnectionTerminated));
@@ -226,7 +227,7 @@ fn an_answer_before_the_request_is_all_there_is_passed_on() {
         call.sender.send(Bytes::from_static(b"some")).await.unwrap();
         let outcome = outcome(&mut call.receiver).await;
         assert_eq!((outcome.status(), outcome.failure()), (200, None));
-        // Nobody takes the rest, and the connection is no one's any more.
+        // The rest of the request is not accepted, and the connection is not reused.
         let wait = async {
             while call.sender.send(Bytes::from_static(b"more")).await.is_ok() {
                 tokio::task::yield_now().await;
@@ -267,7 +268,7 @@ fn informational_answers_are_skipped_and_another_protocol_is_refused() {
     });
 }
 
-/// An upstream that tells of a request's head, then waits for chunks, and answers with them.
+/// An upstream that reports a request's head, then waits for chunks, and answers with them.
 fn chunks() -> (Upstream, mpsc::Receiver<String>) {
     let (tell, told) = mpsc::channel();
     let upstream = Upstream::new(move |mut stream, _| {
@@ -343,7 +344,7 @@ fn answers_without_a_body_have_none() {
             let upstream = Upstream::saying(format!("HTTP/1.1 {status}\r\n\r\n"));
             assert_eq!(egress.get(upstream.address, "/").await.body, b"");
         }
-        // Without a length the end of the stream is that of the body.
+        // Without a length, the body ends with the stream.
         let upstream = Upstream::new(|mut stream, _| {
             read_request(&mut stream);
             stream
@@ -383,7 +384,7 @@ fn each_time_has_its_case() {
         let failed = egress.call(&half, b"").await;
         assert_eq!((&failed.body[..], failed.status()), (&b"half"[..], 200));
         assert_eq!(failed.tail, Err(FailureCode::ConnectionReadTimeout));
-        // The operator's times hold where the function asks for more.
+        // The operator's timeouts limit those of the function.
         let options = WorkerOptions {
             first_byte: SHORT,
             ..WorkerOptions::default()
@@ -439,7 +440,7 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail() {
             call.sender.send(Bytes::from_static(b"some")).await.unwrap();
             let code = FailureCode::HttpRequestTrailerSize;
             if says_why {
-                // Of a length that has room in a tail, and not in a failure.
+                // The text fits in a tail, but not in a failure.
 
                 let why = Failure::with_text(code, &"ä".repeat(4000));
                 call.sender.finish(&Tail::Failed(why).encode());
@@ -511,7 +512,7 @@ fn a_body_that_is_not_finished_has_no_end_for_its_upstream() {
                 seen = told.recv_timeout(LONG).unwrap().unwrap();
             }
             ends(call);
-            // Where nothing was sent yet there need be no connection.
+            // If nothing was sent yet, there need be no connection.
             while let Ok(Some(more)) = told.recv_timeout(match pieces {
                 0 => Duration::from_millis(500),
                 _ => LONG,
@@ -535,7 +536,7 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
     runtime().block_on(async {
         const TOTAL: usize = 100 << 20;
         let egress = Egress::start();
-        // Sends back what it gets, as it gets it.
+        // An echo server.
         let upstream = Upstream::new(|mut stream, _| {
             let head = read_lines(&mut stream).unwrap();
             assert!(
@@ -588,7 +589,7 @@ fn a_hundred_mebibytes_each_way_take_little_memory() {
 #[test]
 fn tiny_pieces_pass_both_ways_however_many() {
     runtime().block_on(async {
-        // More than a window has room for.
+        // More pieces than fit in a window.
         const PIECES: usize = 3 * WINDOW / PIECE_MIN;
         let egress = Egress::start();
         let (tell, told) = mpsc::channel();
@@ -623,7 +624,7 @@ fn an_upstream_waits_while_nobody_reads() {
         let upstream = Upstream::new(move |mut stream, _| {
             read_lines(&mut stream);
             stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-            // Until nothing is taken for a while.
+            // Writes until no data is accepted for a while.
             let pause = std::time::Duration::from_millis(300);
             stream.set_write_timeout(Some(pause)).unwrap();
             let mut sent = 0;
@@ -640,7 +641,7 @@ fn an_upstream_waits_while_nobody_reads() {
         ));
         let told = tokio::task::spawn_blocking(move || told.recv_timeout(LONG).unwrap());
         let sent = told.await.unwrap();
-        // What the kernel's buffers of a connection have at most, and little more.
+        // At most what the kernel buffers for a connection, and little more.
         assert!(sent < 32 << 20, "{sent}");
         let mut received = 0;
         while let Some(Part::Data(data)) = next(&mut call.receiver).await {

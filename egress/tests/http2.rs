@@ -1,4 +1,4 @@
-//! Calls over HTTP/2 to servers that mean well: who speaks it, and what shares a connection.
+//! Calls over HTTP/2 to well-behaved servers: protocol selection, and sharing of connections.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -43,10 +43,10 @@ fn begin(egress: &Egress, head: &OutgoingHead) -> faasw_egress::client::Receiver
     call.receiver
 }
 
-/// What a server was asked, its body and all.
+/// A request with its whole body, as the server received it.
 type Told = (Method, Uri, HeaderMap, Vec<u8>);
 
-/// A server that tells what it has been asked, and answers each by the same.
+/// A server that reports each request, and answers each in the same way.
 fn telling(authority: &common::tls::Authority) -> (Server, mpsc::Receiver<Told>) {
     let (tell, told) = mpsc::channel();
     let server = Server::answering(authority, &Builder::new(), move |(request, answering)| {
@@ -106,7 +106,7 @@ fn a_server_that_speaks_both_is_asked_by_http2_as_the_function_made_it() {
         let expected =
             expected.map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap()));
         assert_eq!(seen.headers(), &HeaderMap::from_iter(expected));
-        // A request without a body is one from the beginning.
+        // A request without a body ends with its head.
         assert!(seen.body().is_end_stream());
     });
 }
@@ -119,7 +119,7 @@ fn lengths_are_said_where_they_are_known_and_kept_where_they_were_declared() {
         let (server, told) = telling(&authority);
         let post = with(&server, "POST", "/");
         for (body, said) in [(&b""[..], "0"), (b"body", "4")] {
-            // Where it is late, which a busy machine may have it be, the head has gone alone.
+            // If the body is late, as on a busy machine, the head was sent alone.
             let mut is_said = false;
             for _ in 0..1000 {
                 assert_eq!(egress.call(&post, body).await.status(), 200);
@@ -143,7 +143,7 @@ fn lengths_are_said_where_they_are_known_and_kept_where_they_were_declared() {
             let failed = egress.call(&declared, wrong).await.failure();
             assert_eq!(failed, Some(FailureCode::HttpRequestBodySize), "{wrong:?}");
         }
-        // The connection has not suffered.
+        // The connection still works.
         assert_eq!(egress.call(&get(&server, "/"), b"").await.body, b"hi");
         assert_eq!(server.count(), 1);
     });
@@ -154,7 +154,7 @@ fn requests_at_once_share_a_connection_from_the_first_on() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // None is answered before all are there.
+        // No request is answered before all have arrived.
         let barrier = Arc::new(Barrier::new(16));
         let server = Server::answering(
             &authority,
@@ -212,8 +212,8 @@ fn who_waits_for_a_connection_that_cannot_be_made_tries_on_its_own() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // The first connection is closed without a word once the others wait for it; there is no
-        // other way to tell but that no second one comes meanwhile.
+        // The first connection is closed without an answer once the other requests wait for it. The
+        // only sign that they wait is that no second connection is made meanwhile.
         let config = common::http2::config(&authority);
         let upstream = common::Upstream::new(move |stream, number| {
             if number == 0 {
@@ -315,7 +315,8 @@ fn each_time_has_its_case_and_is_of_one_stream() {
                 }
             },
         );
-        // The connection is there: a handshake that takes long would have others made.
+        // The connection exists beforehand: during a slow handshake further connections would be
+        // made.
         let mut warm = get(&server, "/half");
         warm.timeouts.between_bytes = SHORT;
         egress.call(&warm, b"").await;
@@ -325,7 +326,7 @@ fn each_time_has_its_case_and_is_of_one_stream() {
         let failed = egress.call(&silent, b"").await;
         assert_eq!(failed.head.unwrap_err(), FailureCode::ConnectionReadTimeout);
         let mut half = get(&server, "/half");
-        // Longer than a busy machine keeps the server waiting between its head and its data.
+        // Longer than a busy machine delays the server between its head and its data.
         half.timeouts.between_bytes = 20 * SHORT;
         let failed = egress.call(&half, b"").await;
         assert_eq!((&failed.body[..], failed.status()), (&b"half"[..], 200));
@@ -364,7 +365,7 @@ fn a_connection_that_nobody_uses_is_given_up() {
             let closed = tokio::time::timeout(LONG, told.recv()).await.unwrap();
             assert_eq!(closed, Some(number));
         }
-        // As many are idle as may be: of three that were used at once, one.
+        // Only as many connections are idle as allowed: one of three that were in use at once.
         let options = WorkerOptions {
             idle_per_origin: 1,
             ..WorkerOptions::default()

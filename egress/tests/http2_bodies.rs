@@ -1,5 +1,5 @@
-//! Bodies and trailers over HTTP/2: both ways, as fast as who reads them, and nobody waits for
-//! another's.
+//! Bodies and trailers over HTTP/2: in both directions, as fast as the reader reads, and without
+//! waiting for other calls.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -30,7 +30,7 @@ fn post(server: &Server) -> OutgoingHead {
     }
 }
 
-/// Sends back what it gets, as it gets it, trailers too.
+/// An echo handler, for trailers as well.
 async fn echo((request, mut answering): Asked) {
     let mut body = request.into_body();
     let mut stream = answering.send_response(Response::new(()), false).unwrap();
@@ -64,7 +64,7 @@ fn what_is_answered_can_come_before_what_is_asked_next() {
                 }
             }
         }
-        // Trailers that no head has named pass, however late.
+        // Trailers that the head has not announced pass, however late.
         let tail = Tail::Trailers(fields(&[("x-sum", "7"), ("x-sum", "8")]));
         call.sender.finish(&tail.encode());
         let rest = outcome(&mut call.receiver).await;
@@ -102,12 +102,12 @@ fn trailers_that_are_there_pass_behind_a_declared_length_and_late_ones_are_never
         call.sender.send("four".into()).await.unwrap();
         call.sender.finish(&tail);
         let outcome_of = outcome(&mut call.receiver).await;
-        // The server has them, unless the body's end came to it before they did.
+        // The server gets the trailers, unless the end of the body arrived first.
         match outcome_of.failure() {
             None => assert_eq!(outcome_of.body, br#"{"x-sum": "7"}"#),
             code => assert_eq!(code, Some(FailureCode::InternalError)),
         }
-        // A server is not kept waiting behind the last byte.
+        // The server does not wait after the last byte.
         head.path_and_query = b"/late".to_vec();
         let mut call = egress.begin(&head);
         call.sender.send("four".into()).await.unwrap();
@@ -195,8 +195,8 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
             ));
             stuck.push(call.receiver);
         }
-        // What a window lets each send, and what its call has credit for. Of the latter as much as
-        // the library tells the server: it does so when half a window is to be given back.
+        // A stream's window and its call's credit. The library returns credit to the server only
+        // once half a window is due.
         const EACH: usize = 2 * WINDOW;
         let mut sent = 0;
         while sent < 8 * (WINDOW + WINDOW / 2 - 4096) {
@@ -204,7 +204,7 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
             more.unwrap().unwrap();
             sent += 1024;
         }
-        // Meanwhile another has all it wants.
+        // Meanwhile another call is not limited.
         let head = OutgoingHead {
             path_and_query: b"/echo".to_vec(),
             ..post(&server)
@@ -224,7 +224,7 @@ fn an_upstream_waits_while_nobody_reads_and_others_on_its_connection_do_not() {
             sent += 1024;
         }
         assert!(sent <= 8 * EACH, "{sent}");
-        // Who reads again has what comes then.
+        // A caller that reads again receives the rest.
         let mut received = 0;
         while received < 4 * EACH {
             match next(&mut stuck[0]).await {
@@ -240,7 +240,7 @@ fn a_server_that_takes_nothing_of_a_body_has_others_wait_for_nothing() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // What all streams may send together is enough for those that are not taken.
+        // The connection window suffices for all streams that are not read.
         let builder = Builder::new()
             .initial_connection_window_size(8 << 20)
             .clone();
@@ -281,7 +281,7 @@ fn a_server_that_takes_nothing_of_a_body_has_others_wait_for_nothing() {
 #[test]
 fn tiny_pieces_pass_both_ways_however_many_and_however_late_they_are_read() {
     runtime().block_on(async {
-        // More than a window has room for.
+        // More pieces than fit in a window.
         const PIECES: usize = 3 * WINDOW / PIECE_MIN;
         let authority = authority();
         let egress = trusting(&authority);
@@ -310,7 +310,7 @@ fn tiny_pieces_pass_both_ways_however_many_and_however_late_they_are_read() {
             call.sender.send(Bytes::from_static(b"x")).await.unwrap();
         }
         call.sender.finish(b"");
-        // All has been sent before any is read.
+        // Everything was sent before anything is read.
         let received = tokio::time::timeout(LONG, told.recv()).await.unwrap();
         assert_eq!(received, Some(PIECES));
         let outcome = outcome(&mut call.receiver).await;
@@ -338,7 +338,7 @@ fn an_answer_before_the_request_is_all_there_is_passed_on_and_the_rest_is_not_se
         );
         for _ in 0..2 {
             let mut call = egress.begin(&post(&server));
-            // Nobody takes it where the answer is over already.
+            // The body is not accepted if the response is already over.
             let _ = call.sender.send(Bytes::from_static(b"some")).await;
             let outcome = outcome(&mut call.receiver).await;
             assert_eq!((&outcome.body[..], outcome.failure()), (&b"hi"[..], None));
@@ -362,13 +362,13 @@ fn a_server_that_wants_no_more_of_a_request_has_its_answer_heard() {
             &Builder::new(),
             |(_, mut answering): Asked| async move {
                 let mut stream = answering.send_response(Response::new(()), false).unwrap();
-                // The library says by itself that the rest need not come (RFC 9113, 8.1).
+                // The library itself announces that the rest is not needed (RFC 9113, 8.1).
                 stream.send_data("enough".into(), true).unwrap();
             },
         );
         for _ in 0..8 {
             let mut call = egress.begin(&post(&server));
-            // Nobody takes it where the answer is over already.
+            // The body is not accepted if the response is already over.
             let _ = call.sender.send(Bytes::from_static(b"some")).await;
             let outcome = outcome(&mut call.receiver).await;
             assert_eq!(
@@ -393,7 +393,7 @@ fn a_function_that_gives_its_body_up_makes_the_call_fail_and_no_other() {
                 let tell = tell.clone();
                 async move {
                     let mut body = request.into_body();
-                    // It is there, as far as it goes.
+                    // The first part of the body has arrived.
                     tell.send(None).unwrap();
                     match receive(&mut body).await.1 {
                         Ok(_) => answer(answering, "hi"),

@@ -1,5 +1,5 @@
-//! Connections of HTTP/2 that end, or take no more: what is on them fails with its case, what was
-//! not looked at is sent once more, and the next call has another.
+//! HTTP/2 connections that end, or accept no more requests. Calls on them fail with the matching
+//! failure, unprocessed requests are sent again, and the next call uses another connection.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -42,7 +42,7 @@ fn begin(egress: &Egress, head: &OutgoingHead) -> Receiver {
     call.receiver
 }
 
-/// A GOAWAY that has looked at requests up to `last`.
+/// A GOAWAY of a server that has processed requests up to `last`.
 fn go_away(last: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[&last.to_be_bytes()[..], &NO_ERROR].concat())
 }
@@ -79,8 +79,8 @@ fn a_server_that_goes_away_answers_what_it_has_begun_and_nothing_new_is_sent_to_
         let head = https("upstream.example", server.address);
         let mut old = begin(&egress, &head);
         assert!(matches!(next(&mut old).await, Some(Part::Head(_))));
-        // It is not known when the worker hears of it: what is sent until then is refused, and sent
-        // once more.
+        // The worker may receive the GOAWAY late: requests that it sends until then are refused,
+        // and sent again.
         assert_eq!(egress.call(&head, b"").await.body, b"new");
         assert_eq!(egress.call(&head, b"").await.body, b"new");
         assert_eq!(server.count(), 2);
@@ -109,8 +109,7 @@ fn a_request_that_was_not_looked_at_is_sent_once_more_whatever_its_method() {
             let post = request("POST", &upstream);
             assert_eq!(egress.call(&post, b"").await.body, b"hi");
             assert_eq!(egress.call(&post, b"").await.body, b"hi");
-            // One that refuses is still there; what is sent once more goes over another all the
-            // same.
+            // The connection that refused still exists, but the repeated request uses another one.
             assert_eq!(upstream.count(), 2);
         }
     });
@@ -129,7 +128,7 @@ fn a_new_connection_that_refuses_is_not_tried_again_and_a_begun_body_neither() {
         let failed = egress.call(&request("GET", &upstream), b"").await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
         assert_eq!(upstream.count(), 1);
-        // Refused when some of the body is there.
+        // The server refuses the request after part of the body has arrived.
         let upstream = server(&authority, Vec::new(), |raw, _| {
             while let Some(stream) = raw.request() {
                 if stream == 1 {
@@ -145,7 +144,7 @@ fn a_new_connection_that_refuses_is_not_tried_again_and_a_begun_body_neither() {
             b"hi"
         );
         let mut call = egress.begin(&request("PUT", &upstream));
-        // It is sent, and may be refused before this is said.
+        // The request may be refused before this data is sent.
         let _ = call.sender.send(Bytes::from_static(b"some")).await;
         let failed = outcome(&mut call.receiver).await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
@@ -161,7 +160,7 @@ fn who_waits_for_anothers_connection_tries_itself_where_that_hangs() {
         let config = config(&authority);
         let upstream = Upstream::new(move |stream, number| {
             if number == 0 {
-                // Nobody shakes hands.
+                // The server performs no handshake.
                 let _ = std::io::copy(&mut { stream }, &mut std::io::sink());
                 return;
             }
@@ -198,7 +197,7 @@ fn a_connection_that_dies_fails_what_is_on_it_and_the_next_call_has_another() {
                 }
                 return;
             }
-            // One with half an answer, one with none.
+            // The first request gets half a response, the other none.
             for _ in 0..2 {
                 let stream = raw.request().unwrap();
                 if stream == 1 {
@@ -236,7 +235,7 @@ fn a_request_on_a_connection_that_turns_out_to_be_closed_is_sent_once_more() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // Each connection answers once, and closes on its second request without a word.
+        // Each connection answers once, and is closed on its second request without an answer.
         let upstream = server(&authority, Vec::new(), |raw, _| {
             let stream = raw.request().unwrap();
             raw.answer(stream, b"", b"hi");
@@ -249,7 +248,7 @@ fn a_request_on_a_connection_that_turns_out_to_be_closed_is_sent_once_more() {
             );
             assert_eq!(upstream.count(), expected);
         }
-        // What may have been done is not done again.
+        // A request that may have had an effect is not repeated.
         let failed = egress.call(&request("POST", &upstream), b"order").await;
         assert_eq!(failed.failure(), Some(Code::ConnectionTerminated));
         assert_eq!(upstream.count(), 3);
@@ -264,7 +263,7 @@ fn each_reset_of_a_server_has_its_case_and_is_of_one_stream() {
         let (tell, told) = mpsc::channel();
         let told = std::sync::Mutex::new(told);
         let upstream = server(&authority, Vec::new(), move |raw, _| {
-            // The first is answered at last.
+            // The first request is answered last.
             let first = raw.request().unwrap();
             raw.write(&frame(HEADERS, END_HEADERS, first, OK));
             while let Ok((reason, has_head)) = told.lock().unwrap().recv() {
@@ -318,10 +317,10 @@ fn a_server_that_takes_fewer_at_once_from_now_on_is_not_sent_more() {
             let first = raw.request().unwrap();
             raw.write(&frame(HEADERS, END_HEADERS, first, OK));
             raw.write(&frame(SETTINGS, 0, 0, &setting(3, 1)));
-            // Both have been heard.
+            // The client has handled both settings.
             raw.settle(2);
             tell.send(()).unwrap();
-            // Another request would end this.
+            // A further request would fail this assertion.
             assert_eq!(raw.request(), None);
         });
         let mut first = begin(&egress, &request("GET", &upstream));

@@ -1,5 +1,5 @@
-//! Upstreams that mean harm, or are broken, over HTTP/2: each ends its calls with the case for it,
-//! in bounded memory, and others go on.
+//! HTTP/2 upstreams that are hostile or broken. Each ends its calls with the matching failure, in
+//! bounded memory, and other calls go on.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -21,14 +21,15 @@ use faasw_abi::outgoing::{FailureCode as Code, OutgoingHead};
 use faasw_egress::client::Part;
 use faasw_egress::frames::WINDOW;
 
-/// Most memory that a worker may have had that was attacked.
+/// Most memory that an attacked worker may have used.
 const MEMORY: usize = 64 << 20;
 
 fn request(upstream: &Upstream) -> OutgoingHead {
     https("upstream.example", upstream.address)
 }
 
-/// A server that says this to a request on stream 1, and hears what the other side has to say.
+/// A server that sends these bytes in reply to a request on stream 1, and reads what the client
+/// sends.
 fn saying(authority: &Authority, answer: Vec<u8>) -> Upstream {
     server(authority, Vec::new(), move |raw, _| {
         if raw.request().is_some() && raw.write(&answer) {
@@ -37,7 +38,8 @@ fn saying(authority: &Authority, answer: Vec<u8>) -> Upstream {
     })
 }
 
-/// A server that says this to a request on stream 1 without end, behind a beginning.
+/// A server that replies to a request on stream 1 with `start`, and then repeats `flood` without
+/// end.
 fn flooding(authority: &Authority, start: Vec<u8>, flood: Vec<u8>) -> Upstream {
     server(authority, Vec::new(), move |raw, _| {
         if raw.request().is_some() && raw.write(&start) {
@@ -127,7 +129,7 @@ fn each_broken_answer_has_its_case() {
                 "{what}"
             );
         }
-        // One that has promised to speak it, and does not.
+        // A server that has chosen HTTP/2, and does not speak it.
         let config = common::http2::config(&authority);
         let upstream = Upstream::new(move |stream, _| {
             let connection = rustls::ServerConnection::new(config.clone()).unwrap();
@@ -151,7 +153,7 @@ fn heads_and_trailers_without_end_are_cut_off() {
         let egress = trusting(&authority);
         let more = frame(CONTINUATION, 0, 1, &field("x-more", &"a".repeat(8 << 10)));
         let nothing = frame(CONTINUATION, 0, 1, &[]);
-        // A large entry of the table, and many references to it: a bomb.
+        // An HPACK bomb: a large table entry, and many references to it.
         let entry = [
             &[0x40, 1, b'x'][..],
             &[127, 0x81, 0x1e],
@@ -202,7 +204,7 @@ fn heads_and_trailers_without_end_are_cut_off() {
             };
             assert_eq!(failure_of(&egress, &upstream).await, Some(code), "{what}");
         }
-        // Just beyond what a function can be told of, in bytes and in fields.
+        // Just more than can be passed to a function, in bytes and in fields.
         let large = field("x", &"a".repeat(64 << 10));
         let many = (0..257)
             .flat_map(|at| field(&format!("x-{at}"), "1"))
@@ -228,7 +230,7 @@ fn heads_and_trailers_without_end_are_cut_off() {
             let failed = failure_of(&egress, &upstream).await;
             assert_eq!(failed, Some(Code::HttpResponseTrailerSectionSize));
         }
-        // Many fields, and a large one, that are within bounds.
+        // Many fields, and a large one, within the bounds.
         let large = "a".repeat(48 << 10);
         let many = (0..200).flat_map(|at| field(&format!("x-{at}"), "1"));
         let fields = [OK.to_vec(), field("x", &large), many.collect()].concat();
@@ -252,7 +254,7 @@ fn floods_are_stopped_by_the_time_and_others_have_their_turn() {
             }
         });
         let informational = head(&field(":status", "102"));
-        // Fields of one byte each, out of the table.
+        // Fields of one byte each, from the table.
         let entry = [&[0x40, 1, b'x', 1, b'y'][..], &vec![0xbe; 1024]].concat();
         let large = head(&[&field(":status", "103")[..], &entry].concat());
         let floods = [
@@ -295,7 +297,7 @@ fn windows_that_overflow_and_data_beyond_a_window_end_the_call() {
         for stream in [0, 1] {
             let answer = frame(WINDOW_UPDATE, 0, stream, &much);
             let upstream = saying(&authority, answer);
-            // One that is still being sent: else its window does not matter any more.
+            // A stream that is still being sent: the window of any other no longer matters.
             let mut call = egress.begin(&request(&upstream));
             let failed = outcome(&mut call.receiver).await.failure();
             assert_eq!(failed, Some(Code::HttpProtocolError), "{stream}");
@@ -308,7 +310,7 @@ fn windows_that_overflow_and_data_beyond_a_window_end_the_call() {
                 Some(Code::HttpProtocolError)
             );
         }
-        // Data that nobody has given a window for: more than any buffer between has room for.
+        // Data beyond the window: more than fits in any buffer on the way.
         let (tell, told) = std::sync::mpsc::channel();
         let upstream = server(&authority, Vec::new(), move |raw, _| {
             raw.request();
@@ -340,7 +342,7 @@ fn data_of_nothing_without_end_ends_the_call() {
         let egress = trusting(&authority);
         for (what, flood) in [
             ("empty", frame(DATA, 0, 1, &[])),
-            // Nothing but padding: one byte says how much there is.
+            // Padding only: one byte gives its length.
             ("padding", frame(DATA, 8, 1, &[3, 0, 0, 0])),
         ] {
             let upstream = flooding(&authority, head(OK), flood);
@@ -356,7 +358,7 @@ fn single_bytes_that_nobody_reads_take_little_memory() {
     runtime().block_on(async {
         let authority = authority();
         let egress = trusting(&authority);
-        // As many as the windows of several streams take.
+        // Enough data for the windows of several streams allow.
         let upstream = server(&authority, Vec::new(), |raw, _| {
             let streams: Vec<u32> = (0..8).map(|_| raw.request().unwrap()).collect();
             let heads = streams
@@ -405,7 +407,7 @@ fn a_body_passes_by_windows_of_one_byte() {
         let upstream = server(&authority, setting(4, 0), |raw, _| {
             let first = raw.request().unwrap();
             raw.answer(first, b"", b"hi");
-            // By now no window is larger.
+            // No window has been enlarged by now.
             let stream = raw.request().unwrap();
             let one = 1_u32.to_be_bytes();
             let mut received = Vec::new();
@@ -438,7 +440,7 @@ fn resets_without_end_fail_each_call_and_no_more() {
             while let Some(stream) = raw.request() {
                 let answer = match stream {
                     1 => [head(OK), frame(DATA, END_STREAM, 1, b"hi")].concat(),
-                    // Also of one that is over, then.
+                    // These include resets of a stream that is then over.
                     _ => frame(RESET, 0, stream, &[0, 0, 0, 8]).repeat(1000),
                 };
                 raw.write(&answer);

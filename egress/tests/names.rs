@@ -1,4 +1,4 @@
-//! Names: resolved once, each address filtered, rebinding without effect.
+//! Names: each is resolved once, each address is filtered, and rebinding has no effect.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -25,7 +25,7 @@ fn a_name_that_answers_differently_the_second_time_is_asked_once() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
-        // Permitted at first, private from then on.
+        // Permitted at first, then private.
         let names = Names::new(|_, kind, before| {
             let address = if before == 0 {
                 "127.0.0.1"
@@ -45,7 +45,7 @@ fn a_name_that_answers_differently_the_second_time_is_asked_once() {
         assert_eq!(get(&egress, "rebind.example", port).await, None);
         assert_eq!((names.count(A), names.count(AAAA)), (1, 1));
         assert_eq!(upstream.count(), 1);
-        // A connection of its own asks again, and is told what is private.
+        // A new connection queries the name again, and receives the private address.
         let refused = get(&egress, "rebind.example", port).await;
         assert_eq!(refused, Some(Code::DestinationIpProhibited));
         assert_eq!(names.count(A), 2);
@@ -100,7 +100,8 @@ fn addresses_are_tried_in_order_and_those_that_are_private_are_left_out() {
     runtime().block_on(async {
         let upstream = Upstream::saying(OK);
         let port = upstream.address.port();
-        // Nobody listens at the second; the first would be reached, and is not permitted.
+        // No server listens at the second address; the first would be reachable, but is not
+        // permitted.
         let names = Names::new(|_, kind, _| match kind {
             A => Some((
                 vec![a("127.0.0.1", 60), a("127.9.9.9", 60), a("127.8.0.1", 60)],
@@ -165,7 +166,7 @@ fn chains_of_names_are_followed_and_their_end_is_filtered() {
         const CNAME: u16 = 5;
         let names = Names::new(|name, kind, _| {
             let records = match (name, kind) {
-                // The next by itself: the server leaves it to who asks.
+                // The server returns only the next alias, and leaves resolving it to the client.
                 ("first.example", _) => {
                     vec![(CNAME, 60, b"\x06second\x07example\0".to_vec())]
                 }
@@ -227,19 +228,20 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_function_has_
         let request = |name| head("GET", name, "/", &[]);
         let begun = [request("one.example"), request("two.example")];
         let [first, _second] = begun.map(|request| egress.begin(&request));
-        // Their orders are under way when somebody is asked for their names.
+        // Once the name server has received the queries, the orders are under way.
         while names.count(A) < 2 {
             tokio::task::yield_now().await;
         }
         let third = egress.call(&request("three.example"), b"").await;
         assert_eq!(third.failure(), Some(Code::ConnectionLimitReached));
-        // One that is cancelled makes room: it waits for its name now, and fails by its own time.
+        // Cancelling an order frees its slot. The next order then waits for its name, and fails by
+        // its own timeout.
         drop(first);
         let mut fourth = request("four.example");
         fourth.timeouts.connect = 200_000_000;
         let failed = loop {
             let failed = egress.call(&fourth, b"").await.failure();
-            // The cancel takes its own way to the connector.
+            // The cancel reaches the connector independently of the next order.
             if failed != Some(Code::ConnectionLimitReached) {
                 break failed;
             }
@@ -248,7 +250,7 @@ fn a_connector_makes_no_more_connections_at_once_than_it_may_and_a_function_has_
             matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
             "{failed:?}"
         );
-        // The share of another function is its own.
+        // The second function has a share of its own.
         let (_process, other) = common::worker(&egress.connector, WorkerOptions::default(), &[]);
         let mut fifth = request("five.example");
         fifth.timeouts.connect = 200_000_000;
@@ -324,8 +326,8 @@ fn an_address_that_the_policy_refuses_is_reported_to_the_node_and_not_to_the_fun
     });
 }
 
-/// A socket at 127.0.0.2 where nobody accepts, with no room for who waits: the system drops what
-/// comes. With it, who waits.
+/// A socket at 127.0.0.2 with a full backlog, on which no connection is accepted: the kernel drops
+/// further connection attempts. Also returns the connections that fill the backlog.
 fn black_hole(port: u16) -> (OwnedFd, Vec<TcpStream>) {
     let full = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     let address = SocketAddr::new("127.0.0.2".parse().unwrap(), port);

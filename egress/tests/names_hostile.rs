@@ -37,7 +37,7 @@ async fn get(worker: &Worker, authority: String) -> Option<Code> {
     common::outcome(&mut receiver).await.failure()
 }
 
-/// Functions that each ask for far more dead names than a function may have under way.
+/// Functions that each look up far more dead names than a function may have under way.
 #[test]
 fn functions_that_ask_for_dead_names_keep_no_other_waiting_and_deny_none() {
     const FUNCTIONS: usize = 6;
@@ -66,7 +66,7 @@ fn functions_that_ask_for_dead_names_keep_no_other_waiting_and_deny_none() {
                 held.push(begin(hog, format!("n{name}.f{number}.dead.example")));
             }
         }
-        // All of them have begun as much as they may: what is too much was denied.
+        // Each has begun as many lookups as allowed; further ones were denied.
         for (_, hog) in &hogs {
             while hog.calls() == NAMES {
                 tokio::task::yield_now().await;
@@ -83,7 +83,7 @@ fn functions_that_ask_for_dead_names_keep_no_other_waiting_and_deny_none() {
     });
 }
 
-/// A server of names that answers questions for names below `large.example` with 64 KiB.
+/// A name server that answers questions for names below `large.example` with 64 KiB.
 fn large_server(records: fn(u16) -> Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let (listener, socket) = loop {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -152,7 +152,7 @@ fn large_server(records: fn(u16) -> Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 fn large_answers_take_little_memory_and_others_names_are_found_meanwhile() {
     const FUNCTIONS: usize = 8;
     const NAMES: usize = 40;
-    /// Half of what the connector's group lets it have.
+    /// Half of the memory limit of the connector's control group.
     const MEMORY: usize = 32 << 20;
     let aliases: fn(u16) -> Vec<u8> = |_| vec![0xc0, 12, 0, 5, 0, 1, 0, 0, 0, 0, 0, 2, 0xc0, 12];
     let addresses: fn(u16) -> Vec<u8> = |kind| {

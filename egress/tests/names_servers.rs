@@ -1,4 +1,4 @@
-//! Servers of names: whom is asked when, and what each answer comes to.
+//! Name servers: which is queried when, and the outcome of each answer.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -24,7 +24,7 @@ fn is_queried(server: &Names, name: &str) -> bool {
     queries.iter().any(|(queried, _)| queried == name)
 }
 
-/// A server of names that says this of all, or nothing.
+/// A name server that gives this answer to every query, or is silent.
 fn says(answer: Option<Answer>) -> Names {
     Names::new(move |_, _, _| answer.clone())
 }
@@ -44,7 +44,7 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
                 Some((records, 0))
             })
         };
-        // SERVFAIL, FORMERR, NOTIMP, REFUSED, and one that is not there at all.
+        // SERVFAIL, FORMERR, NOTIMP, REFUSED, and a server that does not exist.
         let mut failing: Vec<_> = [2, 1, 4, 5].map(|rcode| says(Some((vec![], rcode)))).into();
         let nobody = UdpSocket::bind("127.0.0.1:0")
             .unwrap()
@@ -64,12 +64,12 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
             for name in ["one.example", "two.example"] {
                 assert_eq!(get(&egress, name, port).await, None);
             }
-            // However fast another one is, the first is asked first.
+            // The first server is queried first, however fast another one is.
             assert!(failing.address == nobody || failing.count(A) >= 2);
         }
         let known = good.count(A);
         assert!(known >= 10 && behind.count(A) == 0, "{known}");
-        // What one knows is believed: nobody else is asked for a name that is not there.
+        // An answer that a name does not exist is conclusive: no other server is queried.
         for (rcode, code) in [(3, Code::DnsError), (0, Code::DestinationNotFound)] {
             let knows_of_none = says(Some((vec![], rcode)));
             let options = ConnectorOptions {
@@ -80,7 +80,7 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
             assert_eq!(get(&egress, "none.example", port).await, Some(code));
         }
         assert_eq!(good.count(A), known);
-        // One that is silent is waited for once, and asked behind the others then.
+        // A silent server is waited for once, and then queried after the others.
         let silent = says(None);
         let options = ConnectorOptions {
             servers: vec![silent.address, good.address],
@@ -91,7 +91,8 @@ fn where_a_server_of_names_cannot_say_the_next_is_asked_in_their_order() {
         assert_eq!(get(&egress, "two.example", port).await, None);
         assert!(is_queried(&silent, "one.example"));
         assert!(!is_queried(&silent, "two.example"));
-        // Where none can say, that is what is told, whatever others are silent.
+        // If no server has a conclusive answer, that is the failure, even if other servers are
+        // silent.
         let options = ConnectorOptions {
             servers: vec![silent.address, failing[0].address],
             ..good.options(&["127.0.0.1"])
@@ -159,7 +160,8 @@ fn what_the_host_says_anew_holds_from_then_on() {
         let prohibited = Some(Code::DestinationIpProhibited);
         assert_eq!(get(&egress, "known.example", port).await, None);
         assert_eq!(get(&egress, "asked.example", port).await, prohibited);
-        // Another network: other servers, and what those before have said is forgotten.
+        // On another network there are other servers, and the answers of earlier ones are
+        // forgotten.
         let hosts = b"10.0.0.1 known.example\n";
         egress.connector.is_told(hosts, &[after.address]).unwrap();
         assert_eq!(get(&egress, "asked.example", port).await, None);
@@ -172,7 +174,7 @@ fn what_the_host_says_anew_holds_from_then_on() {
             get(&egress, "asked.example", port).await,
             Some(Code::DnsError)
         );
-        // A file of the largest size is read, and more than that is not.
+        // A file of the largest size is read, but no more than that.
         let mut large = b"127.0.0.1 first.example\n".to_vec();
         large.resize((4 << 20) - 24, b'\n');
         large.extend_from_slice(b"127.0.0.1 last.example  \n127.0.0.1 beyond.example\n");
@@ -207,7 +209,7 @@ fn each_answer_of_a_server_of_names_has_its_case() {
         let mut silent = head("GET", "silent.example", "/", &[]);
         silent.timeouts.connect = 200_000_000;
         let failed = egress.call(&silent, b"").await.failure();
-        // Whose clock is first: the worker's, or the connector's.
+        // Either the worker's clock or the connector's expires first.
         assert!(
             matches!(failed, Some(Code::DnsTimeout | Code::ConnectionTimeout)),
             "{failed:?}"

@@ -1,4 +1,4 @@
-//! TLS: whom a worker believes, and what it says of the others.
+//! TLS: which servers a worker trusts, and how it reports the others.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -31,7 +31,7 @@ fn read_head(stream: &mut Stream) -> Option<String> {
     Some(String::from_utf8(bytes).unwrap())
 }
 
-/// A server with that certificate, which tells the name that it was asked for and the protocol.
+/// A server with this certificate that reports the requested name and the protocol.
 fn server(identity: Identity, versions: &[&'static rustls::SupportedProtocolVersion]) -> Upstream {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -79,7 +79,8 @@ fn a_server_is_asked_for_by_its_name_and_speaks_both_versions() {
                     outcome.failure()
                 );
             }
-            // The second was on the first's connection; one to the address is another.
+            // The second request used the first one's connection; a request to the address uses
+            // another.
             assert_eq!(upstream.count(), 1);
             let outcome = get(&egress, "127.0.0.1", &upstream).await;
             assert_eq!(outcome.body, b"nobody http/1.1", "{:?}", outcome.failure());
@@ -115,7 +116,7 @@ fn a_certificate_that_is_of_another_or_nobodys_is_refused() {
             let outcome = get(&egress, "upstream.example", &upstream).await;
             assert_eq!(outcome.failure(), Some(Code::TlsCertificateError), "{what}");
         }
-        // The name counts, not the address that it has.
+        // The certificate must match the name, not the address of the server.
         let upstream = server(
             identity(Some(&known), &["127.0.0.1"], false),
             rustls::ALL_VERSIONS,
@@ -147,7 +148,7 @@ fn what_is_no_handshake_has_its_case() {
         let closing = Upstream::new(|mut stream, _| drop(stream.read(&mut [0; 4096])));
         let outcome = get(&egress, "upstream.example", &closing).await;
         assert_eq!(outcome.failure(), Some(Code::ConnectionTerminated));
-        // Who says nothing is waited for as long as a connection may take.
+        // A silent server is waited for as long as connecting may take.
         let silent = Upstream::new(|mut stream, _| {
             let _ = stream.read(&mut [0; 4096]);
             assert!(is_closed(&mut stream));
@@ -191,7 +192,7 @@ fn an_answer_to_the_end_of_the_stream_is_not_cut_off_by_who_sits_between() {
             (&outcome.body[..], outcome.failure()),
             (&b"to the end"[..], None)
         );
-        // Without a word that this is the end, anybody may have made it.
+        // Without TLS's close notification, an attacker may have ended the body.
         let outcome = get(&egress, "upstream.example", &upstream).await;
         assert_eq!(outcome.failure(), Some(Code::HttpResponseIncomplete));
     });

@@ -1,4 +1,4 @@
-//! Running a target: once, or as often as its test says.
+//! Runs a target: on one input, or as often as its test states.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,13 +10,14 @@ use crate::Target;
 use crate::meter::measured;
 use crate::mutate::mutate;
 
-/// No input takes longer; most take microseconds.
+/// The longest that one input may take; most take microseconds.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Runs a target on one input.
+/// Runs a target on one input. Returns whether a good side could have sent it.
 ///
 /// # Panics
-/// When a rule is broken.
+///
+/// Panics if the target's rules are broken, or if the run takes too much memory or time.
 pub fn once(target: &Target, input: &[u8]) -> bool {
     let began = Instant::now();
     let (is_good, most) = measured(|| (target.read)(input));
@@ -31,7 +32,7 @@ pub fn once(target: &Target, input: &[u8]) -> bool {
     is_good
 }
 
-/// Keeps the input that a target panics on.
+/// Writes the input to a file if the target panics on it.
 struct Failing<'a> {
     target: &'a Target,
     folder: &'a Path,
@@ -52,11 +53,13 @@ fn number(variable: &str) -> Option<u64> {
     env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs a target as often as it or `FAASW_FUZZ_EXECUTIONS` says, on its seeds and on
-/// what becomes of them at random. Where it fails, the input is left in `folder`.
+/// Runs a target on its seeds, and then on random mutations of them. The number of executions is
+/// that of `FAASW_FUZZ_EXECUTIONS`, or else the target's. If a run fails, its input is written to
+/// `folder`.
 ///
 /// # Panics
-/// When a rule is broken, or a seed is not what a good side sends.
+///
+/// Panics if a rule is broken, or if a seed is not what a good side sends.
 pub fn run(target: &Target, folder: &Path) {
     let mut failing = Failing {
         target,
@@ -98,7 +101,7 @@ pub fn run(target: &Target, folder: &Path) {
     println!("{}: {good} of them good", target.name);
 }
 
-/// The target's seeds, in order of their names.
+/// Returns the target's seeds, in order of their names.
 fn seeds(target: &Target) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds");
     let entries = fs::read_dir(folder.join(target.name));

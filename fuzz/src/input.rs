@@ -1,6 +1,6 @@
-//! Taking an input apart.
+//! A reader that takes a fuzz input apart.
 
-/// Bytes that run out after a while, and are zeroes then.
+/// Bytes of an input. After their end it continues with zeroes.
 pub struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
@@ -8,19 +8,19 @@ impl<'a> Input<'a> {
         Self(bytes)
     }
 
-    /// Whether nothing is left.
+    /// Returns whether no bytes are left.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The next bytes; fewer at the end.
+    /// Returns the next bytes; fewer at the end.
     pub fn take(&mut self, count: usize) -> &'a [u8] {
         let (taken, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         taken
     }
 
-    /// All that is left.
+    /// Returns all bytes that are left.
     pub fn rest(&mut self) -> &'a [u8] {
         self.take(self.0.len())
     }

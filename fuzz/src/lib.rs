@@ -1,11 +1,11 @@
-//! Fuzz targets: whatever reads bytes that a guest, a sandbox, the compile helper, a registry or
-//! whoever has the disk wrote.
+//! Fuzz targets for all code that reads bytes of a guest, a sandbox, the compile helper or a
+//! registry, or bytes of the disk.
 //!
-//! Each target is a function of bytes that panics when a rule is broken, and says how
-//! much memory it may take. The same functions run in two ways:
+//! Each target is a function of bytes that panics when a rule is broken. It also states how much
+//! memory it may take. The same functions run in two ways:
 //!
-//! - as ordinary tests, on any machine, for a stated number of executions: seeds,
-//!   mutated at random. What repeats a run is printed, and can be given.
+//! - as ordinary tests, on any machine, for a stated number of executions, on seeds that are
+//!   mutated at random. A run prints the variable that repeats it.
 //!
 //!   ```sh
 //!   cargo test -p faasw-fuzz
@@ -14,7 +14,7 @@
 //!   FAASW_FUZZ_INPUT=…/mailbox.failed cargo test -p faasw-fuzz -- mailbox
 //!   ```
 //!
-//! - led by coverage, by cargo-fuzz, with a nightly toolchain and a C++ compiler:
+//! - guided by coverage, by cargo-fuzz, with a nightly toolchain and a C++ compiler:
 //!
 //!   ```sh
 //!   cargo +nightly fuzz run --features libfuzzer mailbox fuzz/corpus/mailbox fuzz/seeds/mailbox
@@ -22,8 +22,8 @@
 //!
 //!   or without either sanitizers or nightly, by `.ci/fuzz mailbox`.
 //!
-//! `seeds/` has what good sides send; `cargo run -p faasw-fuzz --bin seeds` writes it
-//! anew when a format changes.
+//! `seeds/` has valid messages of good sides. When a format changes, `cargo run -p faasw-fuzz --bin
+//! seeds` writes them anew.
 
 mod executions;
 mod input;
@@ -37,17 +37,18 @@ pub use executions::{once, run};
 #[global_allocator]
 static METER: meter::Meter = meter::Meter;
 
-/// Something that reads bytes of another side.
+/// A reader of bytes of another side, with its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name.
+    /// Name of the target.
     pub name: &'static str,
-    /// Reads; panics when a rule is broken. Whether a good side could have sent them.
+    /// Reads the bytes and panics if a rule is broken. Returns whether a good side could have sent
+    /// them.
     pub read: fn(&[u8]) -> bool,
-    /// Bytes of memory that it may have at once, beside [`Target::per_byte`].
+    /// Bytes of memory that the target may have at once, beside [`Target::per_byte`].
     pub memory: usize,
-    /// Bytes of memory that it may have at once for each byte of input.
+    /// Bytes of memory that the target may have at once for each byte of input.
     pub per_byte: usize,
-    /// Times that it is run as a test.
+    /// How many times a test runs the target.
     pub executions: u64,
 }

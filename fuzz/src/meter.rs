@@ -1,9 +1,10 @@
-//! How much memory a thread takes: no length that another side claims may size it.
+//! The most memory that a thread takes, because no length that another side claims may determine an
+//! allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, counted.
+/// The system's allocator, with counters.
 pub struct Meter;
 
 thread_local! {
@@ -12,7 +13,7 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that is ending is not measured any more.
+    // The memory of a thread that is ending is no longer counted.
     let _ = NOW.try_with(|now| {
         now.set(now.get() + bytes);
         let _ = MOST.try_with(|most| most.set(most.get().max(now.get())));
@@ -46,7 +47,7 @@ unsafe impl GlobalAlloc for Meter {
     }
 }
 
-/// Runs `work`; what it gave, and the most memory that it had at once, in bytes.
+/// Runs `work`. Returns its result, and the most memory that it had at once, in bytes.
 pub fn measured<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = NOW.get();
     MOST.set(before);

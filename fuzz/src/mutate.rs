@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Numbers at which something ends.
+/// Numbers near limits of formats and types.
 const EDGES: [u64; 22] = [
     0,
     1,
@@ -28,10 +28,10 @@ const EDGES: [u64; 22] = [
     u64::MAX,
 ];
 
-/// Most bytes of an input.
+/// The most bytes of an input.
 const INPUT_MAX: usize = 72 << 10;
 
-/// Makes another input of one.
+/// Changes an input at random. Parts of `other` may be put into it.
 pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
     for _ in 0..1 + random.usize(..8) {
         let at = place(bytes, random);
@@ -59,7 +59,7 @@ pub fn mutate(bytes: &mut Vec<u8>, other: &[u8], random: &mut Rng) {
     }
 }
 
-/// A place in `bytes`; their start where there are none.
+/// Returns a random position in `bytes`; their start if they are empty.
 fn place(bytes: &[u8], random: &mut Rng) -> usize {
     random.usize(..bytes.len().max(1))
 }
@@ -74,7 +74,7 @@ fn flip(bytes: &mut [u8], at: usize, random: &mut Rng) {
     }
 }
 
-/// Puts a number of some width over what is there.
+/// Overwrites bytes with a number of a random width.
 fn put_number(bytes: &mut [u8], at: usize, random: &mut Rng) {
     let edge = EDGES.get(random.usize(..EDGES.len())).copied().unwrap_or(0);
     let number = match random.usize(..3) {

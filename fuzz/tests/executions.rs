@@ -1,4 +1,4 @@
-//! Each fuzz target for a stated number of executions; see the crate's head.
+//! Each fuzz target for a stated number of executions; see the documentation of the crate.
 
 use std::path::Path;
 

@@ -4,8 +4,8 @@ use std::path::Path;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=link.ld");
-    // A copy in the target folder: cargo reuses what this prints when the
-    // sources have moved to another path.
+    // A copy in the target folder, because cargo reuses this output when the sources have moved to
+    // another path.
     let script = Path::new(&std::env::var("OUT_DIR")?).join("link.ld");
     std::fs::copy("link.ld", &script)?;
     for argument in [

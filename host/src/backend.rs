@@ -1,9 +1,9 @@
-//! The seam between the node and what runs functions.
+//! The seam between the node and the component that runs functions.
 //!
-//! A node knows a [`Backend`] and what it hands out: [`Code`] from compiling,
-//! a [`FunctionVersion`] from making code ready. The pool is the backend of every real
-//! node; tests put a fake in its place, because the pool needs `/dev/kvm` and
-//! the rules of names, requests, storage and limits do not.
+//! A node uses a [`Backend`] and the objects that it returns: [`Code`] from compiling, and a
+//! [`FunctionVersion`] from making code ready. The pool is the backend of every real node. Tests
+//! use a fake instead, because the pool needs `/dev/kvm` and the rules for names, requests, storage
+//! and limits do not.
 
 use std::{
     fmt,
@@ -23,149 +23,149 @@ use faasw_pool::{
 
 use crate::services::outbound::{NameFiles, NewConnector, NewWorker, Processes};
 
-/// A boxed future: what a backend's calls return.
+/// A boxed future, as a backend's methods return it.
 pub type Running<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What making a seed comes to.
+/// The result of making a seed.
 pub type SeedResult = Result<(Arc<dyn FunctionVersion>, FreezeReport), SeedError>;
 
-/// What reading a seed from an image comes to: why it was not read, where that is not good.
+/// The result of reading a seed from an image. The inner error says why the image was not used.
 pub type RestoreResult = Result<Result<Arc<dyn FunctionVersion>, ImageError>, SeedError>;
 
-/// What compiling comes to.
+/// The result of compiling: the code, and the bytes to keep for the next compilation.
 pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
 
 /// Compiles functions.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// What compiled code depends on beside its module, as part of a file
-    /// name: code of another generation is never loaded.
+    /// Returns everything that compiled code depends on besides its module, as part of a file name.
+    /// Code of another generation is never loaded.
     fn generation(&self) -> String;
 
-    /// Compiles a module; what came of having it made so that it can be initialised is
-    /// [`Code::initialising`]. What is kept of it for the next one of the same function comes
-    /// beside the code; empty where nothing is. Dropping the future ends the work.
+    /// Compiles a module. [`Code::initialising`] has the outcome of preparing the module for
+    /// initialisation. Also returns the bytes to keep for the next compilation of the same
+    /// function, which may be empty. Dropping the future stops the work.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult>;
 
-    /// Packs the files of `owner`, a function, to a bundle. The node does not parse them. Dropping
-    /// the future ends the work.
+    /// Packs the files of the function `owner` into a bundle. The node does not parse the files.
+    /// Dropping the future stops the work.
     fn pack<'a>(&'a self, owner: &'a str, files: Bytes)
     -> Running<'a, Result<Bytes, CompileError>>;
 
-    /// Takes code that is stored: it need not be read before it is needed. Nothing where it is
-    /// read now and is not there.
+    /// Loads stored code, which need not be read before it is needed. Returns `None` if the backend
+    /// reads the code now and it is missing.
     fn load(&self, stored: Stored) -> Running<'_, Result<Option<Arc<dyn Code>>, PlatformError>>;
 
-    /// Waits until there is what all functions are made over, and tells it from any other:
-    /// their images are good with that only. Nothing where there are no images.
+    /// Waits until the base that all functions share exists, and returns an identifier of it.
+    /// Images of functions are valid with that base only. Returns `None` if there are no images.
     fn shared(&self) -> Running<'_, Option<String>> {
         Box::pin(async { None })
     }
 
-    /// Notes that requests may come for a function with this memory limit.
+    /// Notes that requests may arrive for a function with this memory limit.
     fn note_function_added(&self, memory_limit: u64) {
         let _ = memory_limit;
     }
 
-    /// Notes that no more requests come for a function that was added with this memory limit.
+    /// Notes that no more requests arrive for a function that was added with this memory limit.
     fn note_function_removed(&self, memory_limit: u64) {
         let _ = memory_limit;
     }
 
-    /// How many microVMs there are now, by what they do.
+    /// Returns statistics, for example the number of microVMs by state.
     fn stats(&self) -> PoolStats {
         PoolStats::default()
     }
 
-    /// The seeds that it has, parents before children.
+    /// Returns all seeds, parents before children.
     fn tree(&self) -> Vec<SeedInfo> {
         Vec::new()
     }
 
-    /// How many compilations, or makings of seeds, come before that of this function; nothing where
-    /// none of its own is queued.
+    /// Returns how many compilations or seeds are queued before the one of this function, or `None`
+    /// if the function has nothing queued.
     fn queued_behind(&self, function: &str) -> Option<usize> {
         let _ = function;
         None
     }
 
-    /// Of how many functions instances can be parked ahead of requests; 0 where none are.
+    /// Returns for how many functions instances can be parked ahead of requests; 0 if for none.
     fn provided_functions(&self) -> usize {
         0
     }
 
-    /// Instances that each function is to have at all times.
+    /// Returns the number of instances that each function has at all times.
     fn min_parked(&self) -> usize {
         0
     }
 
-    /// What starts the processes that make functions' requests, if anything does.
+    /// Returns the component that starts the processes for outbound calls, if there is one.
     fn processes(&self) -> Option<Arc<dyn Processes>> {
         None
     }
 
-    /// Ends everything the engine started.
+    /// Ends everything that the backend started.
     fn shutdown(&self) -> Running<'_, ()>;
 }
 
-/// Code that is stored, and what is known of it.
+/// Stored code and what is known about it.
 #[derive(Debug)]
 pub struct Stored {
-    /// What the function is.
+    /// The kind of the function.
     pub kind: FunctionKind,
-    /// Size of the code.
+    /// Size of the code in bytes.
     pub bytes: u64,
-    /// What it is known by.
+    /// The digest that identifies the code.
     pub digest: CodeDigest,
-    /// Where it is.
+    /// Where the code is stored.
     pub source: Arc<dyn CodeSource>,
-    /// The code itself, where somebody has it in memory.
+    /// The code itself, if it is in memory.
     pub here: Option<Arc<SealedCode>>,
 }
 
 /// A compiled function.
 pub trait Code: fmt::Debug + Send + Sync {
-    /// What the function is.
+    /// Returns the kind of the function.
     fn kind(&self) -> FunctionKind;
 
-    /// Full names of the module's imports; empty for loaded code.
+    /// Returns the full names of the module's imports; empty for loaded code.
     fn imports(&self) -> &[String] {
         &[]
     }
 
-    /// Whether the module has what initialises it though nobody has named it; `false` for
-    /// loaded code.
+    /// Whether the module has an initialiser although no option names one; `false` for loaded code.
     fn has_initialiser(&self) -> bool {
         false
     }
 
-    /// Whether it is a component that takes scripts; `false` for loaded code.
+    /// Whether the module is a component that runs scripts; `false` for loaded code.
     fn is_engine(&self) -> bool {
         false
     }
 
-    /// Has what all scripts of this engine share made and kept, for as long as the code is.
+    /// Makes the seed that all scripts of this engine share. It may stay in memory for as long as
+    /// the code exists.
     fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
         let _ = name;
         Box::pin(async { Ok(()) })
     }
 
-    /// Whether that is in memory.
+    /// Whether the seed that all scripts of this engine share is in memory.
     fn is_warm(&self) -> bool {
         false
     }
 
-    /// What came of having it made so that it can be initialised, if it was.
+    /// Returns the outcome of preparing the module for initialisation, if it was prepared.
     fn initialising(&self) -> Option<&Initialising> {
         None
     }
 
-    /// Whether it tells what it has become, and serves no requests.
+    /// Whether the code reports the state of the initialised module and serves no requests.
     fn tells_state(&self) -> bool {
         matches!(self.initialising(), Some(Initialising::By(_)))
     }
 
-    /// Initialises the module that it was compiled from: another of at most `most_bytes`,
-    /// which begins there, and what initialising it drew.
+    /// Initialises the module that the code was compiled from. Returns a module of at most
+    /// `most_bytes` bytes that starts in the initialised state, and a report.
     fn initialise<'a>(
         &'a self,
         spec: &'a FunctionSpec,
@@ -177,18 +177,20 @@ pub trait Code: fmt::Debug + Send + Sync {
         Box::pin(async { Err(refused) })
     }
 
-    /// The code as bytes, for storing.
+    /// Returns the code as bytes, for storing.
     ///
     /// # Errors
-    /// When the memory that holds it cannot be read, or it is not in memory.
+    /// Returns an error if the code is not in memory, or if the memory that holds it cannot be
+    /// read.
     fn bytes(&self) -> io::Result<Vec<u8>>;
 
-    /// The code in memory, where it is code of the pool's.
+    /// Returns the code in memory, if it is the pool's.
     fn sealed(&self) -> Option<Arc<SealedCode>> {
         None
     }
 
-    /// It is stored: from now on it may leave memory, and come back from there.
+    /// Notes that the code is stored: from now on it may be evicted from memory and read again from
+    /// `source`.
     fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         let _ = (source, digest);
     }
@@ -196,8 +198,8 @@ pub trait Code: fmt::Debug + Send + Sync {
     /// Makes the code ready to serve requests.
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult>;
 
-    /// Takes the code up as ready, of which a seed was made before: this one's is made when a
-    /// request comes, which may be at once, or by [`FunctionVersion::make_ahead`].
+    /// Registers code whose seed was made before. Its seed is read from its image or made again
+    /// when a request arrives, which may be at once, or by [`FunctionVersion::make_ahead`].
     fn adopt<'a>(
         &'a self,
         spec: &'a FunctionSpec,
@@ -207,8 +209,8 @@ pub trait Code: fmt::Debug + Send + Sync {
         Box::pin(async move { Ok(self.seed(spec).await?.0) })
     }
 
-    /// Takes the code up as ready by the image that was put in its seed's place, from elsewhere,
-    /// without initialising anything; why not, where that is not good here.
+    /// Registers code whose seed is read from an image that came from elsewhere, without
+    /// initialising anything. Returns the reason if the image cannot be used here.
     fn restore<'a>(&'a self, spec: &'a FunctionSpec, known: Known) -> Running<'a, RestoreResult> {
         let _ = (spec, known);
         Box::pin(async { Ok(Err(ImageError::Foreign)) })
@@ -220,67 +222,70 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
     /// Runs one request in an instance of its own.
     fn invoke(&self, call: Call) -> Running<'_, Result<Reply, InvokeError>>;
 
-    /// Whether it is in memory. It may not be made yet, or have been evicted.
+    /// Whether the seed is in memory. It may not have been made yet, or may have been evicted.
     fn is_in_memory(&self) -> bool {
         true
     }
 
-    /// Bytes of its image on disk, as they were noted when it was written or read; nothing where
-    /// there is none.
+    /// Returns the size of the image on disk in bytes, as noted when the image was written or read,
+    /// or `None` if there is no image.
     fn image_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// What its image has, if there is one.
+    /// Describes the image, if there is one.
     fn describe_image(&self) -> Running<'_, Result<Option<ImageInfo>, ImageError>> {
         Box::pin(async { Ok(None) })
     }
 
-    /// Has it in memory, read from its image or made; says whether it was read.
+    /// Makes sure that the seed is in memory, read from its image or made. Returns whether it was
+    /// read.
     fn have(&self) -> Running<'_, Result<bool, SeedError>> {
         Box::pin(async { Ok(false) })
     }
 
-    /// Has it made when nothing else is, unless a request asks for it before, as far as less than
-    /// half of the memory for seeds is taken.
+    /// Makes the seed in the background, unless a request needs it earlier and as long as less than
+    /// half of the memory for seeds is used.
     fn make_ahead(&self) {}
 
-    /// It serves: instances of it are parked ahead of requests from now on, as many as there are
-    /// to be, as far as they fit. It is made for that, as far as it fits the memory for seeds.
+    /// Notes that the version serves requests. From now on the backend parks instances of it ahead
+    /// of requests, as many as configured, as far as they fit. It makes the seed for that, as far
+    /// as the seed fits the memory for seeds.
     fn provide(&self) {}
 
-    /// The same, and waits until they are there, as far as they can be.
+    /// Does what [`FunctionVersion::provide`] does, and waits until the instances exist, as far as
+    /// they can.
     fn provided(&self) -> Running<'_, ()> {
         Box::pin(async {})
     }
 
-    /// What it lacks of them, and what keeps them from being made; nothing where it has all, or
-    /// they are being made.
+    /// Returns which of these instances are missing and why, or `None` if all exist or are being
+    /// made.
     fn lacking(&self) -> Option<Lacking> {
         None
     }
 
-    /// Counts again what its function holds in memory, and has that fit what it may.
+    /// Recounts what the function holds in memory, and reduces that to its budget.
     fn fit(&self) {}
 
-    /// Has an image of it written where there is none that is good, when nothing else is to be
-    /// done; it need not be in memory then.
+    /// Makes sure that a valid image of the seed exists, in the background. The seed need not be in
+    /// memory afterwards.
     fn have_image(&self) -> Running<'_, ()> {
         Box::pin(async {})
     }
 
-    /// Whether a request would have a place now.
+    /// Whether a request would get a slot now.
     fn has_room(&self) -> bool {
         true
     }
 
-    /// Whose places its requests take, where they are counted.
+    /// Returns the share that the version's requests count in, if slots are counted.
     fn share(&self) -> Option<Share> {
         None
     }
 
-    /// Cuts the request that has waited longest for its client, if one has waited at all;
-    /// says whether it did.
+    /// Cuts the request that has waited longest for its client, if any has waited. Returns whether
+    /// it cut one.
     fn evict(&self) -> bool {
         false
     }
@@ -354,7 +359,7 @@ impl Backend for Pool {
     }
 
     fn shared(&self) -> Running<'_, Option<String>> {
-        // Why there is none is told where it was to be made.
+        // The pool reports why there is none where it tries to make it.
         Box::pin(async { self.shared_content().await.ok().flatten() })
     }
 
@@ -391,7 +396,7 @@ impl Backend for Pool {
     }
 }
 
-/// The seam's view of the pool's code.
+/// Wraps the pool's code.
 fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
     Arc::new(PoolCode {
         pool: pool.clone(),
@@ -403,12 +408,12 @@ fn code_of(pool: &Pool, compiled: Compiled) -> Arc<dyn Code> {
 struct PoolCode {
     pool: Pool,
     compiled: Compiled,
-    /// What its scripts share, where it is an engine that has some.
+    /// The state that the scripts share, if the code is an engine's.
     engine: OnceLock<Arc<LanguageEngine>>,
 }
 
 impl PoolCode {
-    /// The seam's view of the pool's seed.
+    /// Wraps the pool's function version.
     fn ready(&self, version: faasw_pool::FunctionVersion) -> Arc<dyn FunctionVersion> {
         Arc::new(PoolVersion {
             pool: self.pool.clone(),
@@ -437,7 +442,7 @@ impl Code for PoolCode {
     fn warm<'a>(&'a self, name: &'a str) -> Running<'a, Result<(), SeedError>> {
         Box::pin(async {
             let engine = self.pool.warm(name, &self.compiled).await?;
-            // Whoever came first has set the same.
+            // Concurrent calls return the same engine.
             self.engine.get_or_init(|| engine);
             Ok(())
         })
@@ -480,7 +485,7 @@ impl Code for PoolCode {
     fn seed<'a>(&'a self, spec: &'a FunctionSpec) -> Running<'a, SeedResult> {
         Box::pin(async move {
             if let Some(script) = &spec.script {
-                // The next script is not to wait for it.
+                // Warming the engine now keeps the next script from waiting for it.
                 self.warm(&script.engine).await?;
             }
             let (version, report) = self.pool.make_seed(spec, &self.compiled).await?;

@@ -1,14 +1,15 @@
-//! How a node divides what a container may have: a pure function of limits to budgets.
+//! How a node divides the resources of a container: a pure function from limits to budgets.
 //!
-//! Where a limit is the kernel's, who goes over it is ended, and with `memory.oom.group` so is all
-//! that is in the container. So the worst case of everything that clients, functions and their
-//! memories can bring about is to fit below it (docs/decisions/0030):
+//! If a process exceeds a memory limit of the kernel, the kernel kills it, and with
+//! `memory.oom.group` everything else in the container. So the worst case of everything that
+//! clients, functions and their memories can cause must fit below the limit (docs/decisions/0030):
 //!
 //! ```text
-//! node + what clients and stores hold + zygotes + seeds + instances × (function's memory + 44 MiB) ≤ limit
+//! node + what clients and stores hold + zygotes + seeds
+//!     + instances × (function's memory + 44 MiB) ≤ limit
 //! ```
 //!
-//! Compiling comes before there are instances, and may have what they will.
+//! Compiling happens before there are instances, and may use their memory.
 
 use faasw_abi::{mailbox::MAILBOX_BYTES, memory_map::RAM_OVERHEAD};
 use faasw_egress::frames::{LARGE_WINDOW, WINDOW};
@@ -20,75 +21,78 @@ use crate::builder::NodeBuilder;
 
 const MIB: u64 = 1 << 20;
 
-/// Node, launcher and spawner, what all functions share, and what is not counted by itself: 17 MiB
-/// are in use when nothing happens; 12 may be lines of logs that nobody takes.
+/// Bytes of node, launcher and spawner, of what all functions share, and of what is not counted
+/// separately. An idle node uses 17 MiB; up to 12 MiB may be log lines that are not read.
 const NODE: u64 = 38 * MIB;
-/// What a guest can touch beside its function's memory if it does what it likes, and what it costs
-/// kernel and node while it runs: 2.5 MiB were measured, and a record of 1.1 MiB may be under way
-/// to a store.
+/// Bytes that a guest can touch besides its function's memory, and its cost for the kernel and the
+/// node while it runs. For the latter, 2.5 MiB were measured, and a record of 1.1 MiB may be on its
+/// way to a store.
 const INSTANCE: u64 = RAM_OVERHEAD + MAILBOX_BYTES.next_multiple_of(MIB) + 3 * MIB;
-/// Of that, what the node may have of a mailbox: what it writes first is charged to it.
+/// The part of that which the node may hold of a mailbox: pages that the node writes first are
+/// charged to it.
 const IN_NODE: u64 = 5 * MIB;
-/// The processes that have connections to elsewhere, for the one function: 4.3 MiB were measured.
+/// The egress processes of the one function: 4.3 MiB were measured.
 const EGRESS: u64 = 16 * MIB;
-/// Requests to others that may be under way for each instance that fits.
+/// Concurrent outbound calls for each instance that fits.
 const CALLS_EACH: u64 = 8;
-/// What node and worker each have of the bodies of such a request, at most.
+/// Bytes that node and egress worker each hold of the bodies of an outbound call, at most.
 const CALL: u64 = 2 * (LARGE_WINDOW + WINDOW) as u64;
-/// What HTTP holds for a connection that has sent something (docs/operating.md).
+/// Bytes that HTTP holds for a connection that has sent something (docs/operating.md).
 const CONNECTION: u64 = 28 << 10;
-/// A zygote: its process, and what the kernel has for its VM; 1.25 MiB were
+/// Bytes of a zygote, that is of its process and of the kernel's part of its VM: 1.25 MiB were
 /// measured.
 const ZYGOTE: u64 = 3 * MIB / 2;
-/// How many times `zygotes` there are while they are needed.
+/// Maximum number of zygotes while they are needed, as a multiple of `zygotes`.
 const ZYGOTES_MOST: u64 = 8;
-/// The least that a function's seed and code are given.
+/// Minimum bytes for a function's seed and code.
 const SEEDS_LEAST: u64 = 16 * MIB;
-/// Which part of what is left by others it may take, where that is more.
+/// Divisor of the bytes that all else leaves: the part for seeds, if it is larger than the minimum.
 const SEEDS_PART: u64 = 4;
-/// The most: as where nothing is derived.
+/// Maximum bytes for seeds: the default of a node without derived budgets.
 const SEEDS_MOST: u64 = 4096 * MIB;
-/// How many times a store's size it takes: the file rounds up, and keeps what is being replaced.
+/// Bytes that a store takes, as a multiple of its size: the file rounds up, and keeps what is being
+/// replaced.
 const STORE: u64 = 3;
-/// The compile helper's program, and what it maps.
+/// Bytes of the compile helper's program and of its mappings.
 const HELPER: u64 = 32 * MIB;
-/// What compiling may take at most.
+/// Maximum bytes for compiling.
 const COMPILING_MOST: u64 = 2048 * MIB;
-/// Which part of the limit each kind of buffer may take that is not asked for.
+/// Divisor of the limit: the part for each kind of buffer that is not configured.
 const BUFFER_PART: u64 = 64;
-/// Which part of it a key-value store may hold.
+/// Divisor of the limit: the part for key-value stores.
 const STORE_PART: u64 = 128;
-/// Which part of it zygotes may take.
+/// Divisor of the limit: the part for zygotes.
 const ZYGOTES_PART: u64 = 16;
 /// Instances for each processor: most requests wait for something.
 const INSTANCES_EACH: u64 = 128;
-/// The least, however little there is of a processor, where memory allows.
+/// Minimum number of instances where memory allows it, however small the share of a processor is.
 const INSTANCES_LEAST: u64 = 16;
 const INSTANCES_MOST: u64 = 256;
 const CONNECTIONS: std::ops::RangeInclusive<u64> = 64..=4096;
 const UNDELIVERED: std::ops::RangeInclusive<u64> = 2 * MIB..=128 * MIB;
 const STORES: std::ops::RangeInclusive<u64> = MIB..=256 * MIB;
 
-/// What is known of a node's one function, and what is asked for instead of being derived.
+/// The known properties of a node's one function, and the values that are configured instead of
+/// derived.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Bytes that the function's memories may grow to.
     pub memory: u64,
-    /// Whether it may make requests.
+    /// Whether the function may make outbound calls.
     pub has_outbound: bool,
-    /// Key-value stores that it can use and that are in the node's memory.
+    /// Number of key-value stores that the function can use and that the node holds in memory.
     pub stores: u64,
-    /// Requests at once.
+    /// Maximum number of concurrent requests.
     pub instances: Option<u64>,
-    /// Instances that wait.
+    /// Maximum number of parked instances.
     pub parked: Option<u64>,
-    /// Zygotes.
+    /// Number of zygotes.
     pub zygotes: Option<u64>,
-    /// Connections of clients.
+    /// Maximum number of client connections.
     pub connections: Option<u64>,
-    /// Bytes of seeds and their code.
+    /// Bytes for seeds and their code.
     pub seeds: Option<u64>,
-    /// Bytes that clients have not taken.
+    /// Bytes that clients have not read yet.
     pub undelivered: Option<u64>,
     /// Bytes of keys and values of each store.
     pub store_bytes: Option<u64>,
@@ -96,37 +100,37 @@ pub struct Asked {
     pub instance_memory: Option<u64>,
 }
 
-/// What a node may have of everything.
+/// The budgets of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Budgets {
-    /// Bytes that all of it is held to.
+    /// Bytes that everything together must fit.
     pub limit: u64,
-    /// Bytes that one instance comes to at worst.
+    /// Bytes of one instance in the worst case.
     pub instance: u64,
-    /// Instances that fit at their worst.
+    /// Number of instances that fit in their worst case.
     pub fitting: u64,
-    /// Requests at once: as many as fit at their worst, unless more were asked for, which are let
-    /// in where the kernel holds microVMs to a group of their own.
+    /// Maximum number of concurrent requests: as many as fit in their worst case, unless more are
+    /// configured. More are admitted if the kernel limits microVMs by a control group of their own.
     pub instances: u64,
-    /// Instances that wait.
+    /// Maximum number of parked instances.
     pub parked: u64,
-    /// Zygotes.
+    /// Number of zygotes.
     pub zygotes: u64,
-    /// Connections of clients.
+    /// Maximum number of client connections.
     pub connections: u64,
-    /// Requests of the function to others, at once.
+    /// Maximum number of concurrent outbound calls of the function.
     pub outbound: u64,
-    /// Bytes of seeds and their code.
+    /// Bytes for seeds and their code.
     pub seeds: u64,
-    /// Bytes that clients have not taken; as many wait to be taken from them.
+    /// Bytes that clients have not read yet. As many bytes from clients may wait for instances.
     pub undelivered: u64,
     /// Bytes of keys and values of each store.
     pub store_bytes: u64,
-    /// Bytes that all microVMs and compilations may take, where a group holds them to it.
+    /// Bytes that all microVMs and compilations may take, if a control group limits them.
     pub instance_memory: u64,
-    /// Bytes of which instances at work are given their function's memory and
-    /// [`INSTANCE_MEMORY`] each, where none does: for as many as fit.
+    /// Bytes for instances at work if no control group limits them: the function's memory and
+    /// [`INSTANCE_MEMORY`] for each instance that fits.
     pub admitted: u64,
     /// Bytes that compiling may take.
     pub compiling: u64,
@@ -141,30 +145,30 @@ pub struct Budgets {
     .limit >> 20, .memory >> 20, .instance >> 20, .others >> 20, .needed >> 20
 )]
 pub struct TooSmall {
-    /// Bytes that there are.
+    /// The limit in bytes.
     pub limit: u64,
     /// Bytes of the function's memory.
     pub memory: u64,
-    /// Bytes that an instance takes at worst.
+    /// Bytes of one instance in the worst case.
     pub instance: u64,
     /// Bytes that all else takes.
     pub others: u64,
-    /// Bytes that would suffice.
+    /// The limit in bytes that would suffice.
     pub needed: u64,
 }
 
-/// What does not depend on how many instances there are.
+/// The budgets that do not depend on the number of instances.
 struct Others {
     connections: u64,
     undelivered: u64,
     store_bytes: u64,
     zygotes: u64,
-    /// All of it in bytes, but for seeds.
+    /// Bytes of all of them, without seeds.
     bytes: u64,
 }
 
 impl Asked {
-    /// What is known of a function with this much memory, where nothing is asked for.
+    /// Returns the defaults for a function with this much memory, with nothing configured.
     #[must_use]
     pub fn of_function(memory: u64) -> Self {
         Self {
@@ -205,7 +209,7 @@ impl Asked {
             NODE,
             if self.has_outbound { EGRESS } else { 0 },
             connections.saturating_mul(CONNECTION),
-            // Those that wait for clients, and those of clients.
+            // The bytes that wait for clients, and the bytes from clients.
             undelivered.saturating_mul(2),
             store_bytes.saturating_mul(STORE * self.stores),
             zygotes.saturating_mul(ZYGOTES_MOST * ZYGOTE),
@@ -219,14 +223,14 @@ impl Asked {
         }
     }
 
-    /// Bytes that a limit leaves for instances; nothing where it does not reach that far.
+    /// Returns the bytes that a limit leaves for instances; 0 if it leaves none.
     fn left(&self, limit: u64, processors: u64) -> u64 {
         let seeds = self.seeds.unwrap_or(SEEDS_LEAST);
         let others = self.others(limit, processors).bytes;
         limit.saturating_sub(others.saturating_add(seeds))
     }
 
-    /// The least limit, in whole MiB, that suffices for one instance.
+    /// Returns the smallest limit, in whole MiB, that suffices for one instance.
     fn needed(&self, processors: u64) -> u64 {
         let suffices = |limit: u64| self.left(limit, processors) >= self.instance();
         let (mut too_small, mut enough) = (0, MIB);
@@ -246,17 +250,17 @@ impl Asked {
         enough
     }
 
-    /// Divides what there is: `limits`, or what the machine has, `machine` bytes and so many
-    /// `processors`, where there are none.
+    /// Divides the resources of the container. Without `limits` they are those of the machine:
+    /// `machine` bytes and `processors` processors.
     ///
     /// # Errors
-    /// When that does not suffice for one instance.
+    /// Returns [`TooSmall`] if the memory does not suffice for one instance.
     pub fn budgets(
         &self,
         limits: GroupLimits,
         (machine, processors): (u64, u64),
     ) -> Result<Budgets, TooSmall> {
-        // Without a limit others have their share of the machine.
+        // An eighth of the machine is left to other programs.
         let limit = limits.memory.unwrap_or(u64::MAX);
         let limit = limit.min(machine - machine / 8);
         let processors = processors.saturating_mul(1000);
@@ -280,11 +284,11 @@ impl Asked {
         }
         let fitting = fitting.min(self.instances.unwrap_or(most));
         let for_microvms = limit - others.bytes;
-        // What is over is the seeds', but for what compiling may want.
+        // The rest is for seeds, as far as compiling does not need it.
         let over = for_microvms - fitting * instance;
         let seeds = over.min((for_microvms / SEEDS_PART).max(SEEDS_LEAST));
         let seeds = self.seeds.unwrap_or(seeds.min(SEEDS_MOST));
-        // As the pool counts.
+        // This sum follows the pool's accounting.
         let admitted = fitting * self.memory.saturating_add(INSTANCE_MEMORY);
         Ok(Budgets {
             limit,
@@ -298,8 +302,8 @@ impl Asked {
             seeds,
             undelivered: others.undelivered,
             store_bytes: others.store_bytes,
-            // Where seeds are charged is the kernel's to say: not in this one, at worst. What the
-            // node has of more instances than fit is charged to the node.
+            // The kernel decides which group seeds are charged to: in the worst case not this one.
+            // The node's part of instances beyond those that fit is charged to the node.
             instance_memory: self.instance_memory.unwrap_or_else(|| {
                 let crowd = self.instances.unwrap_or(0).saturating_sub(fitting);
                 let left = (for_microvms - seeds).saturating_sub(crowd.saturating_mul(IN_NODE));
@@ -313,7 +317,7 @@ impl Asked {
     }
 }
 
-/// What this machine has: bytes of memory, and processors that this process may use.
+/// Returns the machine's bytes of memory, and the number of processors that this process may use.
 #[must_use]
 pub fn machine() -> (u64, u64) {
     let system = rustix::system::sysinfo();
@@ -323,20 +327,21 @@ pub fn machine() -> (u64, u64) {
 }
 
 impl NodeBuilder {
-    /// Holds the node to these.
+    /// Applies these budgets to the node.
     pub fn budgets(mut self, budgets: &Budgets) -> Self {
         let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
         let limits = &mut self.limits;
         limits.connections = count(budgets.connections);
         limits.connections_per_address = limits.connections_per_address.min(limits.connections);
         limits.undelivered = budgets.undelivered;
-        // There is one function.
+        // There is only one function.
         limits.undelivered_function = budgets.undelivered;
         limits.undelivered_connection = limits.undelivered_connection.min(budgets.undelivered / 8);
         limits.store_bytes = budgets.store_bytes;
         limits.compile_memory = budgets.compiling;
         limits.outbound_function = limits.outbound_function.min(count(budgets.outbound));
-        // A function has no more than are left for others: the only one is to have all of its own.
+        // A function may use no more than it leaves to others. Twice its own limit lets the only
+        // function use all of it.
         limits.outbound = limits.outbound.min(2 * limits.outbound_function);
         self.max_instances(count(budgets.instances))
             .max_parked(count(budgets.parked))
@@ -494,8 +499,8 @@ mod tests {
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));
         assert!(worst(&asked, &budgets) <= 1024 * MIB);
-        // More at once than fit is for a group to allow: it is not admitted without, and the node
-        // has its part of them.
+        // Only a control group can admit more concurrent requests than fit. The node's part of
+        // these is charged to the node.
         for more in [20, 1000] {
             let many = Asked {
                 instances: Some(more),

@@ -1,16 +1,16 @@
-//! The data directory: what a node keeps on disk, and that no other node does.
+//! The data directory: the files of one node, which no other node uses at the same time.
 //!
 //! ```text
 //! DATA_DIR/            0700
 //!   lock               held while a node runs; its text is the node's process id
 //!   kv.redb            key-value stores of functions (services/key_value)
 //!   registry.redb      functions, versions and artifacts (registry)
-//!   reserve            nothing; given up to remove things on a full disk (registry)
-//!   modules/           what was deployed, by digest
-//!   artifacts/         what it was compiled to, by digest and generation
-//!   compiled/          what is kept of that for the next version, by name and generation
+//!   reserve            reserved space, released to remove things on a full disk (registry)
+//!   modules/           deployed modules and scripts, by digest
+//!   artifacts/         compiled code, by digest and generation
+//!   compiled/          data for the next compilation of a function, by name and generation
 //!   images/            func-images of seeds, sealed (faasw_pool::Images)
-//!   image.key          0600, the secret that they are sealed with
+//!   image.key          0600, the secret that images are sealed with
 //!   secrets.key        0600, the key that functions' secrets in the registry are sealed with
 //!   logs/              a log per function (log)
 //!   faasw.sock         0600, the admin API (admin)
@@ -32,21 +32,21 @@ use zeroize::Zeroizing;
 
 use crate::services::secrets::KEY;
 
-/// How long the lock is tried. A node that was killed while it started a
-/// process leaves its lock to that process until it executes its program: a
-/// moment, but its service manager may be faster.
+/// Time for which the lock is tried. A node that was killed while it started a process leaves its
+/// lock to that process until the process executes its program. That takes a moment, but a service
+/// manager may be faster.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Pause between tries.
+/// Pause between attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Why a data directory cannot be used.
 #[derive(Debug, Error)]
 pub(crate) enum DataDirError {
-    /// A file or folder of it fails.
+    /// A file or folder of the directory failed.
     #[error("{path:?}: {error}")]
     Fails { path: PathBuf, error: io::Error },
-    /// Another node, of this process number, has it.
+    /// The directory is locked by another node with this process id.
     #[error("{path:?} belongs to process {pid}")]
     Locked { path: PathBuf, pid: String },
 }
@@ -55,12 +55,12 @@ pub(crate) enum DataDirError {
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// The lock goes with the descriptor, also when the process is killed.
+    /// The kernel releases the lock with the descriptor, even if the process is killed.
     _lock: File,
 }
 
 impl DataDir {
-    /// Makes the directory if need be, and takes it for this node.
+    /// Creates the directory if necessary, and locks it for this node.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
         private_folder(path).map_err(|error| cannot_use(path, error))?;
         // Absolute, so that a later change of the working directory is harmless.
@@ -111,8 +111,8 @@ impl DataDir {
         self.path.join("images")
     }
 
-    /// The secret that images are sealed with; one that is made now where there is none yet, or
-    /// one that is none: images are made again.
+    /// Returns the secret that images are sealed with. If the file is missing or has the wrong
+    /// size, a new secret is made: images are made again.
     pub(crate) fn image_secret(&self) -> Result<[u8; Images::SECRET], DataDirError> {
         let path = self.path.join("image.key");
         let secret = match read_secret(&path) {
@@ -126,12 +126,13 @@ impl DataDir {
         secret.map_err(|error| cannot_use(&path, error))
     }
 
-    /// The key that functions' secrets are sealed with; one that is made now where there is none
-    /// yet, and nothing that was sealed (`is_used`). One that is none is left as it is: what was
-    /// sealed with it would be lost.
+    /// Returns the key that functions' secrets are sealed with. If the file is missing and nothing
+    /// was sealed (`is_used` is false), a new key is made. A file of the wrong size is left as it
+    /// is: a new key would lose everything that was sealed.
     ///
     /// # Errors
-    /// Why there is none, in a sentence.
+    /// Returns a sentence with the reason if the file is missing although secrets exist, if it has
+    /// the wrong size, or if it cannot be read or written.
     pub(crate) fn secret_key(&self, is_used: bool) -> Result<Zeroizing<[u8; KEY]>, String> {
         let path = self.path.join("secrets.key");
         let key = match read_secret(&path).map(Zeroizing::new) {
@@ -167,8 +168,8 @@ fn cannot_use(path: &Path, error: io::Error) -> DataDirError {
     }
 }
 
-/// What a file has that may be a secret, of which nobody but its owner knows from now on. It may
-/// be a link; what is no file is not waited for.
+/// Reads a file that may hold a secret, and makes it accessible to its owner only. The path may be
+/// a link. The open does not block on anything that is not a regular file.
 fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
     let file = File::options()
         .read(true)
@@ -183,17 +184,17 @@ fn read_secret(path: &Path) -> io::Result<Vec<u8>> {
         tracing::warn!(?path, ?private, "others could read this secret");
     }
     let mut bytes = Vec::new();
-    // One more than it may have, and not all of whatever it is.
+    // Reading one byte more than a secret has reveals a file that is too long.
     file.take(Images::SECRET as u64 + 1)
         .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Makes a secret, whole or not at all.
+/// Makes a secret, completely or not at all.
 fn make_secret(path: &Path) -> io::Result<[u8; Images::SECRET]> {
     let secret = Images::secret()?;
     let unfinished = path.with_extension("unfinished");
-    // Whatever a crash has left there, or somebody has put.
+    // A crash or another process may have left a file there.
     let _ = fs::remove_file(&unfinished);
     let mut file = File::options()
         .write(true)
@@ -203,7 +204,7 @@ fn make_secret(path: &Path) -> io::Result<[u8; Images::SECRET]> {
     file.write_all(&secret)?;
     file.sync_all()?;
     fs::rename(unfinished, path)?;
-    // Images that are made with it are not to outlive it.
+    // The secret must be durable before any image that is sealed with it.
     if let Some(folder) = path.parent() {
         File::open(folder)?.sync_all()?;
     }
@@ -212,8 +213,8 @@ fn make_secret(path: &Path) -> io::Result<[u8; Images::SECRET]> {
 
 fn private_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    // It may have been there before, open to others: modules, environment and
-    // logs are the user's own. Where it is as it should be the disk may be read-only.
+    // The directory may have existed before, open to others, but modules, environment and logs are
+    // the user's own. A correct mode is not set again, because the disk may be read-only.
     match fs::metadata(path)?.permissions().mode() & 0o7777 {
         0o700 => Ok(()),
         _ => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
@@ -242,7 +243,7 @@ fn lock(directory: &Path) -> Result<File, DataDirError> {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut pid = String::new();
-            // The other node may not have written it yet.
+            // The other node may not have written its process id yet.
             let _ = file.read_to_string(&mut pid);
             let pid = pid.trim();
             return Err(DataDirError::Locked {
@@ -313,7 +314,7 @@ mod tests {
         let directory = DataDir::open(parent.path()).unwrap();
         let path = directory.path().join("image.key");
         let elsewhere = directory.path().join("elsewhere");
-        // Nobody else's file is written to.
+        // The file that a leftover link leads to must not be written to.
         fs::write(&elsewhere, "mine").unwrap();
         std::os::unix::fs::symlink(&elsewhere, directory.path().join("image.unfinished")).unwrap();
         let secret = directory.image_secret().unwrap();
@@ -325,7 +326,7 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(directory.image_secret().unwrap(), secret);
         assert_eq!(mode(&path), 0o600);
-        // It may be somewhere else.
+        // The secret may be a link to another place.
         fs::rename(&path, &elsewhere).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         assert_eq!(directory.image_secret().unwrap(), secret);

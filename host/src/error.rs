@@ -1,7 +1,7 @@
-//! Why a node did not start, or a deployment failed.
+//! The reasons why a node did not start, or a deployment failed.
 //!
-//! Failures of requests are apart (`failure`): they become responses, not
-//! errors. Every message is complete and can be shown as it is.
+//! Failures of requests are separate (`failure`): they become responses, not errors. Every message
+//! is complete and can be shown as it is.
 
 use std::{io, net::SocketAddr, path::PathBuf, time::Duration};
 
@@ -16,56 +16,56 @@ use crate::{
     services::key_value::StoreError,
 };
 
-/// Why a node did not start.
+/// The reason why a node did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// The host cannot run microVMs.
     #[error(transparent)]
     Pool(#[from] faasw_pool::StartError),
-    /// The gateway's address cannot be had.
+    /// The address of a listener cannot be bound.
     #[error("cannot listen on {address}: {error}")]
     Listen {
-        /// The address asked for.
+        /// The address.
         address: SocketAddr,
-        /// The system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
     /// The data directory cannot be used.
     #[error("the data directory {path:?} cannot be used: {error}")]
     DataDir {
-        /// The file or folder that fails.
+        /// The file or folder that failed.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// Another node has the data directory.
+    /// The data directory is locked by another node.
     #[error(
         "another node (process {pid}) uses the data directory {path:?}; each node needs its own"
     )]
     Locked {
         /// The data directory.
         path: PathBuf,
-        /// The other node's process, `?` if it did not say.
+        /// The process id of the other node, or `?` if it is unknown.
         pid: String,
     },
-    /// The admin API's socket cannot be made.
+    /// The admin API's socket cannot be created.
     #[error("the admin socket {path:?} cannot be made: {error}")]
     AdminSocket {
-        /// Where it would be.
+        /// The path of the socket.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The admin API was asked for, but it lives in a data directory.
+    /// The admin API was requested without a data directory for its socket.
     #[error("the admin API needs a data directory: its socket is a file there")]
     AdminNeedsDataDir,
-    /// An entry that is shared was given to a node with a data directory, which has its own.
+    /// A shared entry was passed to a node with a data directory, which makes its own.
     #[error(
         "a node with a data directory takes nothing that is shared: it keeps what it makes itself"
     )]
     SharedNeedsMemory,
-    /// The key-value store cannot begin.
+    /// The key-value store cannot be opened.
     #[error(transparent)]
     KeyValue(#[from] StoreError),
     /// The registry cannot be read.
@@ -74,7 +74,7 @@ pub enum StartError {
     /// A certificate or its key cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// There is nothing to redirect to.
+    /// A redirect was requested without a gateway with TLS.
     #[error(
         "a redirect to https needs a gateway with TLS: a certificate and an address to listen on"
     )]
@@ -90,20 +90,20 @@ impl From<DataDirError> for StartError {
     }
 }
 
-/// Why a function cannot have the files that were sent with it.
+/// The reason why the files of an upload were rejected.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FilesRefused {
-    /// The upload ends before its module, or the files have a length that none may have.
+    /// The upload ends before its module, or the files have an invalid length.
     #[error("{0}")]
     Upload(FilesError),
-    /// They break a rule.
+    /// The files break a rule.
     #[error("its files were not taken: {0}")]
     Bundle(CompileError),
-    /// A script brings its own.
+    /// Files were sent with a script, which contains its own.
     #[error("a script has no files beside its own: they are for modules and components")]
     OfScript,
-    /// There are none.
+    /// The options refer to files, but none were sent.
     #[error(
         "it was said where its files are to be, or at which of them it is to be frozen, but none \
          were sent"
@@ -111,25 +111,25 @@ pub enum FilesRefused {
     Missing,
 }
 
-/// Why a deployment failed. What was deployed under the name before stays.
+/// The reason why a deployment failed. The version that was deployed before stays.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DeployError {
-    /// The name cannot be used.
+    /// The name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// The options make no sense.
+    /// The options are not valid.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// Another function has a host that was asked for.
+    /// A requested host belongs to another function.
     #[error("the host {host} belongs to the function {function}; deploy that one without it first")]
     HostTaken {
         /// The host.
         host: HostName,
-        /// Whose it is.
+        /// The function that has the host.
         function: FunctionName,
     },
-    /// A host that was asked for is in the node's domain.
+    /// A requested host is in the node's domain.
     #[error(
         "the host {host} is in the node's domain: there, NAME.{domain} is the function NAME, \
          without being asked for"
@@ -140,38 +140,38 @@ pub enum DeployError {
         /// The node's domain.
         domain: HostName,
     },
-    /// The module is larger than the node takes.
+    /// The module is larger than the node accepts.
     #[error("the module is {size} bytes; at most {limit} are taken")]
     TooLarge {
-        /// Its size in bytes.
+        /// The size of the module in bytes.
         size: usize,
         /// The limit in bytes.
         limit: usize,
     },
-    /// The script cannot be taken apart.
+    /// The script cannot be parsed.
     #[error("{0}")]
     Script(ScriptError),
-    /// What was sent as its files are none, or not for this.
+    /// The files are not valid, or not allowed for this upload.
     #[error("{0}")]
     Files(FilesRefused),
-    /// There is no language engine for a script.
+    /// No language engine runs the script.
     #[error("there is no language engine for {file:?}: {}", known(extensions))]
     NoEngine {
-        /// The file to begin with.
+        /// The file that the script starts with.
         file: String,
-        /// What there are engines for.
+        /// The extensions that the node has engines for.
         extensions: Vec<Extension>,
     },
-    /// It was not compiled.
+    /// The module was not compiled.
     #[error(transparent)]
     Compile(#[from] CompileError),
-    /// No seed could be made of it.
+    /// No seed could be made of the function.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// There is no module that begins where an initialisation has left it.
+    /// The initialisation did not produce a module that starts in the initialised state.
     #[error("{0}")]
     NotInitialised(String),
-    /// It was not stored.
+    /// The version was not stored.
     #[error(transparent)]
     Registry(#[from] RegistryError),
     /// The node is shutting down.
@@ -179,40 +179,40 @@ pub enum DeployError {
     ShuttingDown,
 }
 
-/// Why a function was not removed or inspected, or its log or its image not read.
+/// The reason why a function was not removed or inspected, or its log or image not read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FunctionError {
-    /// There is none of that name.
+    /// No function has this name.
     #[error("there is no function named {0:?}")]
     Unknown(String),
-    /// There is no image of its seed.
+    /// The function's seed has no image.
     #[error("there is no image of {name}: {why}")]
     NoImage {
         /// The function.
         name: FunctionName,
-        /// Why that may be, and what can be done.
+        /// The likely reason, and what the operator can do.
         why: &'static str,
     },
-    /// The image of its seed cannot be read.
+    /// The image of the function's seed cannot be read.
     #[error(
         "the image of {name} is not used: {error}; its seed is made anew when it is next needed"
     )]
     BadImage {
         /// The function.
         name: FunctionName,
-        /// What is wrong with it.
+        /// The reason.
         error: ImageError,
     },
-    /// It cannot be exported.
+    /// The function cannot be exported.
     #[error("{name} was not exported: {error}")]
     NotExported {
         /// The function.
         name: FunctionName,
-        /// Why.
+        /// The reason.
         error: ExportError,
     },
-    /// It could not be made ready.
+    /// The function could not be made ready.
     #[error(transparent)]
     NotReady(#[from] DeployError),
     /// The registry failed.
@@ -220,37 +220,37 @@ pub enum FunctionError {
     Registry(#[from] RegistryError),
 }
 
-/// Why what another node has exported was not taken in. What was deployed under the name before
+/// The reason why an export of another node was not imported. The version that was deployed before
 /// stays.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The node has no key.
+    /// The node has no key for exports.
     #[error(
         "this node keeps no images, and so has no key that opens the export: give it a data \
          directory, and an --image-disk that is not 0"
     )]
     NoKey,
-    /// It does not come, or too slowly.
+    /// The export did not arrive, or arrived too slowly.
     #[error(
         "the export did not arrive: nothing of it, or less than a MiB, came within {} s; send it \
          once more",
         .0.as_secs_f64()
     )]
     TimedOut(Duration),
-    /// Whoever sent it has broken off.
+    /// The client broke off the upload.
     #[error("the export did not arrive: {0}")]
     BrokenOff(String),
-    /// It cannot be opened.
+    /// The export cannot be opened.
     #[error("the export was not opened: {0}{cure}", cure = cure(.0))]
     Parcel(#[from] ParcelError),
-    /// It was made by somebody who has the key, and makes no sense.
+    /// The note of the export cannot be parsed, although it was sealed with the right key.
     #[error("the export makes no sense: {0}; was it made by another version of faasw?")]
     Manifest(#[from] serde_json::Error),
-    /// The module in it is another one.
+    /// The module in the export is not the one that the export names.
     #[error("the export makes no sense: the module in it is not the one that it names")]
     Module,
-    /// What is in it was not deployed.
+    /// The function in the export was not deployed.
     #[error(transparent)]
     Deploy(#[from] DeployError),
 }
@@ -261,7 +261,7 @@ impl From<RegistryError> for ImportError {
     }
 }
 
-/// What can be done about an export that is not opened.
+/// Returns what the operator can do about an export that was not opened.
 fn cure(error: &ParcelError) -> &'static str {
     match error {
         ParcelError::Key => {
@@ -277,32 +277,32 @@ fn cure(error: &ParcelError) -> &'static str {
     }
 }
 
-/// Why a language engine was not added, warmed or removed.
+/// The reason why a language engine was not added, warmed or removed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// There is none of that name.
+    /// No engine has this name.
     #[error("there is no language engine named {0:?}")]
     Unknown(String),
-    /// Another engine has an extension that was asked for.
+    /// A requested extension belongs to another engine.
     #[error("scripts that end with {extension} are the engine {engine}'s; remove that first")]
     Taken {
         /// The extension.
         extension: Extension,
-        /// Whose it is.
+        /// The engine that has the extension.
         engine: FunctionName,
     },
-    /// It is for no scripts, or for too many.
+    /// The engine has no extensions, or too many.
     #[error("an engine has 1 to {EXTENSIONS_MAX} extensions, not {0}")]
     Extensions(usize),
-    /// The component takes no scripts.
+    /// The component does not run scripts.
     #[error(
         "this is no language engine: it does not export wasi:http/incoming-handler and \
          faasw:engine/script@{}, both with their functions",
         ENGINE_VERSION
     )]
     NotAnEngine,
-    /// It does not compile, or does not start.
+    /// The engine does not compile, or does not start.
     #[error(transparent)]
     NotReady(#[from] DeployError),
 }
@@ -313,7 +313,7 @@ impl From<RegistryError> for EngineError {
     }
 }
 
-/// What can be done where a script has no engine.
+/// Returns what the operator can do if a script has no engine.
 fn known(extensions: &[Extension]) -> String {
     let texts: Vec<_> = extensions.iter().map(Extension::to_string).collect();
     let there_are = match texts.as_slice() {
@@ -323,25 +323,25 @@ fn known(extensions: &[Extension]) -> String {
     format!("{there_are}; `faasw engine add` adds one")
 }
 
-/// Why a function was not rolled back. What served before still does.
+/// The reason why a function was not rolled back. The version that served before still does.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RollbackError {
-    /// There is none of that name.
+    /// No function has this name.
     #[error("there is no function named {0:?}")]
     Unknown(String),
-    /// The version asked for is not kept.
+    /// The requested version is not kept.
     #[error("there is no version {version}; kept are: {}", list(kept))]
     NoVersion {
-        /// What was asked for.
+        /// The requested version.
         version: u64,
-        /// What there is.
+        /// The versions that are kept.
         kept: Vec<u64>,
     },
     /// The current version is the oldest that is kept.
     #[error("no version before {0}, the current one, is kept")]
     NothingBefore(u64),
-    /// The function was removed, or deployed so often that the version went.
+    /// The function was removed, or the version was dropped by later deployments.
     #[error("version {0} was removed in the meantime")]
     Overtaken(u64),
     /// The version could not be made ready.

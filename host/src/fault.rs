@@ -1,6 +1,5 @@
-//! Whose doing it is that something was not deployed, changed or found, and in which manner it
-//! failed: what the statuses of the admin API follow from, and whether to try again
-//! ([`Manner::NoRoom`]).
+//! The fault and the manner of failures to deploy, change or find something. The statuses of the
+//! admin API follow from both, and so does whether to retry ([`Manner::NoRoom`]).
 
 use faasw_pool::{Fault, Manner};
 
@@ -10,13 +9,13 @@ use crate::{
 };
 
 impl RegistryError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
-            // Whoever added or removed an engine meanwhile.
+            // An engine was added or removed by another client in the meantime.
             Self::EngineGone(_) => (Fault::Caller, Manner::Failed),
-            // A full disk stays full until somebody makes room.
+            // A full disk stays full until an operator frees space, so a retry is not suggested.
             Self::NoSpace
             | Self::Store(_)
             | Self::File { .. }
@@ -31,7 +30,7 @@ impl RegistryError {
 }
 
 impl DeployError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
@@ -56,7 +55,7 @@ impl DeployError {
 }
 
 impl EngineError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
@@ -70,7 +69,7 @@ impl EngineError {
 }
 
 impl RollbackError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
@@ -84,7 +83,7 @@ impl RollbackError {
 }
 
 impl FunctionError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
@@ -99,13 +98,13 @@ impl FunctionError {
 }
 
 impl ImportError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns whose fault the error is, and the manner of the failure.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
             Self::NoKey | Self::BrokenOff(_) => (Fault::Caller, Manner::Failed),
             Self::TimedOut(_) => (Fault::Caller, Manner::TimedOut),
-            // Of what was sent.
+            // The uploaded export is at fault.
             Self::Parcel(_) | Self::Manifest(_) | Self::Module => (Fault::Function, Manner::Failed),
             Self::Deploy(error) => error.fault(),
         }

@@ -1,5 +1,5 @@
-//! What fuzz targets reach of this crate: what becomes of a function's response, and what an
-//! export says of itself. Not for anybody else.
+//! The entry points for fuzz targets: the processing of a function's response, and of the note in
+//! an export. They are not for other callers.
 
 use faasw_abi::wire::ResponseHead;
 use faasw_pool::{InvokeError, ReplyBody};
@@ -8,10 +8,10 @@ use http::Response;
 use crate::message::{self, Asked, Body};
 use crate::node;
 
-/// The response that a client gets.
+/// Returns the response that a client receives.
 ///
 /// # Errors
-/// When it breaks a rule of HTTP.
+/// Returns [`InvokeError::BadResponse`] if the response breaks a rule of HTTP.
 pub fn response(
     request: &http::request::Parts,
     head: &ResponseHead,
@@ -20,13 +20,13 @@ pub fn response(
     message::response(Asked::of(request), head, body)
 }
 
-/// What an export says of what is in it, in its own words again, if it makes sense.
+/// Parses the note of an export and serialises it again; `None` if the note is not valid.
 #[must_use]
 pub fn export_note(note: &[u8]) -> Option<Vec<u8>> {
     node::export_note(note)
 }
 
-/// What an export of a function of this module and name says.
+/// Returns the note of an export of a function with this module and name.
 #[must_use]
 pub fn note_of(module: &[u8], name: &str) -> Vec<u8> {
     node::note_of(module, name).unwrap_or_default()

@@ -26,11 +26,10 @@
 //! # }
 //! ```
 //!
-//! Inside, top to bottom: `gateway` and [`admin`] take requests off their
-//! sockets (`server`), `node` looks functions up and runs them, `message` says
-//! what passes between clients and functions, `engine` is where the pool of
-//! microVMs begins. `registry`, `data_dir` and `log` keep things, [`metrics`]
-//! counts them.
+//! The modules, from top to bottom: `gateway` and [`admin`] handle requests from their sockets
+//! (`server`). `node` finds functions and runs them. `message` defines what passes between clients
+//! and functions. `backend` is the interface to the pool of microVMs. `registry`, `data_dir` and
+//! `log` store data, and [`metrics`] counts.
 
 pub mod admin;
 #[doc(hidden)]
@@ -39,7 +38,7 @@ pub mod budgets;
 #[doc(hidden)]
 pub mod stamp;
 
-/// What this host offers to a node.
+/// The features of the host that a node needs.
 pub mod host {
     pub use faasw_pool::{Finding, State, check_kvm, findings};
 
@@ -63,7 +62,7 @@ pub mod script {
     };
 }
 
-/// Files for a function, in front of its module: what [`Node::deploy`] takes with them.
+/// Files for a function: [`Node::deploy`] takes them in front of its module.
 ///
 /// ```
 /// use faasw::files::{Files, Kind};

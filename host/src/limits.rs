@@ -3,72 +3,72 @@
 use faasw_client::{FunctionOptions, RequestLimits, TimeLimit};
 use std::time::Duration;
 
-/// What a node takes, gives and waits for at most.
+/// The maximum sizes, counts and times of a node.
 ///
-/// Memory and the five times of a request are defaults that a function's
-/// options may change; the other limits hold for every function.
+/// Memory and the five times of a request are defaults that a function's options may change. The
+/// other limits apply to every function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// CPU time that a request's instance may take.
+    /// CPU time of a request's instance.
     pub cpu_time: Duration,
     /// Wall time of a request from the fork to the first byte of the response.
     pub first_byte: Duration,
-    /// Wall time for which a client may take or send nothing while its
-    /// function waits for it, and in which each MiB of an import has to come.
+    /// Wall time for which a client may read or send nothing while its function waits for it, and
+    /// in which each MiB of an import must arrive.
     pub idle_client: Duration,
-    /// Wall time for which a function may neither take nor send anything
-    /// after its first byte.
+    /// Wall time for which a function may neither read nor send anything after the first byte of
+    /// its response.
     pub idle_guest: Duration,
-    /// Wall time of a request from the fork to its end; nothing is no limit.
+    /// Wall time of a request from the fork to its end; `None` is no limit.
     pub total_time: Option<Duration>,
-    /// Linear memories of an instance together, in bytes.
+    /// Bytes of all linear memories of an instance together.
     pub memory: u64,
-    /// Body of a request, in bytes.
+    /// Bytes of a request's body.
     pub request_body: u64,
-    /// Names and values of a request's header fields together, in bytes.
+    /// Bytes of the names and values of a request's header fields together.
     pub request_head: usize,
-    /// Header fields of a request.
+    /// Number of header fields of a request.
     pub request_fields: usize,
-    /// Time for a client to send a request's head, from its first byte on, or from the
-    /// connection's begin. A body has as much time, and more by its size.
+    /// Time for a client to send a request's head, from the head's first byte or from the start of
+    /// the connection. A body has the same time, and more by its size.
     pub request_read: Duration,
     /// Time without a request after which a connection is closed.
     pub idle_connection: Duration,
-    /// Bytes of a request's body that must come in a second, on average, once it is behind
-    /// by more than `request_read` while somebody waits for it. 0 is no limit.
+    /// Bytes per second that a request's body must have on average, once it is behind by more than
+    /// `request_read` while the node waits for it. 0 is no limit.
     pub body_rate: u64,
-    /// Bytes that wait for clients to take them, or for an instance to take them from a
-    /// client, in the memory of the node. Beyond it they wait where they are: in
-    /// instances, or with clients.
+    /// Bytes in the node's memory that wait for clients to read them, or that clients have sent and
+    /// instances have not read. Beyond the limit they stay in instances or with clients.
     pub undelivered: u64,
-    /// The same for the responses of one function.
+    /// Limit of the bytes of `undelivered` for the responses of one function.
     pub undelivered_function: u64,
-    /// The same for one connection.
+    /// Limit of the bytes of `undelivered` for one connection.
     pub undelivered_connection: u64,
-    /// A module given to `deploy`, in bytes.
+    /// Bytes of a module that is deployed.
     pub module: usize,
-    /// CPU time that compiling a module may take.
+    /// CPU time for compiling a module.
     pub compile_cpu: Duration,
-    /// Memory of its own that compiling a module may take, in bytes.
+    /// Bytes of private memory for compiling a module.
     pub compile_memory: u64,
-    /// Wall time that instantiating a function may take while it is deployed.
+    /// Wall time for instantiating a function during its deployment.
     pub instantiation: Duration,
-    /// Connections that a listener serves at once. A further one takes the place of the
-    /// oldest that has no request under way, if there is one.
+    /// Concurrent connections of a listener. A further one replaces a connection whose client is
+    /// idle or keeps the node waiting, if there is one.
     pub connections: usize,
-    /// Connections of one address, or of one /64 of IPv6, at once; likewise.
+    /// Concurrent connections of one address, or of one /64 of IPv6. A further one replaces one of
+    /// these in the same way.
     pub connections_per_address: usize,
-    /// Keys of each key-value store: of a function's own, and of one that functions share.
+    /// Number of keys of each key-value store, private or shared.
     pub store_keys: u64,
-    /// Its keys and values together, in bytes.
+    /// Bytes of a store's keys and values together.
     pub store_bytes: u64,
-    /// Requests that functions make at once, all together.
+    /// Concurrent outbound calls of all functions together.
     pub outbound: usize,
-    /// Requests that one function makes at once; one invocation makes 16. Nor does it make more
-    /// than are left for others of those of the node, but for 16.
+    /// Concurrent outbound calls of one function. One invocation has at most 16. Beyond 16, a
+    /// function also has no more calls than it leaves to others of the node's limit.
     pub outbound_function: usize,
-    /// How long [`crate::Node::shutdown`] waits for requests under way.
+    /// Time that [`crate::Node::shutdown`] waits for requests under way.
     pub shutdown: Duration,
 }
 
@@ -82,8 +82,8 @@ impl Default for Limits {
             total_time: None,
             memory: 128 << 20,
             request_body: 1 << 30,
-            // Half of the mailbox's area: the rest is for the request line and
-            // the lengths between fields.
+            // Half of the mailbox's area: the rest is for the request line and the lengths between
+            // fields.
             request_head: 32 << 10,
             request_fields: 100,
             request_read: Duration::from_secs(5),
@@ -108,7 +108,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The times that hold for a request of a function with these options.
+    /// Returns the times of a request to a function with these options.
     pub(crate) fn of_request(&self, options: &FunctionOptions) -> RequestLimits {
         let own = |limit| options.own_time(limit);
         RequestLimits {

@@ -1,9 +1,8 @@
-//! How a node divides the open files that its process may have: a pure function of limits to
-//! counts.
+//! How a node divides the open files of its process: a pure function from limits to counts.
 //!
-//! Each connection, instance and seed takes some. If all that the limits allow does not fit, the
-//! limits are lowered at the start, so that no client and no function takes the last one from
-//! another (docs/decisions/0036-open-files.md). What the process opens beyond this account meets
+//! Each connection, instance and seed takes some files. If everything that the limits allow does
+//! not fit, the limits are lowered at the start. So no client and no function takes the last file
+//! from another (docs/decisions/0039-open-files.md). Files that are not counted here are subject to
 //! the watermark of [`faasw_pool::open_files`].
 
 use std::fmt;
@@ -16,59 +15,59 @@ use faasw_pool::{
 use crate::limits::Limits;
 
 /// Files of the node itself: standard streams, the runtime, registry, stores, spawners, listeners,
-/// and what all functions descend from. 30 were counted once a node had started.
+/// and the seeds that all functions share. 30 were counted after the start of a node.
 const NODE: u64 = 64;
 
-/// Sockets to the processes that make functions' requests, one for each of at most 128, and the one
-/// that connects.
+/// Sockets to egress processes: one for each of at most 128 workers, and one for the connector.
 const EGRESS: u64 = 129;
 
-/// Connections to metrics and probes at most, where they have a listener.
+/// Maximum number of connections to metrics and probes, if they have a listener.
 pub(crate) const SCRAPERS: u64 = 64;
 
-/// A microVM that is not parked has one more than one that is: the userfaultfd of its page faults.
+/// Additional files of a microVM that is not parked: the userfaultfd of its page faults.
 const AT_WORK: u64 = 1;
 
-/// How many times `zygotes` there are while they are needed.
+/// Maximum number of zygotes while they are needed, as a multiple of `zygotes`.
 const ZYGOTES_MOST: u64 = 8;
 
-/// Open files for each control group that the spawner keeps, of whose process the limit is the
-/// same.
+/// Divisor of the limit: the number of control groups that the spawner keeps. Its process has the
+/// same limit.
 const GROUPS_PART: u64 = 16;
 
-/// How what is left is divided if it does not suffice: eighths for clients, instances and seeds.
-/// A surplus of one goes to the others.
+/// The shares of clients, instances and seeds, in eighths, if the files do not suffice. What one
+/// does not need goes to the others.
 const EIGHTHS: [u64; 3] = [4, 3, 1];
 
-/// Fewest connections, instances and seeds, however low the limit is.
+/// Minimum number of connections, instances and seeds, however low the limit is.
 const FEWEST: usize = 2;
 
-/// The counts that a limit of open files allows a node.
+/// The counts that a limit of open files allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenFiles {
-    /// Files that the process may have open.
+    /// Maximum number of open files of the process.
     pub(crate) limit: u64,
     /// Connections of the gateway, and of the listener that redirects to it.
     pub(crate) connections: usize,
     pub(crate) connections_per_address: usize,
-    /// Requests at once.
+    /// Maximum number of concurrent requests.
     pub(crate) instances: usize,
     pub(crate) parked: usize,
     pub(crate) zygotes: usize,
     pub(crate) groups: usize,
-    /// Seeds in memory.
+    /// Maximum number of seeds in memory.
     pub(crate) seeds: usize,
     /// Whether any count is below the configured one.
     pub(crate) is_lowered: bool,
 }
 
-/// Divides `all` among those that want so much, by [`EIGHTHS`]: none gets more than it wants, and
-/// what it does not want the others get.
+/// Divides `all` by [`EIGHTHS`]. No part exceeds what is `wanted` of it, and the rest goes to the
+/// others.
 fn divide(all: u64, wanted: [u64; 3]) -> [u64; 3] {
     let mut given = [0; 3];
     let mut left = all;
     let mut parts: u64 = EIGHTHS.iter().sum();
-    // The one that wants least of its part comes first: its remainder is known then.
+    // The part that wants the least in relation to its share comes first, so that its rest is
+    // known.
     let mut order = [0, 1, 2];
     order.sort_by(|one, other| {
         let of = |place: &usize| {
@@ -92,8 +91,8 @@ fn divide(all: u64, wanted: [u64; 3]) -> [u64; 3] {
 }
 
 impl OpenFiles {
-    /// Divides `limit` files, of which `used` are open already that are none of the node's, among
-    /// the clients of so many `listeners`, instances and seeds.
+    /// Divides `limit` files, of which `used` are already open and not the node's, among the
+    /// clients of `listeners` listeners, instances and seeds.
     pub(crate) fn new(
         limits: &Limits,
         pool: &PoolOptions,
@@ -105,7 +104,7 @@ impl OpenFiles {
         let (instances, parked) = (pool.max_instances as u64, pool.max_parked as u64);
         let zygote = ZYGOTES_MOST * (each + AT_WORK);
         let zygotes = (pool.zygotes as u64).saturating_mul(zygote);
-        // A sixteenth of the connections may be on their way out.
+        // A sixteenth of the connections may be evicted and not closed yet.
         let of_clients = (limits.connections as u64).saturating_mul(listeners);
         let of_clients = of_clients.saturating_add(of_clients / 16);
         let of_instances = (instances.saturating_mul(each + AT_WORK))
@@ -123,7 +122,7 @@ impl OpenFiles {
         } else {
             limits.connections
         };
-        // The part of one address in all connections stays the same.
+        // The ratio of the limit per address to all connections stays the same.
         let of_one = limits.connections_per_address as u64 * connections as u64;
         let of_one = of_one / (limits.connections as u64).max(1);
         let connections_per_address = if connections < limits.connections {
@@ -173,7 +172,7 @@ impl fmt::Display for OpenFiles {
     }
 }
 
-/// Divides the open files that this process may have, before a node opens any.
+/// Divides the open files of this process, before a node opens any.
 pub(crate) fn of_this_process(limits: &Limits, pool: &PoolOptions, listeners: u64) -> OpenFiles {
     let lowest = open_files::lowest_free().unwrap_or(0);
     let used = u64::try_from(lowest).unwrap_or(0);
@@ -181,8 +180,8 @@ pub(crate) fn of_this_process(limits: &Limits, pool: &PoolOptions, listeners: u6
     OpenFiles::new(limits, pool, listeners, limit)
 }
 
-/// Reports what the default limits come to with the hard limit of open files: the program raises
-/// its soft limit to that.
+/// Reports what the default limits come to with the hard limit of open files, to which the program
+/// raises its soft limit.
 #[must_use]
 pub fn open_files_finding() -> Finding {
     let hard = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
@@ -229,7 +228,7 @@ mod tests {
         OpenFiles::new(&limits, &pool, 1, (limit, 3))
     }
 
-    /// Files that all of it takes at worst.
+    /// Returns the files that everything takes in the worst case.
     fn worst(files: &OpenFiles, each: u64) -> u64 {
         let connections = files.connections as u64;
         3 + NODE
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn all_that_is_allowed_fits_the_limit() {
-        // The least at which nothing has to be left the fewest that there may be.
+        // From this limit on, no count has to be the minimum.
         for (confinement, least) in [(Confinement::Jailed, 512), (Confinement::InProcess, 1280)] {
             let each = confinement.descriptors();
             let pool = PoolOptions {

@@ -1,21 +1,22 @@
-//! Whether requests should be sent to a node: what a load balancer or an orchestrator asks.
+//! The readiness of a node: whether a load balancer or an orchestrator should send it requests.
 
 use tokio::sync::watch;
 
-/// How far a node is. It only ever goes on.
+/// The phase of a node. It only advances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Readiness {
-    /// It cannot be connected to yet: it starts, or waits for [`Node::open`](crate::Node::open).
+    /// The node accepts no connections yet: it starts, or waits for
+    /// [`Node::open`](crate::Node::open).
     Starting,
-    /// It serves.
+    /// The node serves requests.
     Ready,
-    /// It has been told to stop. Until it does it still serves what comes.
+    /// The node is stopping. Until it has stopped, it still serves requests.
     Stopping,
 }
 
 impl Readiness {
-    /// In a word, as `/readyz` has it.
+    /// Returns the word that `/readyz` responds with.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Starting => "starting",
@@ -25,7 +26,7 @@ impl Readiness {
     }
 }
 
-/// How far a node is, and who waits for more.
+/// The current phase, which tasks can wait on.
 #[derive(Debug)]
 pub(crate) struct State(watch::Sender<Readiness>);
 
@@ -40,7 +41,7 @@ impl State {
         *self.0.borrow()
     }
 
-    /// Takes the next step; never one back.
+    /// Advances to a phase; never goes back.
     pub(crate) fn goes_on(&self, to: Readiness) {
         self.0.send_if_modified(|now| {
             let goes_on = to > *now;
@@ -49,10 +50,10 @@ impl State {
         });
     }
 
-    /// Waits until it is there, or further.
+    /// Waits until the node reaches a phase or a later one.
     pub(crate) async fn reaches(&self, wanted: Readiness) -> Readiness {
         let mut now = self.0.subscribe();
-        // It cannot fail: the sender is here.
+        // The wait cannot fail, because the sender is `self`.
         now.wait_for(|now| *now >= wanted)
             .await
             .map_or(Readiness::Stopping, |now| *now)

@@ -1,4 +1,4 @@
-//! Opening a database of redb's that outlives the process.
+//! Opens a redb database that outlives the process.
 
 use std::{
     fs::{self, File},
@@ -9,12 +9,13 @@ use std::{
 
 use redb::Database;
 
-/// Opens the database of this path, whose pages redb keeps `cache` bytes of. A new one is made
-/// aside, gets its tables by `make`, and is renamed when it is whole: redb does not know one again
-/// whose making was cut off.
+/// Opens the database at this path, with a page cache of `cache` bytes. A new database is created
+/// under another name, gets its tables by `make`, and is renamed when it is complete. redb does not
+/// recognise a database whose creation was cut off.
 ///
 /// # Errors
-/// `make`'s, and what `failed` makes of the system's and redb's.
+/// Returns the errors of `make`, and the result of `failed` for errors of the file system and of
+/// redb.
 pub(crate) fn open<E>(
     path: &Path,
     cache: usize,
@@ -26,7 +27,7 @@ pub(crate) fn open<E>(
         let unfinished = path.with_extension("unfinished");
         let made = open_file(&unfinished, cache, true).map_err(&failed)?;
         make(&made)?;
-        // Closed before it is renamed, by which all of it is written.
+        // Closing the database before the rename writes all of it.
         drop(made);
         fs::rename(&unfinished, path).map_err(system)?;
         let folder = path.parent().unwrap_or(path);

@@ -1,12 +1,12 @@
-//! Whether files have changed, and stay as they are.
+//! Detects changes of files that have settled.
 //!
-//! Files are looked at now and then rather than subscribed to: that works for
-//! editors that write a new file and rename it over the old one, for links, and
-//! on file systems that send no events; for a handful of files it costs nothing.
+//! Files are polled rather than watched. Polling works for editors that write a new file and rename
+//! it over the old one, for links, and on file systems that send no events. For a handful of files
+//! it costs nothing.
 
 use std::{fs, io, os::unix::fs::MetadataExt as _, path::Path};
 
-/// What changes when a file does.
+/// The properties of a file that change with its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     device: u64,
@@ -16,10 +16,10 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of the file as it is now, behind any links.
+    /// Returns the current stamp of the file, following links.
     ///
     /// # Errors
-    /// When there is none, as in the middle of a rename.
+    /// Returns an error if the file does not exist, as in the middle of a rename.
     pub fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self {
@@ -31,18 +31,19 @@ impl Stamp {
     }
 }
 
-/// Tells a change once what changed has stayed as it is for one look, so that
-/// whoever writes can finish.
+/// Reports a change once the new value has stayed the same for one check, so that the writer can
+/// finish.
 #[derive(Debug)]
 pub struct Settling<T> {
-    /// What the last change that was told left; nothing before the first.
+    /// The value of the last reported change, or the initial one.
     seen: Option<T>,
-    /// What the last look found, where that was new.
+    /// The value of the last check, if it was new.
     settling: Option<T>,
 }
 
 impl<T: PartialEq> Settling<T> {
-    /// Begins with what is known; with nothing, the first looks tell a change.
+    /// Starts with a known value. With `None`, the first value is reported as a change once it has
+    /// settled.
     #[must_use]
     pub fn new(seen: Option<T>) -> Self {
         Self {
@@ -51,7 +52,7 @@ impl<T: PartialEq> Settling<T> {
         }
     }
 
-    /// Takes what a look found, and says whether it is a change that has settled.
+    /// Checks a value. Returns whether it is a change that has settled.
     pub fn look(&mut self, now: T) -> bool {
         if self.seen.as_ref() == Some(&now) {
             self.settling = None;

@@ -1,4 +1,4 @@
-//! The admin API over its real socket, with functions that are not in VMs.
+//! Tests of the admin API over its real socket, with functions that do not run in VMs.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn refused(error: ClientError) -> (StatusCode, String) {
     }
 }
 
-/// Sends bytes to the socket; the answer is read to its end.
+/// Sends bytes to the socket and reads the answer to its end.
 async fn raw(data_dir: &Path, request: &str) -> String {
     let socket = data_dir.join("faasw.sock");
     let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
@@ -124,7 +124,7 @@ async fn stores_are_read_and_written_by_the_client() {
     let own = Store::Function(name("f"));
     let shared = Store::Shared(StoreName::new("users").unwrap());
     assert_eq!(client.stores().await.unwrap(), []);
-    // Whatever a key or a value has in it.
+    // Keys and values may contain any character.
     for (key, value) in [("a b&c=\u{e9}/\n", &b"\0\xff"[..]), ("b", b"")] {
         let set = client.set_store_value(&own, key, Bytes::copy_from_slice(value));
         set.await.unwrap();
@@ -205,10 +205,10 @@ async fn a_log_is_followed_and_the_nodes_end_ends_that() {
         tokio::spawn(async move { client.logs_after(&f, page.next).await })
     };
     tokio::task::yield_now().await;
-    // Not after the hour that a shutdown waits at most.
+    // The shutdown must not take the hour that it waits at most.
     let ended = tokio::time::timeout(common::give_up(), node.shutdown()).await;
     ended.expect("who follows a log does not hold up the end");
-    // Either it was told, or it came too late to be heard.
+    // The follower either got the page or came too late for one.
     if let Ok(page) = following.await.unwrap() {
         assert!(page.lines.is_empty());
     }
@@ -232,7 +232,7 @@ async fn metrics_are_on_the_socket_and_on_a_listener_of_their_own() {
     assert!(media_type.starts_with("application/openmetrics-text"));
     assert!(answer.body.contains("faasw_functions 1"), "{answer:?}");
     assert_eq!(common::raw::get(address, "/f/").await.status, 404);
-    // Never beside functions.
+    // The metrics are never served on the functions' address.
     let public = common::raw::get(node.address().unwrap(), "/metrics").await;
     assert_eq!(public.status, 404);
     node.shutdown().await;
@@ -285,14 +285,14 @@ async fn refusals_are_problems_that_say_why() {
     node.shutdown().await;
 }
 
-/// An upload that has begun and does not come to its end.
+/// Begins an upload and leaves it unfinished.
 async fn uploading(data_dir: &Path, bytes: &str) -> tokio::net::UnixStream {
     let socket = data_dir.join("faasw.sock");
     let mut stream = tokio::net::UnixStream::connect(socket).await.unwrap();
     let text =
         format!("PUT /v1/functions/g HTTP/1.1\r\nHost: h\r\n{bytes}Expect: 100-continue\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
-    // It is asked for once it has a place.
+    // The node asks for the body once the upload has a place.
     let mut going_on = [0; 12];
     stream.read_exact(&mut going_on).await.unwrap();
     assert_eq!(&going_on, b"HTTP/1.1 100");
@@ -307,7 +307,7 @@ async fn there_is_an_end_to_what_is_uploaded_at_once() {
     let options = FunctionOptions::default();
     let g = name("g");
     let deploy = || client.deploy(&g, Bytes::from_static(b"module"), &options);
-    // Those that do not say how long they are, and many that are short.
+    // Two uploads of unknown length, then many short ones.
     for (count, bytes) in [
         (2, "Transfer-Encoding: chunked\r\n"),
         (64, "Content-Length: 9\r\n"),
@@ -324,7 +324,7 @@ async fn there_is_an_end_to_what_is_uploaded_at_once() {
             assert!(answer.contains("retry-after: 1\r\n"), "{answer}");
             assert!(answer.contains("too-many-uploads"), "{answer}");
         }
-        // Others are answered meanwhile, and whoever leaves makes room.
+        // Other requests are answered meanwhile, and an upload that ends makes room.
         assert_eq!(client.list().await.unwrap().len(), 1);
         drop(under_way);
         let deadline = std::time::Instant::now() + common::give_up();

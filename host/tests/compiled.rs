@@ -1,5 +1,4 @@
-//! What is compiled is compiled once, and again where it has to be, as an embedding program sees
-//! it.
+//! Compiled code is made once, and made again when needed, as an embedding program sees it.
 
 #![allow(
     clippy::unwrap_used,
@@ -85,7 +84,7 @@ async fn the_same_module_is_compiled_once() {
     assert_eq!(backend.compiled.load(Ordering::Relaxed), 1);
 }
 
-/// What a helper has kept under one name goes into no other function.
+/// The cache that a helper kept under one function's name is used for no other function.
 #[tokio::test]
 async fn code_that_was_made_with_what_was_kept_is_one_functions() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,27 +103,27 @@ async fn code_that_was_made_with_what_was_kept_is_one_functions() {
     deploy("a", 1).await.unwrap();
     deploy("a", 2).await.unwrap();
     assert_eq!(begun_with(), [Some(b"".to_vec()), Some(b"kept".to_vec())]);
-    // The same module: its code would do if it were not for that.
+    // The same module under the same name: its code is used again.
     deploy("a", 2).await.unwrap();
     assert_eq!(compiled(), 2);
     deploy("b", 2).await.unwrap();
     assert_eq!(begun_with(), [Some(b"".to_vec())]);
     assert_eq!(compiled(), 3);
-    // That is anybody's.
+    // No cache of another module went into that code, so every function may use it.
     deploy("c", 2).await.unwrap();
     deploy("a", 2).await.unwrap();
     assert_eq!(compiled(), 3);
-    // Whoever has a name next gets nothing of who had it.
+    // A function that gets a removed function's name gets none of its cache.
     node.remove("a").await.unwrap();
     deploy("a", 3).await.unwrap();
-    // What compiles at once needs none.
+    // A small module compiles at once and needs no cache.
     node.deploy("a", "small", FunctionOptions::default())
         .await
         .unwrap();
     assert_eq!(begun_with(), [Some(b"".to_vec()), None]);
 }
 
-/// It may have failed by what was kept.
+/// The cached data may be the reason why the compilation failed.
 #[tokio::test]
 async fn a_compilation_that_fails_leaves_the_next_one_nothing() {
     let backend = FakeBackend::default();

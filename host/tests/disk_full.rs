@@ -1,9 +1,9 @@
-//! A full disk at a deployment: a clear error, nothing half done, and a node
-//! that goes on.
+//! A full disk at a deployment gives a clear error and leaves no partial state, and the node goes
+//! on.
 //!
-//! The disk is a small tmpfs in a mount namespace of this program's own, so
-//! that nothing is left of it however the program ends. Where the system makes
-//! no such namespace, the tests count as ignored and say so.
+//! The disk is a small tmpfs in a mount namespace of this program's own, so that nothing is left of
+//! it, however the program ends. Where the system allows no such namespace, the tests print a
+//! notice and are ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,10 +30,10 @@ use faasw::{
 use http::Request;
 use libtest_mimic::{Arguments, Trial};
 
-/// Set in the program that runs within the namespace.
+/// Set in the process that runs within the namespace.
 const WITHIN: &str = "FAASW_TEST_OWN_MOUNTS";
 
-/// Size of the disk.
+/// The size of the disk.
 const MEBIBYTES: usize = 8;
 
 /// A tmpfs on a new folder.
@@ -56,12 +56,12 @@ impl Disk {
         self.0.path()
     }
 
-    /// Leaves `bytes` of room.
+    /// Fills the disk until `bytes` are free.
     fn fill_up_to(&self, bytes: usize) {
         let filler = self.path().join("filler");
         let mut size = MEBIBYTES << 20;
         let _ = fs::remove_file(&filler);
-        // What others have is not known: as much as there is room for.
+        // The space that other files take is not known, so this finds the largest filler that fits.
         while fs::write(&filler, vec![1; size]).is_err() {
             size -= 16 << 10;
         }
@@ -76,7 +76,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: tasks of a node that was dropped may have files there yet.
+        // The unmount is lazy, because tasks of a dropped node may still have files open there.
         let unmounted = Command::new("umount").arg("-l").arg(self.path()).status();
         assert!(unmounted.unwrap().success() || std::thread::panicking());
     }
@@ -103,7 +103,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// What is kept of compilations has room only where nothing else needs it.
+/// Cached compilations are deleted when something else needs their room.
 async fn what_is_kept_of_compilations_yields() {
     let disk = Disk::new();
     let data_dir = disk.path().join("data");
@@ -114,7 +114,7 @@ async fn what_is_kept_of_compilations_yields() {
     let kept = data_dir.join("compiled");
     let files = names(&kept);
     assert_eq!(files.len(), 1);
-    // As large as real ones are.
+    // Real cache files are as large.
     fs::write(kept.join(&files[0]), vec![1; 2 << 20]).unwrap();
     disk.fill_up_to(256 << 10);
     node.deploy("g", "module g", options.clone()).await.unwrap();
@@ -129,8 +129,8 @@ async fn what_is_kept_of_compilations_yields() {
     node.shutdown().await;
 }
 
-/// A deployment that does not fit is refused and leaves everything as it was,
-/// wherever in it the disk becomes full.
+/// A deployment that does not fit is refused and leaves everything as it was, at whichever step the
+/// disk becomes full.
 async fn a_deployment_that_does_not_fit_changes_nothing() {
     let disk = Disk::new();
     let data_dir = disk.path().join("data");
@@ -142,8 +142,7 @@ async fn a_deployment_that_does_not_fit_changes_nothing() {
     let before = (node.list(), names(&data_dir.join("modules")));
 
     let mut refused = 0;
-    // Room for nothing; for the module's file; for the code's, too; for the
-    // record perhaps.
+    // Room for nothing; for the module's file; for the code's file, too; perhaps for the record.
     for room in (0..12).map(|step| (step * 24) << 10) {
         disk.fill_up_to(room);
         let module = Bytes::from(format!("{room:0>60000}"));
@@ -172,7 +171,7 @@ async fn a_deployment_that_does_not_fit_changes_nothing() {
             panic!("the first one fits");
         }
         if node.list() != before.0 {
-            // It fits from here on.
+            // From this size on, the deployment fits.
             break;
         }
     }
@@ -199,7 +198,7 @@ async fn a_node_starts_on_a_full_disk_and_deploys_when_there_is_room() {
         matches!(refused, Err(DeployError::Registry(RegistryError::NoSpace))),
         "{refused:?}"
     );
-    // Removing works also now, and makes room.
+    // Removing a function also works now, and makes room.
     node.remove("g").await.unwrap();
     disk.make_room();
     let deployed = node.deploy("f", module, options).await.unwrap();

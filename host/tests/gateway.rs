@@ -1,4 +1,4 @@
-//! The gateway over real sockets, with functions that are not in VMs.
+//! Tests of the gateway over real sockets, with functions that do not run in VMs.
 
 #![allow(
     clippy::unwrap_used,
@@ -110,7 +110,7 @@ async fn clients_receive_the_kind_of_a_failure_and_the_log_has_the_reason() {
         assert_eq!(answer.status, 502, "{path}");
         assert_eq!(answer.problem("type"), format!("urn:faasw:problem:{slug}"));
         assert!(!answer.body.contains(reason), "{path}: {}", answer.body);
-        // The client names the request, and the operator finds the reason by that name.
+        // The client has the request's id, and the operator finds the reason in the log by that id.
         let id = answer.problem("request_id");
         let log = node.logs("f", 100).unwrap();
         let has_reason = |line: &LogLine| {
@@ -169,7 +169,7 @@ async fn chunks_arrive_as_one_body_of_unknown_length() {
 async fn a_304_passes_on_its_length_and_a_204_has_none() {
     let node = common::node().await;
     let address = node.address().unwrap();
-    // On one connection a wrong length would break the framing of the next response.
+    // On one connection, a wrong length would break the framing of the next response.
     let get = |path: &str, more: &str| format!("GET /f{path} HTTP/1.1\r\nHost: h\r\n{more}\r\n");
     let sent = [
         get("/not-modified", ""),
@@ -224,7 +224,7 @@ async fn a_head_that_is_too_large_is_431() {
         assert_eq!(answer.status, 431);
         assert!(answer.problem("detail").contains(word), "{}", answer.body);
     }
-    // Beyond what hyper itself reads there is no body, but still an answer.
+    // hyper does not read bodies beyond its own limit, but the node still answers.
     let endless = format!("X-Long: {}\r\n", "x".repeat(1 << 20));
     assert_eq!(
         request(address, "GET", "/f/", &endless, "").await.status,
@@ -290,8 +290,8 @@ async fn slow_clients_are_not_waited_for() {
     limits.idle_connection = Duration::from_millis(200);
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
-    // A head that never ends is no request, nor is silence or half of HTTP/2's
-    // first words: the connection just closes.
+    // A head that never ends is no request, and neither is silence or half of HTTP/2's preface: the
+    // node closes the connection.
     for begun in [&b"GET /f/ HTTP/1.1\r\nHo"[..], b"", b"PRI * HTTP/2.0\r\n"] {
         let head = tokio::net::TcpStream::connect(address).await.unwrap();
         let closed = async {
@@ -334,7 +334,7 @@ async fn shutdown_lets_requests_finish_and_takes_no_more() {
     while node.inspect("f").await.unwrap().under_way == 0 {
         tokio::task::yield_now().await;
     }
-    // The end begins before the request may be answered.
+    // The shutdown begins before the request may be answered.
     tokio::join!(node.shutdown(), async { backend.held.notify_one() });
     assert_eq!(held.await.unwrap().body, "held");
     assert!(tokio::net::TcpStream::connect(address).await.is_err());

@@ -54,8 +54,8 @@ async fn a_node_needs_neither_a_socket_nor_a_disk() {
     node.shutdown().await;
 }
 
-/// A request that goes on after its function was removed has nothing of who is deployed under its
-/// name then.
+/// A request that goes on after its function was removed cannot use the store of the function that
+/// is deployed under the same name afterwards.
 #[tokio::test]
 async fn a_store_is_a_functions_only_as_long_as_that_is_there() {
     let backend = FakeBackend::default();
@@ -185,7 +185,7 @@ async fn requests_finish_on_the_function_they_began_with() {
     assert!(node.remove("f").await.is_err());
 }
 
-/// Ending what a function has takes a while.
+/// Dropping a seed takes a while, and the node answers calls meanwhile.
 #[tokio::test]
 async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
     let backend = FakeBackend::default();
@@ -206,8 +206,8 @@ async fn nobody_waits_for_the_end_of_a_function_that_was_replaced() {
     assert_eq!(*looked.lock().unwrap(), [Some(1), Some(0)]);
 }
 
-/// Versions that wait for their instances hold nobody up, and one that is gone back to hardly
-/// waits.
+/// Versions that wait for their instances hold up no other deployment, and a rollback to such a
+/// version hardly waits.
 #[tokio::test]
 async fn others_are_deployed_while_versions_wait_for_their_instances() {
     let node = common::start(Node::builder()).await;
@@ -221,7 +221,7 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
             })
         })
         .collect();
-    // Deployments that wait for instances must not hold up others: they would for ever.
+    // Deployments that wait for instances must not hold up others, which would then wait for ever.
     let limit = common::give_up();
     let other = node.deploy("other", "module", FunctionOptions::default());
     timeout(limit, other).await.unwrap().unwrap();
@@ -238,8 +238,8 @@ async fn others_are_deployed_while_versions_wait_for_their_instances() {
     assert_eq!(back.unwrap().version, 1);
 }
 
-/// The deployments of one function are bounded, because they hold memory until their instances are
-/// there. Deployments of another function do not wait for them.
+/// The number of concurrent deployments of one function is limited, because they hold memory until
+/// their instances are there. Deployments of another function do not wait for them.
 #[tokio::test]
 async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
     let backend = FakeBackend::default();
@@ -268,7 +268,8 @@ async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
     other.await.unwrap();
     assert_eq!(count(), 5, "four of the one, and the other");
 
-    // Nothing is stored of what waits when the node ends, and whoever waits hears of it.
+    // The node stores nothing of the waiting deployments when it ends, and each of them gets an
+    // error.
     node.shutdown().await;
     for waiting in &mut waiting {
         let told = timeout(common::give_up(), waiting).await.unwrap();
@@ -277,7 +278,7 @@ async fn four_deployments_of_a_function_are_under_way_and_others_of_it_wait() {
     assert_eq!(node.list()[0].version, 1);
 }
 
-/// A version that was about to take another one's place is not there after the next start, either.
+/// A version that was about to replace another one is not there after the next start, either.
 #[tokio::test]
 async fn a_node_that_ends_stores_nothing_that_nobody_is_told_of() {
     let folder = tempfile::tempdir().unwrap();
@@ -381,7 +382,7 @@ async fn a_function_takes_as_many_requests_at_once_as_it_wants() {
         problem.contains("over-capacity") && problem.contains("limit of 1 requests"),
         "{problem}"
     );
-    // The limit holds across versions, and is the new version's.
+    // The limit holds across versions, and the new version's limit counts.
     node.deploy("f", "module two", options).await.unwrap();
     assert_eq!(node.invoke("f", get("/")).await.status(), 503);
     let options = FunctionOptions::default().concurrency(2);
@@ -473,7 +474,7 @@ async fn a_deployment_that_nobody_waits_for_ends() {
     let slow = node.deploy("slow", "slow", FunctionOptions::default());
     let has_begun = || backend.compiled.load(Ordering::Relaxed) > before;
     tokio::select! {
-        // A compilation that has begun counts, however long the test did not run.
+        // A compilation that has begun counts, even if the test did not run for a long time.
         biased;
         () = common::eventually("it compiles", has_begun) => {}
         _ = slow => panic!("it is deployed"),
@@ -526,7 +527,7 @@ mod service {
         let another = service.clone();
         let texts = service.call(get("/x")).await.unwrap();
         assert!(content(texts).await.starts_with(b"GET /x "));
-        // Any body, on any thread.
+        // The service accepts any body type, on any thread.
         let request = Request::post("/length").body(Full::new(Bytes::from("four")));
         let bytes = tokio::spawn(another.oneshot(request.unwrap()));
         assert_eq!(content(bytes.await.unwrap().unwrap()).await, "4");
@@ -553,7 +554,7 @@ mod service {
         let echo = String::from_utf8(content(response).await.to_vec()).unwrap();
         assert!(echo.contains("\nx-layer: added"), "{echo}");
         let ready = layered.ready().await.unwrap();
-        // This one is never answered.
+        // This request is never answered.
         let late = ready.call(get("/held")).await.unwrap_err();
         assert!(late.is::<Elapsed>(), "{late}");
     }

@@ -1,5 +1,5 @@
-//! Whether a node is ready, who can connect to it until then and from then on, and how it drains;
-//! with functions that are not in VMs.
+//! Whether a node is ready, which clients can connect to it before and after that, and how it
+//! drains. The functions do not run in VMs.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,7 +40,7 @@ async fn a_node_that_opens_later_is_not_connected_to_before() {
     assert_eq!((live.status, live.body.as_str()), (200, "ok\n"));
     let (waits, opens) = tokio::join!(node.reaches(Readiness::Ready), async { node.open() });
     assert_eq!((waits, opens.unwrap()), (Readiness::Ready, ()));
-    // Once more changes nothing.
+    // A second call changes nothing.
     node.open().unwrap();
     assert_eq!(get(address, "/f/").await.status, 200);
     assert_eq!(ready(&node).await, (200, "ok\n".to_owned()));
@@ -76,7 +76,8 @@ async fn a_node_that_drains_serves_on_and_says_that_none_should_come() {
     assert!(TcpStream::connect(address).is_err());
 }
 
-/// A client that kept its connection would never hear of other nodes, and be refused in the end.
+/// A client that kept its connection would never connect to another node, and would be refused in
+/// the end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_drains_answers_once_more_and_ends_connections() {
     let node = common::start(builder()).await;
@@ -97,7 +98,7 @@ async fn a_node_that_drains_answers_once_more_and_ends_connections() {
     node.reaches(Readiness::Stopping).await;
     let answer = kept.get("/f/").await;
     assert_eq!(answer.status(), 200);
-    // GOAWAY, and the answer whole all the same.
+    // The node sends GOAWAY and still the whole answer.
     h2::read(answer).await;
     kept.ended().await;
     let new = get(address, "/f/").await;

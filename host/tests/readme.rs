@@ -1,4 +1,4 @@
-//! README.md says what there is.
+//! README.md lists the examples that exist.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

@@ -1,4 +1,4 @@
-//! TLS of the gateway: what clients can choose, and what hostile ones get.
+//! TLS of the gateway: the choices that clients have, and the answers that hostile clients get.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +24,7 @@ use tokio::{
     time::timeout,
 };
 
-/// A node whose gateway has a certificate for these names.
+/// Starts a node whose gateway has a certificate for these names.
 async fn node(folder: &Path, names: &[&str]) -> (Node, SocketAddr, CertificateDer<'static>) {
     let files = Files::new(folder, "first");
     let root = files.write(names);
@@ -53,7 +53,7 @@ async fn both_versions_are_spoken_and_functions_see_https() {
         let mut stream = client.connect(address, "one.test").await.unwrap();
         let spoken = stream.get_ref().1.protocol_version().unwrap();
         assert_eq!(format!("{spoken:?}"), expected);
-        // Whatever scheme a client claims, it came by TLS.
+        // The request came by TLS, whatever scheme the client claims.
         let answer = get(&mut stream, "one.test", "http://one.test/f/x").await;
         assert_eq!(answer.status, 200);
         let seen = backend.take_seen();
@@ -103,7 +103,7 @@ async fn http2_is_chosen_by_alpn() {
         assert_eq!(answer.unwrap().unwrap().status(), 200);
         driver.abort();
     }
-    // Nothing that both know: the handshake says so.
+    // Without a common protocol, the handshake fails with that error.
     let stranger = Client {
         protocols: &["spdy/1"],
         ..Client::new(&root)
@@ -136,14 +136,14 @@ async fn clients_choose_among_certificates_by_name() {
         let client = Client::new(&roots[expected]);
         assert_eq!(client.get(address, name, "/f/").await.status, 200, "{name}");
     }
-    // A host may be another one than the handshake's name: clients put requests for
-    // all names of a certificate on one connection, and routing goes by the host.
+    // A request's host may differ from the handshake's name: clients send requests for all names of
+    // a certificate on one connection, and routing uses the host.
     let mut stream = Client::new(&roots[1])
         .connect(address, "two.test")
         .await
         .unwrap();
     assert_eq!(get(&mut stream, "one.test", "/f/").await.status, 200);
-    // Who asks for another name gets the first one's certificate, and need not take it.
+    // A client that asks for another name gets the first certificate, and may reject it.
     let mut all = Client::new(&roots[0]);
     all.roots = roots.to_vec();
     let error = all.connect(address, "other.test").await.unwrap_err();
@@ -169,7 +169,7 @@ async fn changed_certificates_are_taken_and_bad_ones_are_not() {
         .await
         .unwrap();
 
-    // Asked for, half of it: an error that names the file, and nothing changes.
+    // An explicit reload while the key is invalid: the error names the file, and nothing changes.
     let key = std::fs::read_to_string(&files.key).unwrap();
     replace(&files.key, "no key");
     let error = node.reload_certificates().await.unwrap_err();
@@ -178,14 +178,14 @@ async fn changed_certificates_are_taken_and_bad_ones_are_not() {
     assert!(speaks(&old).await);
     replace(&files.key, &key);
 
-    // Asked for.
+    // An explicit reload of a new certificate.
     let new = files.write(&["one.test"]);
     node.reload_certificates().await.unwrap();
     assert!(speaks(&new).await && !speaks(&old).await);
-    // A connection that was there goes on.
+    // A connection that existed before goes on.
     assert_eq!(get(&mut before, "one.test", "/f/").await.status, 200);
 
-    // Seen by itself.
+    // The node notices the newest certificate by itself.
     let newest = files.write(&["one.test"]);
     let seen = async {
         while !speaks(&newest).await {
@@ -218,7 +218,7 @@ async fn what_is_not_tls_hears_so_and_reaches_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address, root) = node(folder.path(), &["one.test"]).await;
     let hello_of_64k = {
-        // A handshake message that announces 16 MB, in records that are full.
+        // A handshake message that announces 16 MB, in full records.
         let mut bytes = Vec::new();
         for number in 0..32 {
             bytes.extend([0x16, 3, 1, 0x40, 0]);
@@ -248,19 +248,20 @@ async fn what_is_not_tls_hears_so_and_reaches_nothing() {
         ("a hello without end", hello_of_64k),
     ] {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // The node may have closed before it has all.
+        // The node may close before it has received all bytes.
         let _ = stream.write_all(&bytes).await;
         let mut answer = Vec::new();
         let reading = timeout(time_limit(60), stream.read_to_end(&mut answer)).await;
         let _ = reading.expect("an end in time");
-        // An alert, and nothing else; where more was sent than was read, it may be lost.
+        // The node sends an alert and nothing else. If it closed before it had read everything, the
+        // alert may be lost.
         let is_alert = answer.len() == 7 && answer[0] == 0x15;
         assert!(
             is_alert || (bytes.len() > 1000 && answer.is_empty()),
             "{what}: {answer:?}"
         );
     }
-    // TLS 1.1 is not spoken: the alert is fatal.
+    // The node does not support TLS 1.1: the alert is fatal.
     let mut hello = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
     hello.extend([7; 32]);
     hello.extend([0, 0, 2, 0xc0, 0x2f, 1, 0]);
@@ -282,7 +283,7 @@ async fn a_handshake_that_stalls_ends_with_the_time_for_a_head() {
     limits.request_read = Duration::from_millis(300);
     let node = common::start(with(&files).limits(limits)).await;
     let address = node.address().unwrap();
-    // Nothing, half a record, and a handshake without a request.
+    // A silent connection, half a record, and a handshake without a request.
     let mut silent = TcpStream::connect(address).await.unwrap();
     let mut half = TcpStream::connect(address).await.unwrap();
     half.write_all(&[0x16, 3, 1, 1, 0, 1, 0]).await.unwrap();
@@ -291,8 +292,8 @@ async fn a_handshake_that_stalls_ends_with_the_time_for_a_head() {
         .await
         .unwrap();
     let mut rest = Vec::new();
-    // Nobody was answered, so nobody hears more than the end of the socket or, for what
-    // the node never read, a reset.
+    // No client gets an answer. Each one sees only the end of the socket or, where the node left
+    // bytes unread, a reset.
     let ended = timeout(time_limit(30), shaken.read_to_end(&mut rest)).await;
     let _ = ended.expect("the node closes it");
     for stream in [&mut silent, &mut half] {
@@ -315,7 +316,7 @@ async fn handshakes_under_way_do_not_hold_up_others_or_the_end() {
     }
     let answer = Client::new(&root).get(address, "one.test", "/f/").await;
     assert_eq!(answer.status, 200);
-    // Without an end of its own the node would wait for ever.
+    // If handshakes had no limit at a shutdown, the node would wait for ever.
     let limit = node.limits().shutdown + common::give_up();
     timeout(limit, node.shutdown()).await.expect("an end");
 }
@@ -324,7 +325,7 @@ async fn handshakes_under_way_do_not_hold_up_others_or_the_end() {
 async fn a_client_that_cuts_the_connection_short_is_no_truncation_of_a_response() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address, root) = node(folder.path(), &["one.test"]).await;
-    // The end of a response is said by TLS, not by the socket alone.
+    // TLS, and not the socket alone, signals the end of a response.
     let mut stream = Client::new(&root)
         .connect(address, "one.test")
         .await
@@ -333,7 +334,7 @@ async fn a_client_that_cuts_the_connection_short_is_no_truncation_of_a_response(
         .write_all(b"GET /f/ HTTP/1.0\r\nHost: one.test\r\n\r\n")
         .await
         .unwrap();
-    // `read_to_end` fails where the end comes without a close_notify.
+    // `read_to_end` fails if the end comes without a close_notify.
     let answer = raw::parse(&read_all(&mut stream).await);
     assert_eq!(answer.status, 200);
     node.shutdown().await;

@@ -1,5 +1,6 @@
-//! What a request is known by, over real sockets, with functions that are not in VMs: ids that
-//! clients and proxies send, hostile fields, refusals, and what an embedding program is told.
+//! How requests are identified, over real sockets, with functions that do not run in VMs: the ids
+//! that clients and proxies send, hostile fields, refusals, and the records that an embedding
+//! program gets.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,7 +21,7 @@ use faasw::{AccessRecord, Event, LogLine, NodeBuilder, RequestId};
 use http::Request;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-/// What is told of requests, one by one, and the lines of logs.
+/// The access records of requests, one by one, and the lines of logs.
 struct Told {
     requests: UnboundedReceiver<AccessRecord>,
     lines: Arc<Mutex<Vec<LogLine>>>,
@@ -50,7 +51,7 @@ fn telling(builder: NodeBuilder) -> (NodeBuilder, Told) {
     (builder, told)
 }
 
-/// The id that a response tells, which must be one that the node has made.
+/// Returns the id in a response, which must be one that the node has made.
 #[track_caller]
 fn made_id(answer: &RawResponse) -> String {
     let fields = answer.headers.iter();
@@ -63,7 +64,7 @@ fn made_id(answer: &RawResponse) -> String {
     id.clone()
 }
 
-/// The values of a field that the function has seen.
+/// Returns the values of a field that the function saw.
 fn seen(answer: &RawResponse, name: &str) -> Vec<String> {
     let lines = answer.body.lines().filter_map(|line| line.split_once(": "));
     let values = lines.filter(|(other, _)| *other == name);
@@ -148,11 +149,11 @@ async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
                 let made = made_id(&answer);
                 assert_eq!(seen(&answer, "x-request-id"), std::slice::from_ref(&made));
                 assert_eq!(told.request_id.as_str(), made);
-                // Told apart, for those who look for it.
+                // The record has the client's id in a field of its own.
                 assert_eq!(told.client_request_id, Some(id.parse().unwrap()));
             }
         }
-        // Whoever sends what is none, or two, has not given any.
+        // A request with an invalid id, or with two, counts as one without an id.
         let longer = "x".repeat(65);
         let huge = "x".repeat(16 << 10);
         for value in [
@@ -173,7 +174,7 @@ async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
             let field = format!("X-Request-Id: {value}\r\n");
             let answer = request(address, "GET", "/f/", &field, "").await;
             if value.contains('\u{1b}') {
-                // A control character: not HTTP, and read by nobody.
+                // A control character is not valid HTTP, and the node refuses it.
                 assert_eq!(answer.status, 400);
                 continue;
             }
@@ -192,7 +193,7 @@ async fn nobody_but_a_proxy_that_is_believed_gives_a_request_its_id() {
     }
 }
 
-/// What a line break in a field would do is up to the parser of HTTP: it is refused, or ends the
+/// The HTTP parser decides about a line break in a field: it refuses the request, or ends the
 /// field. Neither puts anything into the response's head.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_line_break_in_an_id_makes_no_field_of_the_response() {
@@ -268,7 +269,7 @@ async fn an_address_with_too_many_requests_is_told_an_id_too() {
         let field = "X-Forwarded-For: 192.0.2.1\r\n";
         request(address, "GET", path, field, "").await
     };
-    // Either may be let in first, and refuse the other.
+    // Either request may be admitted first, and the other is then refused.
     let held = tokio::spawn({
         let field = "X-Forwarded-For: 192.0.2.1\r\n";
         async move {
@@ -319,10 +320,11 @@ async fn an_embedding_program_is_told_and_may_give_ids() {
     assert_eq!((record.request_id, record.instance), (mine, Some(42)));
     let lines = told.lines.lock().unwrap().clone();
     let of_request: Vec<_> = lines.iter().map(|line| line.request_id).collect();
-    // The seed was made for nobody; then what the function wrote, and what the node said.
+    // The line from the creation of the seed belongs to no request. Then follow the function's line
+    // and the node's.
     assert_eq!(of_request, [None, Some(mine), Some(mine)]);
 
-    // Another one each time where none is given, whatever a field says.
+    // Without an id of the caller, each request gets a new one, whatever its header fields contain.
     let mut ids = std::collections::HashSet::new();
     for _ in 0..100 {
         let request = Request::get("/").header("x-request-id", mine.as_str());
@@ -330,14 +332,14 @@ async fn an_embedding_program_is_told_and_may_give_ids() {
         let id = response.headers()["x-request-id"].clone();
         assert_ne!(id, mine.as_str());
         assert!(ids.insert(id));
-        // It is told when the body is dropped.
+        // The record is sent when the body is dropped.
         drop(response);
         assert!(!told.next().await.is_whole);
     }
     node.shutdown().await;
 }
 
-/// A client that goes away before there is an answer is told, too.
+/// A request whose client goes away before there is an answer is recorded, too.
 #[tokio::test]
 async fn a_request_that_is_given_up_is_told() {
     let (builder, mut told) = telling(faasw::Node::builder());
@@ -356,7 +358,7 @@ async fn a_request_that_is_given_up_is_told() {
     node.shutdown().await;
 }
 
-/// Whether a future waits once it was asked.
+/// Returns whether a future is pending after one poll.
 async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     std::future::poll_fn(|context| {
         let asked = std::pin::Pin::new(&mut *future).poll(context);

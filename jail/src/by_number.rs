@@ -1,28 +1,29 @@
-//! Filters that go by a call's number alone.
+//! Filters that decide by a call's number alone.
 //!
-//! The library's compare with one number after the other, a hundred times for the last, and
-//! the kernel runs all filters of a process that one of them looks at arguments in. What
-//! goes by numbers is ranges with an answer each: a tree of comparisons finds the one in
-//! seven steps (the way libseccomp sorts such filters, too).
+//! The library's filters compare with one number after the other, up to a hundred times. The kernel
+//! runs all filters of a process if one of them inspects arguments. A filter by number consists of
+//! ranges with one action each: a tree of comparisons finds the right range in seven steps
+//! (libseccomp sorts such filters in the same way).
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use seccompiler::{BpfProgram, SeccompAction, sock_filter};
 
-/// Instructions: load a word of the call, compare it, answer.
+/// Instructions: load a word of the call, compare it, return the action.
 const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
 const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-/// Where the call's number is, and its architecture.
+/// The offsets of the call's number and of its architecture.
 const NUMBER: u32 = offset_of!(libc::seccomp_data, nr) as u32;
 const ARCHITECTURE: u32 = offset_of!(libc::seccomp_data, arch) as u32;
-/// `AUDIT_ARCH_X86_64` (linux/audit.h): the machine's ELF number, 64 bits, little end first.
+/// `AUDIT_ARCH_X86_64` (linux/audit.h): the machine's ELF number, with the bits for 64 bits and
+/// little-endian.
 const X86_64: u32 = libc::EM_X86_64 as u32 | 0x8000_0000 | 0x4000_0000;
 
-/// A program that gives the calls of `answers` theirs, and all others `otherwise`. A call
-/// of another architecture ends the process. `None` when there are so many that a jump
+/// Returns a program with the actions of `answers` for their calls, and `otherwise` for all others.
+/// A call of another architecture ends the process. `None` if there are so many calls that a jump
 /// would be too far.
 pub(crate) fn program(
     answers: &BTreeMap<libc::c_long, SeccompAction>,
@@ -33,7 +34,7 @@ pub(crate) fn program(
     for (call, action) in answers {
         let call = u32::try_from(*call).ok()?;
         let answer = u32::from(action.clone());
-        // What begins here was begun by the call before.
+        // The call before has begun a range here, which is replaced.
         ranges.pop_if(|(start, _)| *start == call);
         ranges.push((call, answer));
         ranges.push((call.checked_add(1)?, otherwise));
@@ -50,7 +51,7 @@ pub(crate) fn program(
     Some(program)
 }
 
-/// Answers by the range that the number lies in; each begins where its number says.
+/// Returns a program that finds the range of the number. Each range starts at its own number.
 fn tree(ranges: &[(u32, u32)]) -> Option<BpfProgram> {
     let (below, above) = ranges.split_at(ranges.len() / 2);
     let [(middle, answer), rest @ ..] = above else {
@@ -73,7 +74,7 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
 mod tests {
     use super::*;
 
-    /// What the kernel makes of a program, and in how many steps.
+    /// Returns the action of a program for a call, and the number of steps.
     fn run(program: &BpfProgram, architecture: u32, number: u32) -> (u32, usize) {
         let (mut at, mut word) = (0, 0);
         for step in 1..=program.len() {
@@ -93,7 +94,7 @@ mod tests {
 
     fn check(answers: &BTreeMap<libc::c_long, SeccompAction>, otherwise: &SeccompAction) {
         let program = program(answers, otherwise).unwrap();
-        // Those of x32, and what is no number of a call, beside all that are.
+        // All numbers of calls, and besides them those of x32, and a number that is no call.
         for number in (0..1000).chain([0x4000_0000, 0x4000_0001, u32::MAX]) {
             let expected = answers.get(&libc::c_long::from(number));
             let (answer, steps) = run(&program, X86_64, number);

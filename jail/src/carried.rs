@@ -1,11 +1,13 @@
-//! A program that lies in another one's file, and is copied to a file of its own by whoever is to
-//! run it: most nodes that start again have nothing to compile, and the compiler is 20 MB.
+//! A program that lies in another program's file and is copied to a file of its own by the process
+//! that is about to run it: most nodes that restart have nothing to compile, and the compiler is 20
+//! MB.
 //!
-//! The file is in memory, and sealed when it is whole; nothing is executed before. One that is
-//! shared is empty at first. Several may find it unsealed at once, or one may be ended in the
-//! middle: each writes the same bytes to the same places, so nobody has to wait for anybody, and
-//! who is first seals it. One that is not shared is made by whoever runs the program, and goes with
-//! it: 20 MB are not to stay for good because something was compiled once.
+//! The file is in memory. It is sealed once it is complete, and not executed before. A shared file
+//! is empty at first. Several processes may find it unsealed at once, and one may be ended in the
+//! middle: each writes the same bytes to the same places, so no process has to wait for another,
+//! and the first to finish seals it. A file that is not shared is made by the process that runs the
+//! program, and is released with it: 20 MB must not stay for good because something was compiled
+//! once.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,33 +18,35 @@ use rustix::io::Errno;
 /// Bytes that are copied at once.
 const PIECE: usize = 256 << 10;
 
-/// How often sealing is tried while somebody holds pages: the system waits itself, some 150 ms.
+/// How often sealing is tried while a process holds pages: the kernel itself waits some 150 ms each
+/// time.
 const TRIES: usize = 20;
 
-/// Nobody writes to it, nor makes it longer or shorter, nor takes that back.
+/// No process can write to the file, change its size, or remove the seals.
 const SEALED: SealFlags = SealFlags::WRITE
     .union(SealFlags::GROW)
     .union(SealFlags::SHRINK)
     .union(SealFlags::SEAL);
 
-/// Where a program is.
+/// The place of a program in another file.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried<'a> {
-    /// The file that it lies in. Its content must not change: that of a program that runs does
-    /// not, as the system refuses to write to it (`ETXTBSY`, execve(2)).
+    /// The file that contains it. Its contents must not change: those of a running program's file
+    /// do not, because the kernel refuses to write to it (`ETXTBSY`, execve(2)).
     pub by: BorrowedFd<'a>,
-    /// Where it begins there, in bytes.
+    /// The offset in that file, in bytes.
     pub offset: u64,
-    /// Its size in bytes.
+    /// The program's size in bytes.
     pub bytes: u64,
-    /// Whether it is put into a file that others run it from, too; else each has one of its own.
+    /// Whether it is copied to a file from which others run it as well; otherwise each process has
+    /// its own.
     pub is_shared: bool,
 }
 
-/// An empty file in memory that may be executed.
+/// Creates an empty file in memory that may be executed.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `memfd_create`.
 pub fn executable(name: &CStr) -> Result<OwnedFd, Errno> {
     /// `MFD_EXEC` of memfd_create(2).
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
@@ -55,10 +59,10 @@ pub fn executable(name: &CStr) -> Result<OwnedFd, Errno> {
 }
 
 impl Carried<'_> {
-    /// The program in a sealed file in memory of its own.
+    /// Copies the program to a new sealed file in memory.
     ///
     /// # Errors
-    /// As [`Carried::put_into`].
+    /// As [`Carried::put_into`], and the error of creating the file.
     pub fn alone(&self, name: &CStr) -> Result<OwnedFd, Errno> {
         let file = executable(name)?;
         self.copy_to(file.as_fd())?;
@@ -66,18 +70,19 @@ impl Carried<'_> {
         Ok(file)
     }
 
-    /// Has `file`, which is in memory and is nothing but this program or a part of it, be the
-    /// program, sealed; at once where it is.
+    /// Makes `file` a sealed copy of the program, or returns at once if it is one. `file` must be
+    /// in memory, and contain nothing but the program or a part of it.
     ///
     /// # Errors
-    /// `NOEXEC` where the other file ends before the program does; the system's, as when there is
-    /// no memory. What was written stays, and the next one begins anew.
+    /// Returns `NOEXEC` if the other file ends before the program does; otherwise the error of a
+    /// system call, for example if there is no memory. Bytes that were written stay, and the next
+    /// attempt starts again.
     pub fn put_into(&self, file: BorrowedFd<'_>) -> Result<(), Errno> {
         if is_sealed(file)? {
             return Ok(());
         }
         match self.copy_to(file).and_then(|()| seal(file)) {
-            // Somebody else was first.
+            // Another process was first.
             Err(Errno::PERM) if is_sealed(file)? => Ok(()),
             done => done,
         }
@@ -128,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// What a program lies behind.
+    /// The bytes before the program.
     const BEFORE: u64 = 4097;
 
     fn in_memory() -> OwnedFd {
@@ -136,7 +141,7 @@ mod tests {
         rustix::fs::memfd_create("carried", flags).unwrap()
     }
 
-    /// A file that carries this, with something before and behind it.
+    /// A file that contains this program, with other bytes before and after it.
     fn carrying(program: &[u8]) -> File {
         let mut file = File::from(in_memory());
         file.write_all(&[7; BEFORE as usize]).unwrap();
@@ -145,13 +150,13 @@ mod tests {
         file
     }
 
-    /// No piece is like another.
+    /// No piece equals another.
     fn program() -> Vec<u8> {
         let words = 0..(3 * PIECE as u32 / 4 + 5);
         words.flat_map(u32::to_le_bytes).collect()
     }
 
-    /// It, in the file that it lies in.
+    /// The program in the file that contains it.
     fn carried<'a>(by: &'a File, program: &[u8], is_shared: bool) -> Carried<'a> {
         Carried {
             by: by.as_fd(),
@@ -176,7 +181,7 @@ mod tests {
         carried.put_into(file.as_fd()).unwrap();
         assert!(contents(&file) == program);
         assert_eq!(rustix::fs::fcntl_get_seals(&file).unwrap(), SEALED);
-        // It is not looked for any more.
+        // The other file is not read any more.
         let nowhere = Carried {
             offset: u64::MAX,
             ..carried
@@ -196,7 +201,7 @@ mod tests {
                     scope.spawn(|| {
                         let carried = carried(&by, &program, true);
                         carried.put_into(file.as_fd()).unwrap();
-                        // Whoever has it done may execute it.
+                        // A process that has completed it may execute it.
                         assert!(contents(&file) == program);
                     });
                 }
@@ -220,7 +225,7 @@ mod tests {
             SealFlags::empty()
         );
         assert!(cut_off.put_into(File::from(in_memory()).as_fd()).is_err());
-        // As somebody leaves it who is ended in the middle.
+        // The state in which a process leaves it that is ended in the middle.
         let file = File::from(in_memory());
         file.write_all_at(program.get(..PIECE + 1).unwrap(), 0)
             .unwrap();

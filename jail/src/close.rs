@@ -1,4 +1,4 @@
-//! Closing a jail: what a child does before it touches anything of a tenant.
+//! Closing a jail: the steps of a child before it accesses any tenant's data.
 
 use std::ffi::CStr;
 use std::fmt;
@@ -21,11 +21,11 @@ use crate::level::ConfinementLevel;
 use crate::privileges::{self, Identities};
 use crate::site::Network;
 
-/// Where the empty root is mounted, in mount namespaces that only the maker of jails
-/// and its children see. Any folder would do that every system has.
+/// Where the empty root is mounted, in mount namespaces that only the maker of jails and its
+/// children see. Any folder that every system has would do.
 pub(crate) const EMPTY: &CStr = c"/sys";
 
-/// What is done to make a jail and to close it.
+/// A step of making or closing a jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Step {
@@ -35,13 +35,13 @@ pub enum Step {
     Namespaces = 1,
     /// The empty root is mounted and entered.
     Root = 2,
-    /// The process that makes jails is watched.
+    /// The process is set to end with the one that made it.
     Maker = 3,
     /// Resource limits are set.
     Limits = 4,
-    /// A user of its own is taken.
+    /// The process takes a user of its own.
     Identity = 5,
-    /// Capabilities are given up.
+    /// The process gives up its capabilities.
     Privileges = 6,
     /// Speculation is restricted.
     Speculation = 7,
@@ -51,18 +51,18 @@ pub enum Step {
     Descriptors = 9,
     /// The control group is entered.
     Group = 10,
-    /// Landlock takes files, signals and sockets away.
+    /// Landlock forbids files, signals and sockets.
     Landlock = 11,
 }
 
 impl Step {
-    /// The step that a number stands for.
+    /// Returns the step with this number.
     #[must_use]
     pub fn from_u64(value: u64) -> Option<Self> {
         Self::try_read_from_bytes(value.as_bytes()).ok()
     }
 
-    /// Makes an error of this step of the system's.
+    /// Returns a function that makes an error of this step.
     pub fn failed(self) -> impl Fn(Errno) -> JailError {
         move |errno| JailError { step: self, errno }
     }
@@ -87,12 +87,12 @@ impl fmt::Display for Step {
     }
 }
 
-/// A jail that could not be closed.
+/// The error of a jail that could not be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JailError {
-    /// Where it failed.
+    /// The step that failed.
     pub step: Step,
-    /// The system's answer.
+    /// The kernel's error.
     pub errno: Errno,
 }
 
@@ -104,8 +104,8 @@ impl fmt::Display for JailError {
 
 impl std::error::Error for JailError {}
 
-/// What a process in a jail may use (getrlimit(2)). Processes, core files, locked
-/// memory, queues and priorities are none in every jail.
+/// The resource limits of a process in a jail (getrlimit(2)). The limits of core files, locked
+/// memory, queues and priorities are 0 in every jail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// One more than the highest descriptor.
@@ -114,13 +114,13 @@ pub struct Limits {
     pub processes: u64,
     /// Bytes of address space.
     pub address_space: u64,
-    /// Bytes that any file can be made long.
+    /// The largest size of a file, in bytes.
     pub file_bytes: u64,
 }
 
 impl Limits {
-    /// Sets them. The kernel counts processes by user: without a user of its own a process is not
-    /// held to a number of them.
+    /// Sets the limits. The kernel counts processes by user: without a user of its own, the number
+    /// of processes is not limited.
     fn set(self, has_own_user: bool) -> Result<(), Errno> {
         if has_own_user {
             lower(Resource::Nproc, self.processes)?;
@@ -136,8 +136,8 @@ impl Limits {
             (Resource::Msgqueue, 0),
             (Resource::Nice, 0),
             (Resource::Rtprio, 0),
-            // In microseconds, and of no use to who cannot be real-time; but where it is 0 a timer
-            // over CPU time ends the process at its first look.
+            // In microseconds. The limit has no effect on a process that cannot be real-time, but
+            // with 0 a timer over CPU time ends the process at its first check.
             (Resource::Rttime, 1),
         ];
         limits
@@ -146,7 +146,7 @@ impl Limits {
     }
 }
 
-/// Lowers a resource limit to `most`, or leaves it where it is lower.
+/// Lowers a resource limit to `most`, or leaves it if it is lower already.
 fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
     let held = rustix::process::getrlimit(resource);
     let most = held.maximum.map_or(most, |held| held.min(most));
@@ -157,16 +157,16 @@ fn lower(resource: Resource, most: u64) -> Result<(), Errno> {
     rustix::process::setrlimit(resource, limit)
 }
 
-/// A jail that is still open, in the child that is to live in it.
+/// A jail that is still open, in the child that will run in it.
 #[derive(Debug)]
 pub struct Jail {
     maker: OwnedFd,
     plan: Plan,
     number: u32,
-    /// The empty folder that becomes its root, without namespaces; none once it is the working
+    /// The empty folder that becomes the root, without namespaces; `None` once it is the working
     /// directory.
     root: Option<OwnedFd>,
-    /// Whether the control group was entered.
+    /// The result of entering the control group.
     entered: Result<(), Errno>,
     #[cfg(feature = "ablation")]
     stays_open: bool,
@@ -175,16 +175,14 @@ pub struct Jail {
 /// The properties that all jails of a site share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// The users of jails, where each has its own.
+    /// The users of jails, if each has its own.
     pub(crate) identities: Option<Identities>,
-    /// The level of confinement.
     pub(crate) level: ConfinementLevel,
-    /// The network that they are for.
     pub(crate) network: Network,
 }
 
 impl Plan {
-    /// Whether jails have an empty root without having a mount namespace.
+    /// Whether jails have an empty root without a mount namespace.
     pub(crate) fn has_empty_folder(self) -> bool {
         self.level == ConfinementLevel::Reduced && self.identities.is_some()
     }
@@ -195,7 +193,8 @@ impl Plan {
         [first, count, self.level.number(), self.network.number()]
     }
 
-    /// Reads what [`Plan::numbers`] returned; `None` for numbers that it never returns.
+    /// Parses the numbers that [`Plan::numbers`] returned; `None` for numbers that it never
+    /// returns.
     fn from_numbers([first, count, level, network]: [u32; 4]) -> Option<Self> {
         Some(Self {
             identities: Identities::from_numbers([first, count]),
@@ -206,8 +205,8 @@ impl Plan {
 }
 
 impl Jail {
-    /// In the child: enters `group` before it does anything else. That is `None` if the kernel has
-    /// put it into its group, or there is none. When memory is short it is the first to go.
+    /// For the child, as its first action: enters `group`, which is `None` if the kernel has put it
+    /// into its group, or there is none. If memory is short, the child is the first to be killed.
     pub(crate) fn born(
         maker: OwnedFd,
         plan: Plan,
@@ -236,7 +235,7 @@ impl Jail {
         }
     }
 
-    /// One that is not closed.
+    /// Returns a jail that is not closed.
     #[cfg(feature = "ablation")]
     pub(crate) fn open(maker: OwnedFd, plan: Plan) -> Self {
         Self {
@@ -245,20 +244,20 @@ impl Jail {
         }
     }
 
-    /// Hands it to a program that this process is about to execute, which opens its
-    /// own libraries before it closes the jail: the text is for [`Jail::take_over`],
-    /// and so is the descriptor `number`.
+    /// Hands the jail to a program that this process is about to execute, and that loads its own
+    /// libraries before it closes the jail. The returned text and the descriptor `number` are for
+    /// [`Jail::take_over`].
     ///
     /// # Errors
-    /// The step that failed.
+    /// Returns the step that failed.
     pub fn hand_over(&self, number: RawFd) -> Result<String, JailError> {
         self.entered.map_err(Step::Group.failed())?;
-        // SAFETY: makes a number lead elsewhere that nothing in this process owns.
+        // SAFETY: redirects a number that nothing in this process owns.
         if unsafe { libc::dup2(self.maker.as_raw_fd(), number) } < 0 {
             return Err(Step::Maker.failed()(Errno::BADF));
         }
         if let Some(root) = &self.root {
-            // The working directory passes through execution, and descriptors do not.
+            // The working directory survives the execution, and descriptors do not.
             rustix::process::fchdir(root).map_err(Step::Root.failed())?;
         }
         privileges::keep_through_execution().map_err(Step::Privileges.failed())?;
@@ -267,7 +266,8 @@ impl Jail {
         Ok(format!("{first},{count},{level},{network},{number}"))
     }
 
-    /// Takes over what [`Jail::hand_over`] handed; `None` when the text is not its.
+    /// Takes over the jail that [`Jail::hand_over`] handed over; `None` if the text is not from
+    /// there.
     #[must_use]
     pub fn take_over(text: &str, maker: OwnedFd) -> Option<Self> {
         let numbers: Vec<u32> = text
@@ -280,16 +280,16 @@ impl Jail {
         Some(Self::new(maker, plan, number))
     }
 
-    /// Closes it: from here on this process has no privilege, these limits and only the
+    /// Closes the jail. From then on this process has no privilege, these limits, and only the
     /// system calls of `filter`. It ends when the process that made it does. At the full level it
-    /// has an empty read-only root, too; at the reduced one if its maker has root's privileges,
-    /// and Landlock where the kernel has it.
+    /// also has an empty read-only root. At the reduced level it has an empty root if its maker has
+    /// root's privileges, and Landlock if the kernel has it.
     ///
-    /// Descriptors from the limit on are closed; below are only those that the caller
-    /// wants in the jail.
+    /// Descriptors from the limit on are closed; below it, only those that the caller wants in the
+    /// jail may be open.
     ///
     /// # Errors
-    /// The step that failed; the process must end then.
+    /// Returns the step that failed; the process must end then.
     pub fn close(mut self, limits: Limits, filter: &Filter) -> Result<(), JailError> {
         #[cfg(feature = "ablation")]
         if self.stays_open {
@@ -311,7 +311,7 @@ impl Jail {
                 landlock::forbid_all(self.plan.network).map_err(Step::Landlock.failed())?;
             }
         }
-        // After the last change of credentials, which would take it back.
+        // After the last change of credentials, which would undo this.
         privileges::end_with_maker().map_err(Step::Maker.failed())?;
         check_lives(&self.maker)?;
         drop(self.maker);
@@ -322,7 +322,7 @@ impl Jail {
         filter.install().map_err(Step::Filter.failed())
     }
 
-    /// Leaves files, host name and users behind, in the namespaces that it was born into.
+    /// Leaves files, host name and users behind, in the namespaces in which it was created.
     fn leave_host(&self) -> Result<(), JailError> {
         enter_empty_root().map_err(Step::Root.failed())?;
         rustix::system::sethostname(b"jail").map_err(Step::Namespaces.failed())?;
@@ -332,22 +332,22 @@ impl Jail {
         identities
             .take(self.number)
             .and_then(|()| {
-                // Nothing is mapped into it, so there is no user to become there.
+                // No user is mapped into the namespace, so there is none to become there.
                 // SAFETY: no memory or descriptor table is unshared.
                 unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }
             })
             .map_err(Step::Identity.failed())
     }
 
-    /// Leaves files and the maker's user behind, as far as that goes without namespaces: with the
-    /// privileges for it.
+    /// Leaves files and the maker's user behind, as far as that is possible without namespaces: if
+    /// it has the privileges for it.
     fn leave_files(&mut self) -> Result<(), JailError> {
         let Some(identities) = self.plan.identities else {
             return Ok(());
         };
         let entered = match self.root.take() {
             Some(root) => rustix::process::fchdir(root),
-            // [`Jail::hand_over`] has done that.
+            // [`Jail::hand_over`] has changed to it.
             None => Ok(()),
         };
         entered
@@ -359,17 +359,18 @@ impl Jail {
     }
 }
 
-/// Has the system end this process before any that did not ask for it when memory is
-/// short, whatever each takes (proc_pid_oom_score_adj(5)): the node is to outlive its
-/// jails, also where there are no groups. Raising this needs no privilege.
+/// Makes the kernel kill this process before others if memory is short, whatever their sizes
+/// (proc_pid_oom_score_adj(5)): the node must outlive its jails, also without control groups.
+/// Raising this value needs no privilege.
 fn go_first() {
     let flags = OFlags::WRONLY | OFlags::CLOEXEC;
     let file = rustix::fs::open(c"/proc/self/oom_score_adj", flags, Mode::empty());
-    // Where there is no such file, it is chosen by what it takes.
+    // Without this file, the kernel chooses the process by its size.
     let _ = file.and_then(|file| rustix::io::write(file, b"1000"));
 }
 
-/// The maker may have ended before its end was to be told, and then nothing tells.
+/// Checks that the maker is alive. If it had ended before its death signal was set, no signal would
+/// come.
 fn check_lives(maker: &OwnedFd) -> Result<(), JailError> {
     let now = Timespec {
         tv_sec: 0,
@@ -385,18 +386,17 @@ fn check_lives(maker: &OwnedFd) -> Result<(), JailError> {
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u64) -> Result<(), Errno> {
     let first = libc::c_uint::try_from(first).map_err(|_| Errno::INVAL)?;
-    // SAFETY: nothing uses a descriptor there any more: whoever owned one is in the
-    // maker's part of this process, which never runs again.
+    // SAFETY: no code uses a descriptor there any more: the owners are in the maker's part of this
+    // process, which never runs again.
     match unsafe { libc::close_range(first, libc::c_uint::MAX, 0) } {
         0 => Ok(()),
         _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::BADF)),
     }
 }
 
-/// Leaves all that is mounted behind (pivot_root(2): "new_root and put_old may be the
-/// same directory").
+/// Leaves all mounts behind (pivot_root(2): "new_root and put_old may be the same directory").
 fn enter_empty_root() -> Result<(), Errno> {
-    // A mount of this namespace's own, which it may turn over.
+    // A mount of this namespace's own, which can become the root.
     rustix::mount::mount_bind(EMPTY, EMPTY)?;
     rustix::process::chdir(EMPTY)?;
     rustix::process::pivot_root(c".", c".")?;
@@ -404,8 +404,8 @@ fn enter_empty_root() -> Result<(), Errno> {
     rustix::process::chdir(c"/")
 }
 
-/// Turns off what can be turned off of this process's speculation, where the host
-/// lets that be chosen.
+/// Turns off the kinds of speculation that a process can turn off for itself, if the host offers
+/// that.
 fn restrict_speculation() -> Result<(), Errno> {
     for feature in [
         SpeculationFeature::SpeculativeStoreBypass,

@@ -1,7 +1,8 @@
-//! System calls that no process of ours makes after its start, and that who has taken one
-//! over would try: they end it, in the daemon as in what starts its jails.
+//! System calls that no process of ours makes after its start, and that an attacker would try in a
+//! process that was taken over. They end the process, both in the daemon and in the process that
+//! starts its jails.
 
-/// Beyond this process, or into the kernel.
+/// Calls that reach beyond the process, or into the kernel.
 pub const DANGEROUS: &[libc::c_long] = &[
     // Other processes, their memory and descriptors.
     libc::SYS_ptrace,
@@ -44,7 +45,7 @@ pub const DANGEROUS: &[libc::c_long] = &[
     libc::SYS_modify_ldt,
     libc::SYS_mknod,
     libc::SYS_mknodat,
-    // Other namespaces and mounts than the site's.
+    // Namespaces and mounts other than the site's.
     libc::SYS_setns,
     libc::SYS_fsopen,
     libc::SYS_fsconfig,
@@ -55,7 +56,7 @@ pub const DANGEROUS: &[libc::c_long] = &[
     libc::SYS_mount_setattr,
 ];
 
-/// What makes jails beside: who does not make any has no use for it.
+/// Other calls that make jails. A process that makes no jails has no use for them.
 pub const MAKERS: &[libc::c_long] = &[
     libc::SYS_execve,
     libc::SYS_execveat,

@@ -4,14 +4,14 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::io::Errno;
 
-/// Numbers from here on are for descriptors of the process that makes jails, so that
-/// those of a jail get low ones.
+/// The first number for descriptors of the process that makes jails, so that those of a jail get
+/// low numbers.
 const MAKERS: i32 = 64;
 
-/// A copy of a descriptor with a number that no jail uses.
+/// Duplicates a descriptor to a number that no jail uses.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `fcntl`.
 pub fn out_of_the_way(fd: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(fd, MAKERS)
 }

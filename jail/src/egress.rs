@@ -1,5 +1,5 @@
-//! Starting the processes that hold connections to elsewhere, in jails that they close themselves:
-//! the connector and the workers (docs/decisions/0026).
+//! Starting the egress processes, in jails that they close themselves: the connector and the
+//! workers (docs/decisions/0026).
 
 use std::ffi::CStr;
 use std::io;
@@ -17,22 +17,22 @@ use crate::site::Site;
 pub const NODE_FD: RawFd = 3;
 /// A worker's socket from the connector; the null device in the connector.
 pub const CONNECTIONS_FD: RawFd = 4;
-/// What its jail is taken over by, until that is closed.
+/// The descriptor by which the jail is taken over, until it is closed.
 pub const JAIL_FD: RawFd = 5;
 
-/// What such a process is.
+/// The kind of an egress process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Kind {
     /// Resolves names, filters addresses and connects, for all functions of a node. Its maker's
     /// site has the host's network.
     Connector = 0,
-    /// Speaks with what one function has connections to. It has no network.
+    /// Speaks over one function's connections. It has no network.
     Worker = 1,
 }
 
 impl Kind {
-    /// The program's first argument; [`Kind::of_argument`] reads it.
+    /// Returns the program's first argument; [`Kind::of_argument`] parses it.
     #[must_use]
     pub fn argument(self) -> &'static CStr {
         match self {
@@ -41,7 +41,7 @@ impl Kind {
         }
     }
 
-    /// What an argument stands for.
+    /// Returns the kind that an argument stands for.
     #[must_use]
     pub fn of_argument(argument: &str) -> Option<Self> {
         let all = [Self::Connector, Self::Worker];
@@ -49,11 +49,11 @@ impl Kind {
         all.find(|kind| kind.argument().to_bytes() == argument.as_bytes())
     }
 
-    /// What it may use.
+    /// Returns the resource limits of the process.
     #[must_use]
     pub fn limits(self) -> Limits {
         Limits {
-            // A connection each, and a socket to each worker.
+            // A descriptor for each connection, and one for the socket to each worker.
             descriptors: match self {
                 Self::Connector => 1024,
                 Self::Worker => 512,
@@ -64,8 +64,8 @@ impl Kind {
         }
     }
 
-    /// What the kernel's group lets it have: a worker's buffers are those of its function, the
-    /// connector's are names and addresses.
+    /// Returns the limits of its control group: a worker's buffers are those of its function, the
+    /// connector holds names and addresses.
     fn share(self) -> Share {
         Share {
             memory: match self {
@@ -78,14 +78,15 @@ impl Kind {
     }
 }
 
-/// Program, libraries, stack and heap; what of it is in memory is for the group to say.
+/// The address space for program, libraries, stack and heap; the group limits how much of it is in
+/// memory.
 const ADDRESS_SPACE: u64 = 512 << 20;
 
-/// Starts one with its sockets at descriptors 3 and 4, in the open jail that it closes itself once
-/// its libraries are loaded.
+/// Starts an egress process with its sockets at descriptors 3 and 4, in an open jail that it closes
+/// itself once its libraries are loaded.
 ///
 /// # Errors
-/// When it cannot be forked.
+/// Returns an error if the process cannot be forked.
 pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),

@@ -1,5 +1,5 @@
-//! An empty folder that has no name, and in which nothing can be made: a root for processes that
-//! have no mount namespace.
+//! An empty folder without a name, in which nothing can be created: a root for processes without a
+//! mount namespace.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -8,14 +8,14 @@ use rustix::io::Errno;
 
 use crate::descriptors::out_of_the_way;
 
-/// Where it is made, for a moment: the first of these that can be written to. Containers whose
-/// root is read-only have `/dev/shm` at least.
+/// Where the folder is created for a moment: the first of these that is writable. Containers with a
+/// read-only root have at least `/dev/shm`.
 const PLACES: [&str; 4] = ["/tmp", "/run", "/dev/shm", "/var/tmp"];
 
-/// Makes it. Its only name is taken away again before it is used.
+/// Creates the folder. Its only name is removed again before it is used.
 ///
 /// # Errors
-/// The last place's, if none of them can be written to.
+/// Returns the error of the last place, if none of them is writable.
 pub(crate) fn empty_folder() -> Result<OwnedFd, Errno> {
     let mut last = Errno::NOENT;
     for place in PLACES {
@@ -31,7 +31,7 @@ fn make_in(place: &str) -> Result<OwnedFd, Errno> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let at = rustix::fs::openat(CWD, place, flags, Mode::empty())?;
     let name = format!("faasw-root-{}", rustix::process::getpid().as_raw_nonzero());
-    // The users of jails enter it. A name that exists is an error.
+    // The users of jails enter it. If the name exists, that is an error.
     rustix::fs::mkdirat(&at, &name, Mode::XUSR | Mode::XGRP | Mode::XOTH)?;
     let folder = rustix::fs::openat(&at, &name, flags | OFlags::PATH, Mode::empty());
     rustix::fs::unlinkat(&at, &name, AtFlags::REMOVEDIR)?;
@@ -40,7 +40,7 @@ fn make_in(place: &str) -> Result<OwnedFd, Errno> {
     Ok(folder)
 }
 
-/// The kernel makes nothing in a folder that was removed.
+/// Checks that the folder was removed: the kernel creates nothing in such a folder.
 fn check_is_removed(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     match rustix::fs::mkdirat(folder, "x", Mode::empty()) {
         Err(Errno::NOENT) => Ok(()),

@@ -1,9 +1,9 @@
 //! System-call filters, as tables of rules.
 //!
-//! In a jail what no rule names ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
-//! compiled once and installed by each child. Round the programs that serve and make
-//! jails, which live with libraries of the system, what no rule names fails, unless it is
-//! dangerous ([`Filter::compile_lenient`]).
+//! In a jail, a call that no rule allows ends the process (`SECCOMP_RET_KILL_PROCESS`). Filters are
+//! compiled once and installed by each child. The programs that serve and make jails use libraries
+//! of the system. There, a call that no rule allows fails, unless it is dangerous
+//! ([`Filter::compile_lenient`]).
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,16 @@ use seccompiler::{
 
 use crate::by_number;
 
-/// What an argument of a system call must be. Arguments are compared as the 64 bits
-/// that the kernel is handed, unless it says otherwise.
+/// A condition for an argument of a system call. Arguments are compared as the 64 bits that the
+/// kernel receives, unless the variant says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Must {
-    /// The argument with this number is that, in its lower 32 bits: for those that
-    /// the kernel takes as an `int`.
+    /// The argument with this number has this value in its lower 32 bits: for arguments that the
+    /// kernel takes as an `int`.
     Be(u8, u32),
-    /// It is that or more, and less than the second, as an `int`.
+    /// The argument is at least the first value and less than the second, as an `int`.
     Lie(u8, u32, u32),
-    /// Of the bits of the first number it has exactly those of the second.
+    /// Of the bits in the first value, the argument has exactly those of the second set.
     Have(u8, u64, u64),
 }
 
@@ -51,11 +51,11 @@ impl Must {
 /// A way in which a system call may be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is for; names the rule in tests and documents.
+    /// The purpose; it identifies the rule in tests and documents.
     pub name: &'static str,
     /// The system call's number.
     pub call: libc::c_long,
-    /// All of these; none lets it be used freely.
+    /// Conditions, all of which must hold; without any, the call is allowed freely.
     pub must: Vec<Must>,
 }
 
@@ -74,11 +74,12 @@ pub fn rule(name: &'static str, call: libc::c_long, must: &[Must]) -> Rule {
 pub struct Filter(Vec<BpfProgram>);
 
 impl Filter {
-    /// One that lets everything through: to install it takes what the kernel takes for any other.
+    /// Returns a filter that allows everything. Installing it takes the same locks in the kernel as
+    /// any other.
     #[must_use]
     pub fn open() -> Self {
         let allow = sock_filter {
-            // `BPF_RET | BPF_K`, and the answer.
+            // `BPF_RET | BPF_K`, and the action.
             code: (libc::BPF_RET | libc::BPF_K) as u16,
             jt: 0,
             jf: 0,
@@ -87,12 +88,13 @@ impl Filter {
         Self(vec![vec![allow]])
     }
 
-    /// Compiles a filter that lets through what one of `rules` describes, and ends the
-    /// process at everything else. The calls of `refused` fail with the error number
-    /// before them instead: for programs that can do without, and ask all the same.
+    /// Compiles a filter that allows the calls that one of `rules` describes, and ends the process
+    /// at all others. The calls of `refused` fail with the error number before them instead: for
+    /// programs that try such calls, and can do without.
     ///
     /// # Errors
-    /// When a rule names an argument that no call has, or there are too many rules.
+    /// Returns an error if a rule names an argument that no call has, or if there are too many
+    /// rules.
     pub fn compile(
         rules: &[Rule],
         refused: &[(Errno, &[libc::c_long])],
@@ -100,8 +102,8 @@ impl Filter {
         let (mut allowed, mut free) = ways(rules)?;
         let mut programs = Vec::new();
         for (errno, calls) in refused {
-            // The kernel takes the most severe answer of all filters, and ending the
-            // process would be more severe.
+            // The kernel takes the most severe action of all filters, and ending the process would
+            // be more severe.
             free.extend(*calls);
             programs.push(program(
                 calls.iter().map(|call| (*call, Vec::new())).collect(),
@@ -109,9 +111,9 @@ impl Filter {
                 SeccompAction::Errno(errno.raw_os_error().unsigned_abs()),
             )?);
         }
-        // No conditions mean any arguments.
+        // Without conditions, any arguments are allowed.
         allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
-        // Installed last: it does not let others be installed.
+        // Installed last: it does not allow others to be installed.
         programs.push(program(
             allowed,
             SeccompAction::KillProcess,
@@ -120,9 +122,9 @@ impl Filter {
         Ok(Self(programs))
     }
 
-    /// Compiles a filter that lets through what one of `rules` describes, ends the process
-    /// at the calls of `dangerous`, and has all others fail with `ENOSYS`: who tries a newer
-    /// call first takes the older one then, as C libraries do.
+    /// Compiles a filter that allows the calls that one of `rules` describes, ends the process at
+    /// the calls of `dangerous`, and lets all others fail with `ENOSYS`. A program that tries a
+    /// newer call first then uses the older one, as C libraries do.
     ///
     /// # Errors
     /// As [`Filter::compile`].
@@ -140,23 +142,23 @@ impl Filter {
         };
         let let_through = free.iter().map(|call| (*call, SeccompAction::Allow));
         if allowed.is_empty() {
-            // What is dangerous is so whatever a rule says.
+            // A dangerous call ends the process even if a rule allows it.
             let answers = let_through.chain(ended).collect();
             return Ok(Self(vec![by_number(answers, fails)?]));
         }
         allowed.extend(free.into_iter().map(|call| (call, Vec::new())));
-        // Of several answers the kernel takes the most severe. The first lets the second be
-        // installed.
+        // The kernel takes the most severe of several actions. The first filter allows the second
+        // to be installed.
         Ok(Self(vec![
             by_number(ended, SeccompAction::Allow)?,
             program(allowed, fails, SeccompAction::Allow)?,
         ]))
     }
 
-    /// Installs it in the calling thread, for good. Nothing is allocated.
+    /// Installs the filter in the calling thread, for good. Allocates nothing.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn install(&self) -> Result<(), Errno> {
         self.0
             .iter()
@@ -164,10 +166,10 @@ impl Filter {
             .map_err(errno)
     }
 
-    /// Installs it in all threads of this process, for good.
+    /// Installs the filter in all threads of this process, for good.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the kernel's error.
     pub fn install_in_all_threads(&self) -> Result<(), Errno> {
         self.0
             .iter()
@@ -185,7 +187,7 @@ fn errno(error: seccompiler::Error) -> Errno {
     }
 }
 
-/// Calls with the ways in which they may be made, and those that may be made freely.
+/// Calls with the conditions under which they are allowed, and calls that are allowed freely.
 type Ways = (BTreeMap<i64, Vec<SeccompRule>>, Vec<libc::c_long>);
 
 fn ways(rules: &[Rule]) -> Result<Ways, seccompiler::BackendError> {

@@ -1,21 +1,21 @@
-//! Rules for what programs on the C library have in common, whatever they do: memory that cannot be
-//! executed, locks, clocks, and how they panic and abort.
+//! Rules for calls that all programs on the C library have in common: memory that cannot be
+//! executed, locks, clocks, panics and aborts.
 
 use crate::filter::{Must, Rule, rule};
 
-/// Memory to read and write, or neither.
+/// The memory is readable, writable, both or neither, and not executable.
 pub const NOT_EXECUTABLE: Must = Must::Have(2, !((libc::PROT_READ | libc::PROT_WRITE) as u64), 0);
 
 /// `MAP_DROPPABLE | MAP_ANONYMOUS` (Linux 6.11).
 const DROPPABLE: u64 = 0x08 | libc::MAP_ANONYMOUS as u64;
 
-/// A call, whatever its arguments.
+/// Allows a call with any arguments.
 #[must_use]
 pub fn free(name: &'static str, call: libc::c_long) -> Rule {
     rule(name, call, &[])
 }
 
-/// A lock's, on memory of the process's own (futex(2)).
+/// Allows an operation on a lock in the process's own memory (futex(2)).
 #[must_use]
 pub fn futex(name: &'static str, operation: i32) -> Rule {
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
@@ -26,7 +26,7 @@ pub fn futex(name: &'static str, operation: i32) -> Rule {
     )
 }
 
-/// Reading a clock by a call.
+/// Allows reading a clock by a system call.
 #[must_use]
 pub fn clock(name: &'static str, clock: libc::clockid_t) -> Rule {
     rule(
@@ -36,13 +36,13 @@ pub fn clock(name: &'static str, clock: libc::clockid_t) -> Rule {
     )
 }
 
-/// Changing what may be done with memory, but for executing it.
+/// Allows changing the protection of memory, except to executable.
 #[must_use]
 pub fn change_protection() -> Rule {
     rule("change protection", libc::SYS_mprotect, &[NOT_EXECUTABLE])
 }
 
-/// Making an allocation larger.
+/// Allows making an allocation larger.
 #[must_use]
 pub fn move_memory() -> Rule {
     rule(
@@ -52,7 +52,7 @@ pub fn move_memory() -> Rule {
     )
 }
 
-/// Giving memory back that is mapped on.
+/// Allows releasing memory that stays mapped.
 #[must_use]
 pub fn let_pages_go() -> Rule {
     rule(
@@ -62,8 +62,8 @@ pub fn let_pages_go() -> Rule {
     )
 }
 
-/// How glibc takes entropy from 2.41 on, without a call each time: in memory that the kernel may
-/// drop.
+/// Allows the memory that glibc uses from 2.41 on to draw entropy without a call each time, and
+/// that the kernel may drop.
 #[must_use]
 pub fn memory_for_entropy() -> Rule {
     rule(
@@ -73,9 +73,10 @@ pub fn memory_for_entropy() -> Rule {
     )
 }
 
-/// A panic and an abort: they say why, to the null device, for they are a mistake or an upload's
-/// fault that is told, and no attempt to break out; and `abort` sends itself a signal. The process
-/// that is filtered makes these rules: they have its number.
+/// Allows a panic and an abort. They write the reason to the null device: they are a mistake, or
+/// caused by an upload, which is reported, and not an attempt to break out. `abort` sends a signal
+/// to the process itself. The filtered process must make these rules itself: they contain its
+/// number.
 #[must_use]
 pub fn ends() -> [Rule; 4] {
     [
@@ -93,7 +94,7 @@ pub fn ends() -> [Rule; 4] {
     ]
 }
 
-/// Where clocks cannot be read without a call: some hosts' clock sources.
+/// Allows reading clocks if that takes a call: with some hosts' clock sources.
 #[must_use]
 pub fn clocks() -> [Rule; 2] {
     [

@@ -11,7 +11,7 @@ pub use crate::program::Program;
 use crate::program::{Start, start};
 use crate::site::Site;
 
-/// What it is to do, and what it may take for that.
+/// The helper's task, and its limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Order<'a> {
     /// Name of the instruction set to compile for.
@@ -22,11 +22,11 @@ pub struct Order<'a> {
     pub memory_bytes: u64,
 }
 
-/// Starts the helper with input, output and report at descriptors 3, 4 and 5, in the
-/// open jail that it closes itself once its libraries are loaded.
+/// Starts the helper with input, output and report at descriptors 3, 4 and 5, in an open jail that
+/// it closes itself once its libraries are loaded.
 ///
 /// # Errors
-/// When it cannot be forked.
+/// Returns an error if it cannot be forked.
 pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),
@@ -46,19 +46,19 @@ pub fn spawn(
             (Resource::Data, order.memory_bytes),
             (Resource::As, order.memory_bytes.max(ADDRESSES)),
         ],
-        // Compiling is never urgent; requests that run meanwhile are.
+        // Compiling is never urgent; requests that run at the same time are.
         priority: 10,
         share: share(order),
     };
     start(site, jail, program, how)
 }
 
-/// Bytes of address space that the helper may have whatever its memory: arenas and stacks are
-/// reserved in large pieces of which little is used.
+/// Bytes of address space that the helper may have whatever its memory limit: arenas and stacks
+/// reserve large ranges and use little of them.
 const ADDRESSES: u64 = 2 << 30;
 
-/// What the kernel's group lets the helper have: files that it shares with the node
-/// come to its own memory.
+/// Returns the limits of the helper's control group: files that it shares with the node count in
+/// addition to its own memory.
 fn share(order: &Order<'_>) -> Share {
     Share {
         memory: order.memory_bytes.saturating_mul(2),
@@ -67,9 +67,9 @@ fn share(order: &Order<'_>) -> Share {
     }
 }
 
-/// What keeps the helper's address space in bounds on machines with many CPUs:
-/// each thread of the compiler may take an arena of glibc's allocator, and each
-/// arena reserves 64 MiB. Compilation allocates little at a time, so two arenas do.
+/// Returns variables that bound the helper's address space on machines with many CPUs. Each thread
+/// of the compiler may take an arena of glibc's allocator, and each arena reserves 64 MiB.
+/// Compilation allocates little at a time, so two arenas are enough.
 fn environment() -> io::Result<Vec<CString>> {
     const THREADS_MAX: usize = 8;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

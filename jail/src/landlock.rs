@@ -8,13 +8,14 @@ use rustix::io::Errno;
 
 use crate::site::Network;
 
-/// The newest interface that this was tried with. The kernel enforces as much of it as it knows.
+/// The newest interface with which this was tested. The kernel enforces as much of it as it
+/// supports.
 const VERSION: ABI = ABI::V6;
 
 /// `LANDLOCK_CREATE_RULESET_VERSION`.
 const ASK_VERSION: libc::c_uint = 1;
 
-/// Whether this kernel has Landlock, and it is turned on.
+/// Whether this kernel has Landlock, and it is enabled.
 #[must_use]
 pub fn has_landlock() -> bool {
     let nothing = std::ptr::null::<u8>();
@@ -24,12 +25,13 @@ pub fn has_landlock() -> bool {
     version > 0
 }
 
-/// Forbids the calling thread every file that it opens from now on, signals to processes outside
-/// and sockets of the abstract name space outside; in an empty network also TCP. Files that are
-/// open stay usable. A kernel without Landlock does nothing.
+/// Forbids the calling thread every file that it would open from now on, signals to processes
+/// outside, and sockets of the abstract name space outside; in an empty network also TCP. Files
+/// that are open stay usable. A kernel without Landlock does nothing. The thread must have
+/// `no_new_privs`.
 ///
 /// # Errors
-/// The kernel's, where it has Landlock. The thread must have `no_new_privs`.
+/// Returns `PERM` if the kernel has Landlock and does not enforce the rules.
 pub(crate) fn forbid_all(network: Network) -> Result<(), Errno> {
     enforce(network).map_err(|_| Errno::PERM)
 }

@@ -1,15 +1,15 @@
-//! How much a jail keeps its process from.
+//! How strictly a jail confines its process.
 
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-/// The extent of a jail.
+/// The strictness of a jail.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(u64)]
 pub enum ConfinementLevel {
     /// Namespaces, an empty root, no privilege, resource limits, a system-call filter, and a user
-    /// of its own where the maker may give it one.
+    /// of its own if the maker may assign one.
     #[default]
     Full = 0,
     /// No privilege, resource limits, a system-call filter, and Landlock where the kernel has it,
@@ -19,7 +19,7 @@ pub enum ConfinementLevel {
 }
 
 impl ConfinementLevel {
-    /// The level's number, for [`ConfinementLevel::from_u32`].
+    /// Returns the level's number, for [`ConfinementLevel::from_u32`].
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Full => 0,
@@ -27,7 +27,7 @@ impl ConfinementLevel {
         }
     }
 
-    /// The level with this number; `None` for other numbers.
+    /// Returns the level with this number; `None` for other numbers.
     pub(crate) fn from_u32(number: u32) -> Option<Self> {
         [Self::Full, Self::Reduced]
             .into_iter()

@@ -1,25 +1,25 @@
-//! The jail: what is round a process that may come to be run by an attacker.
+//! The jail: the confinement of a process that an attacker may take over.
 //!
-//! A guest that breaks out of its VM is in its sandbox's process, and a parser that is
-//! broken by an upload in the compile helper's. Either finds itself here: no
-//! privilege, no file system, no network, no other process, and few system calls.
-//! (AFaaS §4.1 and §7, Catalyzer §6.8 and Firecracker's jailer do the like.)
+//! A guest that breaks out of its VM is in its sandbox's process. An upload that breaks a parser is
+//! in the compile helper's process. Either is confined here: no privilege, no file system, no
+//! network, no other process, and few system calls. (AFaaS §4.1 and §7, Catalyzer §6.8 and
+//! Firecracker's jailer do the same.)
 //!
-//! - [`Site`]: what is made once, by the process that forks the others: empty network
-//!   and IPC namespaces that all of them share, and an empty root.
+//! - [`Site`]: the resources that are made once, by the process that forks the others: empty
+//!   network and IPC namespaces that all of them share, and an empty root.
 //! - [`Site::fork`]: a child in process, mount and UTS namespaces of its own.
-//! - [`Jail::close`]: what the child does before it touches anything of a tenant.
+//! - [`Jail::close`]: the steps of the child before it accesses any tenant's data.
 //! - [`ConfinementLevel`]: whether a jail has namespaces; [`Obstacle`]: why a host allows none.
-//! - [`helper`], [`egress`]: the compile helper, and what holds connections to elsewhere, which are
-//!   other programs, in jails that they close themselves; [`carried`]: where those are until they
-//!   are started first.
-//! - [`group`]: what the kernel holds it to of memory, processors and processes.
-//! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps,
-//!   which is no jail.
-//! - [`filter`]: which system calls are left, with which arguments; [`habits`]: those that most
-//!   programs make.
+//! - [`helper`], [`egress`]: the compile helper, and the processes of outbound calls. They are
+//!   other programs, in jails that they close themselves; [`carried`]: where these programs are
+//!   until their first start.
+//! - [`group`]: the limits of memory, processors and processes that the kernel enforces.
+//! - [`confine_daemon`], [`dangerous`], [`ordinary`]: what the node gives up and keeps, which is
+//!   not a jail.
+//! - [`filter`]: the system calls that are allowed, and their arguments; [`habits`]: those that
+//!   most programs make.
 //!
-//! Nothing here is done for each request: jails are closed ahead of need.
+//! Nothing here is done for each request: jails are closed in advance.
 
 mod by_number;
 pub mod carried;
@@ -41,7 +41,7 @@ mod program;
 mod signals;
 mod site;
 
-/// What has the spawner make sandboxes without a jail.
+/// The argument that makes the spawner create sandboxes without a jail.
 #[cfg(feature = "ablation")]
 pub const WITHOUT_JAIL: &str = "--without-jail";
 

@@ -1,6 +1,6 @@
 //! Why a host does not let a process make namespaces, and what its operator can do about it.
 //!
-//! The kernel answers all causes alike, with `EPERM` or `ENOSPC`. Files of /proc tell them apart.
+//! The kernel answers all causes alike, with `EPERM` or `ENOSPC`. Files of /proc distinguish them.
 
 use std::fs;
 use std::path::Path;
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 
-/// Why no namespaces can be made.
+/// A reason for which no namespaces can be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Obstacle {
-    /// None that is known.
+    /// No known reason.
     Unknown = 0,
     /// A system-call filter answers in the kernel's place: a container's, or systemd's.
     SystemCallFilter = 1,
@@ -35,7 +35,7 @@ pub enum Obstacle {
     NotBuilt = 9,
 }
 
-/// The limits of namespaces besides the user namespaces' own.
+/// The limits of namespaces other than user namespaces.
 const OTHER_LIMITS: [&str; 5] = [
     "proc/sys/user/max_mnt_namespaces",
     "proc/sys/user/max_net_namespaces",
@@ -234,7 +234,7 @@ fn docker(root: &Path) -> String {
     options
 }
 
-/// The name and mode of the process's AppArmor profile; `None` where there is no AppArmor.
+/// Returns the name and mode of the process's AppArmor profile; `None` without AppArmor.
 fn profile(root: &Path) -> Option<String> {
     let read = |path: &&str| fs::read_to_string(root.join(path)).ok();
     let profile = PROFILE.iter().find_map(read)?;
@@ -242,13 +242,14 @@ fn profile(root: &Path) -> Option<String> {
     (!profile.is_empty()).then_some(profile)
 }
 
-/// Whether a profile has the kernel refuse what it does not name.
+/// Whether the kernel refuses everything that a profile does not name.
 fn is_enforced(profile: &str) -> bool {
     profile.ends_with("(enforce)")
 }
 
-/// Whether a profile may allow user namespaces: one that was written for the program, and neither
-/// the one into which Ubuntu moves a program without, nor Docker's for all containers.
+/// Whether a profile may allow user namespaces: one that was written for the program. Neither the
+/// profile to which Ubuntu moves a program without one, nor Docker's for all containers, is such a
+/// profile.
 fn is_allowing(profile: &str) -> bool {
     const NOT_THE_PROGRAMS: [&str; 2] = ["unprivileged_userns", "docker-default"];
     let mut others = NOT_THE_PROGRAMS.iter();

@@ -1,4 +1,4 @@
-//! Causes, told apart by files that a host of each kind has.
+//! Tests of causes, which are distinguished by files of each kind of host.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -31,7 +31,7 @@ impl Host {
         Obstacle::find(&self.0, process, false)
     }
 
-    /// Cause and cure of `process` in one line.
+    /// Returns cause and cure for `process` in one line.
     fn advice(&self, process: Process) -> String {
         let advice = self.find(process).advice_by(&self.0).unwrap();
         assert!(!advice.contains('\n'), "{advice}");
@@ -172,7 +172,7 @@ fn a_process_is_read_as_the_system_describes_it() {
     assert_eq!(read(&of(1000, "0000000000000000", 0), true), ORDINARY);
     // Docker's set for root.
     assert_eq!(read(&of(0, "00000000a80425fb", 2), true), REFUSED);
-    // A filter that has nothing against namespaces.
+    // A filter that allows namespaces.
     assert_eq!(read(&of(0, "00000000a80425fb", 2), false), CONTAINED);
     assert_eq!(read("", true), ORDINARY);
 }

@@ -1,8 +1,9 @@
-//! System calls that both the daemon and what starts its jails make all day long: on open
-//! files and by name, memory, threads, waiting. What else either does it adds itself.
+//! System calls that both the daemon and the process that starts its jails make in normal
+//! operation: on open files and by name, memory, threads, waiting. Each of them adds the other
+//! calls that it needs.
 
-/// Let through whatever their arguments: what they may be done to is for descriptors,
-/// users, mounts and Landlock to say.
+/// Allowed with any arguments: descriptors, users, mounts and Landlock restrict the objects of
+/// these calls.
 pub const ORDINARY: &[libc::c_long] = &[
     // Files that are open.
     libc::SYS_read,
@@ -51,14 +52,14 @@ pub const ORDINARY: &[libc::c_long] = &[
     libc::SYS_time,
     libc::SYS_wait4,
     libc::SYS_waitid,
-    // Memory, but for what makes it.
+    // Memory, except for the calls that create mappings.
     libc::SYS_brk,
     libc::SYS_munmap,
     libc::SYS_mremap,
     libc::SYS_madvise,
     libc::SYS_mincore,
     libc::SYS_membarrier,
-    // Threads and signals, but for what makes one and what sends one.
+    // Threads and signals, except for the calls that start a thread or send a signal.
     libc::SYS_futex,
     libc::SYS_set_robust_list,
     libc::SYS_rseq,
@@ -71,7 +72,7 @@ pub const ORDINARY: &[libc::c_long] = &[
     libc::SYS_getcpu,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // What it is and where.
+    // The identity of the process and of the host.
     libc::SYS_getpid,
     libc::SYS_gettid,
     libc::SYS_getppid,

@@ -1,4 +1,4 @@
-//! Who a process is and what it may do, and giving that up.
+//! The identity and the privileges of a process, and giving them up.
 
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Gid, Signal, Uid};
@@ -6,29 +6,29 @@ use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use crate::level::ConfinementLevel;
 
-/// What it takes to give each jail an identity of its own, beside what an
-/// unprivileged process gets in a user namespace.
+/// The privileges for giving each jail a user of its own, beyond those that an unprivileged process
+/// gets in a user namespace.
 const PRIVILEGES: CapabilitySet = CapabilitySet::SYS_ADMIN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP);
 
 /// The privileges for that at the reduced level: jails enter the empty root by `chroot`, and their
-/// maker ends processes of other users. Root has all of these in a container of Docker's.
+/// maker ends processes of other users. Root in a Docker container has all of these.
 const PRIVILEGES_REDUCED: CapabilitySet = CapabilitySet::SETUID
     .union(CapabilitySet::SETGID)
     .union(CapabilitySet::SETPCAP)
     .union(CapabilitySet::SYS_CHROOT)
     .union(CapabilitySet::KILL);
 
-/// Numbers above all that systems give to users, services and containers
-/// (systemd's list of ranges has nothing from here to 2^31).
+/// Numbers above all that systems assign to users, services and containers (systemd's list of
+/// ranges has nothing from here to 2^31).
 const UIDS: std::ops::Range<u32> = 1_879_048_192..2_147_483_648;
 
-/// Numbers that each process that makes jails has for itself, as far as they go.
+/// The block of numbers that each process that makes jails has for itself, if there are enough.
 const BLOCK: u32 = 16_384;
 
-/// The numbers that jails run as, users and groups alike.
+/// The user and group numbers of jails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identities {
     first: u32,
@@ -36,8 +36,8 @@ pub struct Identities {
 }
 
 impl Identities {
-    /// Returns the numbers for a process of this number, if it has the privileges for that at this
-    /// level.
+    /// Returns the numbers for the process with this number, if it has the privileges for them at
+    /// this level.
     pub fn available(process: u32, level: ConfinementLevel) -> Option<Self> {
         let held = rustix::thread::capabilities(None).ok()?.effective;
         let needed = match level {
@@ -49,7 +49,7 @@ impl Identities {
         }
         let users = mapped("/proc/self/uid_map")?;
         let groups = mapped("/proc/self/gid_map")?;
-        // Where groups cannot be dropped nobody else can be become.
+        // If groups cannot be dropped, a process cannot become another user.
         let setgroups = std::fs::read_to_string("/proc/self/setgroups").ok()?;
         if setgroups.trim() != "allow" {
             return None;
@@ -60,9 +60,9 @@ impl Identities {
         )
     }
 
-    /// A block within `mapped`, by the process's number: outside the numbers in use
-    /// if it goes that far, else at the upper end of it. `None` where there are too few
-    /// for each living jail to have its own.
+    /// Returns a block within `mapped`, chosen by the process's number: outside the numbers in use
+    /// if `mapped` reaches that far, and otherwise at its upper end. `None` if there are too few
+    /// numbers for each living jail to have its own.
     fn within(process: u32, mapped: std::ops::Range<u32>) -> Option<Self> {
         let usual = UIDS.start.max(mapped.start)..UIDS.end.min(mapped.end);
         if usual.len() >= BLOCK as usize {
@@ -79,12 +79,12 @@ impl Identities {
         })
     }
 
-    /// As two numbers, for [`Identities::from_numbers`].
+    /// Returns two numbers, for [`Identities::from_numbers`].
     pub fn numbers(self) -> [u32; 2] {
         [self.first, self.count]
     }
 
-    /// What [`Identities::numbers`] gave; `None` for what it cannot have given.
+    /// Parses the result of [`Identities::numbers`]; `None` for numbers that it never returns.
     pub fn from_numbers([first, count]: [u32; 2]) -> Option<Self> {
         (count > 0).then_some(Self { first, count })
     }
@@ -93,7 +93,7 @@ impl Identities {
         self.first + jail % self.count
     }
 
-    /// Becomes this one, and keeps what it may do for now.
+    /// Becomes the user of this jail, and keeps its capabilities for now.
     pub fn take(self, jail: u32) -> Result<(), Errno> {
         let number = self.number(jail);
         let (user, group) = (Uid::from_raw(number), Gid::from_raw(number));
@@ -112,7 +112,7 @@ impl Identities {
     }
 }
 
-/// The last range of numbers that exist in this user namespace (user_namespaces(7)).
+/// Returns the last range of numbers in this user namespace (user_namespaces(7)).
 fn mapped(map: &str) -> Option<std::ops::Range<u32>> {
     let text = std::fs::read_to_string(map).ok()?;
     text.lines().filter_map(range).max_by_key(|range| range.end)
@@ -128,8 +128,8 @@ fn range(line: &str) -> Option<std::ops::Range<u32>> {
     Some(inside..inside.checked_add(count)?)
 }
 
-/// Has what this process may do survive the execution of another program, for a user
-/// that is not root.
+/// Makes the capabilities of this process survive the execution of another program, for a user that
+/// is not root.
 pub fn keep_through_execution() -> Result<(), Errno> {
     let held = rustix::thread::capabilities(None)?;
     rustix::thread::set_capabilities(
@@ -144,11 +144,11 @@ pub fn keep_through_execution() -> Result<(), Errno> {
     })
 }
 
-/// Does something without any privilege, and takes back what was held: the kernel asks
-/// what a file's opener was allowed for as long as the file is open.
+/// Calls `act` without any privilege, and restores the privileges afterwards. For as long as a file
+/// is open, the kernel checks the privileges with which it was opened.
 ///
 /// # Errors
-/// The system's, when the privileges cannot be put away or taken back.
+/// Returns an error if the privileges cannot be put away or restored.
 pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     let held = rustix::thread::capabilities(None)?;
     rustix::thread::set_capabilities(
@@ -163,16 +163,16 @@ pub fn without_privilege<T>(act: impl FnOnce() -> T) -> Result<T, Errno> {
     Ok(done)
 }
 
-/// Gives up what a daemon has no use for once what makes its jails runs elsewhere: all
-/// capabilities but those of `kept` that it has, every way to get one, and that others of
-/// its user may look into it. The calling process must have one thread: others would keep
-/// what they have.
+/// Gives up the privileges that a daemon no longer needs when another process makes its jails: all
+/// capabilities except those of `kept` that it has, and every way to get one. Other processes of
+/// its user can no longer inspect it. The calling process must have one thread, because other
+/// threads would keep their privileges.
 ///
 /// # Errors
-/// The system's.
+/// Returns the kernel's error.
 pub fn confine_daemon(kept: CapabilitySet) -> Result<(), Errno> {
     let held = rustix::thread::capabilities(None)?;
-    // Who is not privileged cannot, and gets nothing by executing a program: see below.
+    // An unprivileged process cannot do this, and gets nothing by executing a program: see below.
     if held.effective.contains(CapabilitySet::SETPCAP) {
         empty_bounding_set()?;
         no_way_back()?;
@@ -194,7 +194,7 @@ pub fn confine_daemon(kept: CapabilitySet) -> Result<(), Errno> {
 fn empty_bounding_set() -> Result<(), Errno> {
     CapabilitySet::all().iter().try_for_each(|capability| {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // One that this kernel does not know.
+            // The kernel does not know this capability.
             Ok(()) | Err(Errno::INVAL) => Ok(()),
             Err(errno) => Err(errno),
         }
@@ -231,7 +231,7 @@ pub fn drop_all() -> Result<(), Errno> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
 }
 
-/// Has this process end when the thread ends that made it.
+/// Makes the kernel kill this process when the thread that made it ends.
 pub fn end_with_maker() -> Result<(), Errno> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
 }

@@ -13,44 +13,45 @@ use crate::group::{Group, Share};
 use crate::signals::unblock_signals;
 use crate::site::{Born, Site};
 
-/// First of the descriptors that the program finds; what its jail is closed with is behind them.
+/// The first of the program's descriptors; the one for closing its jail follows them.
 const FIRST_FD: i32 = 3;
 
-/// Argument before the one that a program takes its jail over by.
+/// The argument before the description of the jail that a program takes over.
 const JAIL_FLAG: &CStr = c"--jail";
 
-/// A program.
+/// A program that can be started.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
-    /// Its file.
+    /// The file from which it is executed.
     pub file: BorrowedFd<'a>,
-    /// What has to be put into that before, unless it was, or is run from a file of its own.
+    /// The place from which the file is filled, unless it was filled before; or from which a file
+    /// of its own is made.
     pub carried: Option<Carried<'a>>,
-    /// What its environment has beside what the spawner gives it: for tests, whose own
-    /// program is one of ours, too.
+    /// Variables in addition to those that the spawner sets: for tests, which start their own
+    /// program as one of ours.
     pub variables: &'a [CString],
 }
 
-/// How one is started.
+/// The parameters of a start.
 pub(crate) struct Start<'a> {
-    /// What it is called.
+    /// The name of the program.
     pub name: &'static CStr,
-    /// Its arguments; behind them come [`JAIL_FLAG`] and the jail.
+    /// The arguments; [`JAIL_FLAG`] and the jail follow them.
     pub arguments: Vec<CString>,
-    /// Its environment.
+    /// The environment.
     pub environment: Vec<CString>,
-    /// What it finds from [`FIRST_FD`] on.
+    /// The descriptors from [`FIRST_FD`] on.
     pub descriptors: &'a [BorrowedFd<'a>],
-    /// What it may take before it has closed its jail, too.
+    /// Resource limits that hold even before the program has closed its jail.
     pub limits: &'a [(Resource, u64)],
-    /// What is added to its priority; more lets others go first.
+    /// Added to the nice value; with a larger value, others run first.
     pub priority: i32,
-    /// What the kernel's group lets it have.
+    /// The limits of its control group.
     pub share: Share,
 }
 
-/// Starts it, in the open jail of this number and group that it closes itself once its libraries
-/// are loaded.
+/// Starts a program in the open jail of this number and group. The program closes the jail itself
+/// once its libraries are loaded.
 pub(crate) fn start(
     site: &Site,
     (number, group): (u32, Option<&Group>),
@@ -64,7 +65,7 @@ pub(crate) fn start(
         Born::Child(jail) => {
             let name = how.name;
             if let Err(error) = become_program(program, how, &jail) {
-                // Its maker's, which is the node's; nothing of a tenant's was looked at.
+                // Standard error is the maker's, and so the node's. No tenant's data was accessed.
                 eprintln!("faasw spawner: {name:?} does not start: {error}");
             }
             // SAFETY: ends this process without running anything.
@@ -104,14 +105,14 @@ fn become_program(
         }
         None => file,
     };
-    // Out of the way of the numbers they are to get, then into place.
+    // To high numbers first, so that they do not collide with the final numbers.
     let mut program = rustix::io::fcntl_dupfd_cloexec(file, FIRST_FD + 10)?;
     let mut parked = Vec::new();
     for fd in how.descriptors {
         parked.push(rustix::io::fcntl_dupfd_cloexec(fd, FIRST_FD + 10)?);
     }
     for (number, fd) in (FIRST_FD..).zip(&parked) {
-        // SAFETY: what had this number is not used again in this process.
+        // SAFETY: the previous owner of this number does not use it again in this process.
         if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -126,7 +127,7 @@ fn become_program(
     if unsafe { libc::dup3(program.as_raw_fd(), program_fd, libc::O_CLOEXEC) } < 0 {
         return Err(io::Error::last_os_error());
     }
-    // Not dropped: their numbers are closed wholesale below.
+    // Not dropped: all higher numbers are closed below.
     std::mem::forget(parked);
     program = {
         let fd = program.as_fd().as_raw_fd();
@@ -148,23 +149,23 @@ fn become_program(
     Err(io::Error::last_os_error())
 }
 
-/// Closes the jail that was handed to this process: by `text` among its arguments, and the
-/// descriptor `number`, which nothing else has. Its standard output and error, which are the
-/// node's, lead to the null device from here on.
+/// Closes the jail that was handed over to this process: by `text` among its arguments, and by the
+/// descriptor `number`, which nothing else owns. From then on its standard output and error, which
+/// are the node's, refer to the null device.
 ///
 /// # Errors
-/// Why it could not be closed; the process must end then.
+/// Returns the reason if the jail cannot be closed; the process must end then.
 pub fn close_handed_over(
     text: &str,
     number: RawFd,
     limits: Limits,
     filter: &Filter,
 ) -> Result<(), String> {
-    // SAFETY: whoever gives a jail gives this descriptor with it, and nothing else owns it.
+    // SAFETY: the maker of a jail passes this descriptor with it, and nothing else owns it.
     let maker = unsafe { OwnedFd::from_raw_fd(number) };
     let jail = Jail::take_over(text, maker).ok_or("the jail's description makes no sense")?;
     for number in [1, 2] {
-        // SAFETY: makes a number lead to the null device, as standard input does.
+        // SAFETY: redirects a number to the null device, like standard input.
         if unsafe { libc::dup2(0, number) } < 0 {
             return Err("standard error cannot be turned off".to_owned());
         }

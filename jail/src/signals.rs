@@ -1,6 +1,6 @@
 //! Signals of children.
 
-/// Lets signals through again in a child.
+/// Unblocks all signals in a child.
 pub fn unblock_signals() {
     // SAFETY: `set` is a plain bit set that the first call fills in.
     unsafe {

@@ -1,4 +1,4 @@
-//! What all jails of a node share, and the forking of children into them.
+//! The resources that all jails of a node share, and the forking of children into jails.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,37 +17,38 @@ use crate::group::Group;
 use crate::level::ConfinementLevel;
 use crate::privileges::Identities;
 
-/// Prepared by the process that forks all others: it must have one thread.
+/// The resources of the process that forks all others: it must have one thread.
 ///
-/// Network and IPC namespaces are made once, because making one takes milliseconds
-/// (AFaaS §4.2 pools them for that reason). Sharing them is safe: they are empty,
-/// there is no capability to put anything in, and no system call of a filter here
-/// opens a socket or an IPC object. The connector alone is of a site that has the host's network
-/// ([`Network::Host`]), and its filter lets it make sockets of that.
+/// Network and IPC namespaces are made once, because making one takes milliseconds (AFaaS §4.2
+/// pools them for that reason). Sharing them is safe: they are empty, no process has a capability
+/// to put anything in, and no filter here allows opening a socket or an IPC object. The connector
+/// alone belongs to a site with the host's network ([`Network::Host`]), and its filter allows
+/// sockets of that network.
 ///
-/// A site of the reduced level has no namespaces: its jails are in the host's, and their filters
-/// alone keep them from its network.
+/// A site of the reduced level has no namespaces: its jails are in the host's, and only their
+/// filters keep them from its network.
 #[derive(Debug)]
 pub struct Site {
-    /// This process, for children to see whether it still lives.
+    /// This process, so that children can check whether it is alive.
     maker: OwnedFd,
     plan: Plan,
-    /// The root of jails that have one without a mount namespace: a folder that has no name.
+    /// The root of jails that have an empty root without a mount namespace: a folder without a
+    /// name.
     root: Option<OwnedFd>,
 }
 
-/// Which network a site's jails are in.
+/// The network of a site's jails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Network {
-    /// An empty one: whoever has seen anything of a tenant or of a stranger.
+    /// An empty network: for each process that accesses data of a tenant or of a remote server.
     Empty = 0,
-    /// The host's: who connects, and reads nothing of whom it connects to.
+    /// The host's network: for the process that connects, and reads no data from the servers.
     Host = 1,
 }
 
 impl Network {
-    /// The network's number, for [`Network::from_u32`].
+    /// Returns the network's number, for [`Network::from_u32`].
     pub(crate) fn number(self) -> u32 {
         match self {
             Self::Empty => 0,
@@ -55,7 +56,7 @@ impl Network {
         }
     }
 
-    /// The network with this number; `None` for other numbers.
+    /// Returns the network with this number; `None` for other numbers.
     pub(crate) fn from_u32(number: u32) -> Option<Self> {
         [Self::Empty, Self::Host]
             .into_iter()
@@ -63,15 +64,15 @@ impl Network {
     }
 }
 
-/// Whether this process may give jails users of their own. Without that the full level takes user
-/// namespaces that the host lets everybody make.
+/// Whether this process may give jails users of their own. Otherwise the full level needs a host
+/// that lets all users make user namespaces.
 #[must_use]
 pub fn has_privilege(level: ConfinementLevel) -> bool {
     Identities::available(0, level).is_some()
 }
 
-/// Has user and group keep their numbers in the user namespace that was entered: who
-/// has none there cannot make namespaces below (user_namespaces(7)).
+/// Keeps the numbers of user and group in the user namespace that was entered: a process whose user
+/// has no number there cannot make further namespaces (user_namespaces(7)).
 fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     let map = |number: u32| format!("{number} {number} 1");
     for (file, text) in [
@@ -85,9 +86,10 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Who has another thread can make no user namespace (unshare(2)), and one of the kernel's own is
-/// one: Debian's 6.12 starts it in whoever makes a VM (`vhost_task_create` in
-/// `arch/x86/kvm/mmu/mmu.c`), where it may outlive the VM for a moment. Nothing tells of its end.
+/// Retries until the process has only one thread. A process with another thread can make no user
+/// namespace (unshare(2)), and threads of the kernel count as well: Debian's 6.12 starts one in
+/// each process that makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`). It may outlive
+/// the VM for a moment, and the kernel does not report its end.
 fn as_soon_as_alone(
     patience: Duration,
     mut unshare: impl FnMut() -> Result<(), Errno>,
@@ -104,29 +106,29 @@ fn as_soon_as_alone(
     }
 }
 
-/// In this time a thread ends that has nothing to do any more, where there is little of a
-/// processor.
+/// How long to wait for such threads: an idle one ends in this time, even if there is little CPU
+/// time.
 const OTHERS_END: Duration = Duration::from_secs(5);
 
 /// From Linux 5.7 on (clone(2)).
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
-/// Which side of a fork this is.
+/// The two sides of a fork.
 #[derive(Debug)]
 pub enum Born {
-    /// The child's number.
+    /// The maker, with the child's number.
     Maker(Pid),
-    /// The child.
+    /// The child, with its jail.
     Child(Jail),
 }
 
 impl Site {
-    /// At the full level, moves the calling process to namespaces of its own. Without privilege it
-    /// gets a user namespace, and jails share its user. At the reduced level the process stays
-    /// where it is.
+    /// Prepares a site. At the full level, moves the calling process to namespaces of its own.
+    /// Without privilege it gets a user namespace, and jails share its user. At the reduced level
+    /// the process stays in its namespaces.
     ///
     /// # Errors
-    /// The step that this host does not allow.
+    /// Returns the step that this host does not allow.
     pub fn prepare(network: Network, level: ConfinementLevel) -> Result<Self, JailError> {
         let process = rustix::process::getpid();
         let number = process.as_raw_nonzero().get().unsigned_abs();
@@ -158,7 +160,8 @@ impl Site {
             spaces |= UnshareFlags::NEWUSER;
         }
         let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-        // SAFETY: no memory or descriptor table is unshared, and there is one thread of ours.
+        // SAFETY: no memory or descriptor table is unshared, and the process has one thread of
+        // ours.
         as_soon_as_alone(OTHERS_END, || unsafe {
             rustix::thread::unshare_unsafe(spaces)
         })
@@ -167,7 +170,7 @@ impl Site {
             None => keep_name(user, group),
         })
         .map_err(Step::Namespaces.failed())?;
-        // What the host unmounts goes here, too; what is mounted here stays here.
+        // Unmounts on the host take effect here as well; mounts made here stay here.
         let below = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
         rustix::mount::mount_change(c"/", below)
             .and_then(|()| {
@@ -181,7 +184,7 @@ impl Site {
             .map_err(Step::Root.failed())
     }
 
-    /// Which network its jails are in.
+    /// Returns the network of its jails.
     #[must_use]
     pub fn network(&self) -> Network {
         self.plan.network
@@ -194,11 +197,11 @@ impl Site {
     }
 
     /// Forks a child into `group`, and at the full level into process, mount and UTS namespaces of
-    /// its own. It must close its jail before it touches anything that is a tenant's.
-    /// `number` tells living jails apart.
+    /// its own. The child must close its jail before it accesses any tenant's data. No other living
+    /// jail may have `number`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the fork.
     pub fn fork(&self, number: u32, group: Option<&Group>) -> io::Result<Born> {
         let mut flags = 0;
         if self.plan.level == ConfinementLevel::Full {
@@ -210,7 +213,8 @@ impl Site {
         let maker = out_of_the_way(&self.maker)?;
         let root = self.root.as_ref().map(out_of_the_way).transpose()?;
         let (pid, is_in_group) = match clone(flags, group) {
-            // A container's filter cannot see the flags of that call, and answers so for all.
+            // A container's filter cannot see the flags of this call, and so refuses all such
+            // calls.
             Err(error) if flags == 0 && error.raw_os_error() == Some(libc::ENOSYS) => {
                 (fork()?, false)
             }
@@ -226,11 +230,10 @@ impl Site {
         })
     }
 
-    /// Forks a child whose jail stays open whatever it does: to measure what closed
-    /// ones cost.
+    /// Forks a child whose jail is never closed: to measure the cost of closed jails.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the fork.
     #[cfg(feature = "ablation")]
     pub fn fork_open(&self) -> io::Result<Born> {
         let maker = out_of_the_way(&self.maker)?;
@@ -241,9 +244,9 @@ impl Site {
     }
 }
 
-/// Forks into new namespaces and a group; the child's number, or nothing in the child.
+/// Forks into new namespaces and a group. Returns the child's number; `None` in the child.
 fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
-    // SAFETY: all zeroes is what the call takes for nothing.
+    // SAFETY: all zeroes are valid arguments, and request nothing.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = u64::from(flags.unsigned_abs());
     if let Some(folder) = group.and_then(Group::birthplace) {
@@ -266,7 +269,8 @@ fn clone(flags: libc::c_int, group: Option<&Group>) -> io::Result<Option<Pid>> {
     }
 }
 
-/// Forks by the older call, into nothing; the child's number, or nothing in the child.
+/// Forks by the older call, without namespaces or group. Returns the child's number; `None` in the
+/// child.
 fn fork() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::SIGCHLD);
     // SAFETY: as in [`clone`].
@@ -293,7 +297,7 @@ mod tests {
         };
         assert_eq!(others(Errno::INVAL, 3, 60), Ok(()));
         assert_eq!(others(Errno::PERM, 1, 60), Err(Errno::PERM));
-        // A second: four attempts take 7 ms on a machine that is idle.
+        // A second: four attempts take 7 ms on an idle machine.
         assert_eq!(others(Errno::INVAL, u32::MAX, 1), Err(Errno::INVAL));
         assert!(refused > 3);
     }

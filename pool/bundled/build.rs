@@ -1,8 +1,8 @@
-//! Builds guest, sandbox, compile helper and egress, each by a cargo of its own into a
+//! Builds guest, sandbox, compile helper and egress. Each is built by a separate cargo into a
 //! target folder of its own, always optimised.
 //!
-//! Separate folders, because the outer cargo holds the lock of its own; shared
-//! by all profiles of the outer build, because the parts are the same in each.
+//! The folders are separate because the outer cargo holds the lock of its target folder. All
+//! profiles of the outer build share them, because the parts are the same in each.
 
 use std::env;
 use std::error::Error;
@@ -14,12 +14,12 @@ use sha2::{Digest, Sha256};
 struct Part {
     /// Environment variable that names the built file to the crate.
     variable: &'static str,
-    /// Folder that cargo runs in, from the workspace's root.
+    /// Folder that cargo runs in, relative to the workspace's root.
     folder: &'static str,
     package: &'static str,
-    /// Where cargo puts the binary, below the target folder.
+    /// Path of the built binary below the target folder.
     binary: &'static str,
-    /// What it is built from, from the workspace's root.
+    /// Sources of the part, relative to the workspace's root.
     sources: &'static [&'static str],
     /// Whether compiled code depends on it.
     is_in_digest: bool,
@@ -111,8 +111,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             println!("cargo:rerun-if-changed={}", root.join(source).display());
         }
         let built = build(&part, &root, &target)?;
-        // A copy of this build's own: checkouts that share a target folder
-        // write over each other's parts.
+        // A copy for this build: checkouts that share a target folder overwrite each other's parts.
         let copy = out.join(part.package);
         std::fs::copy(&built, &copy)?;
         let built = copy;
@@ -132,7 +131,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A folder beside the outer build's profiles.
+/// Returns a folder beside the outer build's profiles.
 fn parts_target() -> Result<PathBuf, Box<dyn Error>> {
     // OUT_DIR is TARGET/[TRIPLE/]PROFILE/build/PACKAGE-HASH/out.
     let out = PathBuf::from(env::var("OUT_DIR")?);
@@ -155,11 +154,11 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
         cargo.arg("--offline");
     }
     if part.package == "faasw-compiler" {
-        // Nothing that a request waits for, and minutes of building.
+        // No request waits for the compile helper, and link-time optimisation takes minutes.
         cargo.args(["--config", "profile.release.lto=false"]);
     }
     if part.package == "faasw-egress" {
-        // It waits for the network, nearly all of its time; what is carried is to be small.
+        // Egress waits for the network nearly all of its time, so it is optimised for size.
         cargo.args(["--config", "profile.release.opt-level='s'"]);
         cargo.args(["--config", "profile.release.lto='fat'"]);
         cargo.args(["--config", "profile.release.codegen-units=1"]);
@@ -168,8 +167,8 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
     if part.package == "faasw-sandbox" && env::var_os("CARGO_FEATURE_ABLATION").is_some() {
         cargo.args(["--features", "ablation"]);
     }
-    // What the outer cargo set for its own compilations must not leak into
-    // these: clippy's wrapper, flags, the outer target, features and profile.
+    // Variables that the outer cargo sets for its own compilations must not leak into these:
+    // clippy's wrapper, flags, the outer target, features and profile.
     for (name, _) in env::vars_os() {
         let Some(name) = name.to_str() else { continue };
         let leaks = name.starts_with("CARGO_")
@@ -213,8 +212,8 @@ fn build(part: &Part, root: &Path, target: &Path) -> Result<PathBuf, Box<dyn Err
     Ok(built)
 }
 
-/// Whether the outer cargo may not use the network: it says so to nobody but
-/// through its own settings.
+/// Returns whether the outer cargo may not use the network. Cargo exposes this only through its own
+/// settings.
 fn offline() -> bool {
     env::var("CARGO_NET_OFFLINE").is_ok_and(|value| value == "true")
 }

@@ -1,11 +1,11 @@
-//! Mechanisms that a benchmark may switch off, to measure what each is worth (as AFaaS
-//! fig. 14 and Spice fig. 11 do).
+//! Mechanisms that a benchmark may switch off, to measure what each is worth (as AFaaS fig. 14 and
+//! Spice fig. 11 do).
 //!
-//! Only a build with the feature `ablation` can: in any other, [`Mechanism::is_off`] is a
-//! constant, and nothing of this is left. What isolates requests from each other is not
-//! among them, but for the jail, which is there to be measured.
+//! Only a build with the feature `ablation` can switch them off. In any other build,
+//! [`Mechanism::is_off`] is a constant, and nothing of this remains. Mechanisms that isolate
+//! requests from each other are not included, except for the jail, whose cost is measured.
 
-/// Something that makes requests faster, or costs them something.
+/// A mechanism that makes requests faster, or costs them something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
     /// Making the pages that instances write private when they are forked.
@@ -17,31 +17,30 @@ pub enum Mechanism {
     LargePages,
     /// The guest's ring at its end, which comes before its vCPU has left the VM.
     EarlyEnd,
-    /// Turns, which let short requests run one after the other.
+    /// Run permits, which make short requests run one after the other.
     Turns,
     /// Waiting for an instance that is being reset, instead of a fork.
     ResetWait,
-    /// Telling what instances write from what they only read when they are forked (Spice §4):
-    /// without, all of it is only read.
+    /// Distinguishing the pages that instances write from those that they only read when they are
+    /// forked (Spice §4). Without this, all of them are only read.
     SetSplit,
-    /// Doing any of that when they are forked, for memory and code.
+    /// Filling any of these pages, of memory and code, when instances are forked.
     Prefill,
-    /// Func-images that begin with what requests use: without, their pages are in the order of
-    /// their addresses.
+    /// Func-images that begin with the pages that requests use. Without this, pages are in the
+    /// order of their addresses.
     ImageOrder,
-    /// Leaving pages of zeroes, and those that are as the parent has them, out of func-images.
+    /// Leaving out of func-images the pages of zeros, and those that are identical to the parent's.
     ImageGaps,
-    /// Guests that begin before all of their memory was read from its image.
+    /// Starting guests before all of their memory has been read from its image.
     ImageParts,
-    /// The same of code from its artifact.
+    /// Starting guests before all of their code has been read from its artifact.
     CodeParts,
-    /// Instances that look for their next request by themselves, where the node's options have
-    /// that.
+    /// Instances that poll for their next request, if the node's options allow that.
     Hot,
-    /// The node's looking for the answer of one that did, instead of sleeping until it is rung for.
+    /// The node's polling for the answer of such an instance, instead of sleeping until it rings.
     NodeLooks,
-    /// The jail round each VM, and its control group: what it costs, not what it is
-    /// worth. Functions that are trusted alone may run without.
+    /// The jail round each VM, and its control group. This measures what it costs, not what it is
+    /// worth. Only trusted functions may run without.
     #[cfg(feature = "ablation")]
     Jail,
 }
@@ -57,7 +56,7 @@ mod switches {
     static OFF: AtomicU32 = AtomicU32::new(0);
 
     impl Mechanism {
-        /// All of them.
+        /// All mechanisms.
         pub const ALL: [Self; 15] = [
             Self::WriteSet,
             Self::ReadSet,
@@ -76,7 +75,7 @@ mod switches {
             Self::Jail,
         ];
 
-        /// Its name on the command line.
+        /// Returns the name on the command line.
         #[must_use]
         pub fn name(self) -> &'static str {
             match self {
@@ -104,7 +103,7 @@ mod switches {
             OFF.store(bits, Ordering::Relaxed);
         }
 
-        /// Whether it is switched off.
+        /// Returns whether it is switched off.
         pub(crate) fn is_off(self) -> bool {
             OFF.load(Ordering::Relaxed) & 1 << self as u32 != 0
         }
@@ -125,7 +124,7 @@ mod switches {
 
 #[cfg(not(feature = "ablation"))]
 impl Mechanism {
-    /// Whether it is switched off: never.
+    /// Returns whether it is switched off: never.
     pub(crate) const fn is_off(self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! Running the compile helper: to compile an upload, to rewrite one that a guest has
+//! Running the compile helper: to compile an upload, to rewrite an upload that a guest has
 //! initialised, and to pack a function's files.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,41 +20,41 @@ use crate::sandboxes::{Exit, Spawner};
 use crate::snapshots::Code;
 use std::sync::Arc;
 
-/// An upload, and what its code is for.
+/// An upload, and the purpose of its code.
 #[derive(Clone, Debug, Default)]
 pub struct Compilation {
-    /// The function or engine that it is for: compilations are shared fairly between these.
+    /// The function or engine that it belongs to: compilations are shared fairly between these.
     pub owner: String,
     /// The upload.
     pub upload: Bytes,
-    /// By what it is to be initialised, if by anything: the code is for that, then.
+    /// The initialiser, if the upload is to be initialised: the code is then only for that.
     pub initialiser: Option<Initialiser>,
-    /// What was kept of an earlier compilation of the same function by a pool of the same
-    /// [generation](crate::Pool::generation); empty where there was none. With this, and only
-    /// then, something is kept of this one. It must not come from another tenant's function:
-    /// who has taken over a helper has written it.
+    /// The cache that an earlier compilation of the same function has left, by a pool of the same
+    /// [generation](crate::Pool::generation); empty if there was none. Only with `Some`, this
+    /// compilation leaves a cache, too. The cache must not come from another tenant's function,
+    /// because an attacker who has taken over a helper can have written it.
     pub cache: Option<Bytes>,
 }
 
-/// By what an upload is to be initialised.
+/// The export that initialises an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Initialiser {
-    /// By what it has for that.
+    /// The one that the upload has for that purpose.
     Found,
-    /// By this export.
+    /// The export of this name.
     Named(String),
 }
 
-/// What the helper may use.
+/// The limits of the helper.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// CPU time.
+    /// The CPU time.
     pub cpu: Duration,
-    /// Address space, in bytes.
+    /// The address space, in bytes.
     pub memory: u64,
 }
 
-/// Signal of a process that has used up its CPU time.
+/// The signal that ends a process that has used up its CPU time.
 const SIGKILL: u64 = 9;
 
 fn system(error: Errno) -> PlatformError {
@@ -64,24 +64,25 @@ fn system(error: Errno) -> PlatformError {
     }
 }
 
-/// What the helper is to do, in a file that it reads.
+/// The task of the helper and its data, in a file that it reads.
 #[derive(Debug)]
 pub struct Input {
     file: OwnedFd,
     keeps_cache: bool,
-    /// Bytes of state that may be pushed yet.
+    /// How many more bytes of state may be pushed.
     room: u64,
     state_max: u64,
 }
 
 impl Input {
-    /// A task and the upload that it is done with.
+    /// Writes a task and its upload.
     ///
-    /// What an earlier compilation has kept may follow, where something is to be kept of this
-    /// one.
+    /// With `cache`, the helper leaves a cache of this compilation. The content of `cache`, from an
+    /// earlier compilation, may be empty.
     ///
     /// # Errors
-    /// When that is too large; the system's.
+    /// Returns [`CompileError::Malformed`] if the upload is too large, or an error if the file
+    /// cannot be written.
     pub fn new(task: &Task, upload: &[u8], cache: Option<&[u8]>) -> Result<Self, CompileError> {
         let bytes = upload.len() as u64;
         if bytes > UPLOAD_MAX {
@@ -104,10 +105,10 @@ impl Input {
         })
     }
 
-    /// Lets a guest's state follow, of a function with so many bytes of memory.
+    /// Allows a guest's state to follow, of a function with this memory limit in bytes.
     #[must_use]
     pub fn with_state(self, memory_limit: u64) -> Self {
-        /// For names and values; and runs are of pages, with a few bytes each.
+        /// For names and values; runs are of pages, with a few bytes each.
         const RECORDS: u64 = 1 << 20;
         let state_max = memory_limit.saturating_add(memory_limit / 128 + RECORDS);
         let state_max = state_max.min(STATE_MAX);
@@ -118,10 +119,11 @@ impl Input {
         }
     }
 
-    /// Appends what a guest said of its state, which nobody has looked at.
+    /// Appends the state that a guest reported, which the node does not parse.
     ///
     /// # Errors
-    /// When that is too much; the system's.
+    /// Returns [`CompileError::Unsupported`] if that is too much, or an error if the file cannot be
+    /// written.
     pub fn push_state(&mut self, bytes: &[u8]) -> Result<(), CompileError> {
         match self.room.checked_sub(bytes.len() as u64) {
             Some(room) => self.room = room,
@@ -141,11 +143,11 @@ impl Input {
     }
 }
 
-/// Compiles an upload for `isa`: its code, and what is kept for the next compilation of the
-/// same function. Dropping the future ends the helper.
+/// Compiles an upload for `isa`. Returns the report, the code, and the cache for the next
+/// compilation of the same function. Dropping the future ends the helper.
 ///
 /// # Errors
-/// What is wrong with the upload, or which limit it met.
+/// Returns what is wrong with the upload, or the limit that it reached.
 pub async fn compile(
     spawner: &Arc<Spawner>,
     input: Input,
@@ -166,7 +168,7 @@ pub async fn compile(
     Ok((report, code, cache))
 }
 
-/// Cuts so many bytes off the end of a file that nobody writes to any more.
+/// Cuts bytes off the end of a file that has no writer any more.
 async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileError> {
     if bytes == 0 {
         return Ok((file, Bytes::new()));
@@ -187,11 +189,11 @@ async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileE
     Ok(cut.map_err(system)?)
 }
 
-/// Rewrites an upload to begin with the state that was pushed behind it. Dropping the future
-/// ends the helper.
+/// Rewrites an upload so that it begins with the state that was pushed after it. Dropping the
+/// future ends the helper.
 ///
 /// # Errors
-/// What is wrong with the state, or which limit was met.
+/// Returns what is wrong with the state, or the limit that was reached.
 pub async fn rewrite(
     spawner: &Arc<Spawner>,
     input: Input,
@@ -209,10 +211,10 @@ pub async fn rewrite(
     whole(output, most_bytes, too_large).await
 }
 
-/// Packs a function's files to a bundle. Dropping the future ends the helper.
+/// Packs a function's files into a bundle. Dropping the future ends the helper.
 ///
 /// # Errors
-/// What is wrong with the files, or which limit was met.
+/// Returns what is wrong with the files, or the limit that was reached.
 pub async fn pack(
     spawner: &Arc<Spawner>,
     input: Input,
@@ -226,7 +228,8 @@ pub async fn pack(
     whole(output, most, too_large).await
 }
 
-/// All of a file that a helper has written, which has ended: nobody writes there any more.
+/// Returns the content of a file that a helper has written. The helper has ended, so the file has
+/// no writer any more.
 async fn whole(
     output: OwnedFd,
     most_bytes: usize,
@@ -256,7 +259,7 @@ fn read_all(file: &OwnedFd, offset: u64, bytes: usize) -> Result<Vec<u8>, Errno>
     Ok(content)
 }
 
-/// Has a helper do what `input` says.
+/// Runs a helper on `input`.
 async fn perform(
     spawner: &Arc<Spawner>,
     input: Input,

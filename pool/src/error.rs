@@ -1,9 +1,9 @@
-//! What can go wrong, and whose fault it is.
+//! The errors of this crate.
 //!
-//! An error says when it can happen by its type: [`StartError`] is the host's,
-//! [`CompileError`] and [`SeedError`] are a deployment's, [`InvokeError`] is a
-//! request's. The last three say whose doing they are, too ([`crate::fault`]). Every message is
-//! complete: it can be shown to a user as it is.
+//! The type of an error says when it can happen: [`StartError`] when a pool starts,
+//! [`CompileError`] and [`SeedError`] in a deployment, [`InvokeError`] in a request. For the last
+//! three, [`crate::fault`] says who caused them. Every message is complete and can be shown to a
+//! user as it is.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use faasw_jail::{JailError, Obstacle};
 use rustix::io::Errno;
 use thiserror::Error;
 
-/// The system's error of a number that another process told; `IO` for a number that is
-/// none, which [`Errno`] would panic on.
+/// Converts an error number from another process. Returns `IO` if the number is not an error number
+/// of Linux, on which [`Errno`] would panic.
 pub(crate) fn errno_told(number: u64) -> Errno {
-    /// The largest that Linux has.
+    /// The largest error number of Linux.
     const ERRNO_MAX: i32 = 4095;
     match i32::try_from(number) {
         Ok(errno @ 1..=ERRNO_MAX) => Errno::from_raw_os_error(errno),
@@ -24,7 +24,7 @@ pub(crate) fn errno_told(number: u64) -> Errno {
     }
 }
 
-/// Cause and cure of an obstacle to confinement.
+/// Returns the cause of an obstacle to confinement and how to remove it.
 fn advice(obstacle: &Obstacle) -> String {
     match obstacle.advice() {
         Some(advice) => format!(
@@ -51,10 +51,10 @@ pub enum StartError {
          (usually: sudo usermod -aG kvm $USER, then log in again)"
     )]
     KvmPermission,
-    /// `/dev/kvm` is there but does not work.
+    /// `/dev/kvm` exists but does not work.
     #[error("/dev/kvm does not work: {0}")]
     KvmBroken(std::io::Error),
-    /// KVM lacks something the pool cannot do without.
+    /// KVM lacks a capability that the pool needs.
     #[error("this host's KVM lacks {0}, which faasw needs; a newer kernel has it")]
     KvmLacks(&'static str),
     /// The CPU lacks the instruction set that functions are compiled for.
@@ -63,7 +63,7 @@ pub enum StartError {
     /// The spawner could not be started.
     #[error("the spawner process could not be started: {0}")]
     Spawner(std::io::Error),
-    /// No microVM could be made.
+    /// No sandbox could be made.
     #[error("no microVM can be made here: {0}")]
     Sandbox(PlatformError),
 }
@@ -71,18 +71,18 @@ pub enum StartError {
 /// Why a function was not compiled.
 #[derive(Debug, Error)]
 pub enum CompileError {
-    /// It is not WebAssembly, or damaged.
+    /// The upload is not WebAssembly, or it is damaged.
     #[error("{0}")]
     Malformed(String),
-    /// It imports what no function can have here.
+    /// The upload imports something that the node does not offer to functions.
     #[error("{message}")]
     UnknownImports {
-        /// The whole message, names included.
+        /// The whole message, with the names of the imports.
         message: String,
-        /// Full names of the imports.
+        /// The full names of the imports.
         imports: Vec<String>,
     },
-    /// It is sound, but nothing that faasw can run.
+    /// The upload is valid, but the node cannot run it.
     #[error("{0}")]
     Unsupported(String),
     /// Compiling took more CPU time than allowed.
@@ -91,7 +91,7 @@ pub enum CompileError {
     /// Compiling took more memory than allowed.
     #[error("compiling took more than the limit of {} MiB of memory", .0 >> 20)]
     MemoryLimit(u64),
-    /// The helper failed for another reason.
+    /// The compile helper failed for another reason.
     #[error("the compile helper failed: {0}")]
     Helper(String),
     /// The platform failed.
@@ -102,71 +102,73 @@ pub enum CompileError {
 /// Why no seed could be made of a compiled function.
 #[derive(Clone, Debug, Error)]
 pub enum SeedError {
-    /// The function's memory limit is more than a guest can have.
+    /// The function's memory limit exceeds the largest memory of a guest.
     #[error("a memory limit of {} MiB is more than the {} MiB a function can have", wanted >> 20, most >> 20)]
     MemoryTooLarge {
-        /// Bytes asked for.
+        /// The memory limit in bytes.
         wanted: u64,
-        /// Most bytes possible.
+        /// The largest possible limit in bytes.
         most: u64,
     },
     /// Environment, configuration and arguments do not fit.
     #[error("environment, configuration and arguments take {0} bytes; at most {1} fit")]
     ConfigTooLarge(usize, u64),
-    /// Its initialisation drew what all requests would share.
+    /// The function's initialisation drew values that all requests would share.
     #[error(
         "initialising it by {export:?} draws what every request would find the same ({drawn}); \
          draw it in requests, or freeze after-init to share it"
     )]
     InitDrew {
-        /// The export that initialises it.
+        /// The export that initialises the function.
         export: String,
-        /// What was drawn, by import.
+        /// The drawn values, by import.
         drawn: String,
     },
-    /// What a script does before its first request drew what all requests would share; by
-    /// import.
+    /// The script drew values that all requests would share before its first request. The field
+    /// names the imports.
     #[error(
         "before its first request the script draws what every request would find the same ({0}); \
          draw it in requests, or freeze after-init to share it"
     )]
     ScriptDrew(String),
-    /// It drew what all requests would share before its own code said that it is to be frozen;
-    /// by import.
+    /// The function drew values that all requests would share before its entry point, at which it
+    /// is frozen. The field names the imports.
     #[error(
         "before it comes to its entry point the function draws what every request would find the \
          same ({0}); draw it behind that, or freeze after-init to share it"
     )]
     EntryDrew(String),
-    /// It was frozen at its entry point before what was to be done, too.
+    /// The function reached its entry point, where it is frozen, before another step that was to
+    /// happen before the freeze.
     #[error(
         "the function comes to its entry point, where it is frozen, before {0}; they exclude each \
          other"
     )]
     EnteredBefore(String),
-    /// It did not answer a request that was to warm it up.
+    /// The function failed to answer a warm-up request.
     #[error("the warm-up request {request}: {error}")]
     WarmUp {
-        /// Method and path.
+        /// The method and path of the request.
         request: String,
-        /// What became of it.
+        /// Why the request failed.
         error: InvokeError,
     },
-    /// It drew what all requests would share before its seed was frozen, behind requests that
-    /// warmed it up; by import.
+    /// The function drew values that all requests would share after its warm-up requests and before
+    /// its seed was frozen. The field names the imports.
     #[error(
         "before its seed is frozen, behind its warm-up requests, the function draws what every \
          request would find the same ({0}); warm it up by requests that draw nothing, or freeze \
          after-init to share it"
     )]
     WarmUpDrew(String),
-    /// It is a command, and has warm-up requests.
+    /// The function is a command and has warm-up requests.
     #[error("a command ends with the request that it answers, so no request can warm it up")]
     WarmUpOfCommand,
-    /// Its warm-up requests take too much room.
+    /// The warm-up requests are too large.
     #[error("the warm-up requests take {0} bytes; at most {1} fit")]
     WarmUpTooLarge(usize, u64),
-    /// A language engine drew what the requests of all its scripts would share; by import.
+    /// A language engine drew values that the requests of all its scripts would share. The field
+    /// names the imports.
     #[error(
         "the language engine draws what every request would find the same ({0}); it is to seed its \
          generators from faasw:engine/fresh when a request begins"
@@ -180,16 +182,16 @@ pub enum SeedError {
     Platform(#[from] PlatformError),
 }
 
-/// Why an upload was not initialised by Wizer.
+/// Why Wizer did not initialise an upload.
 #[derive(Debug, Error)]
 pub enum InitialiseError {
-    /// Its initialisation failed, or draws what it may not.
+    /// The initialisation failed, or it drew values that all requests would share.
     #[error(transparent)]
     Seed(#[from] SeedError),
-    /// It was initialised, but what it has become cannot be made a module.
+    /// The upload was initialised, but no module can be made of the result.
     #[error("{0}")]
     Refused(String),
-    /// The platform failed, or the helper for another reason than the upload.
+    /// The platform failed, or the compile helper failed for another reason than the upload.
     #[error(transparent)]
     Compile(CompileError),
 }
@@ -209,16 +211,16 @@ impl From<PlatformError> for InitialiseError {
     }
 }
 
-/// Why the rest of a request's body will not come.
+/// Why the rest of a request's body does not arrive.
 #[derive(Clone, Debug, Error)]
 pub enum ClientError {
-    /// It is larger than it may be.
+    /// The body exceeds its size limit.
     #[error("the request's body is larger than the {0} bytes that are taken")]
     TooLarge(u64),
-    /// It comes too slowly.
+    /// The body arrives too slowly.
     #[error("the request's body came with less than {0} bytes a second")]
     TooSlow(u64),
-    /// The connection broke, or what came on it is not HTTP.
+    /// The connection broke, or the data on it is not HTTP.
     #[error("the request's body could not be read: {0}")]
     Broken(String),
 }
@@ -226,9 +228,9 @@ pub enum ClientError {
 /// A part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPart {
-    /// Its method, target and header fields.
+    /// The method, target and header fields.
     Head,
-    /// The fields behind its body.
+    /// The fields after the body.
     Trailers,
 }
 
@@ -247,9 +249,9 @@ pub enum InvokeError {
     /// The request does not fit a mailbox.
     #[error("the request {part} is {size} bytes; at most {limit} are taken")]
     RequestTooLarge {
-        /// What of it.
+        /// The part that is too large.
         part: RequestPart,
-        /// Its size in bytes.
+        /// The size in bytes.
         size: usize,
         /// The limit in bytes.
         limit: u64,
@@ -257,7 +259,7 @@ pub enum InvokeError {
     /// The function trapped.
     #[error("the function trapped: {report}")]
     Trap {
-        /// Which trap, by the guest's word.
+        /// The kind of trap, as the guest reports it.
         kind: TrapKind,
         /// The trap, the Wasm function it happened in, and a backtrace.
         report: String,
@@ -277,10 +279,10 @@ pub enum InvokeError {
     /// The response does not fit.
     #[error("the function's response is too large: {report}")]
     ResponseTooLarge {
-        /// What was too large, and the limit.
+        /// The part that was too large, and the limit.
         report: String,
     },
-    /// The function answered with an error code of its own.
+    /// The function returned an error code instead of a response.
     #[error("the function answered with an error: {report}")]
     FunctionError {
         /// The error code.
@@ -289,22 +291,23 @@ pub enum InvokeError {
     /// The response breaks the rules of HTTP or CGI.
     #[error("the function's response is not valid: {report}")]
     BadResponse {
-        /// Which rule.
+        /// The rule that it breaks.
         report: String,
     },
     /// The function could not be loaded or instantiated in its VM.
     #[error("the function could not be instantiated: {report}")]
     LoadFailed {
-        /// Why.
+        /// The reason.
         report: String,
     },
-    /// The response had not begun at the limit.
+    /// The response had not begun when the time limit was reached.
     #[error("the function ran longer than its limit of {} s", .0.as_secs_f64())]
     TimedOut(Duration),
     /// The function used up its CPU time.
     #[error("the function used more than its limit of {} s of CPU time", .0.as_secs_f64())]
     CpuLimit(Duration),
-    /// The client's request and the nested invocations that it caused used up its CPU time.
+    /// The client's request and the nested invocations that it caused used up the request's CPU
+    /// time.
     #[error(
         "the client's request and the invocations that it caused used more than its limit of {} s \
          of CPU time",
@@ -314,32 +317,32 @@ pub enum InvokeError {
     /// The function sent nothing for too long in the middle of its response.
     #[error("the function sent nothing for {} s in the middle of its response", .0.as_secs_f64())]
     IdleGuest(Duration),
-    /// The exchange took longer than it may in all.
+    /// The exchange exceeded its total time limit.
     #[error("the exchange took longer than its limit of {} s", .0.as_secs_f64())]
     TotalTime(Duration),
-    /// The client neither sent nor took anything for too long.
+    /// The client neither sent nor received anything for too long.
     #[error("the client neither sent nor took anything for {} s", .0.as_secs_f64())]
     IdleClient(Duration),
-    /// The client's request broke off.
+    /// The client's request ended early.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// The client went away before it had the whole response.
+    /// The client disconnected before it had received the whole response.
     #[error("the client went away before it had the whole response")]
     ClientGone,
     /// The guest broke a rule of the VM boundary, or its kernel failed.
     #[error("the function's microVM failed: {0}")]
     GuestFailed(String),
-    /// No room for another instance right now.
+    /// The node has no capacity for another instance at the moment.
     #[error("the node is at its capacity of {0} instances")]
     OverCapacity(usize),
-    /// The function's seed has to be made first, and others are made before it.
+    /// The function's seed has to be made first, and other seeds are queued before it.
     #[error("the function has to be initialised first, which is queued behind {behind} others")]
     SeedQueued {
-        /// How many come before it.
+        /// The number of seeds that are queued before it.
         behind: usize,
     },
-    /// Others wanted its place, and no exchange had waited longer for its client or for whom its
-    /// function had asked.
+    /// The request was evicted for another one, because no exchange had waited longer for its
+    /// client or for an outbound call of its function.
     #[error("the node was full, and no other request had waited longer for others")]
     Evicted,
     /// The platform failed.
@@ -347,66 +350,66 @@ pub enum InvokeError {
     Platform(#[from] PlatformError),
 }
 
-/// A failure of the node itself: nothing the function or its caller did.
+/// A failure of the node itself, which neither the function nor the caller caused.
 #[derive(Debug, Error, Clone)]
 pub enum PlatformError {
     /// A sandbox ended by itself.
     #[error("the sandbox ended unexpectedly: {0}")]
     SandboxEnded(String),
-    /// The system ended a sandbox for want of memory, or refused it some.
+    /// The kernel killed a sandbox because memory was short, or refused memory to it.
     #[error(
         "memory is short: the system has ended the microVM, or refused it memory, for its own \
          limit or that of all microVMs was reached"
     )]
     OutOfMemory,
-    /// This process has as many files open as it may, but for those that it keeps.
+    /// This process has reached its limit of open files, less a reserve.
     #[error("the node has no room for another microVM")]
     OpenFiles,
-    /// A sandbox or the spawner said something that has no meaning.
+    /// A sandbox or the spawner sent a message that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),
-    /// This host does not allow the confinement around a process that runs tenants' code, and
-    /// no such process runs without it.
+    /// This host does not allow the confinement of a process that runs tenants' code. No such
+    /// process runs without confinement.
     #[error(
         "the confinement of a microVM cannot be made on this host: {error}. {}",
         advice(.obstacle)
     )]
     Jail {
-        /// The step that failed, and the system's answer.
+        /// The step that failed, and the error of the system.
         error: JailError,
         /// The property of this host that is the cause, if it is known.
         obstacle: Obstacle,
     },
-    /// Something took longer than it ever does.
+    /// An operation exceeded its timeout.
     #[error("{what} took longer than {} s", .limit.as_secs())]
     TimedOut {
-        /// What.
+        /// The operation.
         what: &'static str,
-        /// How long it was waited for.
+        /// The timeout.
         limit: Duration,
     },
-    /// A seed, or what it descends from, was found to be damaged while it was read. It is made anew
-    /// when it is asked for next.
+    /// A seed or one of its ancestors was found to be damaged while it was read. It is made again
+    /// when it is next needed.
     #[error("its seed could not be read to its end")]
     SeedUnreadable,
-    /// A seed was not made: nobody waited for it any more.
+    /// A seed was not made, because no request or deployment waited for it any more.
     #[error("nobody waited for it any more")]
     Abandoned,
-    /// The async runtime that the pool works in ends, or a task of the pool's panicked.
+    /// The async runtime of the pool is shutting down, or a task of the pool panicked.
     #[error("the runtime that the pool works in ends")]
     RuntimeEnds,
-    /// Code that had left memory was neither found undamaged nor compiled again.
+    /// Code that had been evicted from memory was neither found undamaged nor compiled again.
     #[error("the function's compiled code could not be brought back: {0}")]
     CodeGone(String),
-    /// The spawner is gone, or the pool was shut down.
+    /// The spawner has ended, or the pool was shut down.
     #[error("the spawner process has ended, or its pool was shut down")]
     SpawnerGone,
     /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was being done.
+        /// The operation that failed.
         what: &'static str,
-        /// The system's answer.
+        /// The error number.
         error: rustix::io::Errno,
     },
 }

@@ -1,12 +1,12 @@
-//! Whose doing a failure is, in which manner it failed, and whether it may be tried again:
-//! part of the error, so that statuses, logs and whoever embeds the pool follow one table.
+//! The cause and the manner of a failure, and whether it may be retried. These belong to the error,
+//! so that status codes, logs and programs that embed the pool follow one table.
 
 use crate::error::{ClientError, CompileError, InvokeError, PlatformError, SeedError};
 
-/// Whose doing a failure is: who could have avoided it.
+/// The party that caused a failure and could have avoided it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Whoever sent the request or the deployment, or whoever set the limit that it met.
+    /// The sender of the request or deployment, or the operator who set the limit that it reached.
     Caller,
     /// The function.
     Function,
@@ -14,22 +14,21 @@ pub enum Fault {
     Platform,
 }
 
-/// In which manner something failed. What there was [no room](Manner::NoRoom) for may be tried
-/// again.
+/// The manner of a failure. A request that failed with [no room](Manner::NoRoom) may be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
-    /// Something is larger than it may be.
+    /// Something exceeds a size limit.
     TooLarge,
-    /// Something took longer than it may.
+    /// Something exceeded a time limit.
     TimedOut,
-    /// There was no room; there may be soon.
+    /// There was no capacity; there may be soon.
     NoRoom,
-    /// Any other.
+    /// Any other failure.
     Failed,
 }
 
 impl InvokeError {
-    /// Whose doing it is, and in which manner it failed.
+    /// Returns who caused the error, and in which manner it failed.
     ///
     /// | error | fault | manner | may be retried |
     /// | --- | --- | --- | --- |
@@ -40,7 +39,7 @@ impl InvokeError {
     /// | `ResponseTooLarge` | function | too large | no |
     /// | `TimedOut`, `CpuLimit`, `RequestCpuLimit`, `IdleGuest`, `TotalTime` | function | timed out | no |
     /// | `Trap`, `Exit`, `NoResponse`, `FunctionError`, `BadResponse`, `LoadFailed`, `GuestFailed` | function | failed | no |
-    /// | `Platform(OutOfMemory)` | platform | no room | yes |
+    /// | `Platform(OutOfMemory)`, `Platform(OpenFiles)` | platform | no room | yes |
     /// | `Platform(TimedOut)` | platform | timed out | no |
     /// | `Platform`, any other | platform | failed | no |
     #[must_use]
@@ -75,9 +74,9 @@ impl InvokeError {
         }
     }
 
-    /// Whether the same request, sent again later, may find room. One that was evicted, or
-    /// whose microVM died of too little memory, may have run in part: who sends it again
-    /// must know that it can be.
+    /// Returns whether the same request may succeed if it is sent again later. A request that was
+    /// evicted, or whose sandbox was killed for lack of memory, may have run in part. The client
+    /// must know that such a request can safely be repeated.
     #[must_use]
     pub fn may_be_retried(&self) -> bool {
         self.fault().1 == Manner::NoRoom
@@ -85,7 +84,7 @@ impl InvokeError {
 }
 
 impl PlatformError {
-    /// The platform's, and in which manner it failed.
+    /// Returns that the platform caused the error, and in which manner it failed.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         let manner = match self {
@@ -106,8 +105,8 @@ impl PlatformError {
 }
 
 impl CompileError {
-    /// Whose doing it is, and in which manner it failed: the function's, but where the platform
-    /// failed. The helper does nothing but what the function has it do.
+    /// Returns who caused the error, and in which manner it failed. The function causes it, except
+    /// where the platform failed: the helper only does what the function makes it do.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {
@@ -123,8 +122,8 @@ impl CompileError {
 }
 
 impl SeedError {
-    /// Whose doing it is, and in which manner it failed: the function's, or that of what it
-    /// failed of.
+    /// Returns who caused the error, and in which manner it failed. The function causes it, except
+    /// where the underlying error has another cause.
     #[must_use]
     pub fn fault(&self) -> (Fault, Manner) {
         match self {

@@ -1,5 +1,5 @@
-//! What fuzz targets reach of this crate: whatever reads a guest's or a sandbox's words.
-//! Not for anybody else.
+//! The interface for fuzz targets: the code that parses a guest's or a sandbox's messages. Not for
+//! any other use.
 
 use crate::error::InvokeError;
 use crate::mailbox::parse;
@@ -7,10 +7,10 @@ use crate::mailbox::parse;
 pub use crate::mailbox::{LogLines, LogRecord, Mailbox, outcome};
 pub use crate::sandboxes::{failure, not_prepared};
 
-/// Takes a copy of a log ring apart.
+/// Parses a copy of a log ring.
 ///
 /// # Errors
-/// When it is not made of records.
+/// Returns an error if it does not consist of records.
 pub fn parse_log(bytes: &[u8]) -> Result<Vec<LogRecord>, InvokeError> {
     parse(bytes)
 }

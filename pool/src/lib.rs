@@ -1,29 +1,31 @@
 //! Sandboxes, seeds and instances.
 //!
-//! The pool owns every process that faasw starts: the spawner, the sandboxes that
-//! the spawner forks, and the compile helper. Above it the node knows functions
-//! and requests; below it a sandbox knows one VM.
+//! The pool owns every process that faasw starts: the spawner, the sandboxes that the spawner
+//! forks, and the compile helper. Above the pool, the node knows functions and requests; below it,
+//! a sandbox knows one virtual machine.
+//! A request takes one path: [`Pool::invoke`] takes a parked instance, or sends `fork` and then
+//! `activate` to a sandbox. It then moves bytes between the client's bodies and the rings of the
+//! mailbox until the doorbell reports that the function is done. A deployment uses
+//! [`Pool::compile`] and [`Pool::make_seed`].
 //!
-//! A request goes one way down: [`Pool::invoke`] takes a parked instance, or sends a sandbox
-//! `fork`, then `activate`, and moves bytes between the client's bodies and the rings of the
-//! mailbox until the doorbell says that the function is done. A deployment uses [`Pool::compile`]
-//! and [`Pool::make_seed`].
+//! The modules, from the top down; each uses only the modules below it, through their public
+//! interfaces:
 //!
-//! Rooms, from the top down; each uses only those below it, through their doors:
-//!
-//! - `pool`: what the node calls; `options`: how it is set up; `compile`: the compile helper.
-//! - `exchange`: one request from its admission to what becomes of its instance.
-//! - `seeds`: functions, what their instances are forked from, and what they hold in memory.
-//! - `instances`: instances between requests: brought back, parked, numbered.
+//! - `pool`: the interface for the node; `options`: its settings; `compile`: the compile helper.
+//! - `exchange`: one request, from its admission to the retirement of its instance.
+//! - `seeds`: functions, the seeds that their instances are forked from, and the memory they hold.
+//! - `instances`: instances between requests: reset, parked, numbered.
 //! - `images`: seeds on disk.
-//! - `sandboxes`: processes, and threads in their place; sandboxes, and those made ahead.
-//! - `snapshots`: a snapshot with the state of its vCPU, code, and what sandboxes are preset with.
-//! - `mailbox`: what node and guest say to each other.
-//! - `opening`: files, and nothing else that may stand in their place.
-//! - `error`, `fault`, `sink`, `stats`, `memory`: words and numbers that all of them tell.
+//! - `sandboxes`: processes, and threads in their place; sandboxes and zygotes.
+//! - `snapshots`: snapshots with the state of their vCPU, code, and the state that zygotes are
+//!   specialised with.
+//! - `mailbox`: the messages between node and guest.
+//! - `opening`: opening files while refusing anything else that may stand in their place.
+//! - `error`, `fault`, `sink`, `stats`, `memory`: types and numbers that all modules use.
 //!
-//! `doctor`: what the host offers. `ablation`: what a benchmark may switch off; `measuring`:
-//! what one may look at. `steps`, `trial`: what tests may do.
+//! `doctor` examines what the host offers. `ablation` lists the mechanisms that a benchmark may
+//! switch off; `measuring` is the interface for benchmarks. `steps` and `trial` are interfaces for
+//! tests.
 
 #![deny(unsafe_code)]
 

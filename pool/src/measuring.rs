@@ -1,4 +1,4 @@
-//! For benchmarks alone: getting sandboxes as requests get them, without requests.
+//! For benchmarks only: getting sandboxes as requests get them, without requests.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::sandboxes::{Ready, Stock};
 use crate::snapshots::Frozen;
 use crate::stats::PoolStats;
 
-/// A pool without functions, and what its sandboxes are preset with.
+/// A pool without functions, and the seed that its zygotes are specialised for.
 #[derive(Clone, Debug)]
 pub struct Sandboxes {
     pool: Pool,
     stock: Arc<Stock>,
-    /// Functions' seeds descend from it.
+    /// The seed from which functions' seeds descend.
     linked: Arc<Frozen>,
 }
 
-/// A sandbox that was asked for: closed in its jail, and ready to be forked to a seed. It
-/// ends when it is dropped.
+/// A sandbox that was taken: closed in its jail, and ready to be forked to a seed. Dropping it ends
+/// it.
 #[derive(Debug)]
 pub struct Taken {
     ready: Ready,
@@ -28,10 +28,11 @@ pub struct Taken {
 }
 
 impl Sandboxes {
-    /// Starts the pool. Must be called inside a tokio runtime.
+    /// Starts the pool. Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// As [`Pool::start`], and when a guest without a function does not start.
+    /// As [`Pool::start`], or returns [`StartError::Sandbox`] if a guest without a function does
+    /// not start.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         let pool = Pool::start(options).await?;
         match pool.sandboxes().await {
@@ -47,22 +48,22 @@ impl Sandboxes {
         }
     }
 
-    /// Waits until as many sandboxes are ready as are wanted, or can be made, all of them
-    /// preset, and no other is being made.
+    /// Waits until as many zygotes are ready as are wanted or can be made, all of them specialised,
+    /// and no other is being made.
     pub async fn filled(&self) {
         self.stock.filled().await;
     }
 
-    /// A sandbox: one that is ready, or one that is made now.
+    /// Takes a sandbox that is ready, or makes one.
     ///
     /// # Errors
-    /// When none can be made.
+    /// Returns an error if none can be made.
     pub async fn take(&self) -> Result<Taken, PlatformError> {
         let (ready, was_ready) = self.stock.take(&self.linked, &self.linked).await?;
         Ok(Taken { ready, was_ready })
     }
 
-    /// What the pool tells of itself.
+    /// Returns the statistics of the pool.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         self.pool.stats()
@@ -75,19 +76,20 @@ impl Sandboxes {
 }
 
 impl Taken {
-    /// Whether it was made ahead.
+    /// Returns whether it was ready.
     #[must_use]
     pub fn was_ready(&self) -> bool {
         self.was_ready
     }
 
-    /// What it took to make it, whenever that was, as spawner and sandbox tell.
+    /// Returns how long the steps of making it took, whenever that was, as spawner and sandbox
+    /// report.
     #[must_use]
     pub fn parts(&self) -> Parts {
         self.ready.sandbox.parts()
     }
 
-    /// Ends it and waits until its process is gone, and its control group has no jail.
+    /// Ends it and waits until its process is gone and its control group has no jail.
     pub async fn end(self) {
         self.ready.sandbox.destroy().await;
     }

@@ -1,23 +1,23 @@
-//! What memory there is for microVMs, of what the machine has or the control groups that
-//! this process is in leave it, and when it is short.
+//! The memory that is available for sandboxes, of the machine's or of what this process's control
+//! groups allow, and when it is short.
 
 use std::fs;
 
 use faasw_jail::group::memory_limit;
 
-/// Memory is short when less than this part of it is left.
+/// Memory is short if less than the limit divided by this is left.
 pub const SHORT: u64 = 16;
 
-/// Least that is left to the node and whatever else runs.
+/// The least memory that is left to the node and other programs.
 const RESERVE_MIN: u64 = 256 << 20;
-/// Most of it: the node's own memory does not grow with the machine.
+/// The most memory that is left to them: the node's own memory does not grow with the machine.
 const RESERVE_MAX: u64 = 2 << 30;
-/// Which part of all memory it is in between.
+/// In between, the memory divided by this is left to them.
 const RESERVE_PART: u64 = 8;
 
-/// Bytes that all microVMs may take together, unless told otherwise: the memory of the
-/// machine, or the smallest limit of the control groups that this process is in, less an
-/// eighth for the node (at least 256 MiB, at most 2 GiB, never more than half).
+/// Returns the default memory limit in bytes of all sandboxes together: the memory of the machine,
+/// or the smallest limit of this process's control groups, less an eighth for the node (at least
+/// 256 MiB, at most 2 GiB, never more than half).
 #[must_use]
 pub fn for_instances() -> u64 {
     let machine = meminfo().as_deref().and_then(Memory::read);
@@ -26,7 +26,7 @@ pub fn for_instances() -> u64 {
 
 fn share(machine: Option<u64>, group: Option<u64>) -> u64 {
     let Some(total) = [machine, group].into_iter().flatten().min() else {
-        // Nobody says how much there is.
+        // Neither the machine nor a group reports how much there is.
         return u64::MAX;
     };
     let reserve = (total / RESERVE_PART)
@@ -35,22 +35,22 @@ fn share(machine: Option<u64>, group: Option<u64>) -> u64 {
     total - reserve
 }
 
-/// The machine's, in bytes.
+/// The machine's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
-    /// All of it.
+    /// The total memory.
     pub total: u64,
-    /// What can be had without swapping.
+    /// The memory that is available without swapping.
     pub available: u64,
 }
 
 impl Memory {
-    /// What the machine says now.
+    /// Returns the present memory of the machine.
     pub fn now() -> Option<Self> {
         Self::read(&meminfo()?)
     }
 
-    /// As `/proc/meminfo` writes it (proc_meminfo(5)).
+    /// Parses `/proc/meminfo` (proc_meminfo(5)).
     fn read(text: &str) -> Option<Self> {
         let bytes = |field: &str| -> Option<u64> {
             let line = text.lines().find_map(|line| line.strip_prefix(field))?;

@@ -1,5 +1,5 @@
-//! Open files of this process: how many it may have, and which of them are kept for what must go
-//! on.
+//! The open files of this process: how many it may have, and how many of them are reserved for work
+//! that must continue.
 //!
 //! The kernel gives each descriptor the lowest free number, so a new one with the number `n` says
 //! that at least `n` are open. That needs no count, and includes those that other code of this
@@ -10,28 +10,28 @@ use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::process::{Resource, getrlimit};
 
-/// Open files that the clients of functions and their instances leave alone: for the operator's
+/// Open files that clients of functions and instances may not use: they are for the operator's
 /// connections, and for a deployment, which takes about twenty.
 pub const RESERVED: u64 = 48;
 
-/// Open files that the seed of a function takes: its layer, and its code.
+/// The number of open files that a function's seed takes: its layer, and its code.
 pub const OF_A_SEED: u64 = 2;
 
-/// How many files this process may have open.
+/// Returns how many files this process may have open.
 #[must_use]
 pub fn limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// The first descriptor number of those that are kept, with so many `reserved`.
+/// Returns the first descriptor number of the reserved ones, if `reserved` are reserved.
 #[must_use]
 pub fn first_reserved(limit: u64, reserved: u64) -> RawFd {
-    // Small limits keep a quarter at most: the rest is what the process is for.
+    // Small limits reserve a quarter at most: the rest is for the process's purpose.
     let reserved = reserved.min(limit / 4);
     RawFd::try_from(limit - reserved).unwrap_or(RawFd::MAX)
 }
 
-/// Whether this process has opened so many files that the next is one of those that are kept.
+/// Returns whether this process has opened so many files that the next one is a reserved one.
 #[must_use]
 pub fn are_scarce() -> bool {
     are_scarce_of(limit())
@@ -42,13 +42,13 @@ fn are_scarce_of(limit: u64) -> bool {
     lowest_free().is_none_or(|lowest| lowest >= first)
 }
 
-/// The lowest free descriptor number; nothing if none can be had.
+/// Returns the lowest free descriptor number, or `None` if there is none.
 #[must_use]
 pub fn lowest_free() -> Option<RawFd> {
     Some(spare()?.as_raw_fd())
 }
 
-/// Opens a descriptor that is good for nothing but being closed when another one is needed.
+/// Opens a descriptor whose only purpose is to be closed when another one is needed.
 #[must_use]
 pub fn spare() -> Option<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC).ok()

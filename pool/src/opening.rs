@@ -1,8 +1,8 @@
-//! Opening files to read: a file, and nothing else that may stand in its place, since whoever
-//! opens a pipe or a device may wait for ever, or do something by that alone.
+//! Opening regular files for reading, and rejecting anything else in their place: opening a pipe or
+//! a device may block forever or have side effects.
 //!
-//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is one
-//! that somebody else has filled, whom this process believes and nobody beside: the administrator.
+//! [`open_file`] and [`open_to_look`] are for folders of the node's own. A [`GivenFolder`] is
+//! filled by the administrator, whom this process trusts, and writable to no other user.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -12,29 +12,31 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 
-/// Who fills folders that are given.
+/// The user who fills given folders.
 const ROOT: u32 = 0;
 
-/// Who is beside the owner must not write.
+/// The mode bits that let other users than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
 
-/// Nothing is waited for, and no link is followed.
+/// Opening does not block and follows no link.
 const CAREFULLY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK);
 
-/// Opens a file to read it as files are read: wherever one likes, and some of it perhaps twice.
+/// Opens a file for ordinary reads: at any position, and repeatedly.
 ///
 /// # Errors
-/// The system's; when it is no file.
+/// Returns the error of the system, or an error if it is not a regular file.
 pub fn open_to_look(path: &Path) -> io::Result<File> {
     let flags = CAREFULLY.bits().cast_signed();
     let opened = File::options().read(true).custom_flags(flags).open(path);
     checked(opened?).map(|(file, _)| file)
 }
 
-/// The same of a file that root has written for others to read: nobody else may write to it.
+/// As [`open_to_look`], for a file that root has written for other users to read, and to which only
+/// root may write.
 ///
 /// # Errors
-/// The system's; when it is no file, or not root's alone.
+/// Returns the error of the system, or an error if it is not a regular file, does not belong to
+/// root, or is writable to other users.
 pub fn open_given(path: &Path) -> io::Result<File> {
     let file = open_to_look(path)?;
     let known = file.metadata()?;
@@ -42,11 +44,11 @@ pub fn open_given(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Opens a file to read it past the system's cache, where the file system allows that: what is
-/// in memory of the node's own then is not to be in memory twice.
+/// Opens a file to read it past the page cache, if the file system allows that, so that data that
+/// the node keeps in memory itself is not there twice.
 ///
 /// # Errors
-/// The system's; when it is no file.
+/// Returns the error of the system, or an error if it is not a regular file.
 pub fn open_file(path: &Path) -> io::Result<File> {
     let open = |flags: OFlags| {
         let flags = (CAREFULLY | flags).bits().cast_signed();
@@ -55,7 +57,7 @@ pub fn open_file(path: &Path) -> io::Result<File> {
     checked(past_the_cache(open)?).map(|(file, _)| file)
 }
 
-/// With `O_DIRECT`, or without where the file system has none.
+/// Opens with `O_DIRECT`, or without it if the file system does not support it.
 fn past_the_cache<T>(open: impl Fn(OFlags) -> io::Result<T>) -> io::Result<T> {
     match open(OFlags::DIRECT) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
@@ -72,8 +74,9 @@ fn checked(file: File) -> io::Result<(File, Metadata)> {
     }
 }
 
-/// A folder that root has filled for others to read. It is what was opened, whatever its name leads
-/// to by now; nothing in it is used that anybody else may have written, or that a link leads to.
+/// A folder that root has filled for other users to read. It stays the folder that was opened, even
+/// if its name leads elsewhere later. A file is rejected if another user may have written it, or if
+/// a link leads to it.
 #[derive(Debug)]
 pub struct GivenFolder {
     folder: OwnedFd,
@@ -81,15 +84,16 @@ pub struct GivenFolder {
 }
 
 impl GivenFolder {
-    /// Opens it.
+    /// Opens the folder.
     ///
     /// # Errors
-    /// The system's; when it is no folder, or somebody else than root may write there.
+    /// Returns the error of the system, or an error if it is not a folder, does not belong to root,
+    /// or is writable to other users.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::of(path, ROOT)
     }
 
-    /// That of another owner.
+    /// Opens a folder of another owner.
     fn of(path: &Path, owner: u32) -> io::Result<Self> {
         Self::opened(CWD, path, owner)
     }
@@ -102,7 +106,7 @@ impl GivenFolder {
         Ok(Self { folder, owner })
     }
 
-    /// A folder in it.
+    /// Opens a folder in it.
     ///
     /// # Errors
     /// As [`GivenFolder::open`].
@@ -110,18 +114,20 @@ impl GivenFolder {
         Self::opened(&self.folder, plain(name)?, self.owner)
     }
 
-    /// A file in it, to be read as by [`open_to_look`].
+    /// Opens a file in it, to be read as by [`open_to_look`].
     ///
     /// # Errors
-    /// The system's; when it is no file, or somebody else than root may write to it.
+    /// Returns the error of the system, or an error if it is not a regular file, does not belong to
+    /// root, or is writable to other users.
     pub fn to_look(&self, name: &str) -> io::Result<File> {
         self.checked(self.with(plain(name)?, OFlags::empty())?)
     }
 
-    /// A file in it, to be read as by [`open_file`].
+    /// Opens a file in it, to be read as by [`open_file`].
     ///
     /// # Errors
-    /// The system's; when it is no file, or somebody else than root may write to it.
+    /// Returns the error of the system, or an error if it is not a regular file, does not belong to
+    /// root, or is writable to other users.
     pub fn file(&self, name: &str) -> io::Result<File> {
         let name = plain(name)?;
         self.checked(past_the_cache(|flags| self.with(name, flags))?)
@@ -139,17 +145,17 @@ impl GivenFolder {
         Ok(file)
     }
 
-    /// What stands there under a name, without a look at where it may lead.
+    /// Returns the status of a directory entry, without following a link.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system, or `InvalidInput` if the name is not a plain one.
     pub(crate) fn status(&self, name: &str) -> io::Result<Stat> {
         let status = rustix::fs::statat(&self.folder, plain(name)?, AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(status)
     }
 }
 
-/// A name that leads to nothing outside of a folder.
+/// Returns the name as a path if it leads to nothing outside of the folder.
 fn plain(name: &str) -> io::Result<&Path> {
     if name.is_empty() || name == "." || name == ".." || name.contains('/') {
         Err(io::ErrorKind::InvalidInput.into())
@@ -158,7 +164,7 @@ fn plain(name: &str) -> io::Result<&Path> {
     }
 }
 
-/// Whether nobody but the owner may write there.
+/// Checks that only the owner may write.
 fn is_owners(uid: u32, mode: u32, owner: u32) -> io::Result<()> {
     if uid != owner {
         let error = format!("it belongs to user {uid}, and not to {owner}");
@@ -172,7 +178,7 @@ fn is_owners(uid: u32, mode: u32, owner: u32) -> io::Result<()> {
     }
 }
 
-/// Whether what stands there is a file.
+/// Returns whether the entry is a regular file.
 pub(crate) fn is_file(status: &Stat) -> bool {
     FileType::from_raw_mode(status.st_mode) == FileType::RegularFile
 }
@@ -283,7 +289,7 @@ mod tests {
         assert!(error.to_string().contains("belongs to user"), "{error}");
     }
 
-    /// Whatever has its name by then.
+    /// The name may belong to another folder by then.
     #[test]
     fn a_folder_is_what_was_opened() {
         let (folder, path) = place();

@@ -1,4 +1,4 @@
-//! What a pool is told when it starts.
+//! The settings of a pool.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -12,74 +12,76 @@ use crate::images::Images;
 use crate::memory;
 use crate::sandboxes::{Confinement, Launcher, WallClock};
 
-/// How a pool is set up.
+/// The settings of a pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
-    /// What is round each microVM. Anything but [`Confinement::Jailed`] has to be asked
-    /// for here: nothing takes its place where the host does not allow it.
+    /// The confinement of each sandbox. Anything but [`Confinement::Jailed`] has to be chosen here.
+    /// If the host does not allow it, the pool never falls back to less confinement.
     pub confinement: Confinement,
-    /// Sandboxes kept ready when there is little to do. Up to eight times as many are kept
-    /// while that many are needed.
+    /// The number of zygotes kept ready when the load is low. Up to eight times as many are kept
+    /// while the load needs them.
     pub zygotes: usize,
-    /// Control groups that are kept for the next jails while they have none; 0 makes a
-    /// group for each. Without effect where the host has no groups.
+    /// The number of idle control groups that are kept for future jails. With 0, each jail gets a
+    /// new group. No effect on hosts without control groups.
     pub groups_kept: usize,
-    /// Most instances at once, from their request's begin until they are parked or
-    /// gone. A request waits a moment for room before it is refused.
+    /// The maximum number of instances at work, from the start of a request until its instance is
+    /// parked or gone. A request waits a moment for a free place before it is rejected.
     pub max_instances: usize,
-    /// Instruction set of compiled functions; `None` for the best this CPU has.
+    /// The instruction set of compiled functions; `None` selects the best that this CPU has.
     pub isa: Option<Isa>,
-    /// CPU time that compiling a function may take.
+    /// The CPU time limit for compiling a function.
     pub compile_cpu: Duration,
-    /// Memory of its own that compiling a function may take, in bytes.
+    /// The limit of private memory for compiling a function, in bytes.
     pub compile_memory: u64,
-    /// Wall time that instantiating a function may take when it is deployed.
+    /// The wall time limit for instantiating a function when it is deployed.
     pub instantiation_time: Duration,
-    /// How long an instance stays parked that no request takes.
+    /// How long an instance stays parked without a request.
     pub keep_alive: Duration,
-    /// How long an instance may look for its next request by itself before it is parked, with the
-    /// vCPU in the guest, where its function's requests come within that and there is a processor
-    /// to spare; zero for never.
+    /// How long an instance may poll for its next request before it is parked, with the vCPU in the
+    /// guest. It does so if its function's requests usually arrive within that time and a processor
+    /// is free. Zero disables polling.
     pub poll: Duration,
-    /// Instances that each function has at all times, parked or at work: made ahead of requests
-    /// once it is provided for ([`Pool::provide`](crate::Pool::provide)), which it is at the latest
-    /// when it is called, as far as they fit all budgets.
+    /// The number of instances that each function has at all times, parked or at work. They are
+    /// made ahead of requests once the function is provided for
+    /// ([`Pool::provide`](crate::Pool::provide)), which happens at the latest when it is called, as
+    /// far as all budgets allow.
     pub min_parked: usize,
-    /// Most instances parked at once, of all functions together.
+    /// The maximum number of parked instances of all functions together.
     pub max_parked: usize,
-    /// Bytes that the seeds of functions may take together, and their code that is stored
-    /// somewhere; those worth least are evicted, and are made again when they are used.
+    /// The budget in bytes for the seeds of all functions and for their code that is stored
+    /// elsewhere as well. The least valuable seeds are evicted, and are made again when they are
+    /// used.
     pub seed_memory: u64,
-    /// Seeds of functions that may be in memory at once: each takes
-    /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this program.
+    /// The maximum number of functions' seeds in memory. Each seed takes
+    /// [`OF_A_SEED`](crate::open_files::OF_A_SEED) open files of this process.
     pub max_seeds: usize,
-    /// Bytes that one function may hold in memory between requests, all its versions
-    /// together: its seeds and their code, and the private pages of its parked instances. It is an
-    /// account of what sandboxes tell, not a measurement: what the kernel has for each VM
-    /// and process comes on top. Over it parked instances end, then seeds are evicted.
+    /// The budget in bytes that one function may hold in memory between requests, all its versions
+    /// together: its seeds, their code, and the private pages of its parked instances. The account
+    /// relies on the reports of sandboxes and is not a measurement; the kernel's memory for each VM
+    /// and process comes on top. If a function exceeds the budget, its parked instances are ended
+    /// first, then its seeds are evicted.
     pub function_memory: u64,
-    /// Bytes that the processes of all microVMs and compilations may take together, seeds
-    /// included; `None` for what the machine has, or the control groups that this process
-    /// is in allow, less a reserve for this process. What each instance can take at most
-    /// is its function's memory and
-    /// [`VM_OVERHEAD`](faasw_jail::group::VM_OVERHEAD). Where the host has control groups,
-    /// the kernel holds them to it.
+    /// The limit in bytes for the processes of all sandboxes and compilations together, seeds
+    /// included. `None` selects the memory of the machine, or the limit of this process's control
+    /// groups, less a reserve for this process. Each instance takes at most its function's memory
+    /// and [`VM_OVERHEAD`](faasw_jail::group::VM_OVERHEAD). On hosts with control groups, the
+    /// kernel enforces the limit.
     pub instance_memory: Option<u64>,
-    /// Bytes that instances at work may come to at worst where no control group holds them
-    /// together; `None` for [`PoolOptions::instance_memory`]. An instance comes to its function's
-    /// memory and [`INSTANCE_MEMORY`](crate::INSTANCE_MEMORY).
+    /// The worst-case memory in bytes of all instances at work, where no control group limits them
+    /// together; `None` selects [`PoolOptions::instance_memory`]. The worst case of an instance is
+    /// its function's memory and [`INSTANCE_MEMORY`](crate::INSTANCE_MEMORY).
     pub admitted_memory: Option<u64>,
-    /// Where seeds are kept that are not in memory; `None` where they are made again.
+    /// The store for seeds that are not in memory; with `None`, such seeds are made again.
     pub images: Option<Arc<Images>>,
-    /// What starts spawners; `None` for this process itself.
+    /// The launcher that starts spawners; with `None`, this process starts them.
     pub launcher: Option<Arc<Launcher>>,
-    /// What guests take for the time of day, read each time that one is let run; must not
-    /// block. Tests inject one.
+    /// The source of the guests' time of day, read each time that a guest runs. It must not block.
+    /// Tests inject their own.
     pub wall_clock: WallClock,
-    /// Most requests that one instance serves, each from its seed's exact state;
-    /// 1 forks for every request.
+    /// The maximum number of requests that one instance serves, each from its seed's exact state.
+    /// With 1, every request gets a new fork.
     pub max_reuse: u32,
-    /// What is switched off for a benchmark; in all pools of this process.
+    /// The mechanisms that are switched off for a benchmark, in all pools of this process.
     #[cfg(feature = "ablation")]
     pub without: Vec<Mechanism>,
 }
@@ -115,8 +117,8 @@ impl Default for PoolOptions {
 }
 
 impl PoolOptions {
-    /// Bytes that all microVMs may take together: what was asked for, or what this
-    /// machine has for them.
+    /// Returns the limit in bytes for all sandboxes together: the configured limit, or the memory
+    /// that this machine has for them.
     #[must_use]
     pub fn instance_memory_bytes(&self) -> u64 {
         self.instance_memory.unwrap_or_else(memory::for_instances)

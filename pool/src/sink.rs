@@ -1,7 +1,6 @@
-//! Who is told of a request: its log, where its time went, and what it took.
+//! The interface for observers of a request: its log, its timing, and the resources it used.
 //!
-//! Whoever observes the pool implements [`LogSink`]; everything that is observed is above
-//! this module and calls it.
+//! Observers of the pool implement [`LogSink`]; the modules above this one call it.
 
 use std::time::Duration;
 
@@ -9,26 +8,26 @@ pub use faasw_common::LogStream;
 
 use crate::error::InvokeError;
 
-/// Where the time of a request went.
+/// The timing of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timing {
-    /// The instance's number: unlike any other's of the pool, in no order.
+    /// The instance's number: unique in the pool, in no order.
     pub instance: u64,
-    /// Waiting for a sandbox.
+    /// The time spent waiting for a sandbox.
     pub queue: Duration,
-    /// Turning the sandbox into an instance.
+    /// The time spent turning the sandbox into an instance.
     pub fork: Duration,
-    /// In the guest, from its resumption to the handler; the guest's word.
+    /// The time in the guest from its resumption to the handler, as the guest reports it.
     pub init: Duration,
-    /// In the handler; the guest's word.
+    /// The time in the handler, as the guest reports it.
     pub exec: Duration,
-    /// From the activation to the end of the run.
+    /// The time from the activation to the end of the run.
     pub run: Duration,
-    /// What kind of microVM served the request.
+    /// The kind of sandbox that served the request.
     pub served: Served,
 }
 
-/// What kind of microVM served a request, best first.
+/// The kind of sandbox that served a request, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Served {
     /// A parked instance of the function: specialised, reset and warm.
@@ -37,8 +36,8 @@ pub enum Served {
     Ready,
     /// A zygote, turned into an instance for this request.
     Zygote,
-    /// A sandbox forked from what all functions share, because the function's own
-    /// seed is not in memory.
+    /// A sandbox forked from a seed that all functions share, because the function's own seed is
+    /// not in memory.
     Ancestor,
     /// A sandbox made for this request.
     #[default]
@@ -46,7 +45,7 @@ pub enum Served {
 }
 
 impl Served {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::Parked,
         Self::Ready,
@@ -55,7 +54,7 @@ impl Served {
         Self::Made,
     ];
 
-    /// Its name in headers and metrics.
+    /// Returns the name that headers and metrics use.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -68,56 +67,56 @@ impl Served {
     }
 }
 
-/// What a request took of its microVM, known when that has stopped.
+/// The resources that a request used in its sandbox, known once the sandbox has stopped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Exits from the VM to its sandbox.
     pub exits: u64,
     /// Page faults that KVM fixed for the VM.
     pub page_faults: u64,
-    /// What bringing it back to its seed's state took, if it was.
+    /// The effort of the reset to the seed's state, if there was a reset.
     pub reset: Option<ResetEffort>,
 }
 
-/// What a reset did.
+/// The effort of a reset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetEffort {
     /// Pages filled again from the seed.
     pub filled: u64,
     /// Private pages that were not in the write set.
     pub outside: u64,
-    /// Private pages of the write set that were as the seed has them; counted now and
-    /// then.
+    /// Private pages of the write set that were identical to the seed's; counted only in some
+    /// resets.
     pub unused: Option<u64>,
-    /// Time it took.
+    /// The duration of the reset.
     pub took: Duration,
 }
 
-/// Takes a function's log, line by line.
+/// Receives a function's log, line by line.
 pub trait LogSink: Send + Sync + std::fmt::Debug {
-    /// An instance with this number is about to run; its lines follow.
+    /// Reports that the instance with this number is about to run; its lines follow.
     fn begins(&self, instance: u64) {
         let _ = instance;
     }
 
-    /// One line without its line break; at most 16 KiB, longer ones come in parts.
+    /// Reports one line without its line break, of at most 16 KiB. Longer lines arrive in parts.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
 
-    /// An instance has stopped after a request that did not fail. Comes after
-    /// the response.
+    /// Reports that an instance has stopped after a request that did not fail. Follows the
+    /// response.
     fn retired(&self, instance: u64, effort: &Effort) {
         let _ = (instance, effort);
     }
 
-    /// CPU time that an instance has used for the request, bringing it back or ending it
-    /// included. Comes when that is over, so after the response, also after a request that
-    /// failed or whose client went away.
+    /// Reports the CPU time that an instance used for the request, including its reset or its end.
+    /// The report follows the response. It is also sent after a request that failed or whose client
+    /// disconnected.
     fn charged(&self, instance: u64, cpu: Duration) {
         let _ = (instance, cpu);
     }
 
-    /// An instance whose response had begun has come to its end; or it has misbehaved
-    /// after that, and was ended.
+    /// Reports that an instance whose response had begun has finished, or that it misbehaved after
+    /// that and was ended.
     fn stream_ended(&self, result: Result<&Timing, &InvokeError>) {
         let _ = result;
     }

@@ -1,4 +1,4 @@
-//! What a pool tells of itself.
+//! The statistics of a pool.
 
 use std::time::Duration;
 
@@ -7,26 +7,26 @@ pub use faasw_common::{Lack, Lacking, SeedInfo};
 use crate::memory::SHORT;
 use crate::sandboxes::Confinement;
 
-/// How many microVMs there are, by what they do, and what functions hold in memory.
+/// The number of sandboxes in each state, and the memory that functions hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// The confinement of each microVM.
+    /// The confinement of each sandbox.
     pub confinement: Confinement,
-    /// Zygotes that hold no function yet.
+    /// Zygotes.
     pub zygotes: usize,
-    /// How many of those are images of seeds that functions descend from.
+    /// The number of those that are specialised for a seed from which functions descend.
     pub preset: usize,
-    /// How many of those are wanted, and how often one was there.
+    /// The number of zygotes wanted, and how often one was ready.
     pub stock: StockStats,
-    /// Control groups of jails.
+    /// The control groups of jails.
     pub groups: GroupStats,
-    /// Memory of all microVMs and compilations together.
+    /// The memory of all sandboxes and compilations together.
     pub memory: MemoryStats,
-    /// Instances that wait for a request of their function.
+    /// Instances that are parked and wait for a request of their function.
     pub parked: usize,
-    /// Instances that are to be parked ahead of requests and are not, by what keeps them from that.
+    /// Instances that should be parked ahead of requests but are missing, by the reason.
     pub lacking: LackingStats,
-    /// Instances that look for their next request by themselves.
+    /// Instances that poll for their next request.
     pub polling: PollingStats,
     /// Resets of instances after their requests.
     pub resets: ResetStats,
@@ -34,38 +34,37 @@ pub struct PoolStats {
     pub busy: usize,
     /// Requests that wait for a place.
     pub waiting: usize,
-    /// Exchanges, ever, that were cut while they waited for their clients, because others
-    /// wanted their places.
+    /// The number of exchanges, ever, that were ended while they waited for their clients, because
+    /// other requests needed their places.
     pub evicted: u64,
-    /// Bytes of memory that instances at work may come to at worst.
+    /// The worst-case memory in bytes of all instances at work.
     pub memory_taken: u64,
-    /// Processes that were ended, ever, for a system call that their jail does not
-    /// allow: somebody broke out of a microVM or of the compiler.
+    /// The number of processes, ever, that were killed for a system call that their jail does not
+    /// allow. Each means that code broke out of a guest or of the compiler.
     pub forbidden_calls: u64,
     /// Bytes of the layers of functions' seeds.
     pub seed_bytes: u64,
-    /// Bytes of the private pages of parked instances, as their sandboxes told them.
+    /// Bytes of the private pages of parked instances, as their sandboxes reported them.
     pub parked_bytes: u64,
-    /// What [`PoolOptions::seed_memory`](crate::PoolOptions::seed_memory) allows.
+    /// The limit that [`PoolOptions::seed_memory`](crate::PoolOptions::seed_memory) sets.
     pub seed_budget: u64,
-    /// What [`PoolOptions::function_memory`](crate::PoolOptions::function_memory) allows.
+    /// The limit that [`PoolOptions::function_memory`](crate::PoolOptions::function_memory) sets.
     pub function_budget: u64,
 }
 
-/// Instances that are to be parked ahead of requests
-/// ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) and are not, by what keeps them
-/// from that.
+/// The number of instances that should be parked ahead of requests
+/// ([`PoolOptions::min_parked`](crate::PoolOptions::min_parked)) but are missing, by the reason.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LackingStats([usize; Lack::ALL.len()]);
 
 impl LackingStats {
-    /// How many this keeps from being made.
+    /// Returns how many instances are missing for this reason.
     #[must_use]
     pub fn of(&self, why: Lack) -> usize {
         self.0.get(why as usize).copied().unwrap_or(0)
     }
 
-    /// These, too.
+    /// Adds the missing instances of one function.
     pub fn add(&mut self, lacking: Lacking) {
         if let Some(count) = self.0.get_mut(lacking.why as usize) {
             *count = count.saturating_add(lacking.instances);
@@ -73,99 +72,99 @@ impl LackingStats {
     }
 }
 
-/// What came of instances that looked for their next request by themselves
+/// Statistics of instances that poll for their next request
 /// ([`PoolOptions::poll`](crate::PoolOptions::poll)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PollingStats {
-    /// Requests, ever, that a guest found.
+    /// The number of requests, ever, that a polling guest found.
     pub found: u64,
-    /// Guests, ever, that were to look for a request and did something else, or went on for too
-    /// long. They have ended.
+    /// The number of guests, ever, that did something else than poll for a request, or polled for
+    /// too long. They have been ended.
     pub strayed: u64,
-    /// CPU time that looking has taken, as far as it is known: that of an instance counts when it
-    /// is taken.
+    /// The CPU time that polling has taken, as far as it is known: the time of an instance counts
+    /// when the instance is taken.
     pub cpu: Duration,
 }
 
-/// What became of instances that were to be reset after their requests.
+/// Statistics of resets after requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResetStats {
-    /// Resets, ever, that gave an instance its seed's state back.
+    /// The number of resets, ever, that restored the state of the instance's seed.
     pub done: u64,
-    /// Instances, ever, that ended instead.
+    /// The number of instances, ever, that were ended instead.
     pub failed: u64,
 }
 
-/// How sandboxes are made ahead.
+/// Statistics of the zygote pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StockStats {
-    /// Sandboxes that are to be ready now, by demand.
+    /// The number of zygotes that the current demand needs.
     pub wanted: usize,
-    /// Sandboxes that are to be ready when there is little to do
-    /// ([`PoolOptions::zygotes`]).
+    /// The number of zygotes that are kept when the load is low ([`PoolOptions::zygotes`]).
     ///
     /// [`PoolOptions::zygotes`]: crate::PoolOptions::zygotes
     pub low: usize,
-    /// Sandboxes that are to be ready at most.
+    /// The maximum number of zygotes.
     pub high: usize,
-    /// Instances, ever, for which a sandbox was ready.
+    /// The number of instances, ever, for which a zygote was ready.
     pub hits: u64,
-    /// Those of them for which it was preset with what they are forked from most directly,
-    /// not with something further up or nothing.
+    /// The number of those instances whose zygote was specialised for their direct parent, not for
+    /// a more distant ancestor or for none.
     pub near: u64,
-    /// Seeds that sandboxes are preset with now.
+    /// The number of seeds for which zygotes are specialised now.
     pub parents: usize,
-    /// Instances, ever, that had to wait until a sandbox was made, because none was ready.
+    /// The number of instances, ever, that had to wait for a new sandbox, because no zygote was
+    /// ready.
     pub misses: u64,
-    /// Sandboxes, ever, that could not be preset.
+    /// The number of zygotes, ever, that could not be specialised.
     pub preset_failures: u64,
-    /// Seeds, ever, that sandboxes are not preset with any more, because that failed too often.
+    /// The number of seeds, ever, for which zygotes are no longer specialised, because that failed
+    /// too often.
     pub abandoned: u64,
 }
 
-/// How the control groups of jails are used: those of sandboxes and of the compile helper.
-/// All zero where there are none, as for [`Confinement::InProcess`].
+/// The use of control groups by the jails of sandboxes and of the compile helper. All numbers are
+/// zero if there are no groups, as for [`Confinement::InProcess`].
 ///
 /// [`Confinement::InProcess`]: crate::Confinement::InProcess
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupStats {
-    /// Groups that wait for a jail.
+    /// Idle groups that wait for a jail.
     pub free: u64,
-    /// Groups that have one.
+    /// Groups that hold a jail.
     pub used: u64,
-    /// Groups that may wait ([`PoolOptions::groups_kept`]).
+    /// The maximum number of idle groups ([`PoolOptions::groups_kept`]).
     ///
     /// [`PoolOptions::groups_kept`]: crate::PoolOptions::groups_kept
     pub free_max: u64,
-    /// Jails, ever, that got a group that had waited.
+    /// The number of jails, ever, that got an idle group.
     pub hits: u64,
-    /// Jails, ever, that had a group made for them.
+    /// The number of jails, ever, for which a group was made.
     pub misses: u64,
 }
 
-/// What the processes of all microVMs and compilations take of memory together, seeds
-/// included.
+/// The memory of the processes of all sandboxes and compilations together, seeds included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Bytes, by the kernel's account; `None` where there are no control groups.
+    /// The bytes used, by the kernel's account; `None` without control groups.
     pub used: Option<u64>,
-    /// Bytes that they may take ([`PoolOptions::instance_memory`]).
+    /// The limit in bytes ([`PoolOptions::instance_memory`]).
     ///
     /// [`PoolOptions::instance_memory`]: crate::PoolOptions::instance_memory
     pub max: u64,
-    /// Processes, ever, that the system ended for want of memory, as far as control
-    /// groups tell.
+    /// The number of processes, ever, that the kernel killed for lack of memory, as far as control
+    /// groups report it.
     pub out_of_memory: u64,
 }
 
 impl MemoryStats {
-    /// Whether there is hardly any left.
+    /// Returns whether hardly any memory is left.
     pub(crate) fn is_short(&self) -> bool {
         self.used
             .is_some_and(|used| used > self.max - self.max / SHORT)
     }
 
-    /// Whether less than twice as much is left as when it is short.
+    /// Returns whether less than twice the memory is left that [`is_short`](Self::is_short) allows.
     pub(crate) fn is_tight(&self) -> bool {
         self.used
             .is_some_and(|used| used > self.max - 2 * (self.max / SHORT))

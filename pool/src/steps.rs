@@ -1,5 +1,5 @@
-//! For tests alone: a guest that is led step by step to where a seed would be frozen, and a
-//! tree of seeds whose steps are a test's, of any depth.
+//! For tests only: a guest that is led step by step to a freeze point, and a tree of seeds of any
+//! depth whose steps come from a test.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,11 +28,11 @@ pub struct Steps {
 }
 
 impl Steps {
-    /// Forks a guest that has `least` bytes of RAM and loads the function. Its VM has
-    /// all that the function may use.
+    /// Forks a guest that has `least` bytes of RAM and loads the function. Its VM has all the RAM
+    /// that the function may use.
     ///
     /// # Errors
-    /// What the guest died of.
+    /// Returns the reason why the guest failed.
     pub async fn load(
         pool: &Pool,
         spec: &FunctionSpec,
@@ -78,23 +78,23 @@ impl Steps {
         })
     }
 
-    /// Bytes of RAM of its VM.
+    /// Returns the RAM of its VM in bytes.
     #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         self.ram_bytes
     }
 
-    /// Has it do more, after which it is to be ready; what it drew so far.
+    /// Runs commands that lead to the ready point. Returns the draws so far.
     ///
     /// # Errors
-    /// What the guest died of.
+    /// Returns the reason why the guest failed.
     pub async fn go(&mut self, commands: &[Command]) -> Result<String, SeedError> {
         self.making.go(commands, Doorbell::Ready).await?;
         Ok(self.making.drawn()?.drawn)
     }
 }
 
-/// A tree of seeds of one function's code, in a graph of its own, whose sandboxes are a pool's.
+/// A tree of seeds of one function's code, in a graph of its own, with the sandboxes of a pool.
 #[derive(Debug)]
 pub struct StepTree {
     stock: Arc<Stock>,
@@ -104,30 +104,31 @@ pub struct StepTree {
     guest: Arc<Guest>,
 }
 
-/// What a fork took.
+/// The measurements of a fork.
 #[derive(Clone, Copy, Debug)]
 pub struct Forked {
-    /// As its sandbox measured it.
+    /// The duration, as its sandbox measured it.
     pub took: Duration,
-    /// Page faults until its guest stood still again.
+    /// The page faults until its guest stopped again.
     pub page_faults: u64,
-    /// Windows of its seed.
+    /// The windows of its seed.
     pub windows: usize,
-    /// Layers of its seed.
+    /// The layers of its seed.
     pub layers: usize,
-    /// Pages that its seed has of its own.
+    /// The number of the seed's own pages.
     pub own_pages: u64,
-    /// How many steps its seed is below what the sandbox was preset with, if it was.
+    /// How many steps its seed is below the seed that the zygote was specialised for, if it was.
     pub steps: Option<usize>,
-    /// Whether the sandbox was made ahead.
+    /// Whether the sandbox was ready.
     pub was_ready: bool,
 }
 
 impl StepTree {
-    /// A tree whose root boots.
+    /// Creates a tree whose root boots.
     ///
     /// # Errors
-    /// When the pool's guests do not start, or the function's memory is too large.
+    /// Returns an error if the pool's guests do not start, or if the function's memory is too
+    /// large.
     pub async fn new(
         pool: &Pool,
         spec: &FunctionSpec,
@@ -173,11 +174,12 @@ impl StepTree {
         })
     }
 
-    /// A node of `owner` below `parent`, or below the root: there its function is
-    /// instantiated, and below that `export` called. Nodes of another `salt` are others.
+    /// Defines a node of `owner` below `parent`, or below the root. Below the root, its step
+    /// instantiates the function; below another node, it calls `export`. Nodes with different
+    /// `salt` are distinct.
     ///
     /// # Errors
-    /// When the graph does not take it.
+    /// Returns an error if the graph rejects it.
     pub fn define(
         &self,
         parent: Option<Key>,
@@ -203,10 +205,10 @@ impl StepTree {
         Ok(defined.key)
     }
 
-    /// Has a node's seed made, unless it is there.
+    /// Makes a node's seed, unless it is there.
     ///
     /// # Errors
-    /// Why it cannot be made.
+    /// Returns the reason why it cannot be made.
     pub async fn make(&self, key: Key) -> Result<(), SeedError> {
         self.seed(key).await.map(drop)
     }
@@ -230,7 +232,7 @@ impl StepTree {
         self.seeds.obtain_for(key, permit).await.map(drop)
     }
 
-    /// Whether the making of a node's seed waits for a slot.
+    /// Returns whether the making of a node's seed waits for a slot.
     #[must_use]
     pub fn is_queued(&self, key: Key) -> bool {
         let progress = self.seeds.progress(key);
@@ -241,19 +243,20 @@ impl StepTree {
         self.seeds.obtain(key).await
     }
 
-    /// How many wait for a node's seed.
+    /// Returns how many callers wait for a node's seed.
     #[must_use]
     pub fn waiting(&self, key: Key) -> usize {
         self.seeds.waiting(key)
     }
 
-    /// Evicts all that nobody has beyond `budget` bytes; how many bytes are left.
+    /// Evicts seeds without holders until the rest takes at most `budget` bytes. Returns the
+    /// remaining bytes.
     pub fn fit(&self, budget: u64) -> u64 {
         self.seeds.fit_to(budget);
         self.seeds.bytes()
     }
 
-    /// How often a node's seed was forked since it was made; nothing where it is not in
+    /// Returns how often a node's seed was forked since it was made, or `None` if it is not in
     /// memory.
     #[must_use]
     pub fn forks(&self, key: Key) -> Option<u64> {
@@ -267,11 +270,11 @@ impl StepTree {
         self.forks(self.booted)
     }
 
-    /// Forks a node's seed, in a zygote that is specialised with what is `steps` above it or in a
-    /// bare one, and has the guest call `export`.
+    /// Forks a node's seed, in a zygote that is specialised for the seed `steps` above it or in a
+    /// generic one, and makes the guest call `export`.
     ///
     /// # Errors
-    /// When the seed cannot be made, or the guest dies.
+    /// Returns an error if the seed cannot be made, or if the guest fails.
     pub async fn fork(
         &self,
         key: Key,
@@ -296,11 +299,11 @@ impl StepTree {
         self.run(&frozen, ready, false, export).await
     }
 
-    /// Forks a node's seed in the sandbox that a request of its function would get, and has the
+    /// Forks a node's seed in the sandbox that a request of its function would get, and makes the
     /// guest call `export`.
     ///
     /// # Errors
-    /// When the seed cannot be made, or the guest dies.
+    /// Returns an error if the seed cannot be made, or if the guest fails.
     pub async fn serve(&self, key: Key, export: &str) -> Result<Forked, SeedError> {
         let frozen = self.seed(key).await?;
         let origin = Origin::own(frozen.clone());

@@ -1,4 +1,4 @@
-//! For tests alone: another program in the spawner's place, and pagers that wait.
+//! For tests only: replacing the spawner's program, and holding pagers.
 
 use std::fs::File;
 use std::io;
@@ -11,13 +11,13 @@ static SPAWNER: Mutex<Option<(PathBuf, String)>> = Mutex::new(None);
 
 static ARE_PAGERS_HELD: AtomicBool = AtomicBool::new(false);
 
-/// Holds all pagers for as long as it exists: they bring what guests wait for and nothing else. So
-/// it does not depend on who is faster which pages a guest has to wait for.
+/// Holds all pagers while it exists: they only read pages that guests wait for. So the pages that a
+/// guest has to wait for do not depend on timing.
 #[derive(Debug)]
 pub struct HeldPagers(());
 
 impl HeldPagers {
-    /// Holds them from now on.
+    /// Holds all pagers from now on.
     #[must_use]
     pub fn new() -> Self {
         ARE_PAGERS_HELD.store(true, Ordering::Relaxed);
@@ -37,20 +37,20 @@ impl Drop for HeldPagers {
     }
 }
 
-/// Whether pagers are held.
+/// Returns whether pagers are held.
 pub(crate) fn are_pagers_held() -> bool {
     ARE_PAGERS_HELD.load(Ordering::Relaxed)
 }
 
-/// Has every spawner from now on be this program, started with this argument.
+/// Makes every spawner from now on run this program, with this argument.
 pub fn use_spawner(program: PathBuf, argument: String) {
     *SPAWNER.lock().unwrap_or_else(PoisonError::into_inner) = Some((program, argument));
 }
 
-/// The program that is to be started, and its argument.
+/// Returns the replacement program, if there is one, and its argument.
 ///
 /// # Errors
-/// When it cannot be opened.
+/// Returns an error if the program cannot be opened.
 pub fn spawner() -> io::Result<Option<(OwnedFd, String)>> {
     let spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
     match &*spawner {

@@ -1,6 +1,6 @@
-//! A pool with this and that switched off serves all the same.
+//! A pool serves functions with any one mechanism switched off.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use support::{Bench, call};
 
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
-/// Instances look for their next request, but for what is switched off.
+/// Options under which instances poll for their next request, without `mechanism`.
 fn hot_without(mechanism: Mechanism) -> PoolOptions {
     PoolOptions {
         poll: Duration::from_micros(200),
@@ -33,7 +33,7 @@ fn without(mechanism: Mechanism) -> PoolOptions {
     }
 }
 
-/// Has a function serve a few requests, alone and at once; its seed then.
+/// Serves a few requests of a function, one after another and then at once. Returns its seed.
 async fn serve(bench: &Bench) -> SeedInfo {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     for _ in 0..3 {
@@ -49,7 +49,7 @@ async fn serve(bench: &Bench) -> SeedInfo {
 async fn nothing_is_off_unless_it_is_said(bench: &Bench) {
     let seed = serve(bench).await;
     assert!(seed.written_pages > 0 && seed.read_pages > 0, "{seed:?}");
-    // One that is being made has its filter soon.
+    // A sandbox that is still being made installs its filter soon.
     let all_are = |_| {
         let filtered = are_filtered();
         !filtered.is_empty() && !filtered.contains(&false)
@@ -67,8 +67,8 @@ async fn without_its_read_set_a_function_is_served(bench: &Bench) {
     assert!(seed.written_pages > 0 && seed.read_pages == 0, "{seed:?}");
 }
 
-/// Of each sandbox that is still there, whether its own filter is over it, beside the
-/// spawner's that it inherits.
+/// Returns, for each sandbox that still exists, whether it has a filter of its own in addition to
+/// those that it inherits from the spawner.
 fn are_filtered() -> Vec<bool> {
     let told = |pid: u32, key: &str| -> Option<u32> {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
@@ -91,7 +91,7 @@ async fn without_its_jail_a_function_is_served(bench: &Bench) {
     );
 }
 
-/// One after the other, each answer's reader at once the next request's sender.
+/// Sends requests one after the other, each as soon as the response to the previous one is read.
 async fn serve_one_after_the_other(bench: &Bench) {
     serve(bench).await;
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
@@ -110,7 +110,7 @@ async fn without_looking_for_answers_a_function_is_served(bench: &Bench) {
     serve_one_after_the_other(bench).await;
 }
 
-/// What shows in times alone.
+/// Covers mechanisms whose absence only shows in times.
 async fn a_function_is_served(bench: &Bench) {
     serve(bench).await;
 }
@@ -133,7 +133,7 @@ fn main() {
             without_hot_instances_no_request_is_found in hot_without(Mechanism::Hot),
             without_looking_for_answers_a_function_is_served in hot_without(Mechanism::NodeLooks),
         ];
-        // Those above show that they are off by what they are about.
+        // The tests above check a visible effect of the mechanism that they switch off.
         let only_times = [
             Mechanism::LargePages,
             Mechanism::EarlyEnd,

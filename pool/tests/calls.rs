@@ -1,6 +1,6 @@
-//! Requests that functions make of their own, from real microVMs to servers in memory.
+//! Outbound calls of functions in real microVMs to servers in memory.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -95,7 +95,7 @@ async fn without_somebody_who_makes_them_requests_are_denied(bench: &Bench) {
     }
 }
 
-/// Sends back what comes, as it comes.
+/// Returns a server that sends back the request body as it arrives.
 fn echo() -> Server {
     Server::new(|mut conversation: Conversation| async move {
         conversation.head().await;
@@ -123,7 +123,7 @@ async fn bodies_pass_both_ways_at_once(bench: &Bench) {
         "{told}"
     );
     none_is_under_way(&server);
-    // From its client to a server, and back.
+    // From the function's client to a server, and back.
     let body: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
     let server = Arc::new(Server::new(|mut conversation: Conversation| async move {
         let mut all = Vec::new();
@@ -148,7 +148,7 @@ async fn bodies_pass_both_ways_at_once(bench: &Bench) {
 
 async fn as_many_as_there_are_channels_are_under_way_at_once(bench: &Bench) {
     let seed = probe(bench).await;
-    // None is answered before all have come.
+    // No call is answered before all have arrived.
     let all = Arc::new(Barrier::new(16));
     let server = Arc::new(Server::new(move |mut conversation: Conversation| {
         let all = all.clone();
@@ -166,7 +166,7 @@ async fn as_many_as_there_are_channels_are_under_way_at_once(bench: &Bench) {
         "{told}"
     );
     none_is_under_way(&server);
-    // Fewer where it may have fewer.
+    // A lower limit admits fewer calls.
     let server = Arc::new(Server::of_paths());
     let mut few = order(&server, "/at-once/a/5");
     few.limits.calls = 2;
@@ -193,7 +193,7 @@ async fn channels_are_used_again_and_again(bench: &Bench) {
 async fn who_drops_an_answer_ends_its_request(bench: &Bench) {
     let seed = probe(bench).await;
     for what in ["future", "response", "stream", "trailers"] {
-        // What is for nobody never ends by itself.
+        // The response body never ends by itself once the function has dropped it.
         let server = Arc::new(Server::new(|mut conversation: Conversation| async move {
             if conversation.request.head.path_and_query == b"/after" {
                 conversation.answer(b"after").await;
@@ -227,7 +227,7 @@ async fn failures_are_told_in_their_case(bench: &Bench) {
 
 async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
     let seed = probe(bench).await;
-    // The function has a second of its own, also where it seldom has a processor.
+    // The function has a second of its own, even if it seldom gets a processor.
     let own = Duration::from_secs(1) * slowness();
     let server = Arc::new(Server::new(
         move |mut conversation: Conversation| async move {
@@ -239,7 +239,7 @@ async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
     patient.limits.first_byte = own;
     let told = asked(bench, &seed, patient).await.unwrap();
     assert_eq!(told, "200 \"late\"");
-    // All of it has an end all the same.
+    // The total time has a limit all the same.
     let server = Arc::new(Server::silent());
     let mut bounded = order(&server, "/get/a/");
     bounded.limits.total = Some(Duration::from_millis(300) * slowness());
@@ -254,7 +254,7 @@ async fn time_that_others_take_is_not_the_functions(bench: &Bench) {
     none_is_under_way(&server);
 }
 
-/// An answer comes when its invocation is over; the next one has the same instance.
+/// An answer arrives after its invocation has ended; the next invocation has the same instance.
 async fn what_is_late_reaches_nobody(bench: &Bench) {
     let seed = probe(bench).await;
     bench.park_one(&seed, "/at-start").await;
@@ -267,7 +267,7 @@ async fn what_is_late_reaches_nobody(bench: &Bench) {
             async move {
                 assert!(conversation.head().await);
                 go.notified().await;
-                // Whoever was interested is not there.
+                // The receiver of the response is gone.
                 assert!(!conversation.say(AnswerPart::Data("late".into())).await);
                 gone.notify_one();
             }
@@ -292,7 +292,7 @@ async fn what_is_late_reaches_nobody(bench: &Bench) {
         assert_eq!(body, format!("200 \"/{round}\"").into_bytes());
         gone.notified().await;
     }
-    // One may have been made ahead meanwhile, but not each time.
+    // A zygote may have been made in the meantime, but not each time.
     assert!(again > 0);
 }
 
@@ -343,7 +343,7 @@ async fn hot_instances_make_requests_too(bench: &Bench) {
     none_is_under_way(&server);
 }
 
-/// Guests look for requests for as long as they may, where the host lets them.
+/// Options under which guests poll for requests as long as they may, where the host permits it.
 fn hot() -> PoolOptions {
     PoolOptions {
         poll: Duration::from_millis(10),
@@ -351,7 +351,7 @@ fn hot() -> PoolOptions {
     }
 }
 
-/// No sandbox but those that requests make.
+/// Options under which only requests make sandboxes.
 fn alone() -> PoolOptions {
     PoolOptions {
         zygotes: 0,

@@ -1,6 +1,6 @@
-//! A tree of seeds of depth five in real microVMs: built, evicted, built again, forked.
+//! A seed tree of depth five in real microVMs: it is built, evicted, built again and forked.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use support::{Bench, Log, give_up, slowness, spec};
 const DEPTH: usize = 5;
 const CHILDREN: u64 = 10;
 const OWNER: Owner = Owner::Function(0);
-/// Each call of it counts, and says how far.
+/// Name of the export. Each call increments a counter and logs its value.
 const EXPORT: &str = "init";
 
 async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
@@ -37,8 +37,8 @@ async fn tree(bench: &Bench) -> (Arc<StepTree>, Arc<Log>) {
     (Arc::new(tree), log)
 }
 
-/// A making ahead of need has the owner's only slot when it finds that a client's making of the
-/// same seed is under way. The client's needs the slot.
+/// A making ahead of need holds the owner's only slot when it finds that a client's making of the
+/// same seed is under way. The client's making needs that slot.
 async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
     let (tree, _) = tree(bench).await;
     let key = tree.define(None, OWNER, EXPORT, 0).unwrap();
@@ -58,7 +58,7 @@ async fn a_making_ahead_of_need_does_not_block_that_of_a_client(bench: &Bench) {
     by_client.await.unwrap().unwrap();
 }
 
-/// As many children on each level, of the first of the level above.
+/// Defines `children` seeds on each level, all with the first seed of the level above as parent.
 fn levels(tree: &StepTree, children: u64) -> Vec<Vec<Key>> {
     let mut levels: Vec<Vec<Key>> = Vec::new();
     for _ in 0..DEPTH {
@@ -71,21 +71,21 @@ fn levels(tree: &StepTree, children: u64) -> Vec<Vec<Key>> {
 
 async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
     let (tree, log) = tree(bench).await;
-    // There each guest takes many times as long.
+    // Where guests are slow, each takes many times as long.
     let children = (CHILDREN / u64::from(slowness())).max(2);
     let levels = levels(&tree, children);
     for key in levels.iter().flatten().rev() {
         tree.make(*key).await.unwrap();
     }
     let path: Vec<Key> = levels.iter().map(|level| level[0]).collect();
-    // Each was made once, of its parent.
+    // Each seed was made once, from its parent.
     let forks: Vec<_> = path.iter().map(|key| tree.forks(*key).unwrap()).collect();
     let (deepest, above) = forks.split_last().unwrap();
     assert_eq!(tree.forks_of_root(), Some(children));
     assert!(above.iter().all(|forks| *forks == children), "{forks:?}");
     assert_eq!(*deepest, 0);
 
-    // What is used stays with all that it was made of; then nothing does but the root.
+    // Seeds in use stay, and so do their ancestors; then only the root stays.
     let all = tree.fit(u64::MAX);
     assert!(all > 0);
     assert_eq!(tree.fit(0), 0);
@@ -97,7 +97,7 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
     );
     assert_eq!(tree.forks_of_root(), Some(children));
 
-    // However many want the deepest one, each step to it is done once.
+    // However many clients want the deepest seed, each step to it is done once.
     let asking: Vec<_> = (0..20)
         .map(|_| {
             let (tree, key) = (tree.clone(), path[DEPTH - 1]);
@@ -111,9 +111,10 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
     assert_eq!(forks, [1, 1, 1, 1, 0]);
     assert_eq!(tree.forks_of_root(), Some(children + 1));
 
-    // It counts on where its ancestors stopped, and none of them hears of it.
+    // Each fork continues counting where its ancestors stopped, and its ancestors do not change.
     log.lines.lock().unwrap().clear();
-    // Wherever its sandbox was preset between the root and itself, or not.
+    // This holds for a sandbox that was preset for any seed between the root and this one, or for
+    // none.
     for (depth, key) in path.iter().enumerate() {
         let images = (0..=depth + 1).map(Some).chain([None]);
         for steps in images {
@@ -125,7 +126,7 @@ async fn fifty_seeds_are_built_evicted_and_built_again(bench: &Bench) {
     }
 }
 
-/// They are not kept until the seed is there.
+/// A dropped future of a making is removed from the queue before the seed exists.
 async fn whoever_goes_does_not_wait_any_more(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let levels = levels(&tree, 1);
@@ -154,13 +155,13 @@ fn took(all: &[Forked]) -> Duration {
     median(all.iter().map(|fork| fork.took).collect())
 }
 
-/// The fewest: a fault more now and then is the system's.
+/// Returns the fewest faults, because the system now and then adds one.
 fn faults(all: &[Forked]) -> u64 {
     all.iter().map(|fork| fork.page_faults).min().unwrap()
 }
 
-/// Forks of each seed of `path` in sandboxes that are preset `steps` above it, by seed. Each is
-/// forked once a round, and none is always the first.
+/// Forks each seed of `path` in sandboxes that are preset `steps` above it, and returns the forks
+/// by seed. Each round forks each seed once, beginning with another seed.
 async fn forks(
     tree: &StepTree,
     path: &[Key],
@@ -179,8 +180,8 @@ async fn forks(
     all
 }
 
-/// What is to hold of the times is a figure that this prints (they are the machine's); what a
-/// sandbox does for it, and whence the times come, are counts.
+/// The times are printed and not asserted, because they depend on the machine. The assertions are
+/// about counts: what a sandbox does for a fork, and what causes the times.
 async fn a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth(bench: &Bench) {
     let (tree, _log) = tree(bench).await;
     let path: Vec<Key> = levels(&tree, 1).into_iter().flatten().collect();
@@ -196,15 +197,15 @@ async fn a_fork_in_a_sandbox_preset_for_the_parent_is_the_same_at_any_depth(benc
         median(ratios.collect()),
         second.len(),
     );
-    // What a sandbox is told to do, and so what it does, does not grow.
+    // The sandbox's orders, and so its work, do not grow with depth.
     assert_eq!(faults(fifth), faults(second));
     assert_eq!(fifth[0].own_pages, second[0].own_pages);
     assert_eq!(fifth[0].windows, second[0].windows);
     assert_eq!(fifth[0].layers, second[0].layers + 3);
 }
 
-/// Page faults that a level more may cost a fork in a generic zygote. Where a level changes what
-/// the one above it changed, none was seen.
+/// The most page faults that one more level may cost a fork in a generic zygote. Where a level
+/// changes the same pages as the level above it, none was seen.
 const FAULTS_A_LEVEL: u64 = 1;
 
 async fn a_fork_in_a_bare_sandbox_costs_little_more_a_level(bench: &Bench) {

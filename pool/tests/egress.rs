@@ -1,8 +1,8 @@
-//! The jails of connector and workers, as the kernel shows them; that their ends are noticed; and
-//! that nothing of them stays, however the node ends.
+//! Checks the jails of connector and workers as the kernel shows them; that the node notices when
+//! one of these processes ends; and that none of them remains, however the node ends.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
-//! another user than root, who may not look.
+//! Without `/dev/kvm` every test here prints a notice and is ignored. They are ignored for users
+//! other than root, too, because only root may inspect the jails.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ use support::jails::{
 use support::processes::{has_ended, kill, name_of, our_processes, sandboxes};
 use support::{Bench, give_up};
 
-/// The words that have this program be a node: without a launcher, and with one.
+/// Arguments that make this program a node: without a launcher, and with one.
 const NODE: &str = "--node";
 const LAUNCHED: &str = "--launched-node";
 
@@ -55,8 +55,8 @@ fn main() {
     });
 }
 
-/// Whether a process of ours has closed its jail: its own filter, in addition to those that it is
-/// born with, is the last that it does.
+/// Whether a process of ours has closed its jail: installing its own filter, in addition to those
+/// that it inherits, is the last thing it does.
 fn is_closed(pid: u32) -> bool {
     let parent = std::fs::read_to_string(format!("/proc/{pid}/status")).ok();
     let parent = parent.and_then(|text| {
@@ -67,7 +67,7 @@ fn is_closed(pid: u32) -> bool {
     parent.is_some_and(|parent| filters(&pid.to_string()) > filters(&parent))
 }
 
-/// All of ours with this name that have closed their jails.
+/// Returns the processes of ours with this name that have closed their jails.
 fn closed(name: &str) -> Vec<u32> {
     let mut all = our_processes();
     all.retain(|pid| name_of(*pid) == name && is_closed(*pid));
@@ -86,7 +86,7 @@ async fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The only process of ours with this name, once its jail is closed.
+/// Returns the only process of ours with this name, once its jail is closed.
 async fn the(name: &str) -> u32 {
     eventually(name, || match closed(name).as_slice() {
         [pid] => Some(*pid),
@@ -100,7 +100,8 @@ const CONNECTOR: &str = "faasw-connector";
 const SPAWNER: &str = "faasw-spawner";
 const OUTSIDE: &str = "faasw-outside";
 
-/// Sockets and the runtime's own, and the null device below them.
+/// Asserts that a process has only sockets, descriptors of its runtime, and the null device as its
+/// standard streams.
 fn assert_bare(pid: u32, fourth: &str) {
     let descriptors = descriptors(pid);
     for number in 0..3 {
@@ -139,7 +140,8 @@ async fn a_connector_has_the_hosts_network_and_nothing_else(bench: &Bench) {
     let own = pid.to_string();
     assert_eq!(namespace(&own, "net"), namespace("self", "net"));
     assert_bare(pid, "/dev/null");
-    // Nobody who has the network has anything else to do.
+    // The only process beside it with the host's network is its spawner, which has no other
+    // children.
     let outside = the(OUTSIDE).await;
     let parent = outside.to_string();
     let in_it: Vec<u32> = our_processes()
@@ -178,7 +180,8 @@ async fn workers_are_apart_from_each_other_and_from_sandboxes(bench: &Bench) {
     }
 }
 
-/// What a node that has confined itself cannot open is opened by who was started before it did.
+/// Files that a confined node cannot open are opened by the launcher, which started before the node
+/// confined itself.
 async fn what_says_how_names_are_resolved_is_handed_over(bench: &Bench) {
     let launched = bench.another(PoolOptions {
         launcher: Some(Arc::new(Launcher::start().unwrap())),
@@ -198,7 +201,7 @@ async fn what_says_how_names_are_resolved_is_handed_over(bench: &Bench) {
             }
         }
     }
-    // What was handed over is to be read alone.
+    // The files are handed over read-only.
     let [hosts, _] = launched.pool.egress().names().await.unwrap();
     if let Some(hosts) = hosts {
         assert!(File::from(hosts).write_all(b"# not here").is_err());
@@ -216,7 +219,7 @@ async fn whoever_ends_is_noticed_and_another_can_be_made(bench: &Bench) {
         kill(the(CONNECTOR).await);
         assert_eq!(connector.process.ended().await, "signal 9 ended it");
     }
-    // By itself, when its socket closes.
+    // A worker ends by itself when its socket closes.
     let mut worker = egress.worker().await.unwrap();
     drop(worker.socket);
     assert_eq!(worker.process.ended().await, "it exited with code 0");
@@ -237,7 +240,7 @@ async fn what_is_dropped_ends(bench: &Bench) {
     drop(sockets);
 }
 
-/// What is made, with its sockets: without those it ends by itself.
+/// Returns a new egress process and its sockets. Without the sockets it would end by itself.
 async fn make(bench: &Bench, name: &str) -> (EgressProcess, Vec<OwnedFd>) {
     let egress = bench.pool.egress();
     if name == WORKER {
@@ -260,7 +263,7 @@ async fn a_spawner_takes_what_it_made_with_it(bench: &Bench) {
         let ended = process.ended().await;
         assert!(ended.contains("spawner process has ended"), "{ended}");
         eventually("it goes with its spawner", || has_ended(pid).then_some(())).await;
-        // And another spawner makes another.
+        // Another spawner makes another process.
         let _made = make(bench, name).await;
         assert_ne!(the(name).await, pid);
     }
@@ -329,7 +332,7 @@ async fn assert_nothing_stays(word: &str) {
     }
 }
 
-/// Makes one of each, says so, and stays.
+/// Starts a worker and a connector, prints `ready`, and waits for ever.
 fn be_a_node(launcher: Option<Arc<Launcher>>) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)

@@ -1,7 +1,7 @@
-//! Calls that functions make, through a connector and a worker in their jails: what these take of
-//! the kernel is there, and no more ([`support::run`] fails where a filter has ended anybody).
+//! Outbound calls through a connector and a worker in their jails. The jails allow every system
+//! call that these need, and no others ([`support::run`] fails if a filter has ended a process).
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ fn main() {
     });
 }
 
-/// Both processes, and the node's side of them.
+/// A connector and a worker, with the node's side of both.
 struct Egress {
     connector: Connector,
     worker: Worker,
@@ -117,7 +117,7 @@ impl Egress {
     }
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 struct Outcome {
     status: Result<u16, FailureCode>,
@@ -131,7 +131,7 @@ impl Outcome {
     }
 }
 
-/// That functions may reach this machine, which is called `upstream.example`.
+/// Returns options that let functions reach this machine by the name `upstream.example`.
 fn loopback() -> ConnectorOptions {
     ConnectorOptions {
         hosts: b"127.0.0.1 upstream.example\n::1 six.example\n".to_vec(),
@@ -146,7 +146,7 @@ fn private() -> ConnectorOptions {
     }
 }
 
-/// Up to and with an empty line.
+/// Reads up to and including an empty line.
 fn read_head(stream: &mut impl Read) -> Option<String> {
     let mut bytes = Vec::new();
     let mut one = [0];
@@ -159,7 +159,7 @@ fn read_head(stream: &mut impl Read) -> Option<String> {
     Some(String::from_utf8(bytes).unwrap())
 }
 
-/// Answers each request of a connection with its own body.
+/// Answers each request of a connection with the request's own body.
 fn echo(stream: &mut (impl Read + Write)) -> Option<()> {
     loop {
         let head = read_head(stream)?.to_ascii_lowercase();
@@ -176,7 +176,7 @@ fn echo(stream: &mut (impl Read + Write)) -> Option<()> {
     }
 }
 
-/// A server that does `each` with every connection; where it listens.
+/// Starts a server that runs `each` for every connection. Returns its address.
 fn server(address: &str, each: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     serve(TcpListener::bind(address).unwrap(), each)
 }
@@ -204,7 +204,7 @@ async fn a_call_goes_through_both(bench: &Bench) {
     let egress = Egress::start(bench, &loopback(), &[]).await;
     let port = echoing("127.0.0.1:0");
     for host in ["127.0.0.1", "upstream.example", "UPSTREAM.example"] {
-        // By a connection that is new, and by one that was used.
+        // Over a new connection, and over one that was used before.
         for body in ["first", "", "second"] {
             let outcome = egress.call("http", host, port, body.as_bytes()).await;
             outcome.assert_is(body.as_bytes());
@@ -234,8 +234,8 @@ async fn bodies_of_megabytes_go_both_ways(bench: &Bench) {
     }
 }
 
-/// An answer to a question for an A record: this machine; to any other: nothing. Or that it has no
-/// room in a datagram.
+/// Answers a question for an A record with this machine, and any other question with no records. If
+/// `is_cut`, the answer is marked as truncated.
 fn answered(question: &[u8], is_cut: bool) -> Vec<u8> {
     let mut end = 12;
     while question[end] != 0 {
@@ -253,9 +253,10 @@ fn answered(question: &[u8], is_cut: bool) -> Vec<u8> {
     answer
 }
 
-/// A server of names that answers by datagrams, or, where `is_cut`, by streams only.
+/// Starts a name server. If `is_cut`, it answers by streams only, because its datagrams are
+/// truncated.
 fn names(is_cut: bool) -> SocketAddr {
-    // A port that is free for both.
+    // Finds a port that is free for both protocols.
     let (socket, listener) = loop {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         if let Ok(listener) = TcpListener::bind(socket.local_addr().unwrap()) {
@@ -316,7 +317,7 @@ async fn what_nobody_answers_is_told(bench: &Bench) {
     assert_eq!(unheard.status, Err(FailureCode::DnsTimeout));
     let prohibited = egress.call("http", "169.254.169.254", 80, b"").await;
     assert_eq!(prohibited.status, Err(FailureCode::DestinationIpProhibited));
-    // An upstream that ends in the middle, and one that says nothing sensible.
+    // An upstream that ends amid its response, and one that sends no HTTP.
     for said in [&b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n"[..], b"\0\0"] {
         let cut = server("127.0.0.1:0", |mut stream| {
             let _ = read_head(&mut stream);
@@ -325,7 +326,7 @@ async fn what_nobody_answers_is_told(bench: &Bench) {
         let failed = egress.call("http", "127.0.0.1", cut.port(), b"").await;
         assert!(failed.status.is_err(), "{failed:?}");
     }
-    // And it goes on.
+    // The worker continues to serve.
     let port = echoing("127.0.0.1:0");
     egress
         .call("http", "127.0.0.1", port, b"well")
@@ -386,7 +387,7 @@ async fn another_connector_goes_on_with_a_worker(bench: &Bench) {
         .unwrap();
     let (again, _process) = connector(bench, &loopback()).await;
     egress.worker.use_connector(&again).unwrap();
-    // Another origin, which there is no connection to.
+    // An origin to which no connection is open.
     let port = echoing("127.0.0.1:0");
     egress
         .call("http", "127.0.0.1", port, b"two")

@@ -1,7 +1,7 @@
-//! Microvms on threads of the program: what is theirs alone. That they serve as those
-//! in jails do, the other suites show, each in both.
+//! Properties that only microVMs on threads of the program have. The other suites run with threads
+//! as well as with jails, and show that both serve alike.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use support::{Bench, call, give_up, slowness, spec};
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
 
-/// No sandbox is made ahead: each thread is an instance.
+/// Options without zygotes: each thread is an instance.
 fn only_instances() -> PoolOptions {
     PoolOptions {
         zygotes: 0,
@@ -34,7 +34,7 @@ fn only_instances() -> PoolOptions {
     }
 }
 
-/// Each request has a microVM of its own.
+/// Options under which each request has a microVM of its own.
 fn of_one_request() -> PoolOptions {
     PoolOptions {
         max_reuse: 1,
@@ -84,7 +84,7 @@ async fn the_threads_of_looping_guests_end(bench: &Bench) {
             stats.busy == 0 && sandboxes().is_empty()
         })
         .await;
-    // Those that are dropped at any moment of their way into the VM end as well.
+    // Threads of requests that are dropped at any moment of entering the VM end as well.
     for microseconds in (0..4000).step_by(100) {
         let asked = looping(Duration::from_secs(60) * slowness());
         tokio::time::sleep(Duration::from_micros(microseconds) * slowness()).await;
@@ -99,20 +99,20 @@ async fn the_threads_of_looping_guests_end(bench: &Bench) {
     assert_eq!(caught(), before, "signals have other handlers now");
 }
 
-/// The signals that this program has handlers for, as the system writes them.
+/// Returns the signals that this program has handlers for, as the kernel prints them.
 fn caught() -> String {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let caught = status.lines().find(|line| line.starts_with("SigCgt:"));
     caught.unwrap().to_owned()
 }
 
-/// What a program has that microVMs in it take and must give back.
+/// Resources of this program that its microVMs take and must return.
 #[derive(Debug, PartialEq, Eq)]
 struct Held {
-    /// Threads that are none of the runtime's, which come and go.
+    /// Threads other than the runtime's, which come and go.
     threads: usize,
     descriptors: usize,
-    /// Mappings of memory that microVMs are made of.
+    /// Mappings of memory that belongs to microVMs.
     mappings: usize,
 }
 
@@ -127,7 +127,7 @@ fn held() -> Held {
     }
 }
 
-/// All of this program's addresses, in bytes.
+/// Returns the size of this program's address space, in bytes.
 fn address_space() -> u64 {
     let pages = fs::read_to_string("/proc/self/statm").unwrap();
     let pages = pages.split_whitespace().next().unwrap();
@@ -160,7 +160,7 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
         bench.pool.shutdown().await;
         drop(seed);
         assert_eq!(held().mappings, 0);
-        // Who joins a thread goes on a moment before the system stops listing it.
+        // Joining a thread returns a moment before the kernel stops listing it.
         let deadline = Instant::now() + give_up();
         while held().threads != before.threads {
             assert!(Instant::now() < deadline, "{:?} {before:?}", held());
@@ -168,14 +168,14 @@ async fn nothing_is_left_of_hundreds_of_instances(first: &Bench) {
         }
         spaces.push(address_space());
     }
-    // The last tasks that knew a seed let go of its layers.
+    // The last tasks that refer to a seed release its layers.
     let deadline = Instant::now() + give_up();
     while held() != before {
         assert!(Instant::now() < deadline, "{:?} {before:?}", held());
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    // One instance has more than a hundred MiB of addresses, and a round is eight of
-    // them or more; an arena of the C library's for a new thread has 64 MiB.
+    // One instance has more than a hundred MiB of addresses, and a round makes at least eight of
+    // them. For comparison: an arena of the C library for a new thread takes 64 MiB.
     assert!(spaces[2] < spaces[0] + (1 << 30), "{spaces:?}");
 }
 
@@ -194,11 +194,12 @@ async fn a_pool_that_is_dropped_leaves_no_thread(first: &Bench) {
     }
 }
 
-/// Names the artifact to a copy of this program that runs where no jails are allowed.
+/// Environment variable with the path of the artifact, for a copy of this program that runs where
+/// jails are not allowed.
 const ARTIFACT: &str = "FAASW_TEST_ARTIFACT";
 
-/// Forbids namespaces to itself, which takes one of the user's, and then runs what it
-/// is told to.
+/// Script that forbids itself to create namespaces, which needs a user namespace, and then runs the
+/// given command.
 const FORBID: &str = r#"
 for most in /proc/sys/user/max_*_namespaces; do echo 0 > "$most" || exit 1; done
 exec "$@""#;
@@ -219,7 +220,7 @@ async fn where_no_jails_are_allowed_what_is_compiled_runs(bench: &Bench) {
     assert!(said.contains("1 passed"), "{said}");
 }
 
-/// Runs in the copy.
+/// The test that the copy runs.
 async fn without_jails(bench: &Bench) {
     let artifact = fs::read(std::env::var_os(ARTIFACT).unwrap()).unwrap();
     let loaded = bench
@@ -239,7 +240,7 @@ async fn without_jails(bench: &Bench) {
         ),
         "{refused:?}"
     );
-    // And nothing takes the place of jails where they are wanted.
+    // The node does not silently replace jails if they are wanted.
     let jailed = Pool::start(PoolOptions::default()).await;
     assert!(
         matches!(
@@ -251,7 +252,7 @@ async fn without_jails(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/count").await.trim(), "1");
 }
 
-/// The median of what a parked instance takes for a request.
+/// Returns the median time of a request to a parked instance.
 async fn parked(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Duration {
     let mut took = Vec::new();
     while took.len() < requests {
@@ -260,7 +261,7 @@ async fn parked(bench: &Bench, seed: &FunctionVersion, requests: usize) -> Durat
         if reply.timing.served == Served::Parked {
             took.push(started.elapsed());
         }
-        // The next request is to find it parked.
+        // The next request is to find the instance parked.
         bench.settles("it is parked", |stats| stats.busy == 0).await;
     }
     took.sort_unstable();
@@ -275,7 +276,7 @@ async fn a_parked_instance_answers_as_soon_as_in_a_jail(bench: &Bench) {
     ];
     let requests = (100 / slowness() as usize).max(5);
     let mut medians = [Vec::new(), Vec::new()];
-    // In turn, so that what else the host does meets both.
+    // The rounds alternate, so that other load on the host affects both.
     for _ in 0..5 {
         medians[0].push(parked(bench, &seeds[0], requests).await);
         medians[1].push(parked(&jailed, &seeds[1], requests).await);

@@ -1,6 +1,6 @@
-//! Initialisations that never end, in real microVMs: they delay no other function's.
+//! Initialisations that never end, in real microVMs: they do not delay other functions.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,10 +24,10 @@ const SPINS: &str = "pool/tests/support/late-spins.wat";
 const SLEEPS: &str = "pool/tests/support/late-sleeps.wat";
 const HELLO: &str = "examples/hello/hello.wasm";
 
-/// The guests' clock shows the year 2100.
+/// Whether the guests' clock shows the year 2100.
 static IS_LATE: AtomicBool = AtomicBool::new(false);
 
-/// A day behind the begin of the year 2100.
+/// A day after the start of the year 2100.
 const LATE: Duration = Duration::from_secs(4_102_444_800 + 86_400);
 
 fn clock() -> SystemTime {
@@ -38,7 +38,7 @@ fn clock() -> SystemTime {
     }
 }
 
-/// No seed stays in memory, and an initialisation may take as long as it likes.
+/// Options under which no seed stays in memory, and an initialisation may take any time.
 fn always_anew() -> PoolOptions {
     PoolOptions {
         function_memory: 1,
@@ -49,12 +49,12 @@ fn always_anew() -> PoolOptions {
     }
 }
 
-/// More than there are CPU slots.
+/// Returns a number of functions that is larger than the number of CPU slots.
 fn more_than_slots() -> usize {
     2 * std::thread::available_parallelism().unwrap().get() + 1
 }
 
-/// A function that was initialised once, and will never be again.
+/// A function that was initialised once. A second initialisation never ends.
 struct Late {
     version: FunctionVersion,
     log: Arc<Log>,
@@ -72,7 +72,7 @@ impl Late {
         Self { version, log }
     }
 
-    /// Has its seed made.
+    /// Starts the making of the function's seed.
     fn begin(&self, bench: &Bench) -> JoinHandle<()> {
         let (pool, version) = (bench.pool.clone(), self.version.clone());
         tokio::spawn(async move {
@@ -81,7 +81,7 @@ impl Late {
         })
     }
 
-    /// Whether its guest runs.
+    /// Whether the function's guest runs.
     fn has_begun(&self) -> bool {
         self.log
             .lines
@@ -98,14 +98,15 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    // Guests that spin take all processors meanwhile.
+    // Guests that spin occupy all processors in the meantime.
     tokio::time::timeout(2 * give_up(), looking)
         .await
         .expect(what);
 }
 
-/// Many functions' seeds are made again for requests, as after a restart, and none is ever done.
-/// All makings begin, though there are fewer slots. A neighbour's seed is made while they go on.
+/// The seeds of many functions are made again for requests, as after a restart, and none of these
+/// makings ends. All of them begin, though there are fewer CPU slots. A neighbour's seed is made
+/// while they go on.
 async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
     IS_LATE.store(false, Ordering::Relaxed);
     let mut all = Vec::new();
@@ -136,7 +137,7 @@ async fn those_that_never_end_hold_up_no_neighbour(bench: &Bench) {
     for making in &making {
         making.abort();
     }
-    // Without a function that wants them, the guests end.
+    // The guests end once no function needs them.
     drop(all);
     bench
         .settles("no guest is left", |_| {

@@ -1,8 +1,8 @@
-//! The jails of live processes, as the kernel shows them: sandboxes that wait, that are
-//! parked, and the compile helper at work; and that nothing of them stays.
+//! Checks the jails of live processes as the kernel shows them: idle sandboxes, parked instances
+//! and the compile helper at work; and that nothing of them remains.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored; so does each as
-//! another user than root, who may not look.
+//! Without `/dev/kvm` every test here prints a notice and is ignored. They are ignored for users
+//! other than root, too, because only root may inspect the jails.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use support::processes::{kill, name_of, our_processes, sandboxes};
 use support::{Bench, give_up};
 
 const HELLO: &str = "examples/hello/hello.wasm";
-/// Takes seconds to compile.
+/// A module that takes seconds to compile.
 const LARGE: &str = "examples/go-http/go-http.wasm";
 
 fn two_ahead() -> PoolOptions {
@@ -64,7 +64,7 @@ fn main() {
     });
 }
 
-/// Descriptors that each sandbox has, and what they lead to.
+/// Descriptors that each sandbox has, and their targets.
 const BARE: [(u32, &str); 9] = [
     (0, "/dev/null"),
     (1, "/dev/null"),
@@ -101,7 +101,7 @@ async fn sandboxes_have_nothing(bench: &Bench) {
         assert_eq!(soft_limit(pid, "Max open files"), "28");
         assert_eq!(soft_limit(pid, "Max locked memory"), "0");
         assert_eq!(soft_limit(pid, "Max core file size"), "0");
-        // KVM's own is a kernel thread that bears the process's name.
+        // KVM's own thread is a kernel thread with the process's name.
         let threads = threads(pid);
         let other: Vec<_> = threads
             .iter()
@@ -121,7 +121,7 @@ async fn sandboxes_have_nothing(bench: &Bench) {
     assert!(of_one != of_other || of_one.is_empty(), "{of_one:?}");
 
     let _seed = bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
-    // And none is being made, which has its jail only when that is done.
+    // And none is being made, because a sandbox has its jail only when it is finished.
     let all_preset = |stats: faasw_pool::PoolStats| {
         stats.zygotes > 0
             && stats.preset == stats.zygotes
@@ -145,7 +145,7 @@ async fn sandboxes_have_no_namespaces_and_nothing_else(bench: &Bench) {
         assert_reduced(pid);
         assert_bare(&descriptors(pid));
         assert_eq!(soft_limit(pid, "Max open files"), "28");
-        // Its user is its own, so that the kernel counts its processes alone.
+        // The sandbox has a user of its own, so the kernel counts only its processes.
         assert_eq!(soft_limit(pid, "Max processes"), "2");
     }
     assert_ne!(user(*one), user(*other));
@@ -178,11 +178,12 @@ async fn a_parked_instance_has_what_it_was_given(bench: &Bench) {
     let descriptors = descriptors(instance);
     assert_bare(&descriptors);
     assert!(descriptors[&9].contains("mailbox"));
-    // Layers and code are mapped; nothing needs their files any more.
+    // Layers and code are mapped, so their descriptors are no longer needed.
     assert_eq!(descriptors.keys().find(|number| **number > 9), None);
 }
 
-/// What a sandbox that is preset has of layers: what is written to would be another's.
+/// Asserts that the layers of a preset sandbox are read-only: writes to them would reach other
+/// sandboxes.
 fn assert_layers_are_read_only(pid: u32) {
     let mut descriptors = descriptors(pid);
     assert_bare(&descriptors);
@@ -205,8 +206,8 @@ fn assert_layers_are_read_only(pid: u32) {
     }
 }
 
-/// The helper, once it has closed its jail: its own filter, in addition to those that it is
-/// born with, is the last that it does.
+/// Returns the compile helper, once it has closed its jail: installing its own filter, in addition
+/// to those that it inherits, is the last thing it does.
 async fn helper() -> u32 {
     let deadline = Instant::now() + give_up();
     loop {
@@ -248,7 +249,7 @@ async fn the_helper_has_nothing_either(bench: &Bench) {
     assert!(compiling.await.unwrap().is_ok());
 }
 
-/// However the spawner ends.
+/// Control groups are removed, however the spawner ends.
 async fn groups_go_with_their_process(bench: &Bench) {
     let spawner = || {
         let is_it = |pid: &u32| name_of(*pid) == "faasw-spawner";
@@ -261,18 +262,20 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(!first.is_empty());
     assert!(is_left(&first), "they are found while they are there");
     kill(spawner());
-    // It is replaced when it is wanted and known to have ended, and the next one clears up.
+    // The pool replaces the spawner when it needs one and knows that the old one has ended. The new
+    // one removes the old groups.
     let deadline = Instant::now() + give_up();
     while let Err(error) = bench.seed(HELLO, FreezePolicy::Auto).await {
         assert!(Instant::now() < deadline, "{error}");
     }
-    // Whatever still was ending when the next one began has ended by and by.
+    // A process that was still ending when the new spawner started ends within a short time.
     while is_left(&first) {
         assert!(Instant::now() < deadline, "{first:?} is left");
-        // Takes a sandbox, and so has another one made.
+        // This takes a sandbox, so that another one is made.
         bench.seed(HELLO, FreezePolicy::Auto).await.unwrap();
     }
-    // The one that was taken last has a successor by and by, and only that is sure to stay.
+    // The sandbox that was taken last is replaced after a while, and only its replacement is sure
+    // to stay.
     bench
         .settles("one is ready again", |stats| stats.zygotes == 1)
         .await;
@@ -282,8 +285,8 @@ async fn groups_go_with_their_process(bench: &Bench) {
     assert!(!is_left(&second));
 }
 
-/// The weights of control groups while one function has more busy instances than there are
-/// processors, beside a neighbour with one.
+/// Checks the weights of control groups while one function has more busy instances than there are
+/// processors, beside a neighbour with one instance.
 async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench) {
     let processors = std::thread::available_parallelism().unwrap().get();
     let spec_of = |name: &str| faasw_pool::FunctionSpec {
@@ -295,7 +298,7 @@ async fn a_function_weighs_the_same_however_many_instances_it_has(bench: &Bench)
     let full = weight(parked).unwrap();
     let probe = "tests/fixtures/http-probe.wasm";
     let hog = bench.seed_of(probe, &spec_of("hog")).await.unwrap();
-    // More than processors, so that they contend.
+    // More instances than processors, so that they contend.
     let count = 4 * processors;
     let spinning: Vec<_> = (0..count)
         .map(|_| {

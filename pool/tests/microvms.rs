@@ -1,7 +1,7 @@
-//! The pool against real KVM: processes that start and end, guests that
-//! misbehave at the boundary, and what a fork shares and does not.
+//! Tests the pool against real KVM: processes that start and end, guests that misbehave at the
+//! boundary, and what forks share and do not share.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -46,7 +46,7 @@ async fn a_small_request_leaves_the_vm_once(bench: &Bench) {
         assert_eq!(effort.exits, 1, "{effort:?}");
         told.push(timing);
     }
-    // For whoever measures; nothing is asserted of times.
+    // The times are printed for measurements and not asserted.
     told.sort_by_key(|timing| timing.run);
     println!("median request: {:?}", told[told.len() / 2]);
 }
@@ -65,9 +65,9 @@ async fn what_the_first_instance_wrote_is_filled_in_for_the_next(bench: &Bench) 
         timing_of(reply, &log).await;
         faults.push(log.effort().await.page_faults);
     }
-    // On a busy machine another instance than the parked one may serve any of them.
+    // On a busy machine another instance than the parked one may serve any of the requests.
     assert!(faults[2..].iter().min() < faults.first(), "{faults:?}");
-    // What was filled in is the seed's, not the first instance's.
+    // The pages that were filled in have the seed's content, not the first instance's.
     let probe = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
@@ -146,7 +146,7 @@ async fn a_guest_that_loops_is_ended_with_its_process(bench: &Bench) {
     let mut order = call("/loop");
     let limit = Duration::from_millis(300) * slowness();
     order.limits.first_byte = limit;
-    // Without its limit the guest would go on until it had used this.
+    // Without the time limit the guest would run until it had used this.
     order.limits.cpu = Duration::from_secs(3600);
     let ended = tokio::time::timeout(limit + give_up(), bench.pool.invoke(&seed, order)).await;
     let ended = ended.unwrap();
@@ -159,8 +159,8 @@ async fn a_killed_sandbox_fails_its_request_and_no_other(bench: &Bench) {
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
         .await
         .unwrap();
-    // Zygotes have used some processor time before, and some while they
-    // are made; the one that goes on using it is the one in the loop.
+    // Zygotes have used some CPU time already, or use some while they are made. The sandbox that
+    // keeps using it is the one in the loop.
     let before: BTreeMap<u32, u64> = sandboxes()
         .into_iter()
         .map(|pid| (pid, cpu_ticks(pid)))
@@ -205,7 +205,7 @@ async fn a_killed_spawner_is_replaced(bench: &Bench) {
         .find(|pid| name_of(*pid) == "faasw-spawner")
         .unwrap();
     kill(spawner);
-    // Requests may meet the moment before its end is known: a few, then none.
+    // Requests may arrive before the spawner's end is known: a few fail, then none.
     let (begun, mut answered) = (Instant::now(), 0);
     while answered < 20 {
         assert!(begun.elapsed() < give_up());
@@ -216,7 +216,7 @@ async fn a_killed_spawner_is_replaced(bench: &Bench) {
             }
             Err(_) => {
                 answered = 0;
-                // Whose task never waits keeps the runtime from hearing of anything.
+                // A task that never waits would keep the runtime from processing events.
                 tokio::task::yield_now().await;
             }
         }
@@ -277,7 +277,7 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
     bench.get(&seed, "/").await.unwrap();
     bench.pool.shutdown().await;
     let deadline = Instant::now() + give_up();
-    // A thread has ended when its end was waited for.
+    // A thread has ended once it was joined.
     assert!(bench.confinement == Confinement::Jailed || sandboxes().is_empty());
     while !our_processes().is_empty() {
         assert!(Instant::now() < deadline, "{:?}", our_processes());
@@ -287,7 +287,7 @@ async fn the_pool_leaves_no_process_behind(bench: &Bench) {
 
 fn main() {
     support::main(|skip| {
-        // These kill processes.
+        // These tests kill processes, so they do not run in process.
         let mut all = trials![skip;
             a_killed_sandbox_fails_its_request_and_no_other,
             a_killed_spawner_is_replaced,

@@ -1,7 +1,6 @@
-//! Zygotes: whatever they were preset with, they serve as sandboxes
-//! that were not.
+//! Zygotes: whatever they were preset with, they serve like sandboxes that were not preset.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +20,7 @@ use support::{Bench, arriving, call, give_up, spec};
 
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
-/// Each request has a sandbox of its own.
+/// Options under which each request has a sandbox of its own.
 fn forking() -> PoolOptions {
     PoolOptions {
         max_reuse: 1,
@@ -37,8 +36,8 @@ fn without_any() -> PoolOptions {
     }
 }
 
-/// What a request answers that a sandbox serves which was there before, and the page
-/// faults that it took.
+/// Sends requests until a zygote serves one. Returns the response body and the number of page
+/// faults.
 async fn by_a_sandbox(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, u64) {
     let deadline = Instant::now() + give_up();
     loop {
@@ -53,7 +52,7 @@ async fn by_a_sandbox(bench: &Bench, seed: &FunctionVersion, path: &str) -> (Str
     }
 }
 
-/// Waits until every sandbox that is ready is an image of what functions descend from.
+/// Waits until every ready sandbox is preset with the seed that functions descend from.
 async fn all_are_preset(bench: &Bench) {
     let all_preset =
         |stats: faasw_pool::PoolStats| stats.zygotes > 0 && stats.preset == stats.zygotes;
@@ -84,7 +83,7 @@ fn spawners() -> BTreeSet<u32> {
     all.filter(|pid| name_of(*pid) == "faasw-spawner").collect()
 }
 
-/// Its spawner has no process then, and would never say anything again.
+/// The spawner of such a pool has no sandboxes, and so would never send another report.
 async fn a_pool_that_is_dropped_while_it_has_nothing_leaves_no_spawner(bench: &Bench) {
     let before = spawners();
     let other = bench.another(without_any()).await;
@@ -104,7 +103,7 @@ async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
     let bare = bench.another(without_any()).await;
     let made = bare.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let mut before = u64::MAX;
-    // The first has no working set yet.
+    // The first instance has no working set yet.
     for _ in 0..3 {
         let (_, timing, effort) = bare.through(&made, call("/count")).await;
         assert_eq!(timing.served, Served::Made);
@@ -120,7 +119,7 @@ async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
     loop {
         let (body, faults) = by_a_sandbox(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
-        // Those that were there before the seeds are preset one after the other.
+        // Sandboxes from before the seeds were made are preset one after the other.
         if faults < before / 2 {
             println!("{faults} page faults instead of {before}");
             return;
@@ -211,9 +210,9 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
             hits += rose.0;
         }
     }
-    // Nothing is made while nobody asks: the first found one.
+    // All sandboxes were ready before the first request, so it found one.
     assert!(hits > 0);
-    // With one parent each sandbox that was ready was preset with it.
+    // With one parent, each sandbox that was ready was preset with it.
     let stock = bench.pool.stats().stock;
     assert_eq!(stock.near, stock.hits);
     // The last ones may just have been taken.
@@ -228,11 +227,11 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
 
 async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
     let seed = seed_and_preset_sandboxes(bench).await;
-    // Some are forked from the function's seed, and tell what they use.
+    // Some instances are forked from the function's seed, and record what they use.
     for _ in 0..4 {
         bench.through(&seed, call("/count")).await;
     }
-    // With no room for seeds, all are forked from what functions share.
+    // Without memory for seeds, all instances are forked from what functions share.
     let roomless = PoolOptions {
         seed_memory: 0,
         ..forking()
@@ -259,8 +258,8 @@ async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
     roomless.pool.shutdown().await;
 }
 
-/// Has three requests served by a sandbox each, one after the other, and each sandbox's end
-/// waited for: how many jails got a group that had waited, and how many had one made.
+/// Sends three requests, each served by a sandbox of its own, and waits for each sandbox to end.
+/// Returns how many jails reused a free control group, and how many had one made.
 async fn groups_of_three_sandboxes(bench: &Bench) -> (u64, u64) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     let all_ended = |stats: faasw_pool::PoolStats| stats.busy == 0 && stats.groups.used == 0;
@@ -278,7 +277,7 @@ async fn groups_of_three_sandboxes(bench: &Bench) -> (u64, u64) {
 
 async fn groups_are_used_again_when_their_sandboxes_have_ended(bench: &Bench) {
     let (hits, misses) = groups_of_three_sandboxes(bench).await;
-    // One is made anew when too much is still charged to it.
+    // A group is made anew if too much memory is still charged to the old one.
     assert!(hits > 0 && hits + misses == 3, "{hits} and {misses}");
     assert!(bench.pool.stats().groups.free > 0);
     let unkept = bench
@@ -290,7 +289,7 @@ async fn groups_are_used_again_when_their_sandboxes_have_ended(bench: &Bench) {
     assert_eq!(groups_of_three_sandboxes(&unkept).await, (0, 3));
     assert_eq!(unkept.pool.stats().groups.free, 0);
     unkept.pool.shutdown().await;
-    // They are gone with the spawner, and what was counted stays.
+    // The groups are removed with the spawner, and the counters stay.
     let groups = unkept.pool.stats().groups;
     assert!((groups.free, groups.used) == (0, 0) && groups.misses > 3);
 }
@@ -302,7 +301,7 @@ async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
         .settles("all end", |stats| stats.busy == 0 && stats.groups.used == 0)
         .await;
     let groups = bench.pool.stats().groups;
-    // Eight had one.
+    // Eight sandboxes had a group.
     assert_eq!(groups.free_max, 2, "{groups:?}");
     assert!(groups.free <= groups.free_max, "{groups:?}");
 }
@@ -324,12 +323,13 @@ async fn threads_have_no_groups(bench: &Bench) {
     assert_eq!(groups, faasw_pool::GroupStats::default());
 }
 
-/// How many instances there may be is known when the spawner has said by what they are held.
+/// The pool knows how many instances are possible only after the spawner has reported whether
+/// control groups limit their memory.
 async fn who_looks_on_before_the_first_sandbox_is_there_changes_nothing(bench: &Bench) {
     let spec = spec(FreezePolicy::Auto);
     let options = PoolOptions {
         confinement: bench.confinement,
-        // Of one at its worst.
+        // Memory for one instance at its limit.
         instance_memory: Some(spec.memory_limit + (32 << 20)),
         ..forking()
     };
@@ -340,7 +340,7 @@ async fn who_looks_on_before_the_first_sandbox_is_there_changes_nothing(bench: &
     };
     assert_eq!(other.pool.stats().busy, 0);
     other.pool.started().await.unwrap();
-    // Where a group ends who takes more, four times as many may be there.
+    // If control groups kill instances that exceed their memory, four times as many are possible.
     let most = match other.pool.stats().memory.used {
         Some(_) => 4,
         None => 1,

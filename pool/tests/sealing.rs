@@ -1,7 +1,6 @@
-//! What seeds take of memory in real microVMs: while they are made, and as their instances
-//! read them.
+//! Memory of seeds in real microVMs: while they are made, and as their instances read them.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +20,7 @@ use faasw_seedtree::Owner;
 use support::processes::sandboxes;
 use support::{Bench, spec};
 
-/// Whose seeds these are.
+/// The owner of these seeds.
 const OWNER: Owner = Owner::Function(0);
 
 const FILLS: &str = "pool/tests/support/fills.wat";
@@ -38,7 +37,7 @@ fn with_memory(bytes: u64) -> FunctionSpec {
     }
 }
 
-/// A function may hold a seed, but not all that its memory could be.
+/// Options under which a function may hold a seed, but not one as large as its memory limit.
 fn little_rests() -> PoolOptions {
     PoolOptions {
         function_memory: 24 * MIB,
@@ -46,7 +45,8 @@ fn little_rests() -> PoolOptions {
     }
 }
 
-/// Its pages are not there twice while they are taken over: the kernel would end it.
+/// The pages of a guest do not exist twice while its seed is made. Otherwise the kernel would kill
+/// the sandbox.
 async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Bench) {
     let spec = with_memory(512 * MIB);
     let seed = bench.seed_of(FILLS, &spec).await.unwrap();
@@ -54,8 +54,8 @@ async fn an_initialisation_may_use_all_memory_that_the_function_has(bench: &Benc
     assert_eq!(bench.text(&seed, "/").await, "full");
 }
 
-/// Whoever reads of a process in `/proc` keeps what it has mapped until he has read, also
-/// where the process ends meanwhile.
+/// A process that reads another one's files in `/proc` keeps its mappings alive until it has
+/// finished reading, even if that one ends in the meantime.
 async fn a_root_is_sealed_whoever_looks_at_its_sandbox(bench: &Bench) {
     let spec = with_memory(64 * MIB);
     let compiled = bench.compile(SPARSE).await;
@@ -84,7 +84,8 @@ async fn a_root_is_sealed_whoever_looks_at_its_sandbox(bench: &Bench) {
     assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Writing to a hole of a file fills it first, which does not count as the instance's.
+/// Writing to a hole of a file fills the hole first, and that memory is not charged to the
+/// instance.
 async fn a_request_may_write_all_memory_that_the_function_has(bench: &Bench) {
     let seed = bench
         .seed_of(REWRITES, &with_memory(512 * MIB))
@@ -93,7 +94,7 @@ async fn a_request_may_write_all_memory_that_the_function_has(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/").await, "written");
 }
 
-/// Reading a hole of a file where it is mapped fills it.
+/// Reading a hole of a file through a mapping fills it.
 async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
     let seed = bench.seed_of(SPARSE, &with_memory(64 * MIB)).await.unwrap();
     let new = bench.pool.stats().seed_bytes;
@@ -101,7 +102,7 @@ async fn what_requests_read_of_a_seed_is_counted(bench: &Bench) {
     assert_eq!(bench.text(&seed, "/").await, "read");
     let counted = |stats: PoolStats| stats.seed_bytes > new + 32 * MIB;
     bench.settles("it is counted", counted).await;
-    // It may be counted while its instance is still at it, and then once more.
+    // It may be counted while its instance is still reading, and then once more.
     let is_told =
         |stats: PoolStats| bench.pool.tree().last().unwrap().layer_bytes == stats.seed_bytes;
     bench.settles("the tree says the same", is_told).await;

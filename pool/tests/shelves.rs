@@ -1,7 +1,6 @@
-//! Zygotes for several parents at once: who gets which, and when they
-//! end.
+//! Zygotes for several parents at once: which request gets which, and when they end.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -47,7 +46,7 @@ impl Family {
         Self { tree, log }
     }
 
-    /// A parent of `owner`, and a child of `child`'s that descends from it.
+    /// Makes a parent of `owner`, and a child of it whose owner is `child`.
     async fn parent_and_child(&self, salt: u64, owner: Owner, child: Owner) -> (Key, Key) {
         let parent = self.tree.define(None, owner, EXPORT, salt).unwrap();
         let child = self.tree.define(Some(parent), child, EXPORT, 0).unwrap();
@@ -55,7 +54,7 @@ impl Family {
         (parent, child)
     }
 
-    /// Forks `child`, of which the first call counts to two, and has it called.
+    /// Forks `child`, whose first call counts to two, and calls its export.
     async fn serve(&self, child: Key) -> Forked {
         self.log.lines.lock().unwrap().clear();
         let forked = self.tree.serve(child, EXPORT).await.unwrap();
@@ -63,7 +62,7 @@ impl Family {
         forked
     }
 
-    /// Serves `child` until its sandboxes are preset with its parent: the last time.
+    /// Serves `child` until a sandbox preset with its parent does so. Returns that fork.
     async fn until_near(&self, bench: &Bench, child: Key) -> Forked {
         let deadline = Instant::now() + give_up();
         loop {
@@ -78,7 +77,7 @@ impl Family {
     }
 }
 
-/// Waits until as many are ready as are to be, and none is bare.
+/// Waits until the wanted number of sandboxes is ready, and all of them are preset.
 async fn is_settled(bench: &Bench) {
     let is_full =
         |stats: PoolStats| stats.zygotes == stats.stock.wanted && stats.preset == stats.zygotes;
@@ -95,12 +94,12 @@ async fn two_popular_parents_have_preset_sandboxes_at_once(bench: &Bench) {
         family.until_near(bench, child).await;
         children.push((child, bare.page_faults));
     }
-    // Now both are, one after the other and again.
+    // Both parents have preset sandboxes now, in each round.
     let mut faults = [u64::MAX; 2];
     for _ in 0..4 {
         is_settled(bench).await;
         let stats = bench.pool.stats();
-        // What all functions of the pool descend from keeps its part.
+        // The seed that all functions of the pool descend from keeps its part.
         assert_eq!(stats.stock.parents, 3, "{stats:?}");
         for ((child, _), least) in children.iter().zip(&mut faults) {
             let before = bench.pool.stats().stock;
@@ -124,14 +123,14 @@ async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
     let owners = [1, 2].map(Owner::Function);
     let (_, mine) = family.parent_and_child(1, owners[0], owners[0]).await;
     let (_, anothers) = family.parent_and_child(2, owners[1], owners[1]).await;
-    // Of the same function, and not of that parent.
+    // A child of the same function, with another parent.
     let (_, aside) = family.parent_and_child(3, owners[0], owners[0]).await;
     for _ in 0..SANDBOXES {
         family.until_near(bench, mine).await;
     }
     is_settled(bench).await;
     assert_eq!(bench.pool.stats().stock.parents, 2);
-    // All that there are are somebody else's: one is made.
+    // All ready sandboxes belong to another owner or parent, so one is made.
     for other in [anothers, aside] {
         let sandboxes = bench.pool.stats().zygotes;
         let forked = family.serve(other).await;
@@ -139,7 +138,7 @@ async fn what_is_preset_for_one_function_serves_no_other(bench: &Bench) {
         assert!(sandboxes > 0);
         is_settled(bench).await;
     }
-    // Whatever they have now is their own, and all together have half at most.
+    // All sandboxes that they have now are their own, and all owners together have half at most.
     for key in [mine, anothers, aside, mine] {
         family.until_near(bench, key).await;
     }
@@ -152,7 +151,7 @@ async fn an_evicted_parents_sandboxes_end_with_it(bench: &Bench) {
     family.until_near(bench, child).await;
     is_settled(bench).await;
     assert_eq!(bench.pool.stats().stock.parents, 2);
-    // They do not keep it: all that nobody has goes.
+    // Sandboxes do not keep their parent: every unused seed is evicted.
     assert_eq!(family.tree.fit(0), 0);
     assert_eq!(family.tree.forks(parent), None);
     let stock = bench.pool.stats().stock;
@@ -162,7 +161,7 @@ async fn an_evicted_parents_sandboxes_end_with_it(bench: &Bench) {
     if bench.confinement == faasw_pool::Confinement::Jailed {
         bench.settles("the others have ended", are_as_many).await;
     }
-    // The next one is another, by the same name.
+    // The next parent is another seed with the same key.
     family.tree.make(child).await.unwrap();
     let forked = family.serve(child).await;
     assert_eq!(forked.steps, None);
@@ -177,7 +176,7 @@ async fn a_nearer_parents_sandboxes_are_taken_first_and_a_farther_ones_before_no
         .await;
     let deepest = family.tree.define(Some(middle), owner, EXPORT, 0).unwrap();
     family.tree.make(deepest).await.unwrap();
-    // Forks of the middle one are what its parent has sandboxes for.
+    // Forks of the middle seed make the pool preset sandboxes with its parent.
     for _ in 0..2 * SANDBOXES {
         family.until_near(bench, middle).await;
     }

@@ -1,7 +1,7 @@
-//! Bodies that stream through real microVMs, and the limits of who may keep whom
+//! Bodies that stream through real microVMs, and the limits on how long one side may keep the other
 //! waiting.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,8 +26,8 @@ async fn a_chunk_is_seen_when_it_is_flushed(bench: &Bench) {
         .await
         .unwrap();
     let expected: Vec<String> = (1..=5).map(|number| format!("drip {number}\n")).collect();
-    // The chunks are 100 ms apart. A busy machine may keep this test from looking for as long, and
-    // two of them are seen as one; if all are held back, they are so each time.
+    // The chunks are 100 ms apart. A busy machine may delay this test for that long, so that it
+    // sees two chunks as one. If the node held all of them back, it would do so each time.
     for _ in 0..20 {
         let seen = drips(bench, &seed).await;
         assert_eq!(seen.concat(), expected.concat());
@@ -39,7 +39,7 @@ async fn a_chunk_is_seen_when_it_is_flushed(bench: &Bench) {
     panic!("chunks are not seen when they are flushed");
 }
 
-/// The parts of a response as they come.
+/// Returns the parts of a response as they arrive.
 async fn drips(bench: &Bench, seed: &FunctionVersion) -> Vec<String> {
     let reply = bench.get(seed, "/").await.unwrap();
     let ReplyBody::Stream(mut stream) = reply.body else {
@@ -91,7 +91,7 @@ async fn an_echo_comes_back_while_the_request_still_arrives(bench: &Bench) {
 }
 
 async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
-    // Several times what the rings and all buffers between them hold.
+    // Several times the capacity of the rings and of all buffers between them.
     const BYTES: usize = 40 << 20;
     let seed = bench
         .seed("tests/fixtures/http-probe.wasm", FreezePolicy::Auto)
@@ -126,7 +126,7 @@ async fn bodies_larger_than_a_guest_pass_through_it(bench: &Bench) {
             continue;
         };
         if received == 0 && !head.ends_with(b"\n\n") {
-            // The probe tells the request's head first.
+            // The probe first echoes the request's head.
             head.extend_from_slice(&bytes);
             let Some(end) = head.windows(2).position(|two| two == b"\n\n") else {
                 continue;
@@ -164,7 +164,7 @@ async fn a_client_that_takes_nothing_holds_the_guest_back_and_then_loses_it(benc
         matches!(result, Err(InvokeError::IdleClient(_))),
         "{result:?}"
     );
-    // What was on its way is there, and then the body is cut, not ended.
+    // Data that was on its way still arrives, and then the body is cut off instead of ended.
     let mut received = 0;
     let last = loop {
         match next_part(&mut stream).await {
@@ -196,7 +196,7 @@ async fn a_guest_that_falls_silent_is_cut_off(bench: &Bench) {
         .await
         .unwrap();
     let mut order = call("/");
-    // It is silent for 100 ms at a time, on any machine.
+    // The guest is silent for 100 ms at a time, on any machine.
     order.limits.idle_guest = Duration::from_millis(20);
     let reply = bench.pool.invoke(&seed, order).await.unwrap();
     let cut = bytes_of(reply.body).await;
@@ -212,7 +212,7 @@ async fn cpu_time_is_bounded_apart_from_wall_time(bench: &Bench) {
     order.limits.cpu = Duration::from_millis(200) * slowness();
     let ended = bench.pool.invoke(&probe, order).await;
     assert!(matches!(ended, Err(InvokeError::CpuLimit(_))), "{ended:?}");
-    // Sleeping costs none.
+    // Sleeping costs no CPU time.
     let mut order = call("/sleep/600");
     order.limits.cpu = Duration::from_millis(500) * slowness();
     let slept = bench.pool.invoke(&probe, order).await.unwrap();

@@ -1,7 +1,7 @@
-//! The tree of seeds in real microVMs: what is shared, what is evicted, and how a
-//! function is served whose seed did.
+//! The tree of seeds in real microVMs: what is shared, what is evicted, and how functions with
+//! evicted seeds are served.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use support::{Bench, Log, bytes_of, call, give_up, slowness, spec};
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 const HELLO: &str = "examples/hello/hello.wasm";
 
-/// No function's seed fits.
+/// Options under which no function's seed fits into memory.
 fn no_room() -> PoolOptions {
     PoolOptions {
         seed_memory: 1,
@@ -35,7 +35,7 @@ fn no_room() -> PoolOptions {
     }
 }
 
-/// One function's seed fits, two do not.
+/// Options under which one function's seed fits into memory, but not two.
 fn room_for_one() -> PoolOptions {
     PoolOptions {
         seed_memory: 700 << 10,
@@ -43,7 +43,7 @@ fn room_for_one() -> PoolOptions {
     }
 }
 
-/// A function may hold nothing.
+/// Options under which a function may hold no memory.
 fn nothing_rests() -> PoolOptions {
     PoolOptions {
         function_memory: 1,
@@ -88,7 +88,7 @@ async fn functions_share_what_they_have_in_common(bench: &Bench) {
     let tree = bench.pool.tree();
     let levels: Vec<u8> = tree.iter().map(|seed| seed.level).collect();
     assert_eq!(levels, [0, 1, 2, 2, 2]);
-    // All of the guest is in level 0, and nobody has a copy of it.
+    // All of the guest is in level 0, and no other seed has a copy of it.
     let (guest, others) = tree.split_first().unwrap();
     assert!(guest.layer_bytes > 2 << 20, "{guest:?}");
     for seed in others {
@@ -107,8 +107,8 @@ async fn each_deployment_has_a_seed_of_its_own(bench: &Bench) {
     for spec in &specs {
         seeds.push(bench.seed_of(HELLO, spec).await.unwrap());
     }
-    // However equal they are: an initialisation depends on when it ran, and whose page is
-    // in memory would be told by time.
+    // Equal deployments do not share a seed: an initialisation depends on when it ran, and timing
+    // would reveal whose page is in memory.
     let (all, stats) = (functions(bench), bench.pool.stats());
     let bytes: u64 = all.iter().map(|seed| seed.layer_bytes).sum();
     assert_eq!(stats.seed_bytes, bytes, "{all:?}");
@@ -116,7 +116,7 @@ async fn each_deployment_has_a_seed_of_its_own(bench: &Bench) {
     served(bench, &seeds[0], "/").await;
     let forks: Vec<u64> = functions(bench).iter().map(|seed| seed.forks).collect();
     assert!(forks[0] > 0 && forks[1..] == [0, 0], "{forks:?}");
-    // One that goes takes nothing of the others' along.
+    // A deployment that goes takes nothing of the others' along.
     drop(seeds.remove(0));
     eventually("it goes", bench, |all| all.len() == 2).await;
     let (_, kind) = served(bench, &seeds[0], "/").await;
@@ -127,14 +127,14 @@ async fn a_seed_that_nobody_uses_fits_its_functions_budget(bench: &Bench) {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     eventually("nothing is held", bench, |all| !all[0].is_in_memory).await;
     let before = bench.pool.tree()[1].forks;
-    // It has its seed made again, and is served from an ancestor meanwhile.
+    // The request causes the seed to be made again, and is served from an ancestor in the meantime.
     let (body, _) = served(bench, &seed, "/count").await;
     assert_eq!(body.trim(), "1");
     eventually("it is made again", bench, |_| {
         bench.pool.tree()[1].forks >= before + 2
     })
     .await;
-    // No other request comes; the seed goes all the same.
+    // No other request comes; the seed is evicted all the same.
     eventually("nothing is held", bench, |all| {
         !all[0].is_in_memory && bench.pool.stats().seed_bytes == 0
     })
@@ -147,13 +147,13 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
     for _ in 0..5 {
         let (body, kind) = served(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
-        // While it is made again it may be there for a moment.
+        // While the seed is made again, it may be in memory for a moment.
         assert!(
             matches!(kind, Served::Ancestor | Served::Zygote),
             "{kind:?}"
         );
     }
-    // Environment and a body come through, as with a seed of its own.
+    // Environment and a body arrive, as with a seed in memory.
     let (body, _) = served(bench, &seed, "/env").await;
     assert!(body.contains("COLOUR=green"), "{body}");
     let mut order = call("/echo");
@@ -162,7 +162,7 @@ async fn a_function_without_its_seed_is_served_from_an_ancestor(bench: &Bench) {
     let reply = bench.pool.invoke(&seed, order).await.unwrap();
     let body = bytes_of(reply.body).await.unwrap();
     assert!(body.ends_with(&[7; 300_000]), "{} bytes", body.len());
-    // Its instances are not of the seed, and so none is kept.
+    // The instances are not forked from the function's seed, and so none is parked.
     bench
         .settles("all instances end", |stats| stats.busy == 0)
         .await;
@@ -180,8 +180,8 @@ async fn many_that_wait_for_a_seed_have_it_made_once(bench: &Bench) {
         .settles("all instances end", |stats| stats.busy == 0)
         .await;
     eventually("it is evicted again", bench, |all| !all[0].is_in_memory).await;
-    // Each request took a fork of level 1 at most, and so did each making, of
-    // which there is one at a time.
+    // Each request took at most one fork of level 1, and so did each making. Makings run one at a
+    // time.
     let forks = bench.pool.tree()[1].forks - before;
     assert!(forks <= 8 + 8, "{forks}");
 }
@@ -191,7 +191,7 @@ async fn the_seed_that_is_worth_less_is_evicted(bench: &Bench) {
     for _ in 0..20 {
         served(bench, &hello, "/").await;
     }
-    // hello has instances: nothing takes its seed away.
+    // The function hello has instances, so its seed is not evicted.
     let probe = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
     eventually("one is evicted", bench, |all| {
         all.iter().filter(|seed| seed.is_in_memory).count() == 1
@@ -200,7 +200,7 @@ async fn the_seed_that_is_worth_less_is_evicted(bench: &Bench) {
     assert!(functions(bench)[0].is_in_memory, "{:?}", bench.pool.tree());
     let (_, kind) = served(bench, &probe, "/count").await;
     assert_eq!(kind, Served::Ancestor);
-    // Parked after a request, or made ahead while one was waiting.
+    // Parked after a request, or made ahead while a request was waiting.
     let (_, kind) = served(bench, &hello, "/").await;
     assert!(matches!(kind, Served::Parked | Served::Ready), "{kind:?}");
 }
@@ -218,12 +218,12 @@ async fn an_early_frozen_function_is_served_from_an_ancestor_too(bench: &Bench) 
     }
 }
 
-/// Has the probe serve several requests at once, after it is known what it writes.
+/// Sends several requests to the probe at once, after its write set is known.
 async fn load(bench: &Bench, seed: &FunctionVersion) {
     for _ in 0..3 {
         bench.through(seed, call("/hello")).await;
     }
-    // All four are at work at once, also where it takes long until the last one begins.
+    // All four are at work at once, even if the last one begins late.
     let path = format!("/sleep/{}", (30 * slowness()).max(500));
     bench.at_once(seed, 4, &path).await;
     bench
@@ -238,20 +238,21 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     assert!(held.parked >= 3, "{held:?}");
     let each = held.parked_bytes / held.parked as u64;
     assert!(each >= 4096, "{held:?}");
-    // Also where the system gives large pages unasked.
+    // This holds even if the kernel provides large pages by itself.
     assert!(held.layer_bytes > 2 * each, "{held:?}");
     assert_eq!(
         (stats.seed_bytes, stats.parked_bytes),
         (held.layer_bytes, held.parked_bytes)
     );
 
-    // A seed's layer has some pages more or less, by what was read of its holes (552,960 or 630,784
-    // bytes here, and that is more than an instance has): two rest or more, but as many as fit.
+    // The size of a seed's layer varies by some pages, with the holes that were read (552,960 or
+    // 630,784 bytes here, and that difference is more than an instance has). So two instances are
+    // parked, or more, as many as fit.
     let budget = held.layer_bytes + (20 * 4096) + each * 2;
     let bench = roomy
         .another(PoolOptions {
             function_memory: budget,
-            // Of which the budget comes first.
+            // The budget takes precedence over this.
             min_parked: 3,
             ..support::usual()
         })
@@ -270,7 +271,7 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     load(&bench, &old).await;
     let as_many_rest_as_fit = |all: &[SeedInfo]| {
         let held = holds(all);
-        // One instance has a page more than another.
+        // Instances differ by a page.
         all[0].parked >= 1 && held <= budget && budget < held + each + 4 * 4096
     };
     eventually("one rests", &bench, as_many_rest_as_fit).await;
@@ -278,7 +279,7 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     for _ in 0..5 {
         let (_, timing, _) = bench.through(&old, call("/hello")).await;
         assert_eq!(timing.served, Served::Parked);
-        // One fewer than before, perhaps: the layer grows by what is read of its holes.
+        // There may be one fewer than before, because the layer grows when its holes are read.
         eventually("it rests again", &bench, |all| {
             all[0].busy == 0 && as_many_rest_as_fit(all)
         })
@@ -288,7 +289,8 @@ async fn a_function_holds_no_more_than_it_may(roomy: &Bench) {
     assert!(held.is_in_memory);
     assert_eq!(held.forks, forks, "instances are made only to be ended");
 
-    // Another version counts with it: first what rests ends, then one seed is evicted.
+    // Another version counts towards the budget, too: first parked instances end, then one seed is
+    // evicted.
     let mut other = support::spec(FreezePolicy::Auto);
     other.environment.push((b"VERSION".to_vec(), b"2".to_vec()));
     let new = bench.seed_of(PROBE, &other).await.unwrap();
@@ -313,7 +315,7 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
         .await;
         let (body, kind) = served(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
-        // While it is made again it may be there for a moment.
+        // While the seed is made again, it may be in memory for a moment.
         assert!(
             matches!(kind, Served::Ancestor | Served::Zygote),
             "{kind:?}"
@@ -321,10 +323,10 @@ async fn a_function_that_may_hold_nothing_is_served_all_the_same(bench: &Bench) 
     }
 }
 
-/// RAM that a guest of [`stepwise`] is given at first: room for one more `more`.
+/// RAM that a guest of [`stepwise`] has at first: enough for one call of `more`.
 const LESS_RAM: u64 = 72 << 20;
 
-/// A guest of the fixture that is led step by step, and its log.
+/// Returns a guest of the fixture that runs step by step, and its log.
 async fn stepwise(bench: &Bench) -> (Steps, Arc<Log>) {
     let log = Arc::new(Log::default());
     let spec = FunctionSpec {
@@ -350,7 +352,7 @@ async fn a_guest_does_what_it_is_told_and_stands_at_each_end(bench: &Bench) {
     assert!(drawn.ends_with("random_get: 4 bytes"), "{drawn}");
     let drawn = steps.go(&[evaluate("init"), evaluate("init")]).await;
     assert!(drawn.unwrap().ends_with("random_get: 12 bytes"));
-    // Nothing is something that can be told, too.
+    // An empty list of commands is valid, too.
     steps.go(&[]).await.unwrap();
     assert_eq!(*log.lines.lock().unwrap(), ["count1", "count2", "count3"]);
 
@@ -385,7 +387,7 @@ async fn a_command_at_the_wrong_stage_ends_the_guest(bench: &Bench) {
             other => panic!("{commands:?}: {other:?}"),
         }
     }
-    // One that is done before what it was told leads where it is expected.
+    // A guest that stops before the expected stage is reported.
     let (mut steps, _) = stepwise(bench).await;
     let stops_early = steps.go(&[]).await;
     assert!(
@@ -400,7 +402,7 @@ async fn ram_can_be_added_more_than_once(bench: &Bench) {
     let (mut steps, _) = stepwise(bench).await;
     steps.go(&[Command::Instantiate]).await.unwrap();
     steps.go(&more).await.unwrap();
-    // Nothing else is there for it.
+    // No more RAM is left for a second call.
     match steps.go(&more).await {
         Err(SeedError::Function(InvokeError::Trap { kind, .. })) => {
             assert_eq!(kind, TrapKind::MemoryLimit);

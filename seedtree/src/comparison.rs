@@ -1,6 +1,7 @@
-//! How a snapshot's [`Difference`] is found.
+//! Computation of a snapshot's [`Difference`].
 //!
-//! Once for each, by comparing contents: layers are sealed, so what differs stays what it is.
+//! The comparison of contents runs once for each snapshot: layers are sealed, so the result
+//! stays true.
 
 use std::num::NonZeroU32;
 
@@ -14,34 +15,35 @@ use crate::limits::{FILLED_MAX, MAPPED_MAX, OWN_MAX};
 use crate::snapshot::Snapshot;
 use crate::view::View;
 
-/// Most pages that are copied: one takes 0.3 to 1 us and is the instance's own from then
-/// on, where a mapping of any size takes 5 to 15 us and a fault for each page that is used.
+/// Maximum number of pages that are copied. A copy takes 0.3 to 1 us, and the page is private to
+/// the instance from then on. A mapping of any size takes 5 to 15 us, and a fault for each page
+/// that is used.
 pub(crate) const FILLED_PAGES: u64 = 256;
-/// How many are copied rather than mapped.
+/// Maximum pages of a piece that is copied rather than mapped.
 const LITTLE: u64 = 4;
-/// What is more is not even compared, holes included, for a function decides how far
-/// apart it writes: copying it would be too much anyway.
+/// Maximum number of pages that are compared, holes included, because a function decides how far
+/// apart it writes. More would be too much to copy anyway.
 const COMPARED_PAGES: u64 = 4096;
-/// Ranges of one of the seed's own that are mapped apart.
+/// Maximum number of pieces of one of the seed's own ranges that are mapped separately.
 const PIECES: usize = MAPPED_MAX / OWN_MAX - 1;
 /// The page that every activation writes.
 pub(crate) const ACTIVATION: PageRange = PageRange::of_bytes(BOOT_PAGE, BOOT_PAGE + PAGE);
-/// Where page tables are.
+/// The pages of page tables.
 const TABLES: PageRange = PageRange::of_bytes(PML4, TABLE_ZONE_END);
-/// The page of their zone that a guest takes last.
+/// The page of the table zone that a guest takes last.
 const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
-/// The first page of text, and the first behind read-only data.
+/// The first page of text, and the first page after read-only data.
 const TEXT_BEGIN: Page = PageRange::of_bytes(TEXT, TEXT).start;
 const DATA_BEGIN: Page = PageRange::of_bytes(RODATA_END, RODATA_END).start;
 /// Bytes of an entry of a page table.
 const ENTRY: usize = 8;
 
 impl Difference {
-    /// That of `snapshot` to its parent, of which sandboxes that are preset have `private` as
-    /// private pages.
+    /// Returns the difference of `snapshot` from its parent, for sandboxes that are preset with
+    /// `private` as private pages.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error, if a layer cannot be read.
     pub fn of<S>(snapshot: &Snapshot<S>, private: PageSet) -> Result<Self, Errno> {
         let mut difference = Self {
             private,
@@ -58,8 +60,8 @@ impl Difference {
         Ok(difference)
     }
 
-    /// Tables and what else leads to ring 0: mapped, so that a page of them that is
-    /// private is known to have been written by the guest.
+    /// Handles the page tables and the other pages that lead to ring 0. They are mapped, so that a
+    /// private page of them is known to have been written by the guest.
     fn below_text<S>(&mut self, snapshot: &Snapshot<S>, whole: PageRange) -> Result<(), Errno> {
         let differing = snapshot.differences(whole)?;
         if let Some(parent) = snapshot.parent() {
@@ -72,14 +74,14 @@ impl Difference {
         self.filled = self.filled.union(&differing.intersection(&activation));
         let mut mapped = differing.without(&activation);
         if mapped.ranges().len() > PIECES {
-            // Its layer has all of this.
+            // The snapshot's layer has all of this range.
             mapped = PageSet::from(whole);
         }
         self.mapped = self.mapped.union(&mapped);
         Ok(())
     }
 
-    /// What is private in the sandbox already is copied, and what is little; the rest is
+    /// Copies the pages that are private in the sandbox already, and small pieces. The rest is
     /// mapped: a first write to a page takes 2 us.
     fn above<S>(&mut self, snapshot: &Snapshot<S>, whole: PageRange) -> Result<(), Errno> {
         if whole.is_empty() {
@@ -103,7 +105,7 @@ impl Difference {
         }
         if filled.ranges().len() <= FILLED_MAX && filled.count() <= FILLED_PAGES {
             self.filled = filled;
-            // Its layer has all of this, and so what is between them.
+            // The snapshot's layer has all of this range, including what lies between the pieces.
             self.mapped = self
                 .mapped
                 .union(&mapped.coalesced(NonZeroU32::MIN, PIECES));
@@ -114,7 +116,7 @@ impl Difference {
     }
 }
 
-/// Whether a page has a translation `before` that is not there `now`.
+/// Returns whether the page has a translation `before` that is changed or missing `now`.
 fn changes_translations(before: &View<'_>, now: &View<'_>, page: Page) -> Result<bool, Errno> {
     if !TABLES.contains(page) {
         return Ok(false);
@@ -130,7 +132,7 @@ fn changes_translations(before: &View<'_>, now: &View<'_>, page: Page) -> Result
     Ok(lost)
 }
 
-/// Whether there may be page tables beyond their zone, and so anywhere: the zone is full.
+/// Returns whether page tables may lie outside their zone, and thus anywhere: the zone is full.
 fn has_tables_beyond(view: &View<'_>) -> Result<bool, Errno> {
     let mut last = [0; PAGE as usize];
     view.read(LAST_TABLE.address(), &mut last)?;
@@ -163,7 +165,7 @@ mod tests {
         PageRange::of_bytes(start, start + count * PAGE)
     }
 
-    /// That of a child with these words to a parent with these.
+    /// Returns the difference between a child with these words and a parent with these.
     fn difference(parent: &[(u64, u64)], child: &[(u64, u64)]) -> Difference {
         let whole = pages(0, 16 << 8);
         let parent = Arc::new(snapshot(None, layer(parent, &[whole])));
@@ -196,7 +198,7 @@ mod tests {
         let last = TABLE_ZONE_END - PAGE;
         for own in [(HEAP, 1), (TABLE_ZONE, 3)] {
             assert!(difference(&[(last, 1)], &[own]).forgets_tables);
-            // The child's own are more, and are not what a sandbox was preset with.
+            // The child has further tables, which sandboxes were not preset with.
             assert!(!difference(&[], &[own, (last, 1)]).forgets_tables);
         }
     }

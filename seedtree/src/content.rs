@@ -1,9 +1,9 @@
-//! What a snapshot's memory is.
+//! The identity of a snapshot's memory.
 
 use std::fmt;
 
-/// What a snapshot's memory is, by digest: of what a child was frozen over, and what no other
-/// has.
+/// A digest of a snapshot's memory. A child that was frozen over a snapshot names it by this
+/// digest, which no other snapshot has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Content(pub(crate) [u8; 32]);
 

@@ -1,5 +1,5 @@
-//! How far a snapshot is below another, and what forking it takes in a sandbox that is an
-//! image of that one.
+//! Distance of a snapshot from an ancestor, and the changes that turn a sandbox that is an image of
+//! the ancestor into one of the snapshot.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -11,14 +11,16 @@ use crate::limits::{FILLED_MAX, MAPPED_MAX};
 use crate::snapshot::Snapshot;
 
 impl<S> Snapshot<S> {
-    /// How many steps it is below the snapshot at this address, which only says which one it
-    /// is; 0 if it is that one itself, nothing if it does not descend from it.
+    /// Returns how many steps the snapshot is below the one at this address, which serves as an
+    /// identity only. Returns 0 for the snapshot itself, and `None` for a snapshot that is no
+    /// ancestor.
     #[must_use]
     pub fn steps_below(&self, ancestor: *const Self) -> Option<usize> {
         self.line().position(|at| std::ptr::eq(at, ancestor))
     }
 
-    /// The layers that a sandbox has not which is an image of the ancestor `steps` above.
+    /// Returns the layers that are missing in a sandbox that is an image of the ancestor `steps`
+    /// above.
     #[must_use]
     pub fn layers_below(&self, steps: usize) -> Vec<&Layer> {
         let mut layers: Vec<&Layer> = self.line().take(steps).map(Self::layer).collect();
@@ -26,11 +28,11 @@ impl<S> Snapshot<S> {
         layers
     }
 
-    /// Where it differs from the ancestor `steps` above.
+    /// Returns the difference from the ancestor `steps` above.
     ///
-    /// A page that differs from there differs in one of the steps; what is copied or mapped
-    /// of it is what it has last, so once in either is enough. Where the copies of several
-    /// steps are more than a fork may make, all is mapped.
+    /// A page that differs from the ancestor's differs in at least one of the steps. Its last
+    /// content is what is copied or mapped, so once in either set is enough. If the copies of
+    /// several steps together exceed the limit of a fork, all is mapped.
     #[must_use]
     pub fn difference_below(&self, steps: usize) -> Cow<'_, Difference> {
         match steps {
@@ -43,7 +45,7 @@ impl<S> Snapshot<S> {
         }
     }
 
-    /// Itself, its parent, and so on.
+    /// Iterates over the snapshot and its ancestors, upwards.
     fn line(&self) -> impl Iterator<Item = &Self> {
         std::iter::successors(Some(self), |at| at.parent().map(|parent| &**parent))
     }
@@ -53,7 +55,7 @@ fn joined(one: Difference, other: &Difference) -> Difference {
     Difference {
         filled: one.filled.union(&other.filled),
         mapped: one.mapped.union(&other.mapped),
-        // Each entry that is another one was so from one step to the next.
+        // Each changed entry was changed by one of the steps.
         forgets_tables: one.forgets_tables || other.forgets_tables,
         private: one.private.union(&other.private),
         compared: one.compared.saturating_add(other.compared),
@@ -90,7 +92,7 @@ mod tests {
 
     type Node = Arc<Snapshot<()>>;
 
-    /// A child of `parent` that wrote a word of each of these pages.
+    /// Returns a child of `parent` that wrote a word of each of these pages.
     fn child(parent: Option<&Node>, pages: &[u64]) -> Node {
         let builder = LayerBuilder::new("test", 64 << 20).unwrap();
         let depth = parent.map_or(1, |parent| u64::from(parent.depth()) + 2);
@@ -140,7 +142,7 @@ mod tests {
         let both = deepest.difference_below(2);
         assert_eq!(both.filled, all(&[BOOT_PAGE, DATA, HEAP]));
         assert_eq!(both.mapped, all(&[TABLE_ZONE]));
-        // The middle one has another entry where the root has one.
+        // The middle snapshot changes an entry that the root has.
         assert!(both.forgets_tables && !deepest.difference().forgets_tables);
     }
 

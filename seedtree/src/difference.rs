@@ -1,4 +1,5 @@
-//! What a snapshot needs done in a sandbox that is an image of its parent.
+//! The changes that turn a sandbox that is an image of a snapshot's parent into an image of the
+//! snapshot.
 
 use faasw_abi::pages::PageSet;
 
@@ -9,19 +10,19 @@ pub struct Difference {
     pub filled: PageSet,
     /// Pages of its own layer to be mapped.
     pub mapped: PageSet,
-    /// Whether its page tables change what the parent's translate, and not only
-    /// translate more. Nothing keeps an entry that is not present, neither KVM's shadows
-    /// nor the CPU.
+    /// Whether its page tables change existing translations of the parent's, and do not only add
+    /// some. Additions need no invalidation: neither KVM's shadow tables nor the CPU cache entries
+    /// that are not present.
     pub forgets_tables: bool,
-    /// What is private in a zygote that is specialised.
+    /// Pages that are private in a zygote that is specialised.
     pub(crate) private: PageSet,
-    /// How many pages were compared.
+    /// Number of pages that were compared.
     pub(crate) compared: u64,
 }
 
 impl Difference {
-    /// Bytes that an instance has as its own when it was forked from a specialised zygote: what
-    /// was private there, what is copied, and `written`.
+    /// Returns the bytes of private memory of an instance that was forked from a specialised
+    /// zygote: the private pages there, the copied pages, and `written`.
     #[must_use]
     pub fn private_bytes(&self, written: &PageSet) -> u64 {
         self.private.union(&self.filled).union(written).bytes()

@@ -1,23 +1,23 @@
-//! Which seeds are evicted when memory for them runs out.
+//! Selection of the seeds that are evicted when the memory for them runs out.
 //!
-//! A seed is worth what it saves a second: how often it is used times what making
-//! it again costs, by the memory it takes (the cost-benefit rule of AFaaS §4.2's
-//! pools, for seeds). Children go before their parents, and nothing that is in use.
+//! The value of a seed is the time that it saves per second, divided by the memory that it takes:
+//! its frequency of use times the cost of making it again (the cost-benefit rule of AFaaS §4.2's
+//! pools, for seeds). Children are evicted before their parents, and a seed in use is not evicted.
 
 use std::time::Duration;
 
 /// A seed that may have to be evicted.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate {
-    /// Uses in a unit of time.
+    /// Uses per unit of time.
     pub frequency: f64,
-    /// What making it again takes.
+    /// Duration of making the seed again.
     pub cost: Duration,
-    /// What its layer takes, in bytes.
+    /// Size of its layer, in bytes.
     pub bytes: u64,
-    /// Somebody uses it now.
+    /// Whether the seed is in use now.
     pub in_use: bool,
-    /// Its parent's place in the list.
+    /// Index of its parent in the list.
     pub parent: Option<usize>,
 }
 
@@ -27,8 +27,8 @@ impl Candidate {
     }
 }
 
-/// The places of those that are to be evicted, in order, so that the others fit `budget`
-/// bytes; all that can be where even that is not enough.
+/// Returns the indices of the seeds to evict, in order, so that the others fit `budget` bytes. If
+/// they cannot fit, returns all seeds that can be evicted.
 #[must_use]
 pub fn seeds_to_evict(candidates: &[Candidate], budget: u64) -> Vec<usize> {
     let mut total: u64 = candidates.iter().map(|seed| seed.bytes).sum();
@@ -63,19 +63,18 @@ pub fn seeds_to_evict(candidates: &[Candidate], budget: u64) -> Vec<usize> {
     evicted
 }
 
-/// What is to go of what one function holds.
+/// The evictions that are necessary among what one function holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evictions {
-    /// How many of its parked instances end.
+    /// Number of its parked instances to end.
     pub instances: usize,
-    /// The places of its seeds that are evicted, in order.
+    /// Indices of its seeds to evict, in order.
     pub seeds: Vec<usize>,
 }
 
-/// What is to go so that a function fits `budget` bytes: parked instances, whose bytes
-/// `parked` has in the order in which they end, and only when none is left its seeds,
-/// which take turns as in [`seeds_to_evict`]. A parked instance does not make its seed one that
-/// is in use.
+/// Selects the evictions after which a function fits `budget` bytes. Parked instances end first;
+/// `parked` has their bytes in that order. Only if none is left are seeds evicted, in the order of
+/// [`seeds_to_evict`]. A parked instance does not make its seed count as in use.
 #[must_use]
 pub fn evict_to_fit(parked: &[u64], seeds: &[Candidate], budget: u64) -> Evictions {
     let of_seeds: u64 = seeds.iter().map(|seed| seed.bytes).sum();
@@ -145,7 +144,7 @@ mod tests {
         list[3].in_use = true;
         assert_eq!(seeds_to_evict(&list, 100), [1, 2, 0]);
         list[2].in_use = true;
-        // The parent of what is used stays, however little it is worth.
+        // The parent of a seed in use stays, however little it is worth.
         assert_eq!(seeds_to_evict(&list, 0), [1]);
     }
 
@@ -200,7 +199,7 @@ mod tests {
         assert_eq!(of(200).seeds, []);
         assert_eq!(of(199).seeds, [0]);
         assert_eq!((of(0).instances, of(0).seeds), (3, vec![0, 1]));
-        // One that is used stays, for all that the function is over its budget.
+        // A seed in use stays, even though the function is over its budget.
         let used = [Candidate {
             in_use: true,
             ..seeds[0]

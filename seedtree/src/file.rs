@@ -8,11 +8,11 @@ use rustix::io::Errno;
 /// `MFD_NOEXEC_SEAL` (memfd_create(2)).
 const NOEXEC_SEAL: MemfdFlags = MemfdFlags::from_bits_retain(8);
 
-/// An empty file in memory that can be sealed, and that nobody can execute: whoever has
-/// its descriptor may be under attack. Systems before Linux 6.3 cannot forbid that.
+/// Returns an empty memory file that can be sealed and cannot be executed, because a process with
+/// its descriptor may be compromised. Systems before Linux 6.3 cannot forbid execution.
 ///
 /// # Errors
-/// The system's, when it has no memory or descriptors.
+/// Returns the error of `memfd_create`, if the system has no memory or descriptors left.
 pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     match rustix::fs::memfd_create(name, flags | NOEXEC_SEAL) {
@@ -21,15 +21,15 @@ pub fn memory_file(name: &str) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Seals a file in memory for good: nobody writes to it, nor makes it longer or shorter.
+/// Seals a memory file permanently: it cannot be written, nor become longer or shorter.
 ///
-/// Somebody may hold some of its pages for a moment, such as whoever moves them or writes them
-/// out. The system waits for that, but only for some 150 ms (`memfd_wait_for_pins` in
-/// `mm/memfd.c`), so it is asked again.
+/// The kernel or another process may pin some of its pages for a moment, for example to migrate
+/// them or to write them out. The system waits for that, but only for some 150 ms
+/// (`memfd_wait_for_pins` in `mm/memfd.c`), so sealing is retried.
 ///
 /// # Errors
-/// `BUSY` while somebody has it mapped for writing, or holds pages for seconds; others of the
-/// system.
+/// Returns `BUSY` if the file is mapped for writing or its pages are pinned for seconds, and other
+/// errors of `fcntl`.
 pub fn seal(file: &OwnedFd) -> Result<(), Errno> {
     const TRIES: usize = 20;
     let seals = SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL;
@@ -43,10 +43,10 @@ pub fn seal(file: &OwnedFd) -> Result<(), Errno> {
     }
 }
 
-/// The same file through a descriptor that cannot write.
+/// Opens the same file by a descriptor that cannot write.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `open`.
 pub fn reopen_read_only(file: &OwnedFd) -> Result<OwnedFd, Errno> {
     rustix::fs::open(
         format!("/proc/self/fd/{}", file.as_raw_fd()),
@@ -65,7 +65,7 @@ mod tests {
     fn pages_that_somebody_holds_for_a_moment_are_waited_for() {
         let file = memory_file("held").unwrap();
         rustix::io::write(&file, &[1; 4096]).unwrap();
-        // What is in a pipe by reference is held.
+        // A pipe that holds pages by reference pins them.
         let (mut reader, writer) = std::io::pipe().unwrap();
         let mut at = 0;
         let put = rustix::fs::sendfile(&writer, &file, Some(&mut at), 4096);
@@ -74,7 +74,8 @@ mod tests {
         assert_eq!(held, Err(Errno::BUSY));
         std::thread::scope(|scope| {
             let sealing = scope.spawn(|| seal(&file));
-            // Once it has begun, and longer than the system waits.
+            // The pages are released once sealing has begun, and after the time that the system
+            // waits.
             std::thread::sleep(std::time::Duration::from_millis(400));
             std::io::Read::read_exact(&mut reader, &mut [0; 4096]).unwrap();
             assert_eq!(sealing.join().unwrap(), Ok(()));

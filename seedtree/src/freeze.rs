@@ -1,5 +1,4 @@
-//! Making a snapshot of what a guest has become, and finding out what is known of it from then
-//! on.
+//! Making a snapshot of a guest's state, and computing the data that belongs to it.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +15,7 @@ use crate::prepared::prepared;
 use crate::snapshot::{Snapshot, Sorted};
 use crate::working_set::WorkingSet;
 
-/// What an image says of its snapshot's memory.
+/// The data of an image about its snapshot's memory.
 pub(crate) struct Told {
     pub monotonic_nanoseconds: u64,
     pub difference: Difference,
@@ -25,12 +24,12 @@ pub(crate) struct Told {
 }
 
 impl<S> Snapshot<S> {
-    /// What a guest that was forked from `parent`, if it was, has become: its own memory,
-    /// its vCPU, and the monotonic time as it counted it, in nanoseconds. It counts as one
-    /// that all share until [`Snapshot::owned_by`] says whose it is.
+    /// Makes a snapshot of a guest: its own memory, its vCPU, and its monotonic time in
+    /// nanoseconds. `parent` is the snapshot that the guest was forked from, if any. The snapshot
+    /// counts as shared until [`Snapshot::owned_by`] sets its owner.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error, if a layer cannot be read for the comparison with the parent.
     pub fn new(
         parent: Option<Arc<Self>>,
         layer: Layer,
@@ -66,11 +65,12 @@ impl<S> Snapshot<S> {
         Ok(snapshot)
     }
 
-    /// What it was when its image was made: laid out so, and different from its parent there. Its
-    /// layer may be filled later: none of the pages that the image has is looked at.
+    /// Makes the snapshot of an image, with the layout and the difference from its parent that the
+    /// image records. Its layer may be filled later: none of the pages that the image has is read
+    /// here.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error, if the parent's prepared pages cannot be computed.
     pub(crate) fn restored(
         parent: Option<Arc<Self>>,
         layer: Layer,
@@ -108,8 +108,8 @@ impl<S> Snapshot<S> {
         })
     }
 
-    /// Says whose code it has run. Where that is one function's, what its instances use is
-    /// learnt from now on; where it is everybody's, never.
+    /// Sets the owner, whose code the snapshot has run. If that is one function, the working set of
+    /// its instances is learnt from now on. That of a shared snapshot is never learnt.
     #[must_use]
     pub fn owned_by(self, owner: Owner) -> Self {
         Self {
@@ -119,16 +119,16 @@ impl<S> Snapshot<S> {
         }
     }
 
-    /// What a sandbox has as private pages that is preset with it. Found out when it is asked
-    /// for first: most snapshots are no parents.
+    /// Returns the pages that a sandbox is preset with as private ones. They are computed at the
+    /// first call, because most snapshots are no parents.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error, if a layer cannot be read.
     pub fn prepared(&self) -> Result<&PageSet, Errno> {
         if let Some(known) = self.prepared.get() {
             return Ok(known);
         }
-        // Whoever else finds it out meanwhile finds the same.
+        // Other threads that compute it at the same time have the same result.
         let found = prepared(self)?;
         Ok(self.prepared.get_or_init(|| found))
     }

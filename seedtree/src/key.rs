@@ -1,8 +1,8 @@
-//! Names of seeds by what they are made of.
+//! Names of seeds, derived from their content.
 //!
-//! Two seeds that are made by the same steps from the same bytes are one, and are made
-//! once, but never across owners: pages that two functions share are a side channel,
-//! whether or not their bytes were equal before.
+//! Two seeds that are made by the same steps from the same bytes are one seed, and are made once.
+//! Seeds of different owners are never the same: pages that two functions share are a side channel,
+//! even if their bytes were equal before.
 
 use std::fmt;
 
@@ -11,34 +11,34 @@ use sha2::{Digest, Sha256};
 /// Bytes of a digest.
 const BYTES: usize = 32;
 
-/// Set apart from whatever else is hashed; changes when what is hashed does.
+/// Domain separator of the hash. It changes when the hashed fields do.
 const DOMAIN: &[u8] = b"faasw seed 1";
 
-/// Whose code a seed has run.
+/// The owner of a seed: whose code it has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// Nobody's but the provider's: everybody may be forked from it.
+    /// Only the provider's code: every function may be forked from it.
     Shared,
-    /// One function's, in whatever version.
+    /// The code of one function, in any version.
     Function(u64),
 }
 
 impl Owner {
-    /// Whether what is `child`'s may be forked from what is this one's.
+    /// Returns whether a seed of `child` may be forked from a seed of this owner.
     #[must_use]
     pub fn admits(self, child: Self) -> bool {
         self == Self::Shared || self == child
     }
 }
 
-/// What a step does to its parent's memory: its code, its configuration and whatever
-/// else its result depends on.
+/// A digest of the effect of a step on its parent's memory: its code, its configuration and
+/// everything else that its result depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepDigest([u8; BYTES]);
 
 impl StepDigest {
-    /// Of a step that these parts determine, in this order. Where one ends and the next
-    /// begins makes a difference.
+    /// Returns the digest of a step that these parts determine, in this order. The boundaries
+    /// between parts are significant.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -50,17 +50,17 @@ impl StepDigest {
     }
 }
 
-/// A seed's name: its parent's, its owner and its step.
+/// A seed's name, derived from its parent's name, its owner and its step.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key([u8; BYTES]);
 
 impl Key {
-    /// Of what `step` makes of `parent`; of nothing where there is none.
+    /// Returns the name of the result of `step` on `parent`, or on nothing.
     #[must_use]
     pub fn new(parent: Option<Self>, owner: Owner, step: StepDigest) -> Self {
         let mut hash = Sha256::new();
         hash.update(DOMAIN);
-        // Every field has one size, whatever it says: no two lists of fields are equal bytes.
+        // Every field has a fixed size, so no two lists of fields have equal bytes.
         let (has_parent, parent) = parent.map_or((0, [0; BYTES]), |parent| (1, parent.0));
         hash.update([has_parent]);
         hash.update(parent);
@@ -75,7 +75,7 @@ impl Key {
     }
 }
 
-/// In hexadecimal digits, all of them.
+/// All of it, in hexadecimal digits.
 impl fmt::Display for Key {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0

@@ -12,10 +12,11 @@ use rustix::io::Errno;
 
 use crate::file::{memory_file, reopen_read_only, seal};
 
-/// What instances map of a root is widened to this, so that both sides can map it huge.
+/// Ranges that instances map of a root are widened to this unit, so that host and guest can use
+/// huge pages.
 const UNIT: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
-/// Guest memory that is still being written.
+/// Guest memory that is still writable.
 #[derive(Debug)]
 pub struct LayerBuilder {
     file: OwnedFd,
@@ -23,10 +24,10 @@ pub struct LayerBuilder {
 }
 
 impl LayerBuilder {
-    /// `bytes` of zeroed guest memory. Pages exist once they are touched.
+    /// Makes `bytes` of zeroed guest memory. Pages exist once they are touched.
     ///
     /// # Errors
-    /// The system's, when it has no memory or descriptors.
+    /// Returns the system's error, if it has no memory or descriptors left.
     pub fn new(name: &str, bytes: u64) -> Result<Self, Errno> {
         let file = memory_file(name)?;
         rustix::fs::ftruncate(&file, bytes)?;
@@ -43,7 +44,7 @@ impl LayerBuilder {
     /// Writes `content` at `offset`.
     ///
     /// # Errors
-    /// The system's; `FBIG` or the like beyond the end.
+    /// Returns the error of `pwrite`, for example `FBIG` beyond the end.
     pub fn write(&self, mut offset: u64, mut content: &[u8]) -> Result<(), Errno> {
         while !content.is_empty() {
             let written = rustix::io::pwrite(&self.file, content, offset)?;
@@ -53,21 +54,20 @@ impl LayerBuilder {
         Ok(())
     }
 
-    /// Makes it immutable: a root, whose instances map it wherever it has pages.
-    /// Nobody may have it mapped for writing any more: the kernel refuses the seal
-    /// otherwise.
+    /// Makes the memory immutable as a root, whose instances map it wherever it has pages. No
+    /// writable mapping of it may exist any more, or the kernel refuses the seal.
     ///
     /// # Errors
-    /// `BUSY` while a writable mapping exists; others of the system.
+    /// Returns `BUSY` while a writable mapping exists, and other errors of the system.
     pub fn freeze(self, most_ranges: usize) -> Result<Layer, Errno> {
         let own = self.data()?.coalesced(UNIT, most_ranges);
         self.freeze_at(own)
     }
 
-    /// Makes it immutable: a child, whose instances map `own` of it.
+    /// Makes the memory immutable as a child, whose instances map `own` of it.
     ///
     /// # Errors
-    /// As [`LayerBuilder::freeze`].
+    /// Returns the errors of [`LayerBuilder::freeze`].
     pub fn freeze_at(self, own: PageSet) -> Result<Layer, Errno> {
         self.seal()?;
         let data = self.data()?;
@@ -80,11 +80,11 @@ impl LayerBuilder {
         })
     }
 
-    /// A layer of which instances map `own`, while it is still being filled: `data_bytes` of it,
-    /// in the end. How far that is `progress` is told.
+    /// Returns a layer of which instances map `own`, while it is still being filled. It will have
+    /// `data_bytes` in the end. `progress` reports when that is the case.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `open`.
     pub(crate) fn lend(
         &self,
         own: PageSet,
@@ -100,15 +100,15 @@ impl LayerBuilder {
         })
     }
 
-    /// Nobody writes to it any more.
+    /// Seals the memory: it cannot be written any more.
     ///
     /// # Errors
-    /// As [`LayerBuilder::freeze`].
+    /// Returns `BUSY` while a writable mapping exists, and other errors of the system.
     pub(crate) fn seal(&self) -> Result<(), Errno> {
         seal(&self.file)
     }
 
-    /// Where pages exist.
+    /// Returns the pages that exist.
     fn data(&self) -> Result<PageSet, Errno> {
         let mut data = PageSet::new();
         let mut at = 0;
@@ -132,28 +132,28 @@ impl AsFd for LayerBuilder {
     }
 }
 
-/// What a layer's pages come from.
+/// The source of a layer's pages.
 #[derive(Debug)]
 enum Backing {
-    /// All of them are in memory, and sealed.
+    /// All pages are in memory, and sealed.
     Memory,
-    /// Some come from an image yet.
+    /// Some pages still come from an image.
     Image(Arc<Progress>),
 }
 
-/// How far the filling of a layer is.
+/// Progress of the filling of a layer.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// Whether the layer is whole, once that is known: asked by each request.
+    /// Whether the layer is fully loaded, once that is decided. Each request reads it.
     is_whole: OnceLock<bool>,
-    /// Whoever is told of it.
+    /// Callbacks to call with the outcome.
     told: Mutex<Vec<Told>>,
 }
 
 type Told = Box<dyn FnOnce(bool) + Send>;
 
 impl Progress {
-    /// The layer is whole, or will never be. Only the first word counts.
+    /// Records that the layer is fully loaded, or never will be. Only the first call counts.
     pub fn end(&self, is_whole: bool) {
         let told = {
             let mut told = self.told();
@@ -165,7 +165,7 @@ impl Progress {
         told.into_iter().for_each(|told| told(is_whole));
     }
 
-    /// Whether the layer is whole; nothing as long as it is filled.
+    /// Returns whether the layer is fully loaded; `None` while it is being filled.
     fn outcome(&self) -> Option<bool> {
         self.is_whole.get().copied()
     }
@@ -192,8 +192,8 @@ impl fmt::Debug for Progress {
     }
 }
 
-/// Frozen guest memory. Its descriptor is read-only and its file write-sealed, once all of it is
-/// there.
+/// Frozen guest memory. Its descriptor is read-only, and its file is sealed once it is fully
+/// loaded.
 #[derive(Debug)]
 pub struct Layer {
     file: OwnedFd,
@@ -204,31 +204,31 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Size in bytes, holes included.
+    /// Returns the size in bytes, holes included.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Bytes of the pages that existed when it was frozen.
+    /// Returns the bytes of the pages that existed when the layer was frozen.
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         self.data_bytes
     }
 
-    /// Bytes of the pages that exist now. Reading a hole where it is mapped fills it, so
-    /// these become more as instances read, up to all that they map.
+    /// Returns the bytes of the pages that exist now. Reading a mapped hole fills it, so the value
+    /// grows as instances read, up to all that they map.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
-        /// As stat(2) counts, whatever the file's own blocks are.
+        /// The unit of stat(2), whatever the file's own block size.
         const BLOCK: u64 = 512;
         let blocks = rustix::fs::fstat(&self.file).map(|stat| stat.st_blocks);
         let blocks = blocks.ok().and_then(|blocks| u64::try_from(blocks).ok());
         blocks.map_or(self.data_bytes, |blocks| blocks.saturating_mul(BLOCK))
     }
 
-    /// Whether all of its pages are there, and its file is sealed. Until then nobody reads it, and
-    /// instances may only map what is there, or wait for what is not.
+    /// Returns whether the layer is fully loaded, and its file sealed. Until then it must not be
+    /// read. Instances may only map what is present, or wait for the rest.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         match &self.backing {
@@ -237,7 +237,7 @@ impl Layer {
         }
     }
 
-    /// Whether some of its pages will never be there: nothing is to be forked from it.
+    /// Returns whether some pages can never be loaded: nothing is to be forked from the layer.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         match &self.backing {
@@ -246,8 +246,8 @@ impl Layer {
         }
     }
 
-    /// Has `told` called, now or later, when all of its pages are there; with `false` when they
-    /// will never be.
+    /// Calls `told`, now or later, with `true` when the layer is fully loaded, or with `false` when
+    /// it never will be.
     pub fn when_whole(&self, told: impl FnOnce(bool) + Send + 'static) {
         match &self.backing {
             Backing::Memory => told(true),
@@ -255,7 +255,7 @@ impl Layer {
         }
     }
 
-    /// What an instance must map of the layer; elsewhere it is all zeroes.
+    /// Returns the pages that an instance must map of the layer; all others are zeroes.
     #[must_use]
     pub fn own(&self) -> &PageSet {
         &self.own

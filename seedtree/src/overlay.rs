@@ -1,5 +1,5 @@
-//! Layers over layers (Catalyzer §3.2's overlay memory, over a tree as in AFaaS §4):
-//! which layer a page of an instance comes from.
+//! Overlays of layers (Catalyzer §3.2's overlay memory, over a tree as in AFaaS §4): the layer that
+//! each page of an instance comes from.
 
 use faasw_abi::pages::{PageRange, PageSet};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -12,17 +12,17 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 pub struct Window {
     /// The pages.
     pub range: PageRange,
-    /// The layer's place in the chain, the root being 0.
+    /// Index of the layer in the chain; the root is 0.
     pub layer: u32,
 }
 
-/// Room for windows in a message: those before the first empty one count.
+/// Space for windows in a message: those before the first empty one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Windows<const MOST: usize>([Window; MOST]);
 
 impl<const MOST: usize> Windows<MOST> {
-    /// These, if there is room for all.
+    /// Returns the windows as a message, if there is space for all.
     #[must_use]
     pub fn of(windows: &[Window]) -> Option<Self> {
         let mut all = Self::default();
@@ -30,7 +30,7 @@ impl<const MOST: usize> Windows<MOST> {
         Some(all)
     }
 
-    /// What was told, as it was told.
+    /// Returns the windows of the message, unchecked.
     #[must_use]
     pub fn told(&self) -> &[Window] {
         let is_there = |window: &&Window| !window.range.is_empty();
@@ -45,8 +45,8 @@ impl<const MOST: usize> Default for Windows<MOST> {
     }
 }
 
-/// Lays the pages of a chain of layers, root first, over each other: where several have
-/// one, the last of them counts. What comes out is in order.
+/// Overlays the pages of a chain of layers, root first: if several have a page, the last of them
+/// counts. The result is in order.
 #[must_use]
 pub fn overlay<'a>(chain: impl IntoIterator<Item = &'a PageSet>) -> Vec<Window> {
     let all = (0..).zip(chain);
@@ -55,7 +55,7 @@ pub fn overlay<'a>(chain: impl IntoIterator<Item = &'a PageSet>) -> Vec<Window> 
     })
 }
 
-/// Lays a layer's own pages over `windows`. What comes out is in order.
+/// Overlays a layer's own pages on `windows`. The result is in order.
 #[must_use]
 pub fn laid_over(windows: &[Window], own: &PageSet, layer: u32) -> Vec<Window> {
     let mut all: Vec<Window> = Vec::new();
@@ -111,7 +111,7 @@ mod tests {
         );
     }
 
-    /// Against the plain meaning: the last layer that has a page.
+    /// Compares with the definition: a page comes from the last layer that has it.
     #[test]
     fn every_page_comes_from_the_last_layer_that_has_it() {
         let mut state = 0x2545_f491_4f6c_dd1d_u64;

@@ -1,5 +1,4 @@
-//! The pages that sandboxes are preset with as private ones, as far as that can be told from
-//! the snapshot alone.
+//! The pages that sandboxes are preset with as private ones, derived from the snapshot alone.
 
 use std::num::NonZeroU32;
 
@@ -12,26 +11,26 @@ use rustix::io::Errno;
 use crate::limits::{PREPARED_PAGES_MAX, SET_MAX};
 use crate::snapshot::{Snapshot, Sorted};
 
-/// Pages of stack that a request uses.
+/// Number of stack pages that a request uses.
 const STACK_PAGES: u64 = 6;
-/// Pages of heap that a guest takes behind what its snapshot has.
+/// Number of heap pages that a guest uses beyond those of its snapshot.
 const HEAP_PAGES: u32 = 64;
-/// Pages that are compared at most, of all steps together: 64 MiB, in some 30 ms. What is more
-/// is left to each fork.
+/// Maximum number of pages that are compared, of all steps together: 64 MiB, in some 30 ms. Each
+/// fork handles the rest.
 const COMPARED_PAGES: u64 = 16_384;
-/// The first page of a request's stack.
+/// Address of the first page of a request's stack.
 const STACK: u64 = STACK_TOP - STACK_PAGES * PAGE;
 
-/// What sandboxes are preset with as private pages: what a request writes, and what a
-/// function's seed has of its own, if it is a small one. That is the guest's data, the top
-/// of its stack, its heap and somewhat more; all of it as far as the steps since the root
-/// have written it, for what one wrote the next ones write again.
+/// Returns the pages that sandboxes are preset with as private ones: those that a request writes,
+/// and those of a small function seed's own memory. They are the guest's data, the top of its
+/// stack, its heap and somewhat more. All of it counts as far as the steps since the root have
+/// written it, because the next steps will probably write the same pages.
 ///
-/// Where that is too much, because one of them wrote much at once, its largest pieces are
-/// left to each fork.
+/// If that is too much, because one of the steps wrote much at once, the largest pieces are left to
+/// each fork.
 ///
 /// # Errors
-/// The system's.
+/// Returns the system's error, if a layer cannot be read.
 pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     let changed = changed(snapshot)?;
     let last = |within: PageRange| {
@@ -39,7 +38,7 @@ pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
         inside.next_back().map_or(within.start, |range| range.end)
     };
     let data = PageRange::of_bytes(DATA, DATA_END);
-    // Large allocations come from the heap's other end.
+    // Large allocations come from the other end of the heap.
     let heap = PageRange::of_bytes(HEAP, HEAP + (HEAP_END - HEAP) / 2);
     let top = last(heap);
     let behind = PageRange::new(top, Page::new(top.number() + HEAP_PAGES));
@@ -54,9 +53,9 @@ pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     Ok(bounded(&used, &changed.union(&below.into())))
 }
 
-/// What the steps that led to a snapshot have changed above the guest's own code, as far as
-/// that is compared; a root's, which nobody is preset for unless it is asked of itself, not
-/// counted.
+/// Returns the pages that the steps of a snapshot have changed above the guest's own code, up to
+/// the limit of compared pages. The root's pages count only if `snapshot` is the root itself,
+/// because no other snapshot's sandboxes are preset for them.
 fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     let above = PageRange::new(
         PageRange::of_bytes(RODATA_END, RODATA_END).start,
@@ -79,9 +78,9 @@ fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
 }
 
 impl<S> Snapshot<S> {
-    /// Which of its own pages in a range differ from the parent's. Of what its image says that is
-    /// known: comparing all of a language engine would take as long as reading it, while whoever
-    /// wants its first script waits.
+    /// Returns those of its own pages in a range that differ from the parent's. For a restored
+    /// snapshot the image answers that for the pages that it has. A comparison of a whole language
+    /// engine would take as long as reading it, while the first script waits.
     fn differing(&self, own: PageRange) -> Result<PageSet, Errno> {
         let Some(Sorted { stored, inherited }) = &self.sorted else {
             return self.differences(own);
@@ -96,12 +95,13 @@ impl<S> Snapshot<S> {
     }
 }
 
-/// All of `used`, and of `changed` the smallest pieces, as many as there may be.
+/// Returns all of `used`, and as many of the smallest pieces of `changed` as the limit allows.
 fn bounded(used: &PageSet, changed: &PageSet) -> PageSet {
     let rest = changed.without(used);
     let mut pieces: Vec<PageRange> = rest.iter().collect();
     pieces.sort_by_key(|piece| piece.count());
-    // A step decides how many there are. Those behind are too many whatever is joined.
+    // A step decides how many pieces there are. Pieces behind these are too many, however ranges
+    // are joined.
     let mut pages = 0;
     let few = pieces.iter().take_while(|piece| {
         pages += piece.count();
@@ -113,7 +113,7 @@ fn bounded(used: &PageSet, changed: &PageSet) -> PageSet {
         let taken = pieces.iter().take(count).copied().collect();
         used.union(&taken).coalesced(NonZeroU32::MIN, SET_MAX)
     };
-    // One more is never fewer pages, whatever gaps are joined for it.
+    // A further piece never means fewer pages, whatever gaps are joined for it.
     let counts: Vec<usize> = (1..=few).collect();
     of(counts.partition_point(|count| of(*count).count() <= PREPARED_PAGES_MAX))
 }
@@ -131,7 +131,7 @@ mod tests {
 
     type Parent = Option<Arc<Snapshot<()>>>;
 
-    /// A child of `parent` that wrote `count` pages behind each of these places of the heap.
+    /// Returns a child of `parent` that wrote `count` pages from each of these places of the heap.
     fn child(parent: Parent, runs: &[(u64, u64)]) -> Arc<Snapshot<()>> {
         let builder = LayerBuilder::new("test", 64 << 20).unwrap();
         let depth = parent
@@ -154,7 +154,7 @@ mod tests {
         page_at(HEAP + place * PAGE).start
     }
 
-    /// Behind what requests use anyway.
+    /// A place behind the pages that requests use anyway.
     const FAR: u64 = (HEAP_END - HEAP) / PAGE / 2;
 
     #[test]
@@ -209,7 +209,7 @@ mod tests {
             }
         }
     }
-    /// Joins the nearest two until there are few enough.
+    /// Joins the nearest two ranges until there are few enough.
     fn joined(set: &PageSet) -> u64 {
         let mut ranges = set.ranges().to_vec();
         while ranges.len() > SET_MAX {
@@ -278,7 +278,7 @@ mod tests {
         let found = bounded(&page(5).into(), &changed);
         assert!(found.count() <= PREPARED_PAGES_MAX);
         assert_eq!(changed.coalesced(NonZeroU32::MIN, 3).ranges().len(), 3);
-        // Two minutes are enough for a busy machine; quadratic work would take hours.
+        // Two minutes suffice on a busy machine; quadratic work would take hours.
         assert!(began.elapsed().as_secs() < 120, "{:?}", began.elapsed());
     }
 }

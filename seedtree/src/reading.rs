@@ -1,5 +1,5 @@
-//! Reading something large from a disk in parts: by several threads at once, and each part once,
-//! whoever wants it.
+//! Reading large data from a disk in parts: by several threads at once, and each part once, however
+//! many threads need it.
 
 use std::fmt;
 use std::io;
@@ -9,11 +9,12 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whatever is behind one here changes by single assignments.
+    // The state behind each of these locks changes by single assignments, so a panic leaves it
+    // valid.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Room for what is read at once, of those who have read, for the next.
+/// A pool of buffers for reading: each reader returns its buffer for the next one.
 pub struct Rooms<R> {
     free: Mutex<Vec<R>>,
     make: fn() -> R,
@@ -26,7 +27,7 @@ impl<R> fmt::Debug for Rooms<R> {
 }
 
 impl<R> Rooms<R> {
-    /// None yet; `make` makes one.
+    /// Returns an empty pool; `make` makes a buffer.
     #[must_use]
     pub fn new(make: fn() -> R) -> Self {
         Self {
@@ -35,7 +36,7 @@ impl<R> Rooms<R> {
         }
     }
 
-    /// Reads with one of them.
+    /// Calls `reads` with one of the buffers.
     pub fn with<T>(&self, reads: impl FnOnce(&mut R) -> T) -> T {
         let free = lock(&self.free).pop();
         let mut room = free.unwrap_or_else(self.make);
@@ -45,11 +46,12 @@ impl<R> Rooms<R> {
     }
 }
 
-/// Does each of these, by as many threads as `readers`, the calling one among them; fewer where the
-/// system has no more.
+/// Processes all items by up to `readers` threads, including the calling one. Uses fewer if the
+/// system cannot start more.
 ///
 /// # Errors
-/// One of those that came up: then no more are begun. [`io::Error`] when one has panicked.
+/// Returns one of the errors of `reads`; after an error no further items are begun. Returns an
+/// [`io::Error`] if a thread has panicked.
 pub fn in_turns<T: Sync, E: Send + From<io::Error>>(
     all: &[T],
     readers: usize,
@@ -58,7 +60,7 @@ pub fn in_turns<T: Sync, E: Send + From<io::Error>>(
     let next = AtomicUsize::new(0);
     let work = || -> Result<(), E> {
         while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
-            // Nobody goes on.
+            // After an error all threads stop.
             reads(one).inspect_err(|_| next.store(all.len(), Ordering::Relaxed))?;
         }
         Ok(())
@@ -78,7 +80,7 @@ pub fn in_turns<T: Sync, E: Send + From<io::Error>>(
     })
 }
 
-/// Numbers in order as runs of those that follow each other, `most` at once.
+/// Groups ascending numbers into runs of consecutive ones, of at most `most` each.
 #[must_use]
 pub fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -91,23 +93,23 @@ pub fn runs(numbers: &[usize], most: usize) -> Vec<Range<usize>> {
     runs
 }
 
-/// Where a part is.
+/// The state of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// On the disk.
+    /// The part is on the disk.
     Missing,
-    /// Somebody reads it.
+    /// The part is being read.
     Coming,
-    /// Where it belongs.
+    /// The part is present.
     There,
 }
 
 #[derive(Debug)]
 struct State {
     parts: Vec<Part>,
-    /// All before it are there, or come.
+    /// All parts before this one are present or being read.
     next: usize,
-    /// Of what was to be read together and could not: whoever comes next finds that, too.
+    /// The parts of the last read that failed: the next reader tries them first.
     failed: Option<Range<usize>>,
 }
 
@@ -122,7 +124,7 @@ impl State {
         }
     }
 
-    /// The first parts that nobody reads yet, `most` at once.
+    /// Returns the first missing parts, at most `most` of them.
     fn first_missing(&mut self, most: usize) -> Option<Range<usize>> {
         if let Some(failed) = self.failed.clone()
             && let Some(start) = failed.clone().find(|at| self.is(*at, Part::Missing))
@@ -141,16 +143,16 @@ impl State {
     }
 }
 
-/// The numbered parts of something, of which some are still on the disk. Several may bring them at
-/// once: each part is read by one of them, and others wait for it.
+/// The numbered parts of something, some of which are still on the disk. Several threads may load
+/// them at once: each part is read by one thread, and the others wait for it.
 pub struct Parts<R> {
     state: Mutex<State>,
-    /// Parts have come, or did not.
+    /// Signals that parts are present or that their read failed.
     changed: Condvar,
     rooms: Rooms<R>,
 }
 
-/// Parts that one reads. Dropped before they are there, it says that they did not come.
+/// Parts that one thread reads. If this is dropped before they are present, they are missing again.
 struct Coming<'a, R> {
     of: &'a Parts<R>,
     parts: Range<usize>,
@@ -177,7 +179,7 @@ impl<R> fmt::Debug for Parts<R> {
 }
 
 impl<R> Parts<R> {
-    /// So many, of which these are there; `make_room` makes what one reader needs.
+    /// Returns `count` parts, of which `there` are present; `make_room` makes a reader's buffer.
     #[must_use]
     pub fn new(count: usize, there: impl IntoIterator<Item = usize>, make_room: fn() -> R) -> Self {
         let mut parts = vec![Part::Missing; count];
@@ -198,14 +200,14 @@ impl<R> Parts<R> {
         }
     }
 
-    /// Whether a part is not there yet.
+    /// Returns whether a part is not present yet.
     #[must_use]
     pub fn is_missing(&self, part: usize) -> bool {
         let state = lock(&self.state);
         state.parts.get(part).is_some_and(|is| *is != Part::There)
     }
 
-    /// Those that are not there yet, in order.
+    /// Returns the parts that are not present yet, in order.
     #[must_use]
     pub fn missing(&self) -> Vec<usize> {
         let state = lock(&self.state);
@@ -214,11 +216,12 @@ impl<R> Parts<R> {
         missing.map(|(number, _)| number).collect()
     }
 
-    /// Has these parts there, whoever reads them. `reads` reads those that follow each other and
-    /// that nobody reads yet at once.
+    /// Loads these parts, or waits until other threads have loaded them. Consecutive missing parts
+    /// are read by one call of `reads`.
     ///
     /// # Errors
-    /// What `reads` says. The parts are missing then, and [`Parts::bring_next`] tries them next.
+    /// Returns the error of `reads`. Its parts are missing then, and [`Parts::bring_next`] tries
+    /// them next.
     pub fn bring<E>(
         &self,
         parts: Range<usize>,
@@ -252,11 +255,11 @@ impl<R> Parts<R> {
         Ok(())
     }
 
-    /// Has the first parts there that are missing, `most` at once; says whether there were any.
-    /// Waits for those that others bring where there are no others.
+    /// Loads the first missing parts, at most `most`, and returns whether there were any. If all
+    /// remaining parts are being read by other threads, waits for them.
     ///
     /// # Errors
-    /// As [`Parts::bring`].
+    /// Returns the error of `reads`, as [`Parts::bring`] does.
     pub fn bring_next<E>(
         &self,
         most: usize,
@@ -310,14 +313,14 @@ mod tests {
                 number => note(*number),
             });
             assert_eq!(failed.unwrap_err().to_string(), "a bad block");
-            // With others it is a matter of who is faster.
+            // With further threads the order depends on their speed.
             assert!(readers > 1 || lock(&done).len() == 30);
         }
     }
 
     #[test]
     fn a_reader_that_panics_is_an_error() {
-        // The calling thread goes on only when another has panicked.
+        // The calling thread continues only when another has panicked.
         let (sender, panicked) = std::sync::mpsc::channel();
         let (sender, panicked) = (Mutex::new(sender), Mutex::new(panicked));
         let caller = thread::current().id();
@@ -368,8 +371,8 @@ mod tests {
                     scope.spawn(|| while let Ok(true) = parts.bring_next(4, reads) {});
                 }
             });
-            // Whoever met the bad one has left others behind: to the end it is the only one that
-            // does not come.
+            // The thread that hit the bad part has left others behind. Until the end it is the only
+            // part that cannot be read.
             let end = loop {
                 match parts.bring_next(4, reads) {
                     Ok(true) => {}

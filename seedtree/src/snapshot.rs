@@ -12,23 +12,22 @@ use crate::overlay::Window;
 use crate::working_set::WorkingSet;
 use faasw_abi::pages::PageSet;
 
-/// A snapshot's own pages, by what an image has of them. All others are zeroes.
+/// A snapshot's own pages, classified by how its image stores them. All others are zeroes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sorted {
-    /// Those that differ from the parent's, and have something in them: they are in the image.
+    /// Pages that differ from the parent's and are not zero: the image contains them.
     pub stored: PageSet,
-    /// Those that are as the parent has them, which has something in them.
+    /// Pages that are equal to the parent's and not zero.
     pub inherited: PageSet,
 }
 
-/// A frozen guest: memory, the state of the vCPU that goes with it, and what is known of
-/// its instances.
+/// A frozen guest: memory, the state of its vCPU, and data about its instances.
 ///
-/// A snapshot holds only what it changed of its parent, and what it added; the rest
-/// is mapped from its ancestors' layers, whose physical pages all share (AFaaS §4).
-/// It keeps its ancestors for as long as it lives.
+/// A snapshot holds only the pages that it changed or added to its parent's. The rest is mapped
+/// from its ancestors' layers, whose physical pages all share (AFaaS §4). It keeps its ancestors
+/// for its whole lifetime.
 ///
-/// `S` is the vCPU's state; the tree stores it without looking at it.
+/// `S` is the vCPU's state, which the tree stores without interpreting it.
 #[derive(Debug)]
 pub struct Snapshot<S> {
     pub(crate) parent: Option<Arc<Self>>,
@@ -40,7 +39,7 @@ pub struct Snapshot<S> {
     pub(crate) windows: Vec<Window>,
     pub(crate) difference: Difference,
     pub(crate) prepared: OnceLock<PageSet>,
-    /// As its image has it, where it was restored.
+    /// The image's classification of its pages, if the snapshot was restored.
     pub(crate) sorted: Option<Sorted>,
     pub(crate) working_set: WorkingSet,
     pub(crate) forks: AtomicU64,
@@ -48,43 +47,43 @@ pub struct Snapshot<S> {
 }
 
 impl<S> Snapshot<S> {
-    /// What it was forked from.
+    /// Returns the snapshot that this one was forked from.
     #[must_use]
     pub fn parent(&self) -> Option<&Arc<Self>> {
         self.parent.as_ref()
     }
 
-    /// How many ancestors it has.
+    /// Returns the number of ancestors.
     #[must_use]
     pub fn depth(&self) -> u32 {
         self.depth
     }
 
-    /// Whose code it has run.
+    /// Returns the owner: whose code the snapshot has run.
     #[must_use]
     pub fn owner(&self) -> Owner {
         self.owner
     }
 
-    /// Its own memory.
+    /// Returns the snapshot's own memory.
     #[must_use]
     pub fn layer(&self) -> &Layer {
         &self.layer
     }
 
-    /// The vCPU at the freeze point.
+    /// Returns the state of the vCPU at the freeze point.
     #[must_use]
     pub fn state(&self) -> &S {
         &self.state
     }
 
-    /// Monotonic time at the freeze, in nanoseconds, as the guest counted it.
+    /// Returns the monotonic time at the freeze, in nanoseconds, as the guest counted it.
     #[must_use]
     pub fn monotonic_nanoseconds(&self) -> u64 {
         self.monotonic_nanoseconds
     }
 
-    /// Its layers, the root's first and its own last.
+    /// Returns the layers, from the root's to its own.
     #[must_use]
     pub fn layers(&self) -> Vec<&Layer> {
         let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
@@ -93,39 +92,40 @@ impl<S> Snapshot<S> {
         layers
     }
 
-    /// Where an instance maps which of [`Snapshot::layers`]; elsewhere it is all zeroes.
+    /// Returns the ranges that an instance maps of [`Snapshot::layers`]; all other pages are
+    /// zeroes.
     #[must_use]
     pub fn windows(&self) -> &[Window] {
         &self.windows
     }
 
-    /// Where it differs from its parent.
+    /// Returns the difference from its parent.
     #[must_use]
     pub fn difference(&self) -> &Difference {
         &self.difference
     }
 
-    /// What instances use.
+    /// Returns the working set of its instances.
     #[must_use]
     pub fn working_set(&self) -> &WorkingSet {
         &self.working_set
     }
 
-    /// Bytes that a new instance has as its own, before it has run, at most.
+    /// Returns the maximum bytes of private memory of a new instance before it runs.
     #[must_use]
     pub fn bytes_of_new(&self) -> u64 {
         let working_set = self.working_set.current();
         self.difference.private_bytes(&working_set.written)
     }
 
-    /// Size of the pages that its own layer has now, in bytes.
+    /// Returns the size of the pages that its own layer has now, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.layer.held_bytes()
     }
 
-    /// Bytes of holes that instances may fill at most, by touching them, in its own layer and
-    /// in its ancestors'.
+    /// Returns the maximum bytes of holes that instances can fill by touching them, in its own
+    /// layer and in its ancestors'.
     #[must_use]
     pub fn hole_bytes(&self) -> u64 {
         let line = std::iter::successors(Some(self), |snapshot| snapshot.parent.as_deref());
@@ -134,25 +134,25 @@ impl<S> Snapshot<S> {
         holes.sum()
     }
 
-    /// What its memory is, where there is an image of it.
+    /// Returns the digest of its memory, if there is an image of it.
     #[must_use]
     pub fn content(&self) -> Option<Content> {
         self.content.get().copied()
     }
 
-    /// There is an image of this content: its children can have images from now on.
+    /// Records that there is an image of this content, so that its children can have images.
     pub fn has_content(&self, content: Content) {
-        // Another working set has put its pages in another order since it was told first; its
-        // memory is what it was.
+        // A later image may have another digest, since another working set changes the order of its
+        // pages. The memory is the same, so the first digest stays.
         let _ = self.content.set(content);
     }
 
-    /// It was forked once more.
+    /// Counts a fork.
     pub fn count_fork(&self) {
         self.forks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How often it was forked.
+    /// Returns the number of forks.
     #[must_use]
     pub fn forks(&self) -> u64 {
         self.forks.load(Ordering::Relaxed)

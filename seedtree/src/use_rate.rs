@@ -1,12 +1,12 @@
-//! How often something is used, older uses counting less: what decides which seeds stay in
-//! memory, and which of them sandboxes are kept ready for.
+//! The rate of use of something, in which older uses count less. It decides which seeds stay in
+//! memory, and for which of them zygotes are kept ready.
 
 use std::time::{Duration, Instant};
 
-/// How long ago a use counts half.
+/// The age at which a use counts half.
 pub const HALF_LIFE: Duration = Duration::from_secs(60);
 
-/// Uses in a unit of time, older ones counting less.
+/// Uses per unit of time, of which older ones count less.
 #[derive(Clone, Copy, Debug)]
 pub struct UseRate {
     value: f64,
@@ -14,7 +14,7 @@ pub struct UseRate {
 }
 
 impl UseRate {
-    /// Of what was used once, `now`.
+    /// Returns the rate of something that was used once, `now`.
     #[must_use]
     pub fn once(now: Instant) -> Self {
         Self {
@@ -23,17 +23,17 @@ impl UseRate {
         }
     }
 
-    /// What is left of it `now`.
+    /// Returns the rate at the time `now`.
     #[must_use]
     pub fn at(self, now: Instant) -> f64 {
         let age = now.saturating_duration_since(self.at);
         self.value * 0.5_f64.powf(age.as_secs_f64() / HALF_LIFE.as_secs_f64())
     }
 
-    /// It is used once more.
+    /// Records a use.
     pub fn add(&mut self, now: Instant) {
         self.value = self.at(now) + 1.0;
-        // Two that looked at the clock may come here in the other order.
+        // Two callers that have read the clock may arrive in the other order.
         self.at = self.at.max(now);
     }
 }
@@ -50,7 +50,7 @@ mod tests {
         rate.add(later);
         assert!((rate.at(later) - 1.5).abs() < 1e-9);
         assert!((rate.at(later + HALF_LIFE) - 0.75).abs() < 1e-9);
-        // A clock that was looked at before takes nothing back.
+        // An earlier clock value does not reduce the rate.
         rate.add(start);
         assert!((rate.at(later + HALF_LIFE) - 1.25).abs() < 1e-9);
     }

@@ -1,5 +1,5 @@
-//! What an instance of a snapshot finds in its memory, and where that differs from what
-//! an instance of its parent finds.
+//! The memory of an instance of a snapshot, and where it differs from that of an instance of its
+//! parent.
 
 use faasw_abi::memory_map;
 use faasw_abi::pages::{GuestAddress, PageRange, PageSet};
@@ -11,10 +11,10 @@ use crate::snapshot::Snapshot;
 
 /// Size of a page, in bytes.
 const PAGE: usize = memory_map::PAGE as usize;
-/// Pages that are compared at once.
+/// Number of pages that are compared at once.
 const COMPARED: u32 = 16;
 
-/// A snapshot's memory, put together from its layers.
+/// A snapshot's memory, composed of its layers.
 #[derive(Debug)]
 pub struct View<'a> {
     layers: Vec<&'a Layer>,
@@ -22,10 +22,11 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Fills `out` with what is at `address`.
+    /// Fills `out` with the memory at `address`.
     ///
     /// # Errors
-    /// The system's; `IO` when a layer ends before.
+    /// Returns the error of `pread`, `IO` if a layer ends too early, and `INVAL` if a window names
+    /// no layer.
     pub fn read(&self, address: GuestAddress, out: &mut [u8]) -> Result<(), Errno> {
         out.fill(0);
         let address = address.get();
@@ -50,7 +51,7 @@ impl View<'_> {
 }
 
 impl<S> Snapshot<S> {
-    /// Its memory.
+    /// Returns the snapshot's memory.
     #[must_use]
     pub fn view(&self) -> View<'_> {
         View {
@@ -59,11 +60,11 @@ impl<S> Snapshot<S> {
         }
     }
 
-    /// The pages of `range` that differ from the parent's; those with anything in them where
-    /// there is no parent.
+    /// Returns the pages of `range` that differ from the parent's. Without a parent, returns the
+    /// pages that are not zero.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the errors of [`View::read`].
     pub fn differences(&self, range: PageRange) -> Result<PageSet, Errno> {
         let ours = self.view();
         let parent = self.parent().map(|parent| parent.view());
@@ -126,7 +127,7 @@ mod tests {
             parent.differences(range(0, 64)).unwrap().ranges(),
             [range(1, 4), range(20, 21)]
         );
-        // Page 1 as it was, page 2 emptied, page 3 changed, page 40 new.
+        // Page 1 is as before, page 2 emptied, page 3 changed, page 40 new.
         let child = snapshot(
             Some(parent),
             layer(&[(1, 1), (3, 7), (40, 4)], &[range(0, 8), range(40, 44)]),

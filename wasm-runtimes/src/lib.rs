@@ -1,8 +1,8 @@
-//! Language engines that faasw carries: components that take scripts, compressed.
+//! Language engines that faasw carries: components that run scripts, compressed.
 //!
 //! Each has a folder with its source or its pinned origin, its licences and `build.sh`, which
-//! makes the component of registry packages; what it makes is checked in, so that a script can
-//! be deployed offline. `docs/engines.md` says what an engine is.
+//! builds the component from registry packages. The built component is checked in, so that a script
+//! can be deployed offline. `docs/engines.md` describes engines.
 
 mod built;
 
@@ -13,9 +13,9 @@ use built::{JS_BYTES, JS_SHA256, PYTHON_BYTES, PYTHON_SHA256};
 /// A language engine that is carried.
 #[derive(Clone, Copy, Debug)]
 pub struct Carried {
-    /// What it is called.
+    /// Name of the engine.
     pub name: &'static str,
-    /// What scripts for it end with, without the dot.
+    /// Extensions of the scripts that the engine runs, without the dot.
     pub extensions: &'static [&'static str],
     /// SHA-256 of the component, as 64 hexadecimal digits.
     pub sha256: &'static str,
@@ -24,7 +24,7 @@ pub struct Carried {
     compressed: &'static [u8],
 }
 
-/// JavaScript: QuickJS-ng and the interfaces of the web that servers have.
+/// JavaScript: QuickJS-ng and the web interfaces that servers have.
 pub const JAVASCRIPT: Carried = Carried {
     name: "js",
     extensions: &["js", "mjs"],
@@ -42,14 +42,16 @@ pub const PYTHON: Carried = Carried {
     compressed: include_bytes!("../python.wasm.zst"),
 };
 
-/// All of them.
+/// All carried engines.
 pub const ALL: &[Carried] = &[JAVASCRIPT, PYTHON];
 
 impl Carried {
-    /// The component, unpacked; that takes some milliseconds.
+    /// Unpacks the component, which takes some milliseconds.
     ///
     /// # Errors
-    /// When it cannot be unpacked; of what is checked in that is tested.
+    ///
+    /// Returns an error if the component cannot be unpacked. A test unpacks the components that are
+    /// checked in.
     pub fn component(&self) -> io::Result<Vec<u8>> {
         let reader = ruzstd::decoding::StreamingDecoder::new(self.compressed);
         let mut component = Vec::new();
@@ -100,7 +102,7 @@ mod tests {
         for text in &texts {
             assert!(file(&format!("LICENSES/{text}")).len() > 500, "{text}");
         }
-        // Nor is there any that nobody names.
+        // Each licence text in the folder is named in the table.
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/LICENSES");
         for entry in std::fs::read_dir(folder).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
@@ -116,7 +118,7 @@ mod tests {
         }
     }
 
-    /// Every crate of the lock file is named with its version, be it linked or not.
+    /// Every crate of the lock file is named with its version, whether it is linked or not.
     #[test]
     fn the_crates_licences_are_of_the_versions_that_are_locked() {
         let texts = file("LICENSES/js-crates.txt");

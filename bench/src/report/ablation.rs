@@ -1,8 +1,8 @@
-//! What each mechanism is worth: nodes that differ by one of them, beside each other
-//! (as AFaaS fig. 14 and Spice fig. 11).
+//! The effect of each mechanism: nodes that differ by one of them, measured beside each other (as
+//! AFaaS fig. 14 and Spice fig. 11).
 //!
-//! Some are switched off by the node's ordinary options. The others take a node that was
-//! built with its feature `ablation`; where there is none, the report says so.
+//! Some mechanisms are switched off by the node's ordinary options. The others need a node that was
+//! built with its feature `ablation`; without one, the report says so.
 
 use std::path::Path;
 
@@ -31,17 +31,17 @@ pub struct Group {
     rows: &'static [Row],
 }
 
-/// A mechanism, and how a node does without.
+/// A mechanism, and how a node is run without it.
 struct Row {
     name: &'static str,
     by: By,
 }
 
-/// What switches a mechanism off.
+/// The way to switch a mechanism off.
 enum By {
-    /// These options of any node.
+    /// These options, which any node has.
     Options(&'static [&'static str]),
-    /// The feature `ablation`, which knows it by this name.
+    /// The feature `ablation`, with this name of the mechanism.
     Feature(&'static str),
 }
 
@@ -145,37 +145,37 @@ pub const GROUPS: [Group; 4] = [
     },
 ];
 
-/// What is measured of each group.
+/// The node and the function with which each group is measured.
 pub struct Subject<'a> {
     /// The node's program.
     pub faasw: &'a Path,
-    /// Whether that was built with the feature `ablation`.
+    /// Whether the program was built with the feature `ablation`.
     pub has_feature: bool,
     /// The function.
     pub function: &'a Function,
     /// How all nodes are set up.
     pub setting: &'a Setting,
-    /// Further nodes, in groups without options of their own.
+    /// Further nodes, which are added to groups without options of their own.
     pub without: &'a [Without],
 }
 
-/// What came of a group.
+/// The results of a group.
 pub struct Found {
     title: String,
-    /// The whole node first.
+    /// The contestants, with the whole node first.
     contestants: Vec<Contestant>,
-    /// Mechanisms that this node cannot do without.
+    /// Mechanisms that cannot be switched off without the feature `ablation`.
     missing: Vec<&'static str>,
 }
 
 impl Group {
-    /// Its name.
+    /// Returns the name of the group.
     pub fn name(&self) -> String {
         format!("ablation, {}", self.title)
     }
 
-    /// The nodes that it compares with the whole one, and the names of those that take
-    /// the feature where there is none.
+    /// Returns the nodes that the group compares with the whole one, and the names of those that
+    /// need the feature `ablation` if it is missing.
     fn nodes(&self, has_feature: bool, given: &[Without]) -> (Vec<Without>, Vec<&'static str>) {
         let mut nodes = Vec::new();
         let mut missing = Vec::new();
@@ -199,10 +199,11 @@ impl Group {
         (nodes, missing)
     }
 
-    /// Measures it.
+    /// Measures the group.
     ///
     /// # Errors
-    /// When a node does not start, or does not answer.
+    ///
+    /// Returns an error if a node does not start or does not answer.
     pub fn measure(&self, of: &Subject, rounds: Rounds) -> Result<Found> {
         let base = of
             .setting
@@ -236,7 +237,7 @@ impl Group {
     }
 }
 
-/// The chapter of all groups.
+/// Returns the chapter of the report for all groups.
 pub fn markdown(all: &[Found]) -> String {
     let mut text = String::from(
         "\n## Ablation\n\nEach node does without one mechanism; medians to the whole node of the \
@@ -319,7 +320,7 @@ mod tests {
             missing,
             ["telling the end early", "waiting for a reset", "jails"]
         );
-        // What is given speaks of the node as it is.
+        // Nodes of the caller are added only to groups without options of their own.
         assert_eq!(
             forked.nodes(true, std::slice::from_ref(&given)).0.len(),
             forked.rows.len()

@@ -1,4 +1,4 @@
-//! What the parts came to, as figures beside their goals.
+//! The results of the parts, as figures beside their goals.
 
 use super::{
     figure::{Figure, Goal, Unit},
@@ -10,20 +10,20 @@ use crate::{
     floor, memory, overload, sandboxes, soak,
 };
 
-/// The parked way to the floor.
+/// The time in a parked microVM, as a multiple of the floor.
 const TO_FLOOR: Goal = Goal::AtMost(1.5);
-/// How much longer a sandbox's way may take than the parked one, in microseconds.
+/// How much longer a fork may take than a parked instance, in microseconds.
 const SANDBOX_OVER_PARKED: Goal = Goal::AtMost(120.0);
-/// The last minute of a soak to the first.
+/// The least throughput of the last window of a soak, as a multiple of the first's.
 const STEADY: Goal = Goal::AtLeast(0.95);
 const FLAT: Goal = Goal::AtMost(1.05);
 const NONE: Goal = Goal::AtMost(0.0);
-/// What is served of three times of what can be, to the most that is.
+/// The least that is served at the largest load, as a part of the peak.
 const KEPT: Goal = Goal::AtLeast(0.9);
-/// How long that may take, in microseconds.
+/// The highest p99 of answers at the largest load, in microseconds.
 const BOUNDED: Goal = Goal::AtMost(1_000_000.0);
 
-/// Every figure, in the order of the report.
+/// Returns every figure, in the order of the report.
 pub fn of(results: &Results) -> Vec<Figure> {
     let mut figures = Vec::new();
     if let Some(found) = &results.floor {

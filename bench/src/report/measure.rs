@@ -18,13 +18,13 @@ use crate::{
     memory, overload, sandboxes, soak,
 };
 
-/// What a node with many instances is told beside the given options.
+/// Further options of a node with many instances.
 const ROOMY: [&str; 2] = ["--timeout", "60s"];
-/// Answers that a warm peer has to give to be one: some fail late.
+/// Answers that a warm peer must give to be accepted: some fail late.
 const WARM_TRIES: u32 = 300;
-/// A function whose answers cost so much that asking for them costs little beside it.
+/// A function whose answers cost so much that the cost of requesting them is small beside it.
 const BUSY: &str = include_str!("busy.wat");
-/// Requests to each function of the crowd at once, and so instances of each.
+/// Requests to each function of the crowd at once, and thus instances of each.
 const OF_EACH: u32 = 3;
 
 /// A part of the report.
@@ -49,7 +49,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// All, in order.
+    /// All parts, in order.
     pub const ALL: [Self; 8] = [
         Self::Latency,
         Self::Floor,
@@ -69,7 +69,7 @@ pub struct Plan {
     one: (u32, u64),
     /// Rounds over many connections, and how long each takes.
     many: (u32, Duration),
-    /// The floor.
+    /// How much of the floor to measure.
     floor: floor::Plan,
     /// Rounds of getting sandboxes.
     sandboxes: u32,
@@ -77,14 +77,14 @@ pub struct Plan {
     instances: u32,
     /// Functions of the crowd.
     crowd: u32,
-    /// The soak.
+    /// How much of the soak to run.
     soak: soak::Plan,
     /// How long each load of the overload is offered.
     overload: Duration,
 }
 
 impl Plan {
-    /// All of it: half an hour and less.
+    /// The complete plan: half an hour or less.
     pub const WHOLE: Self = Self {
         one: (20, 300),
         many: (10, Duration::from_secs(1)),
@@ -131,7 +131,7 @@ impl Plan {
         }
     }
 
-    /// Just enough to see everything at work.
+    /// Just enough to exercise every part.
     pub const QUICK: Self = Self {
         one: (3, 40),
         many: (3, Duration::from_millis(200)),
@@ -152,11 +152,11 @@ impl Plan {
     };
 }
 
-/// What is measured, and by what.
+/// The subjects of a report: what is measured, and with which programs.
 pub struct Subjects<'a> {
     /// The node's program.
     pub faasw: &'a Path,
-    /// The same, built with its feature `ablation`.
+    /// The node's program, built with its feature `ablation`.
     pub ablation_faasw: Option<&'a Path>,
     /// The peer's program.
     pub wasmtime: &'a Path,
@@ -168,24 +168,24 @@ pub struct Subjects<'a> {
     pub setting: &'a Setting,
     /// Nodes with something switched off.
     pub without: &'a [Without],
-    /// How much.
+    /// How much to measure.
     pub plan: Plan,
 }
 
-/// A function against its peers over some connections.
+/// A function against its peers over some number of connections.
 pub struct Contest {
-    /// How many.
+    /// Number of connections.
     pub connections: u16,
-    /// The node.
+    /// The faasw node.
     pub ours: Contestant,
     /// `wasmtime serve`, a new instance for each request.
     pub fresh: Contestant,
-    /// The same with one instance for all, where the component can be reused.
+    /// `wasmtime serve` with one instance for all requests, if the component can be reused.
     pub warm: Option<Contestant>,
 }
 
 impl Contest {
-    /// How many connections, in words.
+    /// Returns the number of connections, in words.
     pub fn title(&self) -> String {
         match self.connections {
             1 => "1 connection".to_owned(),
@@ -193,7 +193,7 @@ impl Contest {
         }
     }
 
-    /// The contestants.
+    /// Iterates over the contestants.
     pub fn all(&self) -> impl Iterator<Item = &Contestant> {
         [&self.ours, &self.fresh].into_iter().chain(&self.warm)
     }
@@ -201,43 +201,44 @@ impl Contest {
 
 /// Many functions on one node.
 pub struct Crowd {
-    /// How many.
+    /// Number of functions.
     pub functions: u32,
-    /// Instances of each that were asked for.
+    /// Requests that were sent to each function at once, and thus wanted instances of each.
     pub of_each: u32,
-    /// Sandboxes that the node has more than before in the end.
+    /// Parked instances in the end, as the node reports.
     pub instances: usize,
 }
 
-/// What all parts came to.
+/// The results of all parts.
 #[derive(Default)]
 pub struct Results {
-    /// By function.
+    /// Contests, by function.
     pub contests: Vec<(Function, Vec<Contest>)>,
-    /// Of hello.
+    /// The floor, with the function hello.
     pub floor: Option<floor::Found>,
-    /// Of no function.
+    /// Times to get a sandbox, without a function.
     pub sandboxes: Option<sandboxes::Found>,
-    /// Of hello: the whole node, and without this and that.
+    /// Ablation, with the function hello: the whole node, and nodes without one mechanism each.
     pub ablation: Vec<ablation::Found>,
-    /// By function.
+    /// Memory of parked instances, by function.
     pub memory: Vec<(Function, memory::Found)>,
-    /// Many functions.
+    /// Many functions on one node.
     pub crowd: Option<Crowd>,
-    /// Of hello.
+    /// Load for a long time, with the function hello.
     pub soak: Option<soak::Found>,
-    /// Of a function that computes.
+    /// Overload, with a function that computes.
     pub overload: Option<overload::Found>,
-    /// What a peer cannot do.
+    /// Notes about what a peer cannot do.
     pub notes: Vec<String>,
-    /// What could not be measured, and why.
+    /// Parts that could not be measured, and why.
     pub failures: Vec<(String, String)>,
 }
 
 /// Measures all parts.
 ///
 /// # Errors
-/// Only when interrupted; a part that fails is noted.
+///
+/// Returns an error only after an interrupt; a part that fails is noted in the results.
 pub fn all(subjects: &Subjects) -> Result<Results> {
     let mut results = Results::default();
     let wants = |part| subjects.parts.contains(&part);
@@ -299,7 +300,7 @@ impl Results {
     }
 }
 
-/// Whether an instance answers more than once; engines of some languages do not.
+/// Checks that an instance answers more than once; engines of some languages do not.
 fn serves_again(url: &Url) -> Result<()> {
     let mut client = Client::new(url);
     (0..WARM_TRIES).try_for_each(|_| client.get(&url.path).map(drop))
@@ -319,7 +320,7 @@ impl Subjects<'_> {
         let warm = compiled.serve(Reuse::Warm)?;
         let warm_serves = serves_again(warm.url());
         if let Err(error) = &warm_serves {
-            // The cause is the peer's status; its page says nothing more.
+            // The cause is the peer's status; its error page adds nothing.
             let cause = error.root_cause().to_string();
             let status = cause.split(':').next().unwrap_or_default();
             notes.push(format!(
@@ -352,7 +353,8 @@ impl Subjects<'_> {
                 if warm_serves.is_err() {
                     return Err(error);
                 }
-                // Some fail now and then only: without it, or it was somebody else.
+                // Some warm peers fail only now and then. The contest is repeated without the warm
+                // peer; if that fails as well, the cause was another contestant.
                 interrupt::check()?;
                 let name = &function.name;
                 eprintln!("once more without a warm instance: {error:#}");
@@ -376,7 +378,7 @@ impl Subjects<'_> {
 
     fn floor(&self) -> Result<floor::Found> {
         let hello = self.hello()?;
-        // On the second one every request is served by a sandbox.
+        // On the second node every request is served by a fork.
         let forks = self.setting.and(&Setting::of_options(["--max-reuse", "1"]));
         let mut nodes = vec![
             Node::start(self.faasw, hello, self.setting)?,
@@ -405,8 +407,8 @@ impl Subjects<'_> {
         group.measure(&subject, rounds)
     }
 
-    /// A node that takes `requests` at once, and keeps as many instances of all
-    /// functions for as long as anything is measured.
+    /// Starts a node that accepts `requests` requests at once, and keeps as many instances of all
+    /// functions for as long as the measurement lasts.
     fn roomy(&self, function: &Function, requests: u32) -> Result<Node> {
         let requests = requests.to_string();
         let counts = [
@@ -442,7 +444,7 @@ impl Subjects<'_> {
             url.path = format!("/{name}/");
             urls.push(url);
         }
-        // The first burst tells the node what instances use, the second has it keep some.
+        // After the first burst the node knows what instances use; after the second it keeps some.
         for _ in 0..2 {
             for url in &urls {
                 interrupt::check()?;

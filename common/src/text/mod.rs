@@ -1,15 +1,14 @@
-//! Text that a guest, a client or an upload made, escaped so that it can be shown.
+//! Untrusted text from a guest, a client or an upload, escaped for display.
 //!
-//! A line break in a function's name makes a false line of a log; a terminal obeys
-//! control characters; a bidirectional control shows text in another order than it
-//! has. This module is the one place that decides what may be shown as it is
-//! ([`is_plain`]), and how the rest is spelled: as Rust spells it (`\n`, `\u{202e}`),
-//! or as JSON does. Whoever writes such text to a log, a terminal, a problem body or a
-//! metric's label puts it in one of the wrappers below.
+//! A line break in a function's name fakes a line of a log. A terminal obeys control characters. A
+//! bidirectional control displays text in another order than it has. This module alone decides
+//! which characters may be shown unchanged ([`is_plain`]), and how the others are spelled: as in
+//! Rust (`\n`, `\u{202e}`), or as in JSON. Code that writes such text to a log, a terminal, a
+//! problem body or a metric's label must use one of the wrappers below.
 //!
-//! Escaping what is escaped already changes nothing: what the pool has cleaned can be
-//! cleaned again where it is printed. A backslash stays as it is, so that the
-//! original cannot always be told from the result; it is for reading.
+//! Escaping is idempotent: text that the pool has escaped can be escaped again where it is printed.
+//! A backslash stays as it is, so the original cannot always be recovered from the result, which is
+//! for reading only.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -17,40 +16,40 @@ use std::fmt::{self, Display, Formatter, Write};
 #[derive(Clone, Copy, Debug)]
 pub struct Line<T>(pub T);
 
-/// Text as one line of a log of its own, which keeps its tabs.
+/// Text as one line of a log of its own. Tabs stay.
 #[derive(Clone, Copy, Debug)]
 pub struct TabbedLine<T>(pub T);
 
-/// Text that keeps its line breaks and tabs: for where it stands alone.
+/// Text with its line breaks and tabs: for places where it stands alone.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<T>(pub T);
 
-/// The same, each line but the first indented: none of them can be taken for a line of
-/// its own.
+/// Text with its line breaks and tabs, and with each line but the first indented, so that none of
+/// them can pass for a line of its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Indented<T>(pub T);
 
-/// Bytes that need not be text, for a terminal: text among them as [`Lines`] shows it, each other
+/// Bytes that need not be text, for a terminal. Valid text is shown as by [`Lines`], each other
 /// byte as `\xNN`.
 #[derive(Clone, Copy, Debug)]
 pub struct ByteLines<'a>(pub &'a [u8]);
 
-/// A whole document of JSON. Its strings stay what they are to who parses it.
+/// A complete JSON document. Its strings are unchanged for a parser.
 #[derive(Clone, Copy, Debug)]
 pub struct Json<T>(pub T);
 
-/// What stands in front of each line of [`Indented`] but the first.
+/// The indentation of each line of [`Indented`] except the first.
 pub const INDENT: &str = "  ";
 
-/// Whether a character may be shown as it is: it is visible or a space, moves or turns
-/// nothing else, and ends no line.
+/// Returns whether a character may be shown unchanged: it is visible or a space, does not move or
+/// reorder other characters, and does not end a line.
 #[must_use]
 pub fn is_plain(character: char) -> bool {
     match character {
         ' '..='~' => true,
         '\0'..='\u{9f}' => false,
-        // These are letters and marks to Unicode, but nothing to the eye: fillers,
-        // joiners, and selectors that can carry a whole hidden text.
+        // Unicode classifies these as letters and marks, but they are invisible: fillers, joiners,
+        // and selectors that can carry a whole hidden text.
         '\u{34f}'
         | '\u{115f}'
         | '\u{1160}'
@@ -64,10 +63,11 @@ pub fn is_plain(character: char) -> bool {
     }
 }
 
-/// What the standard library prints unescaped: it keeps Unicode's table of categories
-/// (controls, formats, separators, private and unassigned ones are not printable).
+/// Returns whether the standard library prints a character unescaped. It has Unicode's table of
+/// categories: controls, formats, separators, private and unassigned characters are not printable.
 fn is_printable(character: char) -> bool {
-    // Behind a letter: a mark that combines is escaped at the beginning of a text only.
+    // The character is tested after a letter, because a combining mark is escaped only at the
+    // beginning of a text.
     let mut behind_a = [b'a'; 5];
     let Some((_, room)) = behind_a.split_first_mut() else {
         return false;
@@ -77,7 +77,7 @@ fn is_printable(character: char) -> bool {
     matches!(text, Some(Ok(text)) if text.escape_debug().count() == 2)
 }
 
-/// Spells characters that may not be shown, and lets the others through.
+/// A writer that escapes characters that may not be shown, and passes the others on.
 struct Escaping<'a, 'b> {
     out: &'a mut Formatter<'b>,
     spell: fn(&mut Formatter<'_>, char) -> fmt::Result,
@@ -86,7 +86,7 @@ struct Escaping<'a, 'b> {
 impl Write for Escaping<'_, '_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut rest = text;
-        // Stretches that stay are written at once; most text is one such stretch.
+        // Plain stretches are written at once; most text is one such stretch.
         while let Some(at) = rest.find(|character| !is_plain(character)) {
             let (plain, other) = rest.split_at(at);
             self.out.write_str(plain)?;
@@ -174,7 +174,7 @@ impl<T: Display> Display for Json<T> {
         let mut escaping = Escaping {
             out: f,
             spell: |out, character| match character {
-                // Between the values; within a string JSON has them escaped already.
+                // Whitespace between values. Within strings, JSON has escaped these already.
                 '\t' | '\n' | '\r' => out.write_char(character),
                 other => {
                     let mut units = [0; 2];

@@ -4,8 +4,8 @@ use std::string::{String, ToString as _};
 
 use super::*;
 
-/// What no reader may ever get: each is said by its number in the standard, so that
-/// this list depends on no table.
+/// Characters that must never be shown. Each is named by its number in the standard, so that this
+/// list depends on no table.
 const HOSTILE: [char; 34] = [
     '\0',
     '\u{1}',
@@ -66,7 +66,7 @@ fn texts() -> impl Iterator<Item = String> {
     (0..20_000).map(move |_| text(&mut chance))
 }
 
-/// Whether `text` has nothing hostile but what is in `kept`.
+/// Returns whether `text` has no hostile characters except those in `kept`.
 fn is_safe(text: &str, kept: &[char]) -> bool {
     text.chars().all(|character| {
         kept.contains(&character) || !(character.is_control() || HOSTILE.contains(&character))
@@ -152,7 +152,7 @@ fn bytes_that_are_no_text_are_spelled_and_text_among_them_is_escaped() {
         (&b"plain\ttext\n"[..], "plain\ttext\n"),
         (b"\x1b[2J\x07", "\\u{1b}[2J\\u{7}"),
         (b"a\xff\xfeb", "a\\xff\\xfeb"),
-        // The front of a character, and a control character of C1 as a lone byte.
+        // The first bytes of a character, and a C1 control character as a single byte.
         (b"\xe2\x80", "\\xe2\\x80"),
         (b"\x9b31m", "\\x9b31m"),
         ("\u{202e}\u{9b}".as_bytes(), "\\u{202e}\\u{9b}"),

@@ -1,7 +1,7 @@
-//! The bounds that both sides of a report keep.
+//! Bounds that both sides apply to a report.
 //!
-//! Names come from a tenant's binary and end on terminals and in logs, so they
-//! are cut and cleaned in one place, on sending and again on reading.
+//! Names come from a tenant's binary and reach terminals and logs. Therefore they are cut and
+//! cleaned in one place, when a report is sent and again when it is read.
 
 use faasw_common::text::{Line, Lines};
 
@@ -15,10 +15,10 @@ pub const NAME_MAX: usize = 200;
 /// enough that JSON escapes cannot push it beyond [`REPORT_MAX`].
 pub const MESSAGE_MAX: usize = 24 << 10;
 
-/// Most bytes of a function's name, as DNS labels have it.
+/// Most bytes of a function's name, as in DNS labels.
 const FUNCTION_NAME_MAX: usize = 63;
 
-/// Appended where something was cut.
+/// Appended to text that was cut.
 const CUT: char = '…';
 
 const _: () = assert!(
@@ -35,7 +35,8 @@ pub fn bound_names(names: &mut Vec<String>) {
     }
 }
 
-/// Escapes what a terminal or a log may not get but line breaks, then cuts `text` to `limit` bytes.
+/// Escapes characters that are unsafe on a terminal or in a log, except line breaks, then cuts
+/// `text` to `limit` bytes.
 pub fn bound_text(text: &mut String, limit: usize) {
     *text = Lines(&text).to_string();
     cut(text, limit);
@@ -48,7 +49,7 @@ fn cut(text: &mut String, limit: usize) {
     }
 }
 
-/// `text` as a function name (`[a-z0-9-]{1,63}`), or `None` if nothing is left of it.
+/// Converts `text` to a function name (`[a-z0-9-]{1,63}`). Returns `None` if no character is left.
 pub fn function_name(text: &str) -> Option<String> {
     let text = text.strip_suffix(".wasm").unwrap_or(text);
     let dashed: String = text

@@ -1,42 +1,43 @@
-//! What the helper is to do, as it stands before the bytes that it is done with.
+//! The task of a helper, which stands at the front of its input.
 //!
 //! ```text
 //! input:  task (u8), whether a cache is kept (u8), length (u32), name of an export,
 //!         length (u64), upload, state or cache
 //! ```
 //!
-//! The node writes it, so the helper may rely on it; what follows in the input it may not.
+//! The node writes the front, so the helper may rely on it. The rest of the input is untrusted.
 
 use faasw_abi::state::INITIALISER;
 
-/// What is done with an upload.
+/// The work on an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// It is compiled.
+    /// Compile it.
     Compile,
-    /// It is compiled so that Wizer can initialise it by an export, where Wizer can and it is
-    /// a module that exports [`INITIALISER`]; as it is where not.
+    /// If Wizer can process it and it is a module that exports [`INITIALISER`], compile it so that
+    /// Wizer can initialise it by that export; otherwise compile it unchanged.
     CompileToInitialise,
-    /// It is compiled so that Wizer can initialise it by this export, or as it is.
+    /// Compile it so that Wizer can initialise it by this export; if Wizer cannot, compile it
+    /// unchanged.
     CompileToInitialiseBy(String),
-    /// It is a function's files, and is packed to a bundle ([`faasw_abi::files`]).
+    /// Pack it to a bundle ([`faasw_abi::files`]): it consists of a function's files.
     Pack,
-    /// It is rewritten so that it begins with what this export has made of it: the state
-    /// ([`faasw_abi::state`]) stands behind it.
+    /// Rewrite it so that it starts from the state ([`faasw_abi::state`]) that this export has
+    /// produced. The state follows the upload.
     Rewrite(String),
 }
 
-/// What the helper reads.
+/// The helper's input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Input<'a> {
-    /// What is to be done.
+    /// The task.
     pub task: Task,
-    /// Whether what was compiled is kept for the next compilation of the same function.
+    /// Whether the results of the compilation are kept for the next one of the same function.
     pub keeps_cache: bool,
     /// The bytes as uploaded.
     pub upload: &'a [u8],
-    /// The state, of a task that rewrites; of one that compiles the cache that an earlier one
-    /// of the same function has kept. Empty where there is none.
+    /// For [`Task::Rewrite`], the state; for a compilation, the cache that an earlier one of the
+    /// same function has written. Empty if there is none.
     pub beside: &'a [u8],
 }
 
@@ -47,7 +48,7 @@ impl Task {
     const REWRITE: u8 = 3;
     const PACK: u8 = 4;
 
-    /// What stands in the input before an upload of so many bytes.
+    /// Returns the bytes that precede an upload of this size in the input.
     #[must_use]
     pub fn front(&self, keeps_cache: bool, upload_bytes: u64) -> Vec<u8> {
         let (kind, export) = match self {
@@ -69,7 +70,7 @@ impl Task {
         .concat()
     }
 
-    /// The export that Wizer is to call, if it is to.
+    /// Returns the export that Wizer is to call, if any.
     #[must_use]
     pub fn export(&self) -> Option<&str> {
         match self {
@@ -81,7 +82,7 @@ impl Task {
 }
 
 impl<'a> Input<'a> {
-    /// What a whole input says; nothing where it is none.
+    /// Decodes a complete input. Returns `None` if it is malformed.
     #[must_use]
     pub fn read(input: &'a [u8]) -> Option<Self> {
         let ([kind, keeps_cache], rest) = input.split_first_chunk()?;

@@ -1,9 +1,9 @@
-//! How a [`FunctionKind`] is spelled in a report.
+//! Spelling of a [`FunctionKind`] in a report.
 
 use faasw_abi::wire::FunctionKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The names of all kinds. They are seen by users, so they do not change.
+/// The names of all kinds. Users see them, so they must not change.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Name {

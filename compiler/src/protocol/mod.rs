@@ -1,13 +1,12 @@
-//! What the compile helper tells the node: [`CompileReport`] as one JSON document.
+//! The compile helper's report to the node: [`CompileReport`] as one JSON document.
 //!
-//! The helper parses a tenant's bytes, so the node takes its word for nothing:
-//! the report may say anything that fits [`REPORT_MAX`]. What leaves
-//! [`CompileReport::parse`] obeys the bounds of this module whatever went in:
-//! few imports, short names, no control characters.
+//! The helper parses a tenant's bytes, so the node does not trust it: the report may contain
+//! anything that fits in [`REPORT_MAX`]. A report from [`CompileReport::parse`] always obeys the
+//! bounds of this module: few imports, short names, no control characters.
 //!
-//! The node's side has this module alone, and no compiler: the rest of the crate needs its
-//! feature `program`. The helper's argument, descriptors and exit codes are in [`contract`];
-//! what the helper reads is an [`Input`].
+//! The node uses this module alone, and contains no compiler: the rest of the crate needs its
+//! feature `program`. [`contract`] defines the helper's arguments, descriptors and exit codes; the
+//! helper reads an [`Input`].
 #![forbid(unsafe_code)]
 
 mod bounds;
@@ -21,42 +20,42 @@ pub use bounds::{IMPORTS_MAX, MESSAGE_MAX, NAME_MAX, REPORT_MAX};
 pub use faasw_abi::wire::FunctionKind;
 pub use job::{Input, Task};
 
-/// Version of the report's meaning. New fields do not raise it: readers ignore
-/// what they do not know.
+/// Version of the report's meaning. New fields do not change it, because readers ignore unknown
+/// fields.
 pub const REPORT_VERSION: u32 = 1;
 
-/// Most bytes of why Wizer did nothing.
+/// Most bytes of the reason why Wizer did nothing.
 const REASON_MAX: usize = 1 << 10;
 
-/// What became of an upload.
+/// The result of a helper's work on an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompileReport {
-    /// The function, or why it is none.
+    /// The function, or the reason why the upload is not one.
     pub result: Result<Compiled, Refusal>,
 }
 
 /// A function whose artifact is in the output descriptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Compiled {
-    /// How the function is called.
+    /// The function's kind.
     #[serde(with = "kind")]
     pub kind: FunctionKind,
-    /// What the toolchain called it, made fit for a function name.
+    /// The name that the toolchain has stored, converted to a valid function name.
     #[serde(default)]
     pub name_hint: Option<String>,
-    /// Host functions that it imports, by their full names.
+    /// Full names of the imported host functions.
     #[serde(default)]
     pub imports: Vec<String>,
     /// Sum of the minimum sizes of the linear memories that it defines, in bytes.
     pub initial_memory_bytes: u64,
     /// Size of the artifact, in bytes.
     pub code_bytes: u64,
-    /// Size of the cache behind it that is kept, in bytes.
+    /// Size of the cache that follows the artifact, in bytes.
     #[serde(default)]
     pub cache_bytes: u64,
     /// Processor time that the helper has used, in milliseconds.
     pub cpu_milliseconds: u64,
-    /// Whether it was given as text (`.wat`).
+    /// Whether the upload was text (`.wat`).
     #[serde(default)]
     pub from_text: bool,
     /// Whether it is a module that exports [`faasw_abi::state::INITIALISER`].
@@ -65,18 +64,18 @@ pub struct Compiled {
     /// Whether it is a component that exports [`faasw_abi::script::SCRIPT_EXPORT`].
     #[serde(default)]
     pub is_engine: bool,
-    /// What Wizer made of it, where it was to and there was something to be made.
+    /// The result of Wizer; `None` if Wizer was not to be used, or did not apply to this upload.
     #[serde(default)]
     pub wizer: Option<Wizer>,
 }
 
-/// What Wizer makes of code that it is to initialise.
+/// The result of Wizer's instrumentation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Wizer {
-    /// The code can be asked what it has become, and does nothing else.
+    /// The code is instrumented so that its state can be read, and otherwise unchanged.
     Instrumented,
-    /// Nothing, and this is why: the code is the upload's as it is.
+    /// Wizer cannot process the upload, for this reason: the code is compiled unchanged.
     Refused(String),
 }
 
@@ -84,9 +83,9 @@ pub enum Wizer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Refusal {
-    /// Whose business it is.
+    /// The cause of the refusal.
     pub kind: RefusalKind,
-    /// What is wrong and what to do about it, for the person who deploys.
+    /// The error and its remedy, for the person who deploys.
     pub message: String,
     /// Imports outside the supported set, by their full names.
     #[serde(default)]
@@ -94,7 +93,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal that is not about imports.
+    /// Creates a refusal that is not about imports.
     #[must_use]
     pub fn new(kind: RefusalKind, message: impl Into<String>) -> Self {
         Self {
@@ -105,54 +104,54 @@ impl Refusal {
     }
 }
 
-/// Whose business a refusal is.
+/// The cause of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
-    /// The bytes are not valid WebAssembly, nor text that makes some.
+    /// The bytes are neither valid WebAssembly nor text that makes some.
     Malformed,
-    /// It imports what no function is offered.
+    /// The upload imports functions that are not offered.
     UnknownImports,
-    /// It is valid WebAssembly, but not a function, or needs what is not offered.
+    /// The upload is valid WebAssembly, but not a function, or needs features that are not offered.
     Unsupported,
-    /// The helper failed; not the fault of whoever deploys.
+    /// The helper failed, without a fault of the upload.
     Internal,
 }
 
-/// Why a report cannot be believed at all.
+/// Why a report is rejected as a whole.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The compile report has {0} bytes, more than allowed
+    /// The report is larger than [`REPORT_MAX`].
     #[error("the compile report has {0} bytes, more than {REPORT_MAX}")]
     TooLarge(usize),
-    /// It is of another version, so helper and node do not belong together.
+    /// The report has another version, so helper and node do not belong together.
     #[error("the compile report is of version {0}, this node reads version {REPORT_VERSION}")]
     Version(u32),
-    /// It is not a report.
+    /// The bytes are not a report.
     #[error("the compile report cannot be read")]
     Malformed(#[from] serde_json::Error),
 }
 
-/// The document, as it is spelled.
+/// The encoded document.
 #[derive(Serialize, Deserialize)]
 struct Document<R> {
     version: u32,
     result: R,
 }
 
-/// The one part of the document that every version has.
+/// The only part of the document that every version has.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
 }
 
 impl CompileReport {
-    /// The report as JSON of at most [`REPORT_MAX`] bytes; what exceeds the
-    /// bounds is cut, the last imports first.
+    /// Encodes the report as JSON of at most [`REPORT_MAX`] bytes. Text that exceeds the bounds is
+    /// cut, the last imports first.
     ///
     /// # Errors
-    /// [`ReportError::TooLarge`] if even a report without imports does not fit,
-    /// which the bounds on messages rule out.
+    /// Returns [`ReportError::TooLarge`] if even a report without imports does not fit, which the
+    /// bounds on messages exclude.
     pub fn to_json(&self) -> Result<Vec<u8>, ReportError> {
         let mut report = self.clone();
         report.bound();
@@ -172,10 +171,11 @@ impl CompileReport {
         }
     }
 
-    /// The report that untrusted bytes spell, with every bound applied.
+    /// Decodes a report from untrusted bytes, and applies every bound.
     ///
     /// # Errors
-    /// When they are too many, of another version, or no report.
+    /// Returns [`ReportError::TooLarge`] if there are too many bytes, [`ReportError::Version`] if
+    /// the version is another, and [`ReportError::Malformed`] if the bytes are not a report.
     pub fn parse(json: &[u8]) -> Result<Self, ReportError> {
         if json.len() > REPORT_MAX {
             return Err(ReportError::TooLarge(json.len()));

@@ -1,17 +1,16 @@
-//! What an upload can do that has taken over the compile helper: nothing.
+//! What an upload can do once it has taken over the compile helper: nothing.
 //!
-//! Each attack runs in a jail that is made and closed just as the helper's is, with its
-//! files, limits and environment, at the point where the helper would read the upload.
-//! Most are ended by the filter. A second round has a filter that lets everything
-//! through, and shows that what is round it holds by itself; what only the filter has
-//! something against must succeed there, or the attack would be none.
+//! Each attack runs in a jail that is made and closed as the helper's is, with the same files,
+//! limits and environment, at the point where the helper would read the upload. The filter ends
+//! most attacks. A second round has a filter that allows everything, and shows that the rest of the
+//! jail holds by itself. Attacks that only the filter prevents must succeed there, or they would
+//! not be attacks.
 //!
-//! The jail is made by a process of its own, this program started anew, since that
-//! leaves the host's namespaces and may have one thread only. It starts this program
-//! a third time, as the helper.
+//! A separate process makes the jail: this program, started again. It leaves the host's namespaces,
+//! and may have only one thread. It starts this program a third time, as the helper.
 //!
-//! Where the host allows no namespaces, every test of the full level says so and counts as
-//! ignored; those of the reduced level need none.
+//! If the host allows no namespaces, every test of the full level prints a message and counts as
+//! ignored; tests of the reduced level need none.
 
 #![allow(
     clippy::unwrap_used,
@@ -37,17 +36,17 @@ use escape::{
 };
 use testbed::Testbed;
 
-/// The part of the one that attacks nobody.
+/// The part of the inmate that does not attack.
 const SIBLING: &str = "sibling";
-/// What an inmate says when its jail is closed.
+/// The message of an inmate whose jail is closed.
 const CLOSED: &[u8] = b"closed";
-/// The upload of all.
+/// The upload of all inmates.
 const UPLOAD: &[u8] = b"an upload";
-/// Processor time of each, which one tries to outlive.
+/// Processor time of each inmate, in seconds. One attack tries to exceed it.
 const CPU_SECONDS: u64 = 1;
-/// Every system call that there is, and some more.
+/// Every existing system call number, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
-/// What an inmate exits with that was not ready. No error number is so large.
+/// Exit code of an inmate that was not ready. No error number is as large.
 const NOT_READY: i32 = 255;
 
 fn main() {
@@ -66,7 +65,7 @@ fn main() {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Makes two jails, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, runs the attack in one of them, and returns the outcome.
 fn run(order: &Order) -> Outcome {
     let mut testbed = Testbed::prepare_at(order.level);
     let sibling = testbed.start(SIBLING, UPLOAD, CPU_SECONDS);
@@ -79,7 +78,7 @@ fn run(order: &Order) -> Outcome {
     let part = format!("{attack} {is_filtered} {} {outside}", sibling.pid());
     let attacker = testbed.start(&part, UPLOAD, CPU_SECONDS);
     let status = attacker.wait();
-    // Whatever ended it, it was the attack.
+    // From here on, whatever ends the attacker is due to the attack.
     assert!(
         attacker.report().starts_with(CLOSED),
         "it did not come to the attack: {status:?}"
@@ -89,7 +88,7 @@ fn run(order: &Order) -> Outcome {
     Outcome::of(status)
 }
 
-/// Closes the jail and does as told; the exit code is the answer.
+/// Closes the jail and plays the part; the exit code is the result.
 fn play(part: &str, jail: &str) -> Option<i32> {
     if part == SIBLING {
         close(jail, &jail::filter().ok()?)?;
@@ -115,7 +114,7 @@ fn play(part: &str, jail: &str) -> Option<i32> {
     };
     close(jail, &filter)?;
     if is_filtered != "true" {
-        // Room for a descriptor: that there is none left would be the answer to much.
+        // Frees one descriptor: otherwise many attacks would fail only because none is left.
         // SAFETY: nothing uses it.
         unsafe { libc::close(1) };
     }
@@ -127,7 +126,7 @@ fn play(part: &str, jail: &str) -> Option<i32> {
 
 fn close(jail: &str, filter: &Filter) -> Option<()> {
     jail::close(jail, filter).ok()?;
-    // SAFETY: writes what lives.
+    // SAFETY: writes bytes of a constant.
     let written = unsafe { libc::write(REPORT_FD, CLOSED.as_ptr().cast(), CLOSED.len()) };
     (written == CLOSED.len().cast_signed()).then_some(())
 }

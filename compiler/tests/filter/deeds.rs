@@ -1,5 +1,5 @@
-//! What a helper does in the place of compiling, for a rule that no compilation comes
-//! to: what goes wrong for real, or what only other hosts do.
+//! Deeds that a helper does instead of compiling, for rules that no compilation uses: real faults,
+//! and behaviour of other hosts.
 
 use std::{
     cell::UnsafeCell,
@@ -11,10 +11,10 @@ use faasw_abi::isa::Isa;
 use faasw_compiler::protocol::{Input, Refusal, RefusalKind};
 use faasw_compiler::{Artifact, helper::Perform};
 
-/// How a deed ends where the filter has its rule.
+/// How a deed ends if the filter has its rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// With a report that refuses the upload and says this.
+    /// With a report that refuses the upload with this text.
     Told(&'static str),
     /// By one of these signals.
     Signal(&'static [i32]),
@@ -26,15 +26,15 @@ pub struct Deed {
     pub name: &'static str,
     pub act: Perform,
     pub end: End,
-    /// The rules without which the filter ends it.
+    /// The rules without which the filter ends the process.
     pub rules: &'static [&'static str],
 }
 
-/// What a deed says that has come to its end.
+/// The message of a deed that has finished.
 const DONE: &str = "done";
 
-/// The first process of a namespace does not take the signal from itself, and `abort`
-/// goes on to an instruction that ends any.
+/// The first process of a namespace ignores this signal from itself. `abort` then executes an
+/// instruction that ends any process.
 const ABORTED: End = End::Signal(&[libc::SIGABRT, libc::SIGSEGV]);
 
 pub const DEEDS: [Deed; 9] = [
@@ -59,7 +59,7 @@ pub const DEEDS: [Deed; 9] = [
     Deed {
         name: "a_wild_pointer_faults",
         act: |_, _| {
-            // SAFETY: none, that is the point; nothing lies there.
+            // SAFETY: none. The fault is the purpose; no memory is mapped at the address.
             done(unsafe { std::ptr::read_volatile(std::ptr::without_provenance::<u64>(8)) })
         },
         end: End::Signal(&[libc::SIGSEGV]),
@@ -102,15 +102,15 @@ fn done(value: u64) -> Result<Artifact, Refusal> {
     Err(Refusal::new(RefusalKind::Unsupported, DONE))
 }
 
-/// Calls itself without end.
+/// Recurses without end.
 #[expect(unconditional_recursion, reason = "the stack is to overflow")]
 fn dig(depth: u64) -> u64 {
     let space = black_box([depth; 64]);
     black_box(dig(depth + 1)) + space[1]
 }
 
-/// A thread takes much of the allocator in small parts, and gives all of it back. What it
-/// does when it ends is not allowed: it stays.
+/// A thread allocates much memory in small parts, and frees all of it. The thread stays, because
+/// its end makes a call that is not allowed.
 fn give_back(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     let main = std::thread::current();
     std::thread::spawn(move || {
@@ -125,17 +125,17 @@ fn give_back(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     done(0)
 }
 
-/// A lock of the C library, which its allocator has, too.
+/// A lock of the C library, as its allocator uses.
 struct Lock(UnsafeCell<libc::pthread_mutex_t>);
 
-// SAFETY: it is a lock.
+// SAFETY: a mutex may be shared by threads.
 unsafe impl Sync for Lock {}
 
 static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
 
-/// One thread has the lock until another waits for it.
+/// A thread holds the lock until another waits for it.
 fn contend(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
-    /// What the lock's first word is from just before a thread waits for it.
+    /// The value of the lock's first word from just before a thread waits.
     const WAITED_FOR: i32 = 2;
     // SAFETY: the lock lives as long as the process.
     unsafe { libc::pthread_mutex_lock(LOCK.0.get()) };
@@ -153,17 +153,17 @@ fn contend(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     while word.load(Ordering::Relaxed) != WAITED_FOR {
         std::thread::yield_now();
     }
-    // SAFETY: as above; this thread has it.
+    // SAFETY: as above; this thread holds the lock.
     unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
     std::thread::park();
     done(0)
 }
 
-/// As the C library does where the host's clock source takes a call.
+/// Reads the clocks as the C library does if the host's clock source needs a system call.
 fn read_clocks(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     for clock in [libc::CLOCK_REALTIME, libc::CLOCK_MONOTONIC] {
         let mut time = [0_u64; 2];
-        // SAFETY: the time is written to what lives.
+        // SAFETY: the time is written to a live array.
         let read = unsafe { libc::syscall(libc::SYS_clock_gettime, clock, time.as_mut_ptr()) };
         if read != 0 || time == [0; 2] {
             panic!("the clock was not read");
@@ -172,8 +172,8 @@ fn read_clocks(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     done(0)
 }
 
-/// What glibc does from 2.41 and 2.42 on, which this host need not have; nor need its
-/// kernel know of it, and then the library does without.
+/// Makes the calls of glibc since 2.41 and 2.42. This host may have an older glibc. Its kernel may
+/// not support the calls either; the library then does without.
 fn take_as_newer(_: &Input<'_>, _: Isa) -> Result<Artifact, Refusal> {
     const MAP_DROPPABLE: i32 = 0x08;
     const MADV_GUARD_INSTALL: i32 = 102;

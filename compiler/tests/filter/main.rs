@@ -1,12 +1,11 @@
-//! No rule of the helper's filter is there for nothing: whichever is taken away, a
-//! compilation gets the helper ended. Rules that no compilation comes to are listed
-//! apart in [`faasw_compiler::jail::rare_rules`]; each has something in [`deeds`] that
-//! comes to it.
+//! Every rule of the helper's filter is needed: without it, the filter ends the helper during a
+//! compilation. Rules that no compilation uses are listed separately in
+//! [`faasw_compiler::jail::rare_rules`]; each has a deed in [`deeds`] that uses it.
 //!
-//! This program is its own helper, with one rule less. It is started as the spawner
-//! starts the helper, by a process of its own with one thread.
+//! This program is its own helper, with one rule less. It is started as the spawner starts the
+//! helper, by a separate process with one thread.
 //!
-//! Where the host allows no namespaces every test here says so and counts as ignored.
+//! If the host allows no namespaces, every test here prints a message and counts as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,13 +41,12 @@ use uploads::BUSY;
 #[global_allocator]
 static ALLOCATOR: ExitingAllocator = ExitingAllocator;
 
-/// The word that has this program start a helper; after it come the work and the rule
-/// that the filter lacks.
+/// The argument with which this program starts a helper; the work and the missing rule follow.
 const TESTBED: &str = "--testbed";
-/// The rule that no filter has: none is taken away.
+/// A name that no rule has: no rule is missing.
 const NONE: &str = "none";
-/// In a rule's place, the answers of [`REFUSED`] in their order: whichever is taken
-/// away, the call ends the process.
+/// Names for the answers of [`REFUSED`], in their order. Without such an answer, the call ends the
+/// process.
 const ANSWERS: [&str; REFUSED.len()] = ["use another call", "find no file"];
 /// Processor time of each helper, in seconds.
 const CPU_SECONDS: u64 = 60;
@@ -123,7 +121,7 @@ fn named(kind: &str, rule: &str) -> String {
     format!("{kind}::{}", rule.replace(' ', "_"))
 }
 
-/// Has a helper do the work without the rule, in a process of its own.
+/// Runs a helper with the work and without the rule, in a separate process.
 fn attempt(work: &str, missing: &str) -> String {
     let output = Command::new("/proc/self/exe")
         .args([TESTBED, work, missing])
@@ -146,14 +144,14 @@ enum Ended {
     Compiled,
     /// With a report that refuses the upload.
     Refused,
-    /// As the deed should.
+    /// In the way that is expected of the deed.
     Rightly,
-    /// Its filter ended it.
+    /// Ended by its filter.
     Forbidden,
     Otherwise(String),
 }
 
-/// Shown of a deed that ended as it should.
+/// Printed for a deed that ended as expected.
 const RIGHT: &str = "rightly";
 
 fn forbidden() -> String {
@@ -176,7 +174,7 @@ fn deed(name: &str) -> Option<Deed> {
     DEEDS.into_iter().find(|deed| deed.name == name)
 }
 
-/// Starts the helper and sees how it ends.
+/// Starts the helper, and returns how it ends.
 fn run(work: &str, missing: &str) -> Ended {
     let deed = deed(work);
     let upload = match deed {
@@ -215,7 +213,7 @@ fn run(work: &str, missing: &str) -> Ended {
     if is_right { Ended::Rightly } else { told() }
 }
 
-/// The helper: all that is different is the filter, and for a deed what compiles.
+/// Runs the helper; only the filter differs, and for a deed the work.
 fn play(part: &str) -> ExitCode {
     let (work, missing) = part.split_once(' ').unwrap();
     let mut rules = jail::rules();

@@ -1,25 +1,25 @@
-//! The files of the repository that can be uploaded, by their paths in it.
+//! Files of the repository that can be uploaded, by their paths.
 
 use std::{
     fs,
     path::{Path, PathBuf},
 };
 
-/// Functions whose compilation comes to every rule: a small component, text, and one of
-/// megabytes, whose memory is moved about.
+/// Functions whose compilation uses every rule: a small component, text, and a component of
+/// megabytes, whose memory is moved.
 pub const BUSY: [&str; 3] = [
     "examples/hello/hello.wasm",
     "examples/hello-wat/hello.wat",
     "examples/go-cgi/cgi.wasm",
 ];
 
-/// What is in a file.
+/// Returns the content of a file.
 pub fn read(path: &str) -> Vec<u8> {
     let path = root().join(path);
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// All in `tests/fixtures/` and `tests/fixtures/wat/`, functions and others.
+/// Returns all files in `tests/fixtures/` and `tests/fixtures/wat/`, whether functions or not.
 pub fn fixtures() -> Vec<String> {
     let mut paths = Vec::new();
     for folder in ["tests/fixtures", "tests/fixtures/wat"] {

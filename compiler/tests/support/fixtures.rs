@@ -2,12 +2,12 @@
 
 use std::{fs, path::Path};
 
-/// A file of `tests/fixtures/`.
+/// Reads a file of `tests/fixtures/`.
 pub fn fixture(path: &str) -> Vec<u8> {
     read("tests/fixtures", path)
 }
 
-/// A file of `examples/`.
+/// Reads a file of `examples/`.
 pub fn example(path: &str) -> Vec<u8> {
     read("examples", path)
 }

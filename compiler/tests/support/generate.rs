@@ -5,8 +5,8 @@ use wasm_encoder::{
     MemoryType, Module, TypeSection, ValType,
 };
 
-/// A command of `functions` functions, each of `steps` steps that all depend on
-/// the ones before, so that nothing can be dropped.
+/// A command of `functions` functions of `steps` steps each. Every step depends on the ones before,
+/// so that none can be optimised away.
 pub fn laborious(functions: u32, steps: u32) -> Vec<u8> {
     const LOCALS: u32 = 64;
     let mut types = TypeSection::new();
@@ -24,8 +24,7 @@ pub fn laborious(functions: u32, steps: u32) -> Vec<u8> {
         declared.function(1);
         let mut body = Function::new([(LOCALS, ValType::I64)]);
         for step in 0..steps {
-            // The locals stay alive across branches, which is what makes
-            // register allocation work.
+            // The locals stay alive across branches, which makes register allocation expensive.
             body.instruction(&Instruction::LocalGet(step % LOCALS))
                 .instruction(&Instruction::LocalGet((step * 7 + 3) % LOCALS))
                 .instruction(&Instruction::I64Const(i64::from(step) | 1))

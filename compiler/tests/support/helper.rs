@@ -1,5 +1,4 @@
-//! Runs the built helper as the node's spawner does: three descriptors, limits,
-//! nothing else.
+//! Runs the built helper as the node's spawner does: with three descriptors and limits only.
 
 use std::{
     fs::File,
@@ -23,7 +22,7 @@ use rustix::{
     process::{Resource, Rlimit, setrlimit},
 };
 
-/// Lowest number of a descriptor that the child's numbers cannot run into.
+/// Lowest descriptor number that cannot collide with the child's numbers.
 const CLEAR_OF_CONTRACT: i32 = 10;
 
 /// How the helper is started.
@@ -33,7 +32,7 @@ pub struct Start {
     pub arguments: Vec<String>,
     /// Descriptor numbers that the child gets.
     pub descriptors: Vec<i32>,
-    /// Processor seconds, then SIGXCPU.
+    /// Processor time, in seconds, before SIGXCPU.
     pub cpu_seconds: Option<u64>,
     /// Most bytes of address space.
     pub address_space: Option<u64>,
@@ -54,7 +53,7 @@ impl Default for Start {
     }
 }
 
-/// What the helper left behind.
+/// The outputs of the helper.
 #[derive(Debug)]
 pub struct Run {
     pub status: ExitStatus,
@@ -64,13 +63,13 @@ pub struct Run {
 }
 
 impl Run {
-    /// The report's result; there must be one.
+    /// Returns the report's result; there must be one.
     pub fn result(&self) -> Result<Compiled, Refusal> {
         assert_eq!(self.status.code(), Some(0), "{}", self.diagnostics);
         CompileReport::parse(&self.report).unwrap().result
     }
 
-    /// The refusal; nothing may have been compiled.
+    /// Returns the refusal; nothing may have been compiled.
     pub fn refusal(&self) -> Refusal {
         let refusal = self.result().expect_err("the upload was compiled");
         assert!(
@@ -80,7 +79,7 @@ impl Run {
         refusal
     }
 
-    /// How it ended without a report, as one number: exit code or negated signal.
+    /// Returns how it ended without a report, as one number: exit code or negated signal.
     pub fn end_without_report(&self) -> i32 {
         assert!(
             self.report.is_empty(),
@@ -103,7 +102,7 @@ pub fn start(upload: &[u8], start: &Start) -> Run {
     perform(&Task::Compile, upload, &[], start)
 }
 
-/// Has the helper do something with `upload`, and with the `state` behind it.
+/// Performs a task with `upload`, followed by `state`.
 pub fn perform(task: &Task, upload: &[u8], state: &[u8], start: &Start) -> Run {
     let input = [&task.front(false, upload.len() as u64), upload, state].concat();
     run(&input, start)
@@ -118,7 +117,7 @@ pub fn run(input: &[u8], start: &Start) -> Run {
         .filter(|(_, number)| start.descriptors.contains(number))
         .map(|(file, number)| (file.as_raw_fd(), number))
         .collect();
-    // What the tests themselves were started with must not take a number's place.
+    // Descriptors that the tests themselves inherited must not occupy these numbers.
     let withheld: Vec<i32> = [INPUT_FD, OUTPUT_FD, REPORT_FD]
         .into_iter()
         .filter(|number| !start.descriptors.contains(number))
@@ -126,7 +125,7 @@ pub fn run(input: &[u8], start: &Start) -> Run {
     let limits = [
         (Resource::Cpu, start.cpu_seconds),
         (Resource::As, start.address_space),
-        // A core file of a killed helper helps nobody.
+        // A core file of a killed helper has no use.
         (Resource::Core, Some(0)),
     ];
     let mut command = Command::new(env!("CARGO_BIN_EXE_faasw-compiler"));

@@ -1,4 +1,4 @@
-//! What the tests of the compile helper share.
+//! Support for the tests of the compile helper.
 
 pub mod fixtures;
 pub mod generate;

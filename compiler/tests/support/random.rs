@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-/// Begins with a seed from `FAASW_TEST_SEED` or a new one, and prints it.
+/// Returns a generator with the seed of `FAASW_TEST_SEED`, or a new one, and prints the seed.
 pub fn seeded() -> Rng {
     let given = std::env::var("FAASW_TEST_SEED").ok();
     let seed = given.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());

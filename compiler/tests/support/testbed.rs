@@ -1,4 +1,4 @@
-//! Jails with a test's own program in them as the helper, started as the spawner does.
+//! Jails with a test's own program in them as the helper, started as by the spawner.
 
 use std::{
     ffi::CString,
@@ -26,17 +26,17 @@ use rustix::{
     process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid},
 };
 
-/// The word that has this program see whether it can make jails.
+/// The argument with which this program checks whether it can make jails.
 const PROBE: &str = "--can-make-jails";
 
-/// The variable that tells a helper which part it plays.
+/// The variable that names the part that a helper plays.
 const PART: &str = "FAASW_TEST_PART";
 
 /// Address space of each helper, in bytes: the node's default.
 const MEMORY: u64 = 2 << 30;
 
-/// The part that this process plays in a jail, and the jail that it was handed; nothing
-/// where it is no helper. To be called first.
+/// Returns the part that this process plays in a jail, and the jail that it received; `None` if it
+/// is not a helper. Must be called first.
 pub fn part() -> Option<(String, String)> {
     if std::env::args().nth(1).is_some_and(|word| word == PROBE) {
         Testbed::prepare().remove();
@@ -47,7 +47,7 @@ pub fn part() -> Option<(String, String)> {
     Some((std::env::var(PART).ok()?, jail))
 }
 
-/// Whether this host lets jails be made; if not, says so.
+/// Returns whether this host allows jails; prints a message if not.
 pub fn is_possible() -> bool {
     let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
     let is_possible = probe.status.success();
@@ -60,12 +60,12 @@ pub fn is_possible() -> bool {
     is_possible
 }
 
-/// Where jails are made: a process with one thread that has left the host's namespaces.
+/// The place where jails are made: a process with one thread that has left the host's namespaces.
 pub struct Testbed {
     site: Site,
     groups: Option<Groups>,
     program: OwnedFd,
-    /// Where that is until it is started first, if it is not there yet: a file, offset and bytes.
+    /// Where the program is before the first start, if it must be copied: a file, offset and bytes.
     carrier: Option<(File, u64, u64)>,
     jails: u32,
 }
@@ -76,7 +76,7 @@ impl Testbed {
     }
 
     pub fn prepare_at(level: ConfinementLevel) -> Self {
-        // Nothing is to stay when a test is stopped.
+        // Nothing must remain when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let program = File::open("/proc/self/exe").unwrap();
         let share = Share {
@@ -96,8 +96,8 @@ impl Testbed {
         }
     }
 
-    /// Has this program come to an empty file of its own, from the middle of another one, when it
-    /// is started first. That one is `missing` bytes short.
+    /// Has the first start copy this program to an empty file of its own, from the middle of
+    /// another file. That file is `missing` bytes too short.
     #[allow(dead_code, reason = "one suite is about that")]
     pub fn carry(&mut self, missing: u64) {
         const BEFORE: usize = 12_345;
@@ -119,7 +119,7 @@ impl Testbed {
         &self.program
     }
 
-    /// Starts this program as a helper, with so much processor time.
+    /// Starts this program as a helper, with this much processor time.
     pub fn start(&mut self, part: &str, upload: &[u8], cpu_seconds: u64) -> Inmate {
         self.jails += 1;
         let group = self.groups.as_ref();
@@ -156,7 +156,7 @@ impl Testbed {
         Inmate { pid, ..inmate }
     }
 
-    /// Leaves nothing; all inmates must have ended.
+    /// Removes everything; all inmates must have ended.
     pub fn remove(self) {
         if let Some(groups) = self.groups {
             groups.remove();
@@ -179,13 +179,13 @@ impl Inmate {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// Waits until it ends.
+    /// Waits until the helper ends.
     pub fn wait(&self) -> WaitStatus {
         let ended = waitpid(Some(self.pid), WaitOptions::empty()).unwrap();
         ended.unwrap().1
     }
 
-    /// Ends it, which must not have ended by itself.
+    /// Ends the helper, which must not have ended by itself.
     #[allow(dead_code, reason = "not every suite has one that stays")]
     pub fn end(self) {
         let ended = waitpid(Some(self.pid), WaitOptions::NOHANG).unwrap();
@@ -194,31 +194,31 @@ impl Inmate {
         self.wait();
     }
 
-    /// What it has written as its report.
+    /// Returns the report that the helper has written.
     pub fn report(&self) -> Vec<u8> {
         contents(&self.report)
     }
 
-    /// What it has written as its artifact.
+    /// Returns the artifact that the helper has written.
     #[allow(dead_code, reason = "not every suite makes one")]
     pub fn artifact(&self) -> Vec<u8> {
         contents(&self.output)
     }
 }
 
-/// As the node makes them.
+/// Creates a file as the node does.
 fn file() -> File {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create("helper", flags).unwrap();
     File::from(out_of_the_way(file).unwrap())
 }
 
-/// An empty file that may be executed.
+/// Creates an empty file that may be executed.
 fn executable() -> OwnedFd {
     const EXEC: MemfdFlags = MemfdFlags::from_bits_retain(0x10);
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = match memfd_create("program", flags | EXEC) {
-        // Of a system before there was the flag.
+        // For kernels that do not know the flag.
         Err(Errno::INVAL) => memfd_create("program", flags),
         made => made,
     };

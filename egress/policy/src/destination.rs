@@ -1,20 +1,20 @@
-//! Where a request goes, by its scheme and authority.
+//! The destination of a request, from its scheme and authority.
 
 use std::fmt;
 
 use crate::{Host, HostError};
 
-/// How a server is spoken to.
+/// The protocol of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scheme {
     /// HTTP.
     Http,
-    /// HTTP within TLS.
+    /// HTTP over TLS.
     Https,
 }
 
 impl Scheme {
-    /// The scheme of that name, in any case.
+    /// Parses a scheme, ignoring case.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         if name.eq_ignore_ascii_case("http") {
@@ -26,7 +26,7 @@ impl Scheme {
         }
     }
 
-    /// Its name.
+    /// Returns the scheme's name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -35,7 +35,7 @@ impl Scheme {
         }
     }
 
-    /// The port where none is said.
+    /// Returns the port that is used by default.
     #[must_use]
     pub fn default_port(self) -> u16 {
         match self {
@@ -51,12 +51,12 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Destination {
-    /// How the server is spoken to.
+    /// The protocol of the server.
     pub scheme: Scheme,
-    /// Whom it is for.
+    /// The host.
     pub host: Host,
     /// The port; never 0.
     pub port: u16,
@@ -65,15 +65,15 @@ pub struct Destination {
 /// Why a request has no destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestError {
-    /// A scheme that nobody speaks here.
+    /// The scheme is neither `http` nor `https`.
     Scheme,
-    /// No authority; it is never filled in from what a client has said.
+    /// There is no authority; it is never taken from a client's request.
     NoAuthority,
     /// The authority has user information.
     UserInformation,
-    /// Behind the host is no port.
+    /// The text after the host is not a port.
     Port,
-    /// The host is none.
+    /// The host is invalid.
     Host(HostError),
 }
 
@@ -92,10 +92,10 @@ impl fmt::Display for RequestError {
 impl std::error::Error for RequestError {}
 
 impl Destination {
-    /// Where a request goes whose scheme and authority (`host` or `host:port`) these are.
+    /// Parses the scheme and authority (`host` or `host:port`) of a request.
     ///
     /// # Errors
-    /// When that cannot be said without a guess.
+    /// Returns [`RequestError`] if the destination is missing or ambiguous.
     pub fn of_request(scheme: &[u8], authority: &[u8]) -> Result<Self, RequestError> {
         let scheme = std::str::from_utf8(scheme).ok().and_then(Scheme::parse);
         let scheme = scheme.ok_or(RequestError::Scheme)?;
@@ -116,8 +116,8 @@ impl Destination {
         Ok(Self { scheme, host, port })
     }
 
-    /// Host and port as a request has them in `Host`: the port only where it is not the
-    /// scheme's own.
+    /// Returns host and port as in the `Host` field: the port only if it is not the scheme's
+    /// default.
     #[must_use]
     pub fn authority(&self) -> String {
         if self.port == self.scheme.default_port() {
@@ -134,8 +134,8 @@ impl fmt::Display for Destination {
     }
 }
 
-/// What is before and behind the colon of a port. Colons within brackets are none; without
-/// brackets there is one at most, or it is no host.
+/// Splits text at the colon before the port. Colons within brackets do not count. Without brackets
+/// there may be at most one colon, or the text is not a host.
 pub(crate) fn split_port(text: &str) -> (&str, Option<&str>) {
     let behind_host = if text.starts_with('[') {
         text.find(']').map_or(text.len(), |end| end + 1)
@@ -148,13 +148,13 @@ pub(crate) fn split_port(text: &str) -> (&str, Option<&str>) {
     };
     let (host, port) = text.split_at(colon);
     match port.get(1..) {
-        // Several colons without brackets: an IPv6 address, which the host's reader tells of.
+        // Several colons without brackets are an IPv6 address, which the host's parser reports.
         Some(port) if !text.starts_with('[') && port.contains(':') => (text, None),
         port => (host, port),
     }
 }
 
-/// A port as it is written: digits, no sign, no leading zero, not 0.
+/// Parses a port: digits, no sign, no leading zero, not 0.
 pub(crate) fn parse_port(text: &str) -> Option<u16> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_plain)

@@ -1,4 +1,4 @@
-//! Grants: what `--allow-outbound` takes, in Spin's spelling.
+//! Grants: the values of `--allow-outbound`, in Spin's spelling.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,20 +11,20 @@ use crate::destination::{parse_port, split_port};
 use crate::private::{NetworkError, parse_network};
 use crate::{Destination, Host, HostError, Name, Scheme};
 
-/// What a function may reach: `SCHEME://HOST[:PORT]`.
+/// Destinations that a function may reach: `SCHEME://HOST[:PORT]`.
 ///
-/// | part | is |
+/// | part | values |
 /// | --- | --- |
 /// | scheme | `http`, `https`, or `*` for both |
-/// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8`; of the node itself `self` for all its functions, `NAME.spin.internal` for one |
-/// | port | a number, `FROM..TO` without the last, `*` for all; without one the scheme's own |
+/// | host | a name, `*.` and a name for all names below it, `*` for all; an address, or a network such as `10.0.0.0/8` or `[fd00::]/8`; for the node itself, `self` for all its functions or `NAME.spin.internal` for one |
+/// | port | a number, `FROM..TO` without `TO`, `*` for all; the scheme's default if omitted |
 ///
-/// A network is of requests that name an address; a name that has an address in it is not granted
-/// by that. What is of the node itself is granted by its own names alone, and not by a `*` for all.
-/// Prints as the one spelling that means the same.
+/// A network matches requests that name an address. It does not match a name that has an address in
+/// it. The node's own functions are granted only by their own names, never by a `*` for all hosts.
+/// A grant prints in its canonical spelling.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Grant {
-    /// `None` for all.
+    /// `None` for all schemes.
     scheme: Option<Scheme>,
     host: Hosts,
     ports: Ports,
@@ -44,36 +44,36 @@ enum Hosts {
 enum Ports {
     All,
     One(u16),
-    /// From the first, without the last.
+    /// From the first port, up to but not including the last.
     From(u16, u16),
 }
 
-/// Why something is no grant; says what to write.
+/// Why a text is not a grant. The message says what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrantError {
-    /// Nothing stands before `://`.
+    /// There is no `://`.
     NoScheme,
-    /// A scheme that nobody speaks here.
+    /// The scheme is unknown.
     Scheme,
-    /// User information.
+    /// There is user information.
     UserInformation,
-    /// A path, a query or a fragment.
+    /// There is a path, a query or a fragment.
     Path,
-    /// Another scheme or port with a name of the node itself.
+    /// A name of the node itself with another scheme or port.
     OwnByOther,
-    /// A list or a template in braces.
+    /// There is a list or a template in braces.
     Braces,
-    /// `*` within a name.
+    /// There is a `*` within a name.
     Wildcard,
-    /// `*` stands for the scheme, and no port is said.
+    /// The scheme is `*`, and there is no port.
     NoPort,
-    /// The port is none.
+    /// The port is invalid.
     Port,
-    /// A range of ports without one in it.
+    /// A range of ports is empty.
     EmptyPorts,
-    /// The host is none.
+    /// The host is invalid.
     Host(HostError),
-    /// The network is none.
+    /// The network is invalid.
     Network(NetworkError),
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for GrantError {
 impl std::error::Error for GrantError {}
 
 impl Grant {
-    /// Whether requests to `destination` are granted.
+    /// Returns whether requests to `destination` are granted.
     #[must_use]
     pub fn allows(&self, destination: &Destination) -> bool {
         self.scheme
@@ -123,7 +123,7 @@ impl Grant {
             && self.ports.have(destination.port)
     }
 
-    /// Whether it grants nothing but requests by TLS, and not to every host.
+    /// Returns whether it grants only requests over TLS, and not to every host.
     #[must_use]
     pub fn is_of_hosts_by_tls(&self) -> bool {
         let is_all = match &self.host {
@@ -153,7 +153,7 @@ impl FromStr for Grant {
         if rest.contains(['?', '#', '\\']) {
             return Err(GrantError::Path);
         }
-        // A lone slash at the end means nothing, and Spin takes it.
+        // A lone slash at the end has no meaning, and Spin accepts it.
         let rest = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = split_port(rest);
         if port.is_some_and(|port| port.contains('/')) {
@@ -181,7 +181,7 @@ impl FromStr for Grant {
 impl Hosts {
     fn parse(text: &str) -> Result<Self, GrantError> {
         if let Some((address, prefix)) = text.split_once('/') {
-            // A network begins like an address; else it is a host and a path.
+            // A network begins with an address; otherwise the text is a host and a path.
             let is_address = address.starts_with('[') || address.parse::<IpAddr>().is_ok();
             if !is_address || !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(GrantError::Path);
@@ -215,7 +215,7 @@ impl Hosts {
         }
     }
 
-    /// Whether it grants nothing but the node itself.
+    /// Returns whether it grants only the node's own functions.
     fn is_own(&self) -> bool {
         match self {
             Self::Own => true,
@@ -241,7 +241,7 @@ impl Hosts {
     }
 }
 
-/// Whether it is one part of a name.
+/// Returns whether the text is a single label of a name.
 fn is_label(text: &str) -> bool {
     !text.is_empty() && !text.contains('.')
 }

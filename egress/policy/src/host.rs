@@ -1,45 +1,45 @@
-//! Hosts: a name or an address, in the one spelling that each has here.
+//! Hosts: a name or an address, each in one canonical spelling.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Most bytes of a name, without a dot at its end (RFC 1035, 2.3.4).
+/// Most bytes of a name, without a trailing dot (RFC 1035, 2.3.4).
 pub const NAME_MAX: usize = 253;
 
-/// Most bytes of a part of a name.
+/// Most bytes of a label of a name.
 const LABEL_MAX: usize = 63;
 
-/// A name of a host: lower case, without a dot at its end.
+/// A host name: lower case, without a trailing dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
 
-/// Whom a request is for.
+/// The host of a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Host {
-    /// A name, to be resolved.
+    /// A name, which must be resolved.
     Name(Name),
     /// An address.
     Address(IpAddr),
 }
 
-/// Why something is no host.
+/// Why a text is not a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostError {
-    /// There is nothing.
+    /// The host is empty.
     Empty,
-    /// It is not ASCII.
+    /// The name is not ASCII.
     NotAscii,
-    /// A byte, or its place, that no name has.
+    /// A byte is not allowed in names, or not at its place.
     NotAName,
-    /// It is longer than names are.
+    /// The name or one of its labels is too long.
     TooLong,
-    /// An address in another spelling: hexadecimal, octal, fewer parts, one number.
+    /// An address in another spelling: hexadecimal, octal, fewer parts, or a single number.
     OtherSpelling,
-    /// Within brackets is no IPv6 address.
+    /// The text within brackets is not an IPv6 address.
     NotIpv6,
     /// An IPv6 address without brackets.
     NoBrackets,
-    /// An address has a zone.
+    /// The address has a zone.
     Zone,
 }
 
@@ -65,10 +65,11 @@ impl fmt::Display for HostError {
 impl std::error::Error for HostError {}
 
 impl Name {
-    /// The name that `text` spells: case and one dot at its end mean nothing.
+    /// Parses a name. Case and one trailing dot are ignored.
     ///
     /// # Errors
-    /// For what is no name, and for what others might read as an address.
+    /// Returns [`HostError`] if the text is not a name, or if other programs might parse it as an
+    /// address.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if !text.is_ascii() {
             return Err(HostError::NotAscii);
@@ -87,18 +88,18 @@ impl Name {
             return Err(HostError::NotAName);
         }
         match text.rsplit('.').next() {
-            // As the URL standard decides it: what ends in a number is an address.
+            // The URL standard's rule: a host that ends in a number is an address.
             Some(last) if is_number(last) => Err(HostError::OtherSpelling),
             _ => Ok(Self(text.to_ascii_lowercase())),
         }
     }
 
-    /// One that is of the node itself.
+    /// Creates a name of the node itself.
     pub(crate) fn of_node(name: &str) -> Self {
         Self(name.to_owned())
     }
 
-    /// The name.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -113,7 +114,7 @@ fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
-/// Whether a part of a name is what some take for a number.
+/// Returns whether some programs parse this label as a number.
 fn is_number(label: &str) -> bool {
     let hexadecimal = label.strip_prefix("0x").or(label.strip_prefix("0X"));
     label.bytes().all(|byte| byte.is_ascii_digit())
@@ -127,10 +128,10 @@ impl fmt::Display for Name {
 }
 
 impl Host {
-    /// The host that `text` spells; IPv6 within brackets.
+    /// Parses a host; an IPv6 address must be in brackets.
     ///
     /// # Errors
-    /// See [`HostError`].
+    /// Returns [`HostError`] if the text is neither a name nor an address.
     pub fn parse(text: &str) -> Result<Self, HostError> {
         if let Some(inner) = text.strip_prefix('[') {
             let inner = inner.strip_suffix(']').ok_or(HostError::NotIpv6)?;
@@ -143,7 +144,7 @@ impl Host {
     }
 }
 
-/// The IPv6 address that the inside of brackets spells.
+/// Parses the IPv6 address within brackets.
 pub(crate) fn ipv6(inner: &str) -> Result<Ipv6Addr, HostError> {
     match inner.parse() {
         Ok(address) => Ok(address),

@@ -1,15 +1,17 @@
-//! What functions may reach: grants as they are spelled, and addresses that nobody may have.
+//! The policy for outbound calls: grants as they are spelled, and addresses that no function may
+//! reach.
 //!
-//! Two questions, asked by two processes:
-//! - the node, of each request: is its scheme, host and port granted? ([`Grant::allows`])
-//! - the connector, of each address that a name has, or that a request names: may anybody be
-//!   connected to it? ([`AllowPrivate::permits`])
+//! Two processes make two decisions:
+//! - the node, for each request: are its scheme, host and port granted? ([`Grant::allows`])
+//! - the connector, for each address of a name, or in a request: is a connection to it permitted?
+//!   ([`AllowPrivate::permits`])
 //!
-//! A grant of an address lifts nothing by itself: an operator says what is private, not who
-//! deploys. Whatever a reader of URLs would have to guess (user information, a path, other
-//! spellings of an address) is refused, in a grant and in a request alike: no two readers can then
-//! disagree. What goes to the node's own functions ([`Destination::own`]) leaves it never, and is
-//! granted apart. There is no I/O here. See `docs/decisions/0026-reaching-out.md`.
+//! A grant of an address does not open that address: the operator decides which private networks
+//! are reachable, not the person who deploys. Spellings that a URL parser would have to guess (user
+//! information, a path, other spellings of an address) are rejected in grants and in requests
+//! alike, so that no two parsers can disagree. Requests to the node's own functions
+//! ([`Destination::own`]) never leave the node, and are granted separately. There is no I/O here.
+//! See `docs/decisions/0026-reaching-out.md`.
 
 #![forbid(unsafe_code)]
 

@@ -1,27 +1,27 @@
-//! Hosts that are the node itself.
+//! Hosts that stand for the node itself.
 //!
-//! The names are Spin's, whose components have them already: of its *self requests* and its *local
-//! service chaining*. No name server is asked for any of them, granted or not.
+//! The names are Spin's, so that its components already use them, for *self requests* and *local
+//! service chaining*. No name server is queried for any of them, whether granted or not.
 
 use crate::{Destination, Host, Name, Scheme};
 
-/// All functions of the node, found by path. Spin's SDKs write the second one.
+/// Names for all functions of the node, which the path selects. Spin's SDKs use the second one.
 const ALL: [&str; 2] = ["self", "self.alt"];
 
-/// What the names of single functions are below.
+/// The parent domain of the names of single functions.
 const DOMAIN: &str = "spin.internal";
 
-/// What a request to the node itself is for.
+/// The target of a request to the node itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own<'a> {
-    /// One of all functions: the first part of the path is its name.
+    /// Any function: the first segment of the path is its name.
     ByPath,
-    /// The function of this name, if there is one, and all of the path is its own.
+    /// The function of this name, if there is one. The whole path belongs to the function.
     Function(&'a str),
 }
 
 impl Destination {
-    /// What a request is for that goes to the node itself; nothing where it goes elsewhere.
+    /// Returns the target of a request to the node itself; `None` if the request leaves the node.
     #[must_use]
     pub fn own(&self) -> Option<Own<'_>> {
         match &self.host {
@@ -31,7 +31,7 @@ impl Destination {
         }
     }
 
-    /// Where a request goes that names nobody: to the node's own functions.
+    /// Returns the destination of requests to the node's own functions that name no host.
     #[must_use]
     pub fn of_node() -> Self {
         let [name, _] = ALL;
@@ -44,13 +44,13 @@ impl Destination {
 }
 
 impl Name {
-    /// Whether it stands for all functions of the node.
+    /// Returns whether the name stands for all functions of the node.
     pub(crate) fn is_all(&self) -> bool {
         ALL.contains(&self.as_str())
     }
 
-    /// The part that names a function of the node. That there is none of this name, or that it
-    /// cannot be one, is not looked at: it is no name of anybody else.
+    /// Returns the part of the name that names a function of the node. It does not check whether
+    /// such a function can exist: the domain belongs to the node in any case.
     pub(crate) fn function(&self) -> Option<&str> {
         let before = self.as_str().strip_suffix(DOMAIN)?;
         match before {
@@ -59,7 +59,7 @@ impl Name {
         }
     }
 
-    /// Whether it is of the node itself.
+    /// Returns whether the name stands for the node itself.
     pub(crate) fn is_own(&self) -> bool {
         self.is_all() || self.function().is_some()
     }

@@ -1,4 +1,4 @@
-//! What an operator opens of the addresses that nobody may have.
+//! The special addresses that an operator opens for functions.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -9,18 +9,18 @@ use crate::hidden::{hidden, mapped};
 use crate::host::ipv6;
 use crate::{HostError, Special};
 
-/// Special networks that functions may reach all the same: `--allow-private CIDR`.
+/// Special networks that functions may reach nevertheless: `--allow-private CIDR`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowPrivate {
     networks: Vec<IpNet>,
 }
 
-/// An address that may not be connected to, and why.
+/// An address that must not be connected to, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prohibited {
-    /// What is special: the address, or one that it hides.
+    /// The special address: the address itself, or one that it embeds.
     pub address: IpAddr,
-    /// Why.
+    /// The kind of special address.
     pub special: Special,
 }
 
@@ -32,14 +32,14 @@ impl fmt::Display for Prohibited {
 
 impl std::error::Error for Prohibited {}
 
-/// Why something is no network; says what to write.
+/// Why a text is not a network. The message says what to write instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetworkError {
-    /// The address is none.
+    /// The address is invalid.
     Address(HostError),
-    /// The length of its prefix is none.
+    /// The length of the prefix is invalid.
     Prefix,
-    /// Bits behind the prefix are set; this is the network.
+    /// Bits after the prefix are set; this is the network without them.
     HostBits(IpNet),
 }
 
@@ -69,33 +69,35 @@ impl AllowPrivate {
         Self { networks }
     }
 
-    /// The networks.
+    /// Returns the networks.
     #[must_use]
     pub fn networks(&self) -> &[IpNet] {
         &self.networks
     }
 
-    /// The network that `text` spells: `10.0.0.0/8`, `fd00::/8`, brackets or not, or an address.
+    /// Parses a network such as `10.0.0.0/8` or `fd00::/8`, with or without brackets, or an
+    /// address.
     ///
     /// # Errors
-    /// For anything else.
+    /// Returns [`NetworkError`] if the text is anything else.
     pub fn network(text: &str) -> Result<IpNet, NetworkError> {
         parse_network(text)
     }
 
-    /// Whether somebody may be connected to `address`, and to all that it hides.
+    /// Checks that connections to `address`, and to all addresses that it embeds, are permitted.
     ///
     /// # Errors
-    /// With what is special, and why.
+    /// Returns the special address and its kind.
     pub fn permits(&self, address: IpAddr) -> Result<(), Prohibited> {
-        // The kernel connects to the IPv4 address of a mapped one: there is no other.
+        // The kernel connects to the IPv4 address of a mapped one, which has no other meaning.
         let address = mapped(address);
         self.permits_as_it_is(address)?;
         hidden(address).try_for_each(|hidden| self.permits_as_it_is(hidden.into()))
     }
 
-    /// Whether `address` is in one of the networks. This host's own addresses are reached so
-    /// alone, for a service that listens at all of them listens at public ones too.
+    /// Returns whether `address` is in one of the networks. Only then may functions reach an
+    /// address of this host, because a service that listens on all addresses also listens on the
+    /// public ones.
     #[must_use]
     pub fn opens(&self, address: IpAddr) -> bool {
         let address = mapped(address);
@@ -110,8 +112,8 @@ impl AllowPrivate {
         };
         let is_lifted = match special {
             special if !special.can_be_opened() => false,
-            // What gives out an instance's credentials is not opened by a wide network that it
-            // happens to be in.
+            // A metadata service hands out an instance's credentials, so a wide network that
+            // happens to contain it does not open it.
             Special::Metadata => self.networks.contains(&address.into()),
             _ => self
                 .networks
@@ -126,7 +128,7 @@ impl AllowPrivate {
     }
 }
 
-/// A network, or an address as one.
+/// Parses a network, or an address as a network of one.
 pub(crate) fn parse_network(text: &str) -> Result<IpNet, NetworkError> {
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => (address, Some(prefix)),

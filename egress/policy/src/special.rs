@@ -1,9 +1,10 @@
-//! Addresses that are no server's on the internet.
+//! Addresses that do not belong to servers on the internet.
 //!
-//! IANA's special-purpose registries for IPv4 and IPv6 as they were in 2025, whole: also what they
-//! call globally reachable there (AS112, relays, anycast of protocols), which is no server that a
-//! function calls. Then multicast, metadata services of clouds ([`METADATA_SERVICES`]), and of IPv6
-//! all that is not global unicast.
+//! The tables contain IANA's special-purpose registries for IPv4 and IPv6 of 2025 completely,
+//! including entries that the registries call globally reachable (AS112, relays, anycast of
+//! protocols), because functions do not call such servers. They also contain multicast addresses,
+//! metadata services of clouds ([`METADATA_SERVICES`]), and all IPv6 addresses that are not global
+//! unicast.
 //!
 //! [`METADATA_SERVICES`]: crate::METADATA_SERVICES
 
@@ -12,30 +13,30 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::metadata::is_metadata;
 
-/// What an address is that is no server's.
+/// The kind of an address that does not belong to a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Special {
-    /// `0.0.0.0` and `::`: this host, in most systems.
+    /// `0.0.0.0` and `::`: this host, on most systems.
     Unspecified,
-    /// To many hosts.
+    /// An address of many hosts.
     Multicast,
-    /// To all hosts of a network.
+    /// An address of all hosts of a network.
     Broadcast,
-    /// Where a cloud gives out an instance's credentials.
+    /// A cloud's metadata service, which hands out an instance's credentials.
     Metadata,
     /// This host.
     Loopback,
     /// A private network.
     Private,
-    /// A link, without routers.
+    /// A link-local network, without routers.
     LinkLocal,
-    /// Between a provider and its customers.
+    /// A network between a provider and its customers.
     Shared,
     /// For protocols, translators and relays.
     Protocol,
-    /// For examples in texts, and for measurements.
+    /// For examples in documents, and for measurements.
     Documentation,
-    /// Nobody has it.
+    /// Not assigned.
     Reserved,
 }
 
@@ -57,7 +58,7 @@ impl fmt::Display for Special {
     }
 }
 
-/// Ranges of IPv4: the first and the last address. The first that fits counts.
+/// Ranges of IPv4: the first and the last address. The first match counts.
 pub const SPECIAL_V4: &[(Ipv4Addr, Ipv4Addr, Special)] = &[
     four([0, 0, 0, 0], 32, Special::Unspecified),
     four([255, 255, 255, 255], 32, Special::Broadcast),
@@ -81,15 +82,15 @@ pub const SPECIAL_V4: &[(Ipv4Addr, Ipv4Addr, Special)] = &[
     four([240, 0, 0, 0], 4, Special::Reserved),
 ];
 
-/// Ranges of IPv6 likewise. NAT64 by its well-known prefix is none: what it reaches is judged
-/// by the IPv4 address in it, as are IPv4-mapped ones.
+/// Ranges of IPv6, likewise. NAT64 with its well-known prefix is not listed: it is judged by the
+/// embedded IPv4 address, as are IPv4-mapped addresses.
 pub const SPECIAL_V6: &[(Ipv6Addr, Ipv6Addr, Special)] = &[
     six([0, 0, 0, 0, 0, 0, 0, 0], 128, Special::Unspecified),
     six([0, 0, 0, 0, 0, 0, 0, 1], 128, Special::Loopback),
     six([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48, Special::Protocol),
     six([0x100, 0, 0, 0, 0, 0, 0, 0], 64, Special::Reserved),
     six([0x100, 0, 0, 1, 0, 0, 0, 0], 64, Special::Reserved),
-    // With Teredo, benchmarking, ORCHID and anycast of protocols.
+    // Includes Teredo, benchmarking, ORCHID and anycast of protocols.
     six([0x2001, 0, 0, 0, 0, 0, 0, 0], 23, Special::Protocol),
     six(
         [0x2001, 0xdb8, 0, 0, 0, 0, 0, 0],
@@ -106,7 +107,7 @@ pub const SPECIAL_V6: &[(Ipv6Addr, Ipv6Addr, Special)] = &[
     six([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, Special::Multicast),
 ];
 
-/// Of IPv6, where a server can be: global unicast, and NAT64 by its well-known prefix.
+/// Ranges of IPv6 in which servers can be: global unicast, and NAT64 with its well-known prefix.
 const GLOBAL_V6: [(Ipv6Addr, Ipv6Addr, ()); 2] = [
     six([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, ()),
     six([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96, ()),
@@ -137,14 +138,15 @@ fn find<A: PartialOrd, T: Copy>(table: &[(A, A, T)], address: &A) -> Option<T> {
 }
 
 impl Special {
-    /// Returns whether an operator can open an address of this kind: not one that stands for many
-    /// hosts or for none.
+    /// Returns whether an operator can open an address of this kind. An address that stands for
+    /// many hosts, or for none, cannot be opened.
     #[must_use]
     pub fn can_be_opened(self) -> bool {
         !matches!(self, Self::Unspecified | Self::Multicast | Self::Broadcast)
     }
 
-    /// What `address` is; `None` where it can be a server's. What it hides is not looked at.
+    /// Returns the kind of `address`; `None` if it can belong to a server. Embedded addresses are
+    /// not checked.
     #[must_use]
     pub fn of(address: IpAddr) -> Option<Self> {
         if is_metadata(address) {

@@ -1,4 +1,4 @@
-//! Every special range by its edges, and IPv4 addresses in their hiding places.
+//! Every special range by its edges, and embedded IPv4 addresses.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,8 +19,8 @@ fn at(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The registries again, by their edges: first, last, what is before and behind, and
-/// whether those two can be servers'.
+/// The registries again, by their edges: first, last, the addresses before and after, and whether
+/// those two can belong to servers.
 const EDGES: &[(&str, &str, &str, bool, &str, bool)] = &[
     (
         "0.0.0.0",
@@ -168,9 +168,9 @@ const EDGES: &[(&str, &str, &str, bool, &str, bool)] = &[
     ),
     ("::", "::", "::", false, "::1", false),
     ("::1", "::1", "::", false, "::2", false),
-    // Compatible, then what nobody has.
+    // IPv4-compatible addresses, then unassigned ones.
     ("::2", "::ffff:ffff", "::1", false, "::1:0:0", false),
-    // Nobody has it, up to the well-known prefix of NAT64, and behind it.
+    // Unassigned, up to the well-known prefix of NAT64, and after it.
     (
         "::1:0:0:0",
         "64:ff9a:ffff:ffff:ffff:ffff:ffff:ffff",
@@ -348,7 +348,7 @@ fn a_metadata_service_is_opened_by_its_own_address_alone() {
         assert_eq!(refused.special, Special::Metadata, "{service:?}");
         let alone = opened(&[&address.to_string()]);
         assert_eq!(alone.permits(address), Ok(()), "{service:?}");
-        // The neighbours are what their network is.
+        // The neighbours are of the kind of their network.
         let neighbour = match address {
             IpAddr::V4(four) => Ipv4Addr::from_bits(four.to_bits() ^ 0x80).into(),
             IpAddr::V6(six) => IpAddr::from(Ipv6Addr::from_bits(six.to_bits() ^ 0x8000)),
@@ -373,7 +373,7 @@ fn each_metadata_service_is_listed_once_with_its_source() {
             "{service:?} is listed twice"
         );
     }
-    // The addresses that providers document, once more.
+    // The addresses that providers document, repeated.
     for address in [
         "169.254.169.254",
         "fd00:ec2::254",
@@ -440,7 +440,7 @@ fn an_operator_opens_networks_but_never_what_is_no_single_host() {
     assert!(one.permits(at("fd00:2::")).is_err());
 }
 
-/// All places that an IPv4 address can hide in.
+/// All forms in which an IPv4 address can be embedded.
 fn hiding_places(four: Ipv4Addr) -> Vec<IpAddr> {
     let [a, b, c, d] = four.octets();
     let pair = |x: u8, y: u8| u16::from_be_bytes([x, y]);
@@ -487,7 +487,7 @@ fn an_address_that_hides_a_special_one_is_refused_even_where_its_own_network_is_
             assert!(open.permits(place).is_err(), "{place}");
         }
     }
-    // What translates to a server's address is that server.
+    // An address that translates to a server's address counts as that server.
     for public in [
         "::ffff:8.8.8.8",
         "64:ff9b::8.8.8.8",
@@ -495,14 +495,14 @@ fn an_address_that_hides_a_special_one_is_refused_even_where_its_own_network_is_
     ] {
         assert!(permits(at(public)), "{public}");
     }
-    // A network's own translator, by its prefix of 96 bits and by that of 48.
+    // A network's own translator, with its prefix of 96 bits and with that of 48.
     for public in ["64:ff9b:1::8.8.8.8", "64:ff9b:1:808:8:800::"] {
         assert!(
             !permits(at(public)) && open.permits(at(public)).is_ok(),
             "{public}"
         );
     }
-    // The network itself is open, and so is what hides in it.
+    // The network itself is open, and so is the address that it embeds.
     let both = opened(&["2002::/16", "10.0.0.0/8"]);
     assert!(both.permits(at("2002:a00:1::1")).is_ok());
     assert!(both.permits(at("::ffff:10.0.0.1")).is_ok());

@@ -1,4 +1,4 @@
-//! Every spelling of a grant and of a request: what it means, or what is said instead.
+//! Every spelling of a grant and of a request: its meaning, or its error.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 use faasw_egress_policy::{
@@ -140,7 +140,7 @@ fn what_is_no_grant_is_told_what_to_write() {
     ] {
         match network.parse::<Grant>() {
             Err(error) => assert!(error.to_string().contains(says), "{network}: {error}"),
-            // The slash at the end is Spin's, and means nothing.
+            // The trailing slash is Spin's, and has no meaning.
             Ok(grant) => assert_eq!((grant.to_string().as_str(), says), ("https://10.0.0.0", "")),
         }
     }
@@ -318,7 +318,7 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
             "http://*.spin.internal",
             &["shop.spin.internal", "a.b.spin.internal"],
         ),
-        // Everything else that there is.
+        // Grants of everything else.
         ("*://*:*", &[]),
         ("http://*:*", &[]),
         ("http://*.internal", &[]),
@@ -344,7 +344,7 @@ fn the_nodes_own_functions_are_granted_by_its_own_names_alone() {
                 "{grant} {authority}"
             );
         }
-        // Another port and another scheme are nobody's.
+        // The grant covers no other port and no other scheme.
         assert!(!grant.allows(&own("self:8080")), "{grant}");
         let by_tls = Destination::of_request(b"https", b"self:80").unwrap();
         assert!(!grant.allows(&by_tls), "{grant}");
@@ -380,7 +380,8 @@ proptest! {
         if let Ok(destination) = Destination::of_request(b"http", authority.as_bytes()) {
             let again = Destination::of_request(b"http", destination.authority().as_bytes());
             prop_assert_eq!(again.as_ref(), Ok(&destination));
-            // Its own spelling, granted, grants it and nothing else of its host.
+            // A grant of this destination's own spelling grants it, and no other destination of its
+            // host.
             let grant: Grant = destination.to_string().parse().unwrap_or_else(|_| "http://none".parse().unwrap());
             prop_assert!(grant.allows(&destination) || destination.own().is_some());
         }

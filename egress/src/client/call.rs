@@ -1,4 +1,4 @@
-//! A call, as who makes it has it.
+//! A call, from its caller's side.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use super::worker::Shared;
 use crate::credit::{Consumed, Credit};
 use crate::frames::{FRAME_MAX, LARGE_WINDOW, ToWorker, WINDOW, credit_bytes, frame};
 
-/// How many bytes of an answer pass before its window is large.
+/// How many bytes of a response body pass before its window is enlarged.
 const LONG: usize = 2 * WINDOW;
 
-/// Answers of this process that may have a large window at once: 24 MiB more than they would have
-/// here at most, and as much at their workers.
+/// Responses of this process that may have a large window at once: at most 24 MiB more in this
+/// process, and as much in their workers.
 static LARGE_WINDOWS: Semaphore = Semaphore::const_new(64);
 
-/// A call under way: what is sent, and what comes back. Each half may be dropped by itself.
+/// A call under way: its request and its response. Each half may be dropped by itself.
 #[derive(Debug)]
 pub struct Call {
     /// The request's body.
     pub sender: Sender,
-    /// The answer.
+    /// The response.
     pub receiver: Receiver,
 }
 
@@ -39,28 +39,29 @@ pub struct RefusedAddress {
     pub prohibited: Option<Prohibited>,
 }
 
-/// A part of what comes back, as the worker spelled it. None of it is to be trusted.
+/// A part of the response, as the worker encoded it. None of it is trusted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// For the owner of the function alone, from the node itself: the address that was refused.
-    /// [`Failed`](Self::Failed) follows.
+    /// The address that the policy refused. It comes from the node itself, and is for the owner of
+    /// the function only. [`Failed`](Self::Failed) follows.
     Refused(RefusedAddress),
-    /// The head: an [`Answer`](faasw_abi::outgoing::Answer); 64 KiB at most.
+    /// The head: an [`Answer`](faasw_abi::outgoing::Answer), at most 64 KiB.
     Head(Bytes),
-    /// There is none, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). Nothing follows.
+    /// There is no response, and why: a failed [`Answer`](faasw_abi::outgoing::Answer). Nothing
+    /// follows.
     Failed(Bytes),
     /// A piece of the body; never empty.
     Data(Bytes),
-    /// The end: a [`Tail`], 16 KiB at most. Nothing follows.
+    /// The end: a [`Tail`], at most 16 KiB. Nothing follows.
     End(Bytes),
 }
 
-/// Nobody takes a request's body any more: its answer is over, or coming without it.
+/// The request's body is no longer accepted: the call is over, or the response comes without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody takes the rest of the request")]
 pub struct Closed;
 
-/// The request's body. Dropped before [`finish`](Self::finish), the request fails.
+/// The request's body. If it is dropped before [`finish`](Self::finish), the request fails.
 #[derive(Debug)]
 pub struct Sender {
     shared: Arc<Shared>,
@@ -69,14 +70,14 @@ pub struct Sender {
     is_finished: bool,
 }
 
-/// What comes back. Dropped before its end, nobody wants the call any more, and it is cancelled.
+/// The response. If it is dropped before its end, the call is cancelled.
 #[derive(Debug)]
 pub struct Receiver {
     shared: Arc<Shared>,
     call: u64,
     parts: mpsc::UnboundedReceiver<Part>,
     consumed: Consumed,
-    /// Bytes of its body that were taken since a large window was looked for.
+    /// Bytes of the body that were taken since a large window was last requested.
     taken: usize,
     large: Option<SemaphorePermit<'static>>,
     is_over: bool,
@@ -110,27 +111,27 @@ impl Call {
 }
 
 impl Sender {
-    /// Waits until something may be sent, and says how many bytes.
+    /// Waits until data may be sent. Returns how many bytes.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// Returns [`Closed`] if the request's body is no longer accepted.
     pub async fn ready(&mut self) -> Result<usize, Closed> {
         self.credit.wait().await.ok_or(Closed)
     }
 
-    /// As [`ready`](Self::ready), for who has a context.
+    /// Polls for what [`ready`](Self::ready) returns.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// Returns [`Closed`] if the request's body is no longer accepted.
     pub fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<usize, Closed>> {
         let ready = self.credit.poll(context);
         ready.map(|room| room.ok_or(Closed))
     }
 
-    /// Sends from the front of `data` what may be sent now, and leaves the rest.
+    /// Sends as much from the front of `data` as may be sent now, and leaves the rest.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// Returns [`Closed`] if the request's body is no longer accepted.
     pub fn push(&mut self, data: &mut Bytes) -> Result<(), Closed> {
         while !data.is_empty() {
             let taken = self.credit.take(data.len().min(FRAME_MAX));
@@ -147,10 +148,11 @@ impl Sender {
         }
     }
 
-    /// Sends all of `data`, as it may be sent. When this is dropped, a part of it may have been.
+    /// Sends all of `data`, waiting for credit. If this future is dropped, a part may have been
+    /// sent.
     ///
     /// # Errors
-    /// When nobody takes it.
+    /// Returns [`Closed`] if the request's body is no longer accepted.
     pub async fn send(&mut self, mut data: Bytes) -> Result<(), Closed> {
         while !data.is_empty() {
             self.ready().await?;
@@ -159,8 +161,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Ends the body. `tail` is a [`Tail`]'s bytes; one of more than 16 KiB makes the request
-    /// fail.
+    /// Ends the body. `tail` is the encoding of a [`Tail`]; if it is larger than 16 KiB, the
+    /// request fails.
     pub fn finish(mut self, tail: &[u8]) {
         if tail.len() as u64 > TAIL_MAX {
             return self.fail(FailureCode::HttpRequestTrailerSectionSize);
@@ -185,12 +187,13 @@ impl Drop for Sender {
 }
 
 impl Receiver {
-    /// The next part; `None` behind the last. Nothing is lost when this is dropped.
+    /// Returns the next part; `None` after the last. This future is cancel-safe: no part is lost if
+    /// it is dropped.
     pub async fn next(&mut self) -> Option<Part> {
         std::future::poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// As [`next`](Self::next), for who has a context.
+    /// Polls for what [`next`](Self::next) returns.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Part>> {
         if self.is_over {
             return Poll::Ready(None);
@@ -211,14 +214,14 @@ impl Receiver {
         Poll::Ready(part)
     }
 
-    /// Counts bytes that were taken; has the window be large when there were many, if it may be.
+    /// Counts bytes that were taken. After many, it enlarges the window if a permit is free.
     fn widen(&mut self, taken: usize) {
         if self.large.is_some() {
             return;
         }
         self.taken += taken;
         if self.taken >= LONG {
-            // Looked for again behind as much more.
+            // If no permit is free, it is requested again after as many bytes more.
             self.taken = 0;
             self.large = LARGE_WINDOWS.try_acquire().ok();
             if self.large.is_some() {

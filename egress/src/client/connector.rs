@@ -1,4 +1,4 @@
-//! The connector, as the node has it.
+//! The connector's process, from the node's side.
 
 use std::collections::HashMap;
 use std::io;
@@ -23,22 +23,23 @@ use crate::orders::{
 };
 use crate::packet::PacketSocket;
 
-/// What a connector is told when it is started.
+/// The configuration of a connector.
 #[derive(Clone, Debug)]
 pub struct ConnectorOptions {
-    /// What `/etc/hosts` has; of more than 4 MiB, the lines that are whole within them.
+    /// The content of `/etc/hosts`; if it is larger than 4 MiB, the complete lines within the first
+    /// 4 MiB.
     pub hosts: Vec<u8>,
-    /// Servers of names, in order; the first eight.
+    /// Name servers, in order; only the first eight are used.
     pub servers: Vec<SocketAddr>,
-    /// Special networks that functions may reach all the same; 64 at most.
+    /// Special networks that functions may reach nevertheless; at most 64.
     pub private: Vec<IpNet>,
-    /// How long a name's addresses are kept at most, whatever their server says; whole seconds,
-    /// zero for not at all.
+    /// How long a name's addresses are cached at most, whatever TTL the server sends. Whole
+    /// seconds; zero disables the cache.
     pub cache: Duration,
-    /// Connections that each function may have made at once, whatever others do.
+    /// Connections that each function may have in the making at once, whatever other functions do.
     pub orders_floor: u64,
-    /// Connections that may be made at once beside those: functions share them, and each may have a
-    /// part of those that are free.
+    /// Connections in the making at once beyond those floors. Functions share them, and each may
+    /// have a part of those that are free.
     pub orders_shared: u64,
 }
 
@@ -55,11 +56,11 @@ impl Default for ConnectorOptions {
     }
 }
 
-/// An invocation may have 16 calls under way, and each can need an order. No other function can
-/// take these.
+/// An invocation may have 16 calls under way, and each can need an order. No other function can use
+/// these.
 const ORDERS_FLOOR: u64 = 16;
 
-/// With the floors of 128 functions there are 3072 orders at most. Each takes about 5 KiB of the
+/// With the floors of 128 functions there are at most 3072 orders. Each takes about 5 KiB of the
 /// connector's 64 MiB.
 const ORDERS_SHARED: u64 = 1024;
 
@@ -79,7 +80,7 @@ struct Shared {
     closed: watch::Sender<bool>,
 }
 
-/// Who waits for a connection, by the number of the call.
+/// The callers that wait for a connection, by the number of the call.
 type Waiters = HashMap<u64, oneshot::Sender<Result<(), NotConnected>>>;
 
 /// Why a call has no connection.
@@ -100,20 +101,22 @@ impl From<FailureCode> for NotConnected {
     }
 }
 
-/// With more orders than this that it has not taken, the process is given up.
+/// If more orders than this are queued, the process is abandoned.
 const QUEUE_MAX: usize = 16 << 10;
 
-/// How late the answer to an order may be; then the process is given up.
+/// How late the answer to an order may be. After that, the process is abandoned.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Numbers of workers: of no other, ever.
+/// Numbers of workers, which are never reused.
 static WORKERS: AtomicU64 = AtomicU64::new(1);
 
 impl Connector {
-    /// Tells a new process at the other end of `socket` what to do. Within a runtime of tokio.
+    /// Configures a new process at the other end of `socket`. Must be called within a runtime of
+    /// tokio.
     ///
     /// # Errors
-    /// When an option has no room, or the system's.
+    /// Returns `InvalidInput` if there are more than 64 private networks, or the system's error if
+    /// the socket cannot be set up or the file for the known hosts cannot be created.
     pub fn new(socket: OwnedFd, options: &ConnectorOptions) -> io::Result<Self> {
         let socket = Arc::new(PacketSocket::new(socket)?);
         let (orders, mut outgoing) = queue::<(Vec<u8>, Option<OwnedFd>)>();
@@ -156,8 +159,8 @@ impl Connector {
         );
         let mut closed = connector.shared.closed.subscribe();
         tokio::spawn(async move {
-            // Whichever ends first, its process is of no use any more. The socket is closed with
-            // this task, which ends the process.
+            // When any of these ends, the process is of no more use. The socket is closed with this
+            // task, which ends the process.
             let _ = tokio::select! {
                 written = write => written,
                 heard = listen => heard,
@@ -171,11 +174,11 @@ impl Connector {
         Ok(connector)
     }
 
-    /// Names are resolved by these from now on: what `/etc/hosts` has, and servers, as in
+    /// Changes how names are resolved: by the content of `/etc/hosts`, and by servers, as in
     /// [`ConnectorOptions`].
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the file for the known hosts cannot be created.
     pub fn is_told(&self, hosts: &[u8], servers: &[SocketAddr]) -> io::Result<()> {
         let (names, hosts) = names(hosts, servers)?;
         self.order((spell(&names), hosts));
@@ -186,39 +189,40 @@ impl Connector {
         self.shared.order(order);
     }
 
-    /// Waits until the process is gone, or given up because it does not listen.
+    /// Waits until the process is gone, or was abandoned because it does not answer.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender is held by `self`, so this cannot fail.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
-    /// Whether the process is gone.
+    /// Returns whether the process is gone or was abandoned.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self.shared.closed.borrow()
     }
 
-    /// A number for a new worker.
+    /// Returns a number for a new worker.
     pub(super) fn worker_number() -> u64 {
         WORKERS.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// There is a worker of `function`, which gets its connections by the other end of `socket`.
+    /// Announces a worker of `function`, which receives its connections at the other end of
+    /// `socket`.
     pub(super) fn add_worker(&self, worker: u64, function: u64, socket: OwnedFd) {
         self.order((spell(&AddWorker { worker, function }), Some(socket)));
     }
 
-    /// A worker is gone.
+    /// Announces that a worker is gone.
     pub(super) fn remove_worker(&self, worker: u64) {
         self.order((spell(&RemoveWorker { worker }), None));
     }
 
-    /// Has a connection made and passed to a worker, for a call. Dropped, it is not
-    /// wanted any more.
+    /// Has a connection made for a call and passed to a worker. Dropping this future cancels the
+    /// order.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is no connection.
     pub(super) async fn connect(
         &self,
         worker: u64,
@@ -247,7 +251,7 @@ impl Connector {
         };
         self.order((spell(&order), None));
         self.shared.listens.wanted();
-        // The connector has a clock, too, and answers by it.
+        // The connector measures the timeout, too, and normally answers first.
         let deadline = Duration::from_nanos(timeout).saturating_add(GRACE);
         let Ok(answer) = tokio::time::timeout(deadline, answered).await else {
             self.shared.closed.send_replace(true);
@@ -284,22 +288,22 @@ impl Shared {
 
     fn order(&self, order: (Vec<u8>, Option<OwnedFd>)) {
         if self.orders.add(order, 1) > QUEUE_MAX {
-            // Whoever writes sees it, and closes.
+            // The task that writes sees this, and closes.
             self.closed.send_replace(true);
         }
     }
 
-    /// Whether anybody waits for a connection.
+    /// Returns whether a caller waits for a connection.
     fn is_waited_for(&self) -> bool {
         self.waiting().as_ref().is_some_and(|all| !all.is_empty())
     }
 
-    /// Asks whether the process is there.
+    /// Probes the process.
     fn probe(&self) {
         self.order((spell(&Probe {}), None));
     }
 
-    /// Hears what the connector says. Of a call that nobody has it is dropped.
+    /// Handles a packet from the connector. An answer to an unknown call is dropped.
     fn hear(&self, packet: &[u8]) -> io::Result<()> {
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         self.listens.heard();
@@ -322,7 +326,7 @@ impl Shared {
         };
         let waiting = self.waiting().as_mut().and_then(|all| all.remove(&call));
         if let Some(waiting) = waiting {
-            // Whoever has stopped waiting needs no answer.
+            // A caller that has stopped waiting needs no answer.
             let _ = waiting.send(outcome);
         }
         Ok(())
@@ -331,16 +335,16 @@ impl Shared {
     fn close(&self) {
         let waiting = {
             let mut waiting = self.waiting();
-            // Before anybody hears of it by an order of theirs.
+            // Set before a caller learns of it from the result of its own order.
             self.closed.send_replace(true);
             waiting.take()
         };
-        // Each tells whoever waits.
+        // Dropping the senders notifies the waiting callers.
         drop(waiting);
     }
 }
 
-/// The first order.
+/// Builds the first order.
 fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
     let too_many = |what| io::Error::new(io::ErrorKind::InvalidInput, what);
     if options.private.len() > NETWORKS_MAX {
@@ -358,7 +362,7 @@ fn configuration(options: &ConnectorOptions) -> io::Result<Configure> {
     })
 }
 
-/// How names are resolved, and a file with what `/etc/hosts` has.
+/// Builds the order that sets how names are resolved, and a file with the content of `/etc/hosts`.
 fn names(hosts: &[u8], servers: &[SocketAddr]) -> io::Result<(Names, Option<OwnedFd>)> {
     let mut places = [WireServer::default(); SERVERS_MAX];
     for (place, server) in places.iter_mut().zip(servers) {
@@ -380,7 +384,7 @@ fn names(hosts: &[u8], servers: &[SocketAddr]) -> io::Result<(Names, Option<Owne
     ))
 }
 
-/// As many whole lines as are read.
+/// Returns the complete lines within the first [`HOSTS_MAX`] bytes.
 fn known(hosts: &[u8]) -> &[u8] {
     let most = usize::try_from(HOSTS_MAX).unwrap_or(usize::MAX);
     match hosts.split_at_checked(most) {

@@ -1,4 +1,4 @@
-//! Whether a process still listens: it is asked when somebody waits for it and it says nothing.
+//! Liveness of a process: it is probed when it is silent while a caller waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -7,19 +7,18 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-/// How long a process may be silent for whom somebody waits, before it is asked whether it is
-/// there.
+/// How long a process may be silent while a caller waits for it, before it is probed.
 pub const SILENCE: Duration = Duration::from_secs(2);
 
-/// How long it may take to say so: far longer than a turn of its one thread takes, also where
-/// others want the processor.
+/// How long the process may take to answer a probe: far longer than one turn of its single thread
+/// takes, even if other processes compete for the processor.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
-/// The last of that, waited for by itself: where it was this process that stood still, its answer
-/// is there by then.
+/// The last part of [`ANSWER`], which is a wait of its own. If it was this process that stood
+/// still, the answer has arrived by then.
 const LAST: Duration = Duration::from_millis(500);
 
-/// What a process has said, and whether anybody waits for it to say more.
+/// Counts what a process has sent, and wakes the watcher when a caller waits for the process.
 #[derive(Debug, Default)]
 pub struct Listens {
     heard: AtomicU64,
@@ -27,12 +26,12 @@ pub struct Listens {
 }
 
 impl Listens {
-    /// It has said something.
+    /// Records that the process has sent something.
     pub fn heard(&self) {
         self.heard.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Somebody waits for it from now on.
+    /// Records that a caller waits for the process from now on.
     pub fn wanted(&self) {
         self.wanted.notify_one();
     }
@@ -41,8 +40,8 @@ impl Listens {
         self.heard.load(Ordering::Relaxed)
     }
 
-    /// Returns once it has not answered in time. `is_wanted` says whether anybody waits for it, and
-    /// `ask` asks it. While nobody waits this takes no turn.
+    /// Returns once the process has not answered in time. `is_wanted` returns whether a caller
+    /// waits for it, and `ask` probes it. While no caller waits, this future is not woken.
     pub async fn lost(&self, is_wanted: impl Fn() -> bool, ask: impl Fn()) {
         loop {
             self.wanted.notified().await;
@@ -63,8 +62,8 @@ impl Listens {
     }
 }
 
-/// [`Listens::lost`] for the process that `asked` speaks to, which may be let go meanwhile: then
-/// nobody waits for it.
+/// Runs [`Listens::lost`] for the process of the handle `asked`. If the handle is dropped
+/// meanwhile, no caller waits for the process.
 pub async fn lost<T>(
     listens: Arc<Listens>,
     asked: Weak<T>,

@@ -1,9 +1,9 @@
-//! The node's side: what has connections made, and calls done.
+//! The node's side of egress.
 //!
-//! [`Connector`] is a handle of the connector's process, [`Worker`] one of a worker's; both are
-//! made within a runtime of tokio, and end with their process: [`Connector::closed`],
-//! [`Worker::closed`]. Whoever starts the processes starts them anew then. A [`Call`] has two
-//! halves; what is dropped of it is not wanted any more.
+//! [`Connector`] is a handle of the connector's process, [`Worker`] of a worker's process. Both are
+//! created within a runtime of tokio, and report the end of their process ([`Connector::closed`],
+//! [`Worker::closed`]); the caller then starts a new process. A [`Call`] has two halves; dropping
+//! one means that it is no longer wanted.
 
 mod call;
 mod connector;

@@ -1,4 +1,4 @@
-//! What is to be said to a process: counted, for one may have stopped listening.
+//! A queue of messages to a process. It counts their size, because a process may stop reading.
 
 use std::io;
 use std::sync::Arc;
@@ -7,25 +7,25 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-/// How long a process may take nothing while there is something for it. One that is in its right
-/// mind takes it at once.
+/// How long a process may read nothing while there is data for it. A healthy process reads it at
+/// once.
 pub const STUCK: Duration = Duration::from_secs(10);
 
-/// The end that is said to.
+/// The sending end.
 #[derive(Debug)]
 pub struct Queue<T> {
     sender: mpsc::UnboundedSender<(T, usize)>,
     size: Arc<AtomicUsize>,
 }
 
-/// The end that is written from.
+/// The end from which messages are written to the process.
 #[derive(Debug)]
 pub struct Outgoing<T> {
     receiver: mpsc::UnboundedReceiver<(T, usize)>,
     size: Arc<AtomicUsize>,
 }
 
-/// A queue with nothing in it.
+/// Creates an empty queue.
 pub fn queue<T>() -> (Queue<T>, Outgoing<T>) {
     let (sender, receiver) = mpsc::unbounded_channel();
     let size = Arc::new(AtomicUsize::new(0));
@@ -37,42 +37,42 @@ pub fn queue<T>() -> (Queue<T>, Outgoing<T>) {
 }
 
 impl<T> Queue<T> {
-    /// Adds something of that size; how much there is now.
+    /// Adds a message of this size. Returns the size of the whole queue.
     pub fn add(&self, what: T, size: usize) -> usize {
         let before = self.size.fetch_add(size, Ordering::Relaxed);
-        // Where nobody takes it the process is gone, and whoever waits for it has been told.
+        // If the receiver is gone, so is the process, and the waiting callers were notified.
         let _ = self.sender.send((what, size));
         before + size
     }
 
-    /// How much there is.
+    /// Returns the size of all messages in the queue.
     pub fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
 }
 
 impl<T> Outgoing<T> {
-    /// The next, and its size, which counts until [`written`](Self::written). `None` when nobody
-    /// says anything any more.
+    /// Returns the next message and its size, which counts until [`written`](Self::written).
+    /// Returns `None` when all senders are gone.
     pub async fn next(&mut self) -> Option<(T, usize)> {
         self.receiver.recv().await
     }
 
-    /// The next, if there is one now.
+    /// Returns the next message, if there is one now.
     pub fn next_now(&mut self) -> Option<(T, usize)> {
         self.receiver.try_recv().ok()
     }
 
-    /// That much is with the process.
+    /// Records that so many bytes were written to the process.
     pub fn written(&self, size: usize) {
         self.size.fetch_sub(size, Ordering::Relaxed);
     }
 }
 
-/// Does a step of writing.
+/// Performs one write, within [`STUCK`].
 ///
 /// # Errors
-/// The step's, and when it takes as long as only one who has stopped listening does.
+/// Returns the error of the write, or `TimedOut` if it takes longer than [`STUCK`].
 pub async fn in_time<T>(step: impl Future<Output = io::Result<T>>) -> io::Result<T> {
     match tokio::time::timeout(STUCK, step).await {
         Ok(outcome) => outcome,

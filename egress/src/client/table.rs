@@ -1,4 +1,4 @@
-//! Calls under way at a worker, and what it may say about them.
+//! Calls under way at a worker, and the frames that it may send about them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ pub type Calls = HashMap<u64, Entry>;
 /// A call under way.
 #[derive(Debug)]
 pub struct Entry {
-    /// Where what the worker says goes.
+    /// Where the parts that the worker sends go.
     pub parts: mpsc::UnboundedSender<Part>,
-    /// Of the request's data.
+    /// Credit of the request's data.
     pub credit: Arc<Credit>,
-    /// Where it goes.
+    /// The destination of the call.
     pub destination: Destination,
-    /// How long a connection may take, in nanoseconds.
+    /// How long connecting may take, in nanoseconds.
     pub connect_timeout: u64,
-    /// Who has a connection made.
+    /// The task that has a connection made.
     pub connecting: Option<AbortHandle>,
-    /// Whether the worker has wanted one: a call needs one at most, the first or in place of an
-    /// idle one that turned out to be closed.
+    /// Whether the worker has requested a connection. A call needs at most one: its first, or a
+    /// replacement for an idle connection that turned out to be closed.
     pub has_needed: bool,
-    /// Whether the answer's head has come.
+    /// Whether the response head has arrived.
     pub has_head: bool,
-    /// Bytes that the worker may send.
+    /// Bytes that the worker may still send.
     pub window: usize,
 }
 
@@ -42,37 +42,37 @@ impl Drop for Entry {
         if let Some(connecting) = &self.connecting {
             connecting.abort();
         }
-        // For an entry that was removed without an end: its call was cancelled.
+        // For an entry that was removed before its end, because its call was cancelled.
         self.credit.close();
     }
 }
 
-/// What a frame asks for besides being passed on.
+/// An action that a frame requires besides being passed on.
 #[derive(Debug)]
 pub enum Heard {
     /// Nothing.
     Nothing,
     /// A connection for this call.
     Need,
-    /// The call is over: it was taken from the table.
+    /// The call is over and was removed from the table.
     Over,
 }
 
-/// What no worker that is in its right mind says: it is given up.
+/// A protocol violation, which no correct worker commits: the node abandons the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insane;
 
-/// Hears a frame. Of a call that nobody has it is dropped: it has been cancelled, or is over.
+/// Handles a frame. A frame of an unknown call is dropped: the call was cancelled, or is over.
 ///
 /// # Errors
-/// When the frame cannot come at this point.
+/// Returns [`Insane`] if the frame is not allowed at this point.
 pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane> {
     let credit = frame.credit();
     let Frame { call, kind, bytes } = frame;
     let Some(entry) = calls.get_mut(&call) else {
         return Ok(Heard::Nothing);
     };
-    // Nobody who listens any more is told anything: the cancel is on its way.
+    // A receiver that was dropped gets nothing: its cancel is on its way.
     let tell = |part: Part| drop(entry.parts.send(part));
     match kind {
         FromWorker::Need => {
@@ -105,8 +105,8 @@ pub fn hear(calls: &mut Calls, frame: Frame<FromWorker>) -> Result<Heard, Insane
     Ok(Heard::Nothing)
 }
 
-/// Whether a server has said or taken something, where a worker says this. That a call has begun,
-/// or fails, is none.
+/// Returns whether a frame shows that a server has sent or accepted something. The begin and the
+/// failure of a call do not count.
 pub fn is_progress(kind: FromWorker) -> bool {
     match kind {
         FromWorker::Head | FromWorker::Data | FromWorker::End | FromWorker::Credit => true,
@@ -122,7 +122,7 @@ fn over(calls: &mut Calls, call: u64, last: Part) -> Heard {
 }
 
 impl Entry {
-    /// A new call.
+    /// Creates the entry of a new call.
     pub fn new(
         parts: mpsc::UnboundedSender<Part>,
         credit: Arc<Credit>,
@@ -151,8 +151,8 @@ impl Entry {
         self.end(last);
     }
 
-    /// Passes the last part on. The request's data is refused before: a caller that has the end
-    /// of its call can send no more.
+    /// Passes the last part on. Credit is closed first: a caller that has the end of its call can
+    /// send no more.
     fn end(self, last: Part) {
         self.credit.close();
         // A caller that dropped the receiver does not need the end.
@@ -231,7 +231,7 @@ mod tests {
         received.close();
     }
 
-    /// A waker that notes whether the call's credit was closed when it was woken.
+    /// A waker that records whether the call's credit was closed when it was woken.
     struct Noting(Arc<Credit>, Mutex<Vec<bool>>);
 
     impl Wake for Noting {

@@ -1,4 +1,4 @@
-//! A worker, as the node has it.
+//! A worker's process, from the node's side.
 
 use std::fmt;
 use std::io;
@@ -28,41 +28,43 @@ use super::{Call, Connector};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, Frame, FromWorker, ToWorker, WorkerOptions, frame};
 
-/// A handle of a worker's process: one function's.
+/// A handle of the worker's process of one function.
 ///
-/// Its calls fail when it is dropped, and when the process ends, with `connection-terminated`.
+/// Calls fail with `connection-terminated` when the handle is dropped, and when the process
+/// ends.
 #[derive(Debug)]
 pub struct Worker {
     shared: Arc<Shared>,
-    /// The connector's end of the socket on which the worker is passed connections: another
-    /// connector goes on with it.
+    /// The connector's end of the socket on which the worker receives connections. It is kept so
+    /// that a new connector can continue with it.
     passing: OwnedFd,
 }
 
-/// Numbers of calls: of no other in this process's life.
+/// Numbers of calls, which are never reused during the life of this process.
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
-/// Bytes of passed connections that a worker need not have taken: the system's least, which is
-/// a few packets. Descriptors under way are counted against all that the connector passes.
+/// Send buffer, in bytes, for connections that are passed to a worker and not taken yet. The kernel
+/// raises it to its minimum, which is a few packets. Descriptors in flight count against the limit
+/// of all that the connector passes.
 const PASSING: usize = 1;
 
-/// With more bytes than this to be said, no call begins.
+/// If more bytes than this are queued, no call begins.
 const BUSY: usize = 2 << 20;
 
-/// With more than this, the process is given up: beyond [`BUSY`] there are windows of calls under
-/// way, and what little is said of each.
+/// If more bytes than this are queued, the process is abandoned. Beyond [`BUSY`] there are the
+/// windows of calls under way, and the few other bytes for each of them.
 const QUEUE_MAX: usize = 64 << 20;
 
-/// What is said to a worker.
+/// A message to a worker.
 #[derive(Debug)]
 enum Said {
     /// Any number of frames.
     Frames(BytesMut),
-    /// A frame that has secrets in it.
+    /// A frame that contains secrets.
     Secret(Secret),
 }
 
-/// Nothing is left of it once it was said.
+/// A frame that is zeroed when it is dropped.
 struct Secret(BytesMut);
 
 impl Drop for Secret {
@@ -83,26 +85,29 @@ pub struct Shared {
     /// The number of its function, which all workers of the function share.
     function: u64,
     options: WorkerOptions,
-    /// What is to be said. Data is bounded by credit; what calls that are over have left in it, by
-    /// [`BUSY`] and [`QUEUE_MAX`].
+    /// Queued messages. Credit bounds the data of live calls; [`BUSY`] and [`QUEUE_MAX`] bound the
+    /// data that finished calls have left in the queue.
     frames: Queue<Said>,
     /// `None` when the process is gone.
     calls: Mutex<Option<Calls>>,
     connector: Mutex<Connector>,
     listens: Arc<Listens>,
-    /// When anything of a call last came, or was taken.
+    /// When a server last sent or accepted something of a call.
     moved: Mutex<Instant>,
     closed: watch::Sender<bool>,
 }
 
 impl Worker {
-    /// Tells a new process at the other end of `socket` what to do. `passing` is the sending
-    /// end of the socket pair whose other end it was started with. `authorities` are certificates
-    /// in DER that are trusted besides the usual roots. `function` is the number of the function
-    /// that it is for: the connector's limits count by it. Within a runtime of tokio.
+    /// Configures a new process at the other end of `socket`.
+    ///
+    /// `passing` is the sending end of the socket pair whose other end the process was started
+    /// with. `authorities` are certificates in DER that are trusted besides the usual roots.
+    /// `function` is the number of the function that the worker serves: the connector's limits
+    /// count by it. Must be called within a runtime of tokio.
     ///
     /// # Errors
-    /// When a certificate has no room in a frame, or the system's.
+    /// Returns `InvalidInput` if a certificate is empty or larger than 64 KiB, or the system's
+    /// error if a socket cannot be set up.
     pub fn new(
         (socket, passing): (OwnedFd, OwnedFd),
         connector: &Connector,
@@ -147,8 +152,9 @@ impl Worker {
                 Some(shared) => shared.closed.subscribe(),
                 None => return,
             };
-            // Whichever ends first, the worker is of no use any more: gone, not in its right mind,
-            // or nobody's. The sockets are closed with this task, which ends the process.
+            // When any of these ends, the worker is of no more use: it is gone, it violated the
+            // protocol, or its handle was dropped. The sockets are closed with this task, which
+            // ends the process.
             let _ = tokio::select! {
                 written = write(outgoing, writing) => written,
                 heard = listen(&weak, reading) => heard,
@@ -162,20 +168,22 @@ impl Worker {
         Ok(Self { shared, passing })
     }
 
-    /// Begins a call. Whether `destination`, that of `head`, is granted has been looked at before.
+    /// Begins a call. The caller has checked that `destination`, which is that of `head`, is
+    /// granted.
     ///
     /// # Errors
-    /// When `destination` is not the head's, the head is too large, the process is gone, or there
-    /// is too much that it has not yet heard.
+    /// Fails with `HttpRequestDenied` if `destination` is not that of the head,
+    /// `HttpRequestHeaderSectionSize` if the head is too large, `ConnectionLimitReached` if too
+    /// many bytes are queued for the process, and `ConnectionTerminated` if the process is gone.
     pub fn begin(&self, head: &OutgoingHead, destination: Destination) -> Result<Call, Failure> {
         self.begin_by(Said::Frames, head, destination)
     }
 
-    /// The same for a head that has secrets in it: of what it takes to say it, nothing is left in
-    /// this process when the worker has it.
+    /// Begins a call whose head contains secrets. This process zeroes its copies of the encoded
+    /// head once they are written to the worker's socket.
     ///
     /// # Errors
-    /// As [`begin`](Self::begin).
+    /// Fails under the same conditions as [`begin`](Self::begin).
     pub fn begin_with_secrets(
         &self,
         head: &OutgoingHead,
@@ -190,7 +198,8 @@ impl Worker {
         head: &OutgoingHead,
         destination: Destination,
     ) -> Result<Call, Failure> {
-        // The worker shows the head's name to whom it is connected to: it must be the same.
+        // The worker sends the head's name to the server that it is connected to: both must be the
+        // same.
         if Destination::of_request(&head.scheme, &head.authority).as_ref() != Ok(&destination) {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
@@ -209,7 +218,7 @@ impl Worker {
         match self.shared.calls().as_mut() {
             Some(calls) => {
                 if calls.is_empty() {
-                    // Nothing was to come before.
+                    // No progress was due before.
                     *self.shared.moved() = Instant::now();
                 }
                 calls.insert(call, entry)
@@ -223,28 +232,28 @@ impl Worker {
         Ok(Call::new(&self.shared, call, credit, received))
     }
 
-    /// How many calls are under way.
+    /// Returns how many calls are under way.
     #[must_use]
     pub fn calls(&self) -> usize {
         self.shared.calls().as_ref().map_or(0, Calls::len)
     }
 
-    /// When anything of its calls last came from a server, or was taken by one; since when there
-    /// are some, where nothing has.
+    /// Returns when a server last sent or accepted something of its calls. If none has, returns
+    /// when the first of the current calls began.
     #[must_use]
     pub fn moved(&self) -> Instant {
         *self.shared.moved()
     }
 
-    /// Ends it; calls under way fail with this.
+    /// Abandons the worker; calls under way fail with `why`.
     pub fn give_up(&self, why: &Failure) {
         self.shared.close_with(why);
     }
 
-    /// Has connections made by another connector from now on: the one before is gone.
+    /// Uses another connector for new connections: the previous one is gone.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the socket cannot be duplicated.
     pub fn use_connector(&self, connector: &Connector) -> io::Result<()> {
         let passing = self.passing.try_clone()?;
         {
@@ -252,22 +261,23 @@ impl Worker {
             connector.add_worker(self.shared.number, self.shared.function, passing);
             *current = connector.clone();
         }
-        // Given up meanwhile, it may have been taken from the connector before.
+        // If the worker was abandoned meanwhile, it may have been removed from the connector before
+        // it was added.
         if self.shared.calls().is_none() {
             connector.remove_worker(self.shared.number);
         }
         Ok(())
     }
 
-    /// Waits until the process is gone, or given up because it said what no worker says, or does
-    /// not listen.
+    /// Waits until the process is gone, or was abandoned because it violated the protocol or does
+    /// not answer.
     pub async fn closed(&self) {
         let mut closed = self.shared.closed.subscribe();
         // The sender is held by `self`, so this cannot fail.
         let _ = closed.wait_for(|closed| *closed).await;
     }
 
-    /// Whether it is.
+    /// Returns whether the process is gone or was abandoned.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         *self.shared.closed.borrow()
@@ -295,7 +305,7 @@ impl Shared {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says something to the worker.
+    /// Queues a frame for the worker.
     pub fn say(&self, frame: BytesMut) {
         let size = frame.len();
         self.add(Said::Frames(frame), size);
@@ -303,19 +313,20 @@ impl Shared {
 
     fn add(&self, said: Said, size: usize) {
         if self.frames.add(said, size) > QUEUE_MAX {
-            // Whoever writes sees it, and closes.
+            // The task that writes sees this, and closes.
             self.closed.send_replace(true);
         }
     }
 
-    /// Counts what of a call's answer has been taken, before the worker hears of it.
+    /// Adds response bytes that the caller has taken to the window, before the worker receives the
+    /// credit.
     pub fn give_back(&self, call: u64, bytes: usize) {
         if let Some(entry) = self.calls().as_mut().and_then(|calls| calls.get_mut(&call)) {
             entry.window += bytes;
         }
     }
 
-    /// Nobody wants a call any more, if it is not over.
+    /// Cancels a call, unless it is over.
     pub fn cancel(&self, call: u64) {
         let entry = self.calls().as_mut().and_then(|calls| calls.remove(&call));
         if entry.is_some() {
@@ -331,7 +342,7 @@ impl Shared {
         self.calls().as_ref().is_some_and(|calls| !calls.is_empty())
     }
 
-    /// Asks whether the process is there.
+    /// Probes the process.
     fn probe(&self) {
         self.say(frame(0, ToWorker::Probe, &[]));
     }
@@ -343,7 +354,7 @@ impl Shared {
     fn close_with(&self, why: &Failure) {
         let calls = {
             let mut calls = self.calls();
-            // Before anybody hears of it by a call of theirs.
+            // Set before a caller learns of it from the end of its own call.
             self.closed.send_replace(true);
             calls.take()
         };
@@ -390,7 +401,7 @@ impl Shared {
     }
 }
 
-/// Says what is to be said; as much as there is at once.
+/// Writes queued messages; as many as there are at once.
 async fn write(mut outgoing: Outgoing<Said>, mut socket: OwnedWriteHalf) -> io::Result<()> {
     let mut behind = None;
     loop {
@@ -422,7 +433,7 @@ async fn write(mut outgoing: Outgoing<Said>, mut socket: OwnedWriteHalf) -> io::
     }
 }
 
-/// Hears what the worker says, until it is gone or not in its right mind.
+/// Handles frames of the worker, until it is gone or violates the protocol.
 async fn listen(weak: &Weak<Shared>, mut socket: OwnedReadHalf) -> io::Result<()> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let mut received = BytesMut::new();

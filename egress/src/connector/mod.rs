@@ -1,8 +1,8 @@
 //! The connector: resolves, filters, connects, and passes connections to workers.
 //!
-//! The connector has one thread. It holds nothing of a function but names, and parses nothing but
-//! answers of name servers. It resolves a name once for a connection, filters each address, and
-//! connects to one of those that remain: no step resolves again.
+//! The connector has one thread. It holds only names of a function, and of the network's data it
+//! parses only answers of name servers. It resolves a name once for a connection, filters each
+//! address, and connects to one of those that remain: no step resolves again.
 //!
 //! All functions share this process. Orders, lookups, sockets and cached names are therefore shared
 //! out by function (`fair`).
@@ -61,16 +61,17 @@ impl From<Unreached> for Failed {
     }
 }
 
-/// The shared orders are divided by this: one function alone may have 114 of 1024 beside its floor.
+/// The divisor of the free shared orders: one function alone may have 114 of 1024 beyond its floor.
 const ORDERS_ALPHA: usize = 8;
 
-/// Serves a node until it closes `node`: orders.
+/// Serves the node's orders until the node closes `node`.
 ///
 /// # Errors
-/// The system's, and when the node says what none says.
+/// Returns the system's error if reading or sending fails, and `InvalidData` if an order violates
+/// the protocol.
 pub fn run(runtime: &Runtime, node: OwnedFd) -> io::Result<()> {
     crate::end_on_panic();
-    // Orders under way end with the set.
+    // Dropping the set ends the orders under way.
     LocalSet::new().block_on(runtime, serve(node))
 }
 
@@ -87,7 +88,7 @@ struct Connector {
     trouble: Cell<Option<io::Error>>,
 }
 
-/// A worker, as its connections are made and passed.
+/// A worker, as the connector sees it.
 struct WorkerEnd {
     socket: PacketSocket,
     function: Rc<names::Function>,
@@ -146,7 +147,7 @@ fn contents(file: &OwnedFd, bytes: u64) -> io::Result<Vec<u8>> {
 }
 
 impl Connector {
-    /// Does an order.
+    /// Executes an order.
     async fn hear(self: &Rc<Self>, packet: Packet) -> io::Result<()> {
         let Packet { bytes, fd } = packet;
         match kind(&bytes) {
@@ -167,7 +168,7 @@ impl Connector {
             }
             Some(OrderKind::AddWorker) => {
                 let order: AddWorker = read(&bytes).ok_or_else(malformed)?;
-                // One whose socket was lost is not known, and has none of its orders done.
+                // A worker whose socket was lost is not added, so that its orders fail.
                 if let Some(socket) = fd {
                     let end = WorkerEnd {
                         socket: PacketSocket::new(socket)?,
@@ -242,7 +243,7 @@ impl Connector {
         self.node.send(&spell(order), None).await
     }
 
-    /// Makes a connection, and passes it on.
+    /// Makes a connection, and passes it to the worker.
     async fn connect(&self, order: Connect, worker: &WorkerEnd) -> Result<(), Failed> {
         let timeout = Duration::from_nanos(order.timeout);
         let (host, port) = order.host.read().ok_or(FailureCode::InternalError)?;
@@ -265,7 +266,7 @@ impl Connector {
             }
             let stream = reach::any_of(&permitted, port, &sockets, &self.private).await?;
             let passed = spell(&Passed { call: order.call });
-            // One that takes nothing has no more time for it than a server has.
+            // A worker that does not read has only the order's timeout, as a server has.
             let sent = worker.socket.send(&passed, Some(stream.as_fd())).await;
             sent.map_err(|_| FailureCode::ConnectionTerminated.into())
         };

@@ -13,16 +13,16 @@ use tokio::task::JoinSet;
 
 use super::fair::{FairLimits, FairPool};
 
-/// How long an address is waited for before the next is tried beside it (RFC 8305, 5).
+/// How long an address is waited for before the next is tried concurrently (RFC 8305, 5).
 const NEXT: Duration = Duration::from_millis(250);
 
-/// Most addresses that are tried: a name with more has enough of them.
+/// Most addresses that are tried. A name with more has enough of them.
 pub const ADDRESSES_MAX: usize = 16;
 
 /// Most addresses of one order that are tried at once.
 const ATTEMPTS_MAX: usize = 3;
 
-/// How long one of so many addresses may take that others wait for their turn.
+/// How long one address may take if others wait for their turn.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Sockets that connect at once: 576 for 128 functions. The process has 1024 descriptors, of which
@@ -57,10 +57,10 @@ impl From<FailureCode> for Unreached {
     }
 }
 
-/// Connects to one of `addresses`, the first that answers, in their order.
+/// Connects to `addresses` in their order. Returns the first connection that succeeds.
 ///
 /// # Errors
-/// Why the last of them was not to be had.
+/// Returns the failure of the attempt that failed last.
 pub async fn any_of(
     addresses: &[IpAddr],
     port: u16,
@@ -68,7 +68,7 @@ pub async fn any_of(
     private: &Rc<AllowPrivate>,
 ) -> Result<TcpStream, Unreached> {
     let mut rest = addresses.iter().take(ADDRESSES_MAX);
-    // Where none has to wait for its turn, each has the order's time.
+    // If no address has to wait for its turn, each may take the order's whole timeout.
     let patience = (rest.len() > ATTEMPTS_MAX).then_some(PATIENCE);
     let mut attempts = JoinSet::new();
     let mut why = Unreached::from(FailureCode::DestinationUnavailable);
@@ -84,7 +84,8 @@ pub async fn any_of(
                 None => {}
             }
         }
-        // With none left to try, or no room, whoever answers is waited for.
+        // If no address is left or the most attempts are under way, this waits without a time
+        // limit.
         let goes_on = rest.len() > 0 && attempts.len() < ATTEMPTS_MAX;
         let answered = async {
             if goes_on {
@@ -95,7 +96,7 @@ pub async fn any_of(
         };
         match answered.await {
             Ok(Some(Ok(Ok(stream)))) => {
-                // What is sent is sent at once: bodies come in pieces that fit.
+                // Data is sent at once: bodies come in pieces that fit.
                 let _ = stream.set_nodelay(true);
                 return Ok(stream);
             }
@@ -132,9 +133,9 @@ async fn attempt(
     }
 }
 
-/// Whether a connection between these is a function's to have. From a host to itself both are
-/// the same address, and a public one is no better than loopback: its services are there, and this
-/// node's own.
+/// Returns whether a function may have a connection between these addresses. If a host connects to
+/// itself, both addresses are the same. Even a public one is then no better than loopback: the
+/// host's services listen there, and this node's own.
 fn is_let(ours: IpAddr, theirs: IpAddr, private: &AllowPrivate) -> bool {
     ours.to_canonical() != theirs.to_canonical() || private.opens(theirs)
 }

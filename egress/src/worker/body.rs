@@ -1,4 +1,4 @@
-//! A request's body on its way to the upstream.
+//! A request body on its way to the upstream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -18,13 +18,13 @@ use super::{RequestPart, Worker};
 use crate::credit::Consumed;
 use crate::frames::{FromWorker, credit_bytes};
 
-/// How long a head waits for the first part of its body. A body that turns out to be empty, or is
-/// all there, needs no chunks, which some servers do not take, and its trailers are known;
-/// functions that have one say so at once. One that sends a head first, and a body on what it is
-/// answered, waits this long once.
+/// How long a head waits for the first part of its body. A body that is empty or complete by then
+/// needs no chunks, which some servers do not accept, and its trailers are known. Functions with
+/// such a body send it at once. A function that sends a head first, and a body in reaction to the
+/// response, waits this long once.
 const FIRST_PART: Duration = Duration::from_millis(10);
 
-/// What a function is told whose trailers cannot be sent.
+/// The text of the failure of a function whose trailers cannot be sent.
 const LOST_TRAILERS: &str =
     "trailers that the request's head does not name in `trailer`, or has no place for";
 
@@ -32,17 +32,17 @@ fn lost_trailers() -> Failure {
     Failure::with_text(FailureCode::InternalError, LOST_TRAILERS)
 }
 
-/// What a request's body is made of; outlives the attempts to send it.
+/// The source of a request body. It outlives the attempts to send the body.
 pub struct Source {
     worker: Rc<Worker>,
     call: u64,
     parts: RefCell<mpsc::UnboundedReceiver<RequestPart>>,
     queue: RefCell<VecDeque<Bytes>>,
-    /// What is behind it; `None` while it goes on.
+    /// The trailers; `None` until the end of the body has arrived.
     tail: RefCell<Option<Vec<Pair>>>,
-    /// Names of trailers that there is a place for; `None` where all have one.
+    /// Names of the trailers that can be sent; `None` if all can.
     places: RefCell<Option<Vec<HeaderName>>>,
-    /// How many bytes the function said it has.
+    /// The `content-length` that the function declared.
     declared: Option<u64>,
     taken: Cell<u64>,
     /// Whether an attempt has taken any of it, or its end.
@@ -52,7 +52,7 @@ pub struct Source {
     failure: RefCell<Option<Failure>>,
 }
 
-/// It cannot be sent on; the source knows why.
+/// The body cannot be sent on; the source knows the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("the request's body ends in the middle")]
 pub struct Broken;
@@ -80,17 +80,17 @@ impl Source {
         })
     }
 
-    /// Waits a moment for the first part, and takes what is there.
+    /// Waits for [`FIRST_PART`] at most for the first part, and takes what has arrived.
     pub async fn settle(&self) {
         if self.declared.is_some() {
             return;
         }
         let first = std::future::poll_fn(|context| self.poll_fill(context));
-        // Where none comes, the head goes alone.
+        // If nothing arrives in time, the head is sent alone.
         let _ = tokio::time::timeout(FIRST_PART, first).await;
     }
 
-    /// Takes what is there; ready once anything is.
+    /// Takes the parts that have arrived; ready once there is any.
     fn poll_fill(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut parts = self.parts.borrow_mut();
         let mut queue = self.queue.borrow_mut();
@@ -103,7 +103,7 @@ impl Source {
                 Poll::Ready(Some(RequestPart::End(Tail::Failed(failure)))) => {
                     *self.failure.borrow_mut() = Some(failure);
                 }
-                // Nobody has the call any more.
+                // The call was removed.
                 Poll::Ready(None) => {
                     let failure = Failure::new(FailureCode::InternalError);
                     *self.failure.borrow_mut() = Some(failure);
@@ -115,25 +115,25 @@ impl Source {
         Poll::Ready(())
     }
 
-    /// Names of its trailers, as far as they are known.
+    /// Returns the names of the trailers, as far as they are known.
     pub fn trailer_names(&self) -> Vec<Vec<u8>> {
         let names = |fields: &Vec<Pair>| fields.iter().map(|(name, _)| name.clone()).collect();
         self.tail.borrow().as_ref().map(names).unwrap_or_default()
     }
 
-    /// It is sent now. `places` are names of the trailers that there is a place for; `None` where
-    /// all have one.
+    /// Records which trailers this attempt can send: those with these names, or all if `places` is
+    /// `None`.
     pub fn is_sent_with(&self, places: Option<Vec<HeaderName>>) {
         *self.places.borrow_mut() = places;
     }
 
-    /// Its end has been sent, with no trailers.
+    /// Records that the end of the body has been sent, without trailers.
     pub fn ends(&self) {
         self.is_done.set(true);
         self.is_sent_with(Some(Vec::new()));
     }
 
-    /// Whether there are trailers that have no place: they would be lost.
+    /// Returns whether there are trailers that cannot be sent: they would be lost.
     fn has_lost_trailers(&self) -> bool {
         let places = self.places.borrow();
         let Some(places) = places.as_deref() else {
@@ -147,13 +147,13 @@ impl Source {
         tail.as_deref().unwrap_or_default().iter().any(is_lost)
     }
 
-    /// Looks at what has come behind the last byte of a known length, for which nobody asks.
+    /// Checks for trailers after the last byte of a body of known length. No reader polls for them.
     ///
     /// # Errors
-    /// When there are trailers, which cannot be sent.
+    /// Fails with `InternalError` if there are trailers, which cannot be sent.
     pub fn look_behind(&self) -> Result<(), Failure> {
         if self.is_done() {
-            // Whether it comes or not: nobody waits for it.
+            // A single poll, which does not wait for more.
             let _ = self.poll_fill(&mut Context::from_waker(Waker::noop()));
             if self.has_lost_trailers() {
                 return Err(lost_trailers());
@@ -162,32 +162,33 @@ impl Source {
         Ok(())
     }
 
-    /// Whether nothing of it has been sent: another attempt can send all of it.
+    /// Returns whether nothing of the body has been sent, so that another attempt can send all of
+    /// it.
     pub fn is_untouched(&self) -> bool {
         !self.is_begun.get() || self.is_empty()
     }
 
-    /// Whether it is known to have neither bytes nor trailers.
+    /// Returns whether the body is known to have neither bytes nor trailers.
     pub fn is_empty(&self) -> bool {
         self.size() == Some(0) && self.taken.get() == 0
     }
 
-    /// Whether all of it has been sent.
+    /// Returns whether all of the body has been sent.
     pub fn is_done(&self) -> bool {
-        // Behind the last byte of a known length nobody asks for more.
+        // After the last byte of a known length no reader polls for more.
         self.is_done.get() || self.size() == Some(0)
     }
 
-    /// Why it cannot be sent, where it cannot.
+    /// Returns why the body cannot be sent, if it cannot.
     pub fn failure(&self) -> Option<Failure> {
         self.failure.borrow().clone()
     }
 
-    /// How many bytes are still to be sent, where that is known and there are no trailers.
+    /// Returns how many bytes are still to be sent, if that is known and there are no trailers.
     pub fn size(&self) -> Option<u64> {
         let left = |declared: u64| declared.saturating_sub(self.taken.get());
         match (self.tail.borrow().as_deref(), self.declared) {
-            // A length in the head leaves no place for trailers.
+            // A `content-length` in the head leaves no place for trailers.
             (Some([_, ..]), _) => None,
             (_, Some(declared)) => Some(left(declared)),
             (Some([]), None) => Some(
@@ -201,7 +202,7 @@ impl Source {
         }
     }
 
-    /// The function said how long it is, and it is not: fails with how long it became.
+    /// Records that the body is not of its declared length; `size` is the length that it reached.
     fn wrong_size(&self, size: u64) -> Broken {
         *self.failure.borrow_mut() = Some(Failure {
             number: Some(size),
@@ -210,7 +211,7 @@ impl Source {
         Broken
     }
 
-    /// The next frame; `None` behind the last.
+    /// Polls for the next frame; `None` after the last.
     pub fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Broken>>> {
         self.is_begun.set(true);
         if self.is_done.get() {
@@ -249,17 +250,18 @@ impl Source {
     }
 }
 
-/// Bytes that pieces are joined to where they are there: a frame of HTTP/2 as everybody takes it.
+/// Up to this many bytes, pieces that have arrived are joined: the HTTP/2 frame size that every
+/// peer accepts.
 const JOINED: usize = 16 << 10;
 
 impl Source {
-    /// A piece that was taken, and those behind it that are there: a server need not bear with as
-    /// many frames as a function writes bytes.
+    /// Joins a piece that was taken with those that have arrived after it, so that a server does
+    /// not get as many frames as the function makes writes.
     pub fn join(&self, first: Bytes) -> Bytes {
         let mut context = Context::from_waker(Waker::noop());
         let mut joined = BytesMut::new();
         while joined.len().max(first.len()) < JOINED {
-            // Its end, or why there is none, is for who asks next.
+            // The end of the body, or its failure, is left for the next poll.
             let _ = self.poll_fill(&mut context);
             if self.queue.borrow().is_empty() {
                 break;
@@ -282,7 +284,8 @@ impl Source {
     }
 }
 
-/// Trailers as hyper has them; what is none was refused where the function made it.
+/// Converts trailers for hyper. Invalid fields are left out: they were rejected where the function
+/// created them.
 fn trailers(fields: &[Pair]) -> Option<HeaderMap> {
     let mut map = HeaderMap::new();
     for (name, value) in fields {
@@ -295,7 +298,7 @@ fn trailers(fields: &[Pair]) -> Option<HeaderMap> {
     (!map.is_empty()).then_some(map)
 }
 
-/// An attempt to send it.
+/// An attempt to send the body.
 pub struct RequestBody(pub Rc<Source>);
 
 impl Body for RequestBody {

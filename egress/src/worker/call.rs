@@ -16,10 +16,11 @@ use super::{RequestPart, Worker, response};
 use crate::credit::Credit;
 use crate::frames::{FRAME_MAX, FromWorker};
 
-/// How often a request is tried that was sent on a connection which turned out to be closed.
+/// How many attempts a request gets if it was sent on an idle connection that turned out to be
+/// closed.
 const ATTEMPTS: usize = 2;
 
-/// Does a call, and says what came of it.
+/// Performs a call, and reports its outcome.
 pub async fn run(
     worker: Rc<Worker>,
     number: u64,
@@ -51,7 +52,7 @@ pub async fn run(
 /// Most bytes of a failure's text.
 const TEXT_MAX: usize = 256;
 
-/// A failure whose text, which may be an upstream's, has room in a frame.
+/// Cuts the failure's text, which may come from an upstream, so that it fits in a frame.
 fn bounded(mut failure: Failure) -> Failure {
     failure.text = failure.text.map(|text| {
         let text = String::from_utf8_lossy(&text);
@@ -67,7 +68,7 @@ struct Call<'a> {
     credit: &'a Credit,
 }
 
-/// An answer whose head has been passed on.
+/// A response whose head has been passed on.
 struct Answered {
     head: RequestHead,
     source: Rc<Source>,
@@ -75,14 +76,14 @@ struct Answered {
     between_bytes: Duration,
 }
 
-/// The moment after that time; a far one where it is further than any clock goes.
+/// Returns the moment after that time, limited to one year because a clock may not represent more.
 fn after(nanoseconds: u64) -> Instant {
     const FAR: Duration = Duration::from_secs(86_400 * 365);
     Instant::now() + Duration::from_nanos(nanoseconds).min(FAR)
 }
 
 impl Call<'_> {
-    /// Sends the request, and passes the head of its answer on.
+    /// Sends the request, and passes the head of the response on.
     async fn answer(
         &self,
         head: &[u8],
@@ -111,7 +112,7 @@ impl Call<'_> {
         source: &Rc<Source>,
         timeouts: Timeouts,
     ) -> Result<(Parts, Answering), Failure> {
-        // What the second attempt goes over is younger than the first.
+        // A second attempt uses a connection that is younger than the start of the first.
         let mut than = None;
         for attempt in 1.. {
             let find = Lane::find(self.worker, self.number, head, than);
@@ -137,7 +138,7 @@ impl Call<'_> {
         Err(Failure::new(FailureCode::InternalError))
     }
 
-    /// Passes the body of an answer on; its tail.
+    /// Passes the body of the response on, and returns its tail.
     async fn relay(&self, answered: Answered) -> Result<Vec<u8>, Failure> {
         let Answered {
             head,
@@ -164,7 +165,7 @@ impl Call<'_> {
         Ok(tail)
     }
 
-    /// Sends data as it may be sent. The upstream waits meanwhile, by its own window.
+    /// Sends data as credit allows. Meanwhile the upstream is limited by its own window.
     async fn send(&self, mut data: Bytes, body: &mut Answering) {
         while !data.is_empty() {
             let room = std::future::poll_fn(|context| {

@@ -1,4 +1,4 @@
-//! Why a request failed: errors of libraries and of the system as cases of wasi:http.
+//! Maps errors of libraries and of the system to the error codes of wasi:http.
 
 use std::error::Error;
 use std::io;
@@ -6,7 +6,8 @@ use std::io;
 use faasw_abi::outgoing::{Failure, FailureCode};
 use h2::Reason;
 
-/// The first error of that type among an error and what caused it. An `io::Error` is looked into.
+/// Finds the first error of this type among an error and its causes, including the contents of an
+/// `io::Error`.
 fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -24,7 +25,7 @@ fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a 
     None
 }
 
-/// Of a handshake, or of reading and writing.
+/// Maps an error of a TLS handshake, or of reading and writing.
 pub fn of_io(error: &io::Error) -> Failure {
     if let Some(error) = find::<rustls::Error>(error) {
         return of_tls(error);
@@ -48,7 +49,7 @@ fn of_tls(error: &rustls::Error) -> Failure {
     }
 }
 
-/// Of HTTP/1.1. `has_answer` tells whether a byte of the answer has come.
+/// Maps an error of HTTP/1.1. `has_answer` is true if a byte of the response has arrived.
 pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
     if let Some(error) = find::<rustls::Error>(error) {
         return of_tls(error);
@@ -61,7 +62,7 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
     }
     if let Some(error) = find::<io::Error>(error) {
         return match error.kind() {
-            // What hyper's reader of chunks says of what it cannot read.
+            // Errors of hyper's reader of chunks.
             io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
                 if error.to_string().contains("trailer") {
                     Failure::new(FailureCode::HttpResponseTrailerSectionSize)
@@ -82,8 +83,8 @@ pub fn of_http(error: &hyper::Error, has_answer: bool) -> Failure {
     })
 }
 
-/// Of HTTP/2, of a stream or of its connection. `has_head` tells whether the answer's head has
-/// come.
+/// Maps an error of HTTP/2, of a stream or of its connection. `has_head` is true if the response
+/// head has arrived.
 pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     let incomplete = if has_head {
         FailureCode::HttpResponseIncomplete
@@ -92,17 +93,17 @@ pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     };
     if let Some(error) = error.get_io() {
         return match error.kind() {
-            // What the library says of streams whose connection has ended.
+            // Errors of the library for streams whose connection has ended.
             io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => Failure::new(incomplete),
             _ => of_io(error),
         };
     }
     let reason = error.reason();
     if error.is_library() {
-        // Found here: the other side breaks the protocol, or goes too far with it.
+        // Detected by the library: the peer violates the protocol, or exceeds a limit.
         let is_too_much = reason == Some(Reason::ENHANCE_YOUR_CALM);
-        // What the library tells the other side, too; nothing else of it says what there was too
-        // much of.
+        // The library also sends this text to the peer. Nothing else in the error shows which limit
+        // was exceeded.
         let text = error.to_string();
         let is_of_fields = text.contains("header") || text.contains("continuation");
         return Failure::new(match (is_too_much && is_of_fields, has_head) {
@@ -124,8 +125,8 @@ pub fn of_http2(error: &h2::Error, has_head: bool) -> Failure {
     })
 }
 
-/// Whether the other side says that it has not looked at the request (RFC 9113, 8.7): it refused
-/// the stream, or went away before it. Streams that it still answers are not told of that.
+/// Returns whether the peer reports that it has not processed the request (RFC 9113, 8.7): it
+/// refused the stream, or went away before it. Streams that it still answers get no such error.
 pub fn is_unprocessed(error: &h2::Error) -> bool {
     let is_refused = error.is_reset() && error.reason() == Some(Reason::REFUSED_STREAM);
     error.is_remote() && (error.is_go_away() || is_refused)

@@ -1,4 +1,4 @@
-//! A connection that speaks HTTP/1.1: one request's at a time.
+//! An HTTP/1.1 connection, which carries one request at a time.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::lane::NoAnswer;
 use super::response::FIELDS_MAX;
 use super::stream::Counted;
 
-/// A connection; dropped, it is closed.
+/// A connection. Dropping it closes it.
 pub struct Connection {
     /// When it was made.
     pub made: Instant,
@@ -31,17 +31,17 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Speaks HTTP/1.1 over `stream`.
+    /// Sets up an HTTP/1.1 connection over `stream`.
     ///
     /// # Errors
-    /// When it is of no use.
+    /// Returns the failure if the connection cannot be used.
     pub async fn over<S>(stream: S) -> Result<Self, Failure>
     where
         S: AsyncRead + AsyncWrite + Unpin + 'static,
     {
         let received = Rc::new(Cell::new(0));
         let stream = Counted::new(stream, received.clone());
-        // Room for a head that is as large as the function can be told of, and no more.
+        // The buffer holds a head of the size that can be passed to the function, and no more.
         let handshake = http1::Builder::new()
             .max_headers(FIELDS_MAX)
             .max_buf_size(HEAD_MAX as usize)
@@ -52,7 +52,7 @@ impl Connection {
         };
         let (closing, closed) = watch::channel(false);
         let task = tokio::task::spawn_local(async move {
-            // Whoever waits for an answer is told of an error by `sender`.
+            // `sender` reports an error to the task that waits for a response.
             let _ = connection.await;
             closing.send_replace(true);
         });
@@ -65,29 +65,29 @@ impl Connection {
         })
     }
 
-    /// Whether a request can be sent now, as far as is known.
+    /// Returns whether a request can be sent now, as far as is known.
     pub fn is_ready(&self) -> bool {
         self.sender.is_ready() && !*self.closed.borrow()
     }
 
-    /// Waits until another request can be sent; false when none can.
+    /// Waits until another request can be sent. Returns false if none can.
     pub async fn ready(&mut self) -> bool {
         self.sender.ready().await.is_ok()
     }
 
-    /// Waits until it is closed.
+    /// Waits until the connection is closed.
     pub fn closed(&self) -> impl Future<Output = ()> + use<> {
         let mut closed = self.closed.clone();
         async move {
-            // Without a sender it is closed, too.
+            // If the sender is gone, the connection is closed, too.
             let _ = closed.wait_for(|closed| *closed).await;
         }
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, and waits for the head of its response.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is no response.
     pub async fn send(
         &mut self,
         request: http::Request<RequestBody>,

@@ -1,9 +1,13 @@
-//! A connection that speaks HTTP/2, and the streams on it: one for each request.
+//! An HTTP/2 connection, and its streams: one for each request.
 //!
-//! What is bounded, and by what: an answer's body by its stream's window, which is given back as
-//! the node takes it, a request's likewise by the server's window and by what the library keeps of
-//! it; a connection by how many streams it has; heads by their size; small pieces by the library's
-//! budget, which is enough for what comes in a turn, since calls take in what is there at once.
+//! These bounds apply:
+//!
+//! - A response body is bounded by its stream's window, which is returned as the node takes the
+//!   body.
+//! - A request body is bounded by the server's window, and by the library's send buffer.
+//! - A connection is bounded by its number of streams, and a head by its size.
+//! - Small pieces are bounded by the library's budget. It suffices for the data that arrives in one
+//!   turn, because calls take in at once what has arrived.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,42 +35,44 @@ use super::usage::{UNSAID, Usage};
 use super::{Worker, failure};
 use crate::frames::{FRAME_MAX, WINDOW};
 
-/// Most requests that share a connection: beyond, there is another.
+/// Most requests that share a connection. Further requests use another connection.
 pub const STREAMS_MAX: usize = 32;
 
-/// Most bytes of an answer that its stream may have sent and nobody has taken: what its call has
-/// credit for.
+/// Most bytes of a response that its stream may have sent and its call has not taken: as much as
+/// the call has credit for.
 const STREAM_WINDOW: u32 = WINDOW as u32;
 
-/// Likewise of all streams of a connection: none waits because another's call takes nothing.
+/// The same for all streams of a connection together: no stream waits because another stream's call
+/// takes nothing.
 pub const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
 
-/// The library cuts off what is larger without a word on why; what is larger than a head may be is
-/// told below that.
+/// The library cuts off a larger header list without reporting why. A head that is larger than
+/// allowed, but smaller than this, is reported as too large.
 const HEADER_LIST_MAX: u32 = 2 * HEAD_MAX as u32;
 
-/// What small pieces may take that nobody has taken in, each as much as it is smaller than 256
-/// bytes: as many as come in a turn of [`Counted`], and the library's own buffer.
+/// Budget for small pieces that no call has taken in yet. A piece costs as much as it is smaller
+/// than 256 bytes. The budget covers as many as arrive in one turn of [`Counted`], and the
+/// library's own buffer.
 const SMALL_PIECES: usize = 4 << 20;
 
-/// Streams whose end the other side may not have heard of yet.
+/// Most reset streams whose end the peer may not know of yet.
 const RESET_MAX: usize = 256;
 
-/// A connection; dropped by all who share it, it is closed.
+/// A connection. It is closed when all that share it have dropped it.
 pub struct Connection {
     /// When it was made.
     pub made: Instant,
-    /// Who uses it.
+    /// How it is used.
     pub usage: Rc<Usage>,
     sender: SendRequest<Bytes>,
     task: AbortHandle,
 }
 
 impl Connection {
-    /// Speaks HTTP/2 over `stream`, to `origin`.
+    /// Performs the HTTP/2 handshake with `origin` over `stream`.
     ///
     /// # Errors
-    /// When it is of no use.
+    /// Returns the failure if the connection cannot be used.
     pub async fn over<S>(
         worker: &Rc<Worker>,
         origin: &Destination,
@@ -99,9 +105,9 @@ impl Connection {
         }))
     }
 
-    /// Whether the other side takes requests, as far as is known.
+    /// Returns whether the peer accepts requests, as far as is known.
     pub fn is_usable(&self) -> bool {
-        // Another handle has no stream that waits, and fails where the other side goes away.
+        // A new handle has no pending stream, and fails if the peer goes away.
         let mut sender = self.sender.clone();
         let ready = sender.poll_ready(&mut Context::from_waker(std::task::Waker::noop()));
         !self.task.is_finished() && matches!(ready, Poll::Ready(Ok(())))
@@ -114,8 +120,8 @@ impl Drop for Connection {
     }
 }
 
-/// Moves what is on a connection until it ends, or has been idle for too long. Whoever waits for an
-/// answer is told of an error by its stream.
+/// Drives a connection until it ends, or has been idle for too long. The streams report an error to
+/// the tasks that wait for a response.
 async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     worker: Rc<Worker>,
     origin: Destination,
@@ -142,7 +148,7 @@ async fn drive<S: AsyncRead + AsyncWrite + Unpin>(
     shared.forget(&origin, &usage);
 }
 
-/// A place on a connection: one request's.
+/// A request's slot on a connection.
 pub struct Slot {
     worker: Rc<Worker>,
     origin: Destination,
@@ -150,7 +156,7 @@ pub struct Slot {
 }
 
 impl Slot {
-    /// One on that connection, which has room.
+    /// Takes a slot on this connection, which must have room.
     pub fn new(worker: &Rc<Worker>, origin: &Destination, connection: &Rc<Connection>) -> Self {
         connection.usage.enter();
         Self {
@@ -160,16 +166,16 @@ impl Slot {
         }
     }
 
-    /// One on any to `origin` that has room; with `than`, on a younger one.
+    /// Takes a slot on any connection to `origin` that has room; with `than`, on a younger one.
     pub fn take(worker: &Rc<Worker>, origin: &Destination, than: Option<Instant>) -> Option<Self> {
         let connection = worker.shared.take(origin, than)?;
         Some(Self::new(worker, origin, &connection))
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, and waits for the head of its response.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is no response.
     pub async fn send(
         self,
         head: &RequestHead,
@@ -181,7 +187,7 @@ impl Slot {
             is_unsent: false,
             has_answer: false,
         })?;
-        // Trailers need not be announced.
+        // Trailers of HTTP/2 need not be announced.
         source.is_sent_with(None);
         let is_whole = source.is_done();
         if is_whole {
@@ -207,7 +213,7 @@ impl Slot {
             NoAnswer {
                 failure: failure::of_http2(&error, false),
                 is_unsent,
-                // All else but the connection's end is said to this request.
+                // Except for the end of the connection, every error belongs to this request.
                 has_answer: !is_unsent && !error.is_io(),
             }
         })?;
@@ -230,7 +236,8 @@ impl Drop for Slot {
     }
 }
 
-/// A request's body on its way. Dropped before its end, and with its answer, the stream is reset.
+/// A request body that is being sent. If it is dropped before its end, and the response as well,
+/// the stream is reset.
 struct Sending(AbortHandle);
 
 impl Sending {
@@ -245,11 +252,12 @@ impl Drop for Sending {
     }
 }
 
-/// Sends a body as the server takes it. Whoever waits for the answer is told where that fails.
+/// Sends a body as the server accepts it. The task that waits for the response receives the error
+/// if sending fails.
 async fn send_body(source: Rc<Source>, mut stream: SendStream<Bytes>) {
     loop {
         let frame = std::future::poll_fn(|context| source.poll(context)).await;
-        // An error is of a stream that has ended: nothing more is to be sent.
+        // An error means that the stream has ended: nothing more is to be sent.
         let _ = match frame.map(|frame| frame.map(Frame::into_data)) {
             Some(Ok(Ok(data))) => {
                 let data = source.join(data);
@@ -270,8 +278,8 @@ async fn send_body(source: Rc<Source>, mut stream: SendStream<Bytes>) {
     }
 }
 
-/// Sends a piece as there is room for it, with the end where that is known. `None` when nobody
-/// takes it.
+/// Sends a piece as there is room for it, together with the end if that is known. Returns `None` if
+/// the peer no longer accepts data.
 async fn send_data(source: &Source, stream: &mut SendStream<Bytes>, mut data: Bytes) -> Option<()> {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -291,22 +299,23 @@ async fn send_data(source: &Source, stream: &mut SendStream<Bytes>, mut data: By
     Some(())
 }
 
-/// An answer's body, on its way. Dropped before its end, its stream is reset, and nothing else.
+/// A response body that is being received. If it is dropped before its end, only its stream is
+/// reset.
 pub struct Received {
     body: RecvStream,
-    /// What was taken in, and not passed on.
+    /// Data that was taken in and not passed on.
     buffer: BytesMut,
-    /// What is behind it.
+    /// The trailers or the failure after the data; `None` until the end has arrived.
     end: Option<Result<Option<HeaderMap>, Failure>>,
     _sending: Option<Sending>,
     _slot: Slot,
 }
 
 impl Received {
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
-    /// Why the rest does not come.
+    /// Returns why the rest does not arrive.
     pub async fn next(&mut self) -> Option<Result<Piece, Failure>> {
         if !self.buffer.is_empty() {
             return Some(Ok(Piece::Data(self.buffer.split().freeze())));
@@ -327,7 +336,7 @@ impl Received {
         })
     }
 
-    /// The next piece that has come, which is not empty; `None` when the end is known.
+    /// Returns the next piece that has arrived, which is not empty; `None` when the end is known.
     fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let failed = |error| failure::of_http2(&error, true);
         loop {
@@ -346,7 +355,7 @@ impl Received {
         Poll::Ready(None)
     }
 
-    /// Takes in what is there: in one piece, however small those are that it came in.
+    /// Takes in the data that has arrived, as one piece, however small the received pieces are.
     pub fn take_in(&mut self, context: &mut Context<'_>) {
         while self.end.is_none() {
             match self.poll_data(context) {
@@ -356,9 +365,9 @@ impl Received {
         }
     }
 
-    /// That much of it has been passed on.
+    /// Records that this much of the body has been passed on.
     pub fn passed_on(&mut self, bytes: usize) {
-        // It is of what has come: less than what is to be given back.
+        // This cannot fail: the bytes have arrived, and are no more than what can be released.
         let _ = self.body.flow_control().release_capacity(bytes);
     }
 }

@@ -1,4 +1,4 @@
-//! Connections of HTTP/1.1 that nobody uses now.
+//! Idle HTTP/1.1 connections.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -11,10 +11,10 @@ use super::Worker;
 use super::http1::Connection;
 use crate::frames::WorkerOptions;
 
-/// How long a connection may take to be ready for another request.
+/// How long a connection may take to become ready for another request.
 const READY: Duration = Duration::from_secs(1);
 
-/// Idle connections of one function, the one that was used last behind the others.
+/// Idle connections of one function, the most recently used one last.
 pub struct Idle {
     all: RefCell<Vec<Entry>>,
     next: Cell<u64>,
@@ -43,7 +43,7 @@ impl Idle {
         }
     }
 
-    /// The one to `origin` that was used last, so that others become old.
+    /// Takes the most recently used connection to `origin`, so that the others grow old.
     pub fn take(&self, origin: &Destination) -> Option<Connection> {
         let mut all = self.all.borrow_mut();
         loop {
@@ -55,12 +55,13 @@ impl Idle {
         }
     }
 
-    /// How many there are.
+    /// Returns how many there are.
     pub fn count(&self) -> usize {
         self.all.borrow().len()
     }
 
-    /// `others` are idle, too.
+    /// Adds a connection, and drops an older one if a limit is reached; `others` is how many
+    /// shared connections are idle. Returns its number, or `None` if it was not kept.
     fn put(&self, origin: Destination, connection: Connection, others: usize) -> Option<u64> {
         if connection.made.elapsed() >= self.age || self.most == 0 || self.most_per_origin == 0 {
             return None;
@@ -96,10 +97,10 @@ impl Idle {
     }
 }
 
-/// Keeps a connection for another request, once it is ready for one. One that is closed, or
-/// says something that nobody asked for, is let go at once.
+/// Keeps a connection for another request, once it is ready for one. A connection that is closed,
+/// or receives data that no request is for, is closed at once.
 pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Connection) {
-    // The connection's own task sees in its turn that the answer is over; mostly it has.
+    // The connection's own task notices in its turn that the response is over; usually it has.
     tokio::task::yield_now().await;
     if connection.is_ready() {
         return watch(worker, origin, connection);
@@ -112,13 +113,14 @@ pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Conne
     });
 }
 
-/// Puts a connection by until it has been idle for too long, or is closed.
+/// Keeps a connection until it has been idle for too long, or is closed.
 fn watch(worker: Rc<Worker>, origin: Destination, connection: Connection) {
     let until = Instant::now() + worker.idle.idle;
     let closed = connection.closed();
     if let Some(number) = worker.idle.put(origin, connection, worker.shared.idle()) {
         tokio::task::spawn_local(async move {
-            // Whichever comes first; where it has been taken, nothing is found.
+            // Whichever comes first. If the connection has been taken meanwhile, `forget` finds
+            // nothing.
             let _ = tokio::time::timeout_at(until, closed).await;
             worker.idle.forget(number);
         });

@@ -1,5 +1,5 @@
-//! What a request goes over: a connection of HTTP/1.1 that is its own for as long as it takes, or a
-//! stream of a connection of HTTP/2 that it shares.
+//! Lanes: what a request is sent over. A lane is an HTTP/1.1 connection that the request has for
+//! itself for as long as it takes, or a stream of an HTTP/2 connection that it shares.
 
 use std::rc::Rc;
 use std::task::Context;
@@ -19,45 +19,45 @@ use super::request::{RequestHead, announced};
 use super::shared::{Dial, Plan};
 use super::{Worker, failure, http1, http2, idle, tls};
 
-/// How long a request waits for a connection that another one makes, before it makes its own: whom
-/// that one has met may never answer.
+/// How long a request waits for a connection that another request makes, before it makes its own.
+/// The server that the other request has connected to may never answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A place to send a request from.
+/// A connection or stream that a request can be sent on.
 pub enum Lane {
     Own(http1::Connection),
     Shared(http2::Slot),
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 pub struct NoAnswer {
     pub failure: Failure,
-    /// Whether the request has not been sent at all, or the other side says that it has not looked
-    /// at it.
+    /// Whether the request has not been sent at all, or the peer reports that it has not processed
+    /// it.
     pub is_unsent: bool,
-    /// Whether any of the answer has come, or a reset in its place.
+    /// Whether any of the response has arrived, or a reset in its place.
     pub has_answer: bool,
 }
 
-/// An answer's body, on its way.
+/// A response body that is being received.
 pub enum Answering {
     Own(http1::Connection, Incoming),
     Shared(http2::Received),
 }
 
-/// What comes next of a body.
+/// The next part of a body.
 pub enum Piece {
     Data(Bytes),
-    /// The last.
+    /// The last part.
     Trailers(HeaderMap),
 }
 
 impl Lane {
-    /// Finds one for a call: one that is there, one that is being made and has room for it, or a
-    /// new one. Whether it was used before. With `than`, one that is younger.
+    /// Finds a lane for a call: an existing one, one that is being made and has room, or a new one.
+    /// Also returns whether it was used before. With `than`, only a younger one fits.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is no lane.
     pub async fn find(
         worker: &Rc<Worker>,
         call: u64,
@@ -88,7 +88,7 @@ impl Lane {
             match worker.shared.plan(worker, origin, &mut failed) {
                 Plan::Wait(wait) => {
                     if timeout_at(patient_until, wait.changed()).await.is_err() {
-                        // As if that one had failed.
+                        // Counts as a failure of that connection.
                         failed = Some(u64::MAX);
                     }
                 }
@@ -116,10 +116,10 @@ impl Lane {
         Ok(Self::Own(connection))
     }
 
-    /// Sends a request, and waits for the head of its answer.
+    /// Sends a request, and waits for the head of its response.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns why there is no response.
     pub async fn send(
         self,
         head: &RequestHead,
@@ -141,10 +141,10 @@ impl Lane {
 }
 
 impl Answering {
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     ///
     /// # Errors
-    /// Why the rest does not come.
+    /// Returns why the rest does not arrive.
     pub async fn next(&mut self) -> Option<Result<Piece, Failure>> {
         let (_, body) = match self {
             Self::Own(connection, body) => (connection, body),
@@ -168,25 +168,25 @@ impl Answering {
         }
     }
 
-    /// Takes in what is there, as long as nobody takes what came before: others on the same
-    /// connection are not to wait for that.
+    /// Buffers the data that has arrived while its call does not take it, so that other streams on
+    /// the same connection do not wait for that.
     pub fn take_in(&mut self, context: &mut Context<'_>) {
         if let Self::Shared(received) = self {
             received.take_in(context);
         }
     }
 
-    /// That much of it has been passed on: the upstream may send as much again.
+    /// Records that this much of the body has been passed on: the upstream may send as much again.
     pub fn passed_on(&mut self, bytes: usize) {
         if let Self::Shared(received) = self {
             received.passed_on(bytes);
         }
     }
 
-    /// The answer is over: what it came over is for others, if it can be.
+    /// Ends the response, and makes its connection available to other requests if it can be reused.
     pub async fn leave(self, worker: &Rc<Worker>, head: RequestHead, source: &Source) {
-        // An answer of HTTP/1.1 that comes before its request is all there leaves the rest unsent.
-        // A stream ends by itself.
+        // If an HTTP/1.1 response ends before all of its request was sent, the rest stays unsent,
+        // so that the connection cannot be reused. A stream ends by itself.
         if let Self::Own(connection, _) = self
             && source.is_done()
         {

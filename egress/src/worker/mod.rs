@@ -1,11 +1,11 @@
-//! The worker: one function's calls, over connections that it is given.
+//! The worker: performs one function's calls, over connections that it receives.
 //!
-//! One thread. A task for each call, one that hears the node, one that tells it, one that takes
-//! connections, one for each connection, one for each body that goes over HTTP/2. A call finds a
-//! *lane*: a connection of HTTP/1.1 (`http1`, idle ones in `idle`), or a place on one of HTTP/2
-//! (`http2`), which is shared (`shared`). Above that nothing knows which it is. The node is
-//! believed; an upstream is not, and whoever takes this process over by one has one function's
-//! connections, and nothing else.
+//! The worker has one thread. There is a task for each call, one that reads frames of the node, one
+//! that writes them, one that receives connections, one for each connection, and one for each body
+//! that is sent over HTTP/2. A call finds a *lane*: an HTTP/1.1 connection (`http1`, idle ones in
+//! `idle`), or a slot on an HTTP/2 connection (`http2`), which calls share (`shared`). The code
+//! above lanes does not know which of them it uses. The worker trusts the node, but no upstream. An
+//! upstream that takes over this process has the connections of one function, and nothing else.
 
 mod body;
 mod call;
@@ -45,17 +45,18 @@ use crate::orders::{Passed, read};
 use crate::packet::PacketSocket;
 use said::Said;
 
-/// Serves a node until it closes `node`: frames. Connections come by `connections`.
+/// Serves the node's frames until the node closes `node`. Connections arrive on `connections`.
 ///
 /// # Errors
-/// The system's, and when the node says what none says.
+/// Returns the system's error if reading or writing fails, and an error if the node violates the
+/// protocol.
 pub fn run(runtime: &Runtime, node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
     crate::end_on_panic();
-    // Tasks of calls and connections end with the set.
+    // Dropping the set ends the tasks of calls and connections.
     LocalSet::new().block_on(runtime, serve(node, connections))
 }
 
-/// What all tasks share.
+/// State that all tasks share.
 struct Worker {
     options: WorkerOptions,
     tls: tls::Tls,
@@ -65,13 +66,13 @@ struct Worker {
     said: Said,
 }
 
-/// A call under way, as others reach it.
+/// A call under way, as other tasks reach it.
 struct Call {
-    /// Its request's body.
+    /// The channel to its request body.
     parts: mpsc::UnboundedSender<RequestPart>,
-    /// Of its answer's data.
+    /// Credit of its response body.
     credit: Rc<Credit>,
-    /// Who waits for a connection.
+    /// The task that waits for a connection.
     connection: Option<oneshot::Sender<Result<TcpStream, Failure>>>,
     task: AbortHandle,
 }
@@ -87,7 +88,7 @@ impl Worker {
         self.said.add(call, kind, bytes);
     }
 
-    /// Waits for a new connection to where a call goes.
+    /// Requests a new connection to the call's destination from the node, and waits for it.
     async fn connection(&self, call: u64) -> Result<TcpStream, Failure> {
         let (sender, receiver) = oneshot::channel();
         if let Some(call) = self.calls.borrow_mut().get_mut(&call) {
@@ -98,12 +99,13 @@ impl Worker {
         receiver.await.unwrap_or_else(|_| terminated())
     }
 
-    /// A connection has come, or none. Of a call that is over it is closed.
+    /// Handles a new connection, or a failure to make one. If the call is over, the connection is
+    /// closed.
     fn connected(&self, call: u64, outcome: Result<TcpStream, Failure>) {
         let mut calls = self.calls.borrow_mut();
         let waiting = calls.get_mut(&call).and_then(|call| call.connection.take());
         if let Some(waiting) = waiting {
-            // Who has stopped waiting does not need it.
+            // A receiver that has stopped waiting does not need it.
             let _ = waiting.send(outcome);
         }
     }
@@ -121,7 +123,7 @@ impl Worker {
         self.calls.borrow_mut().insert(number, call);
     }
 
-    /// Hears a frame. Of a call that is over it is dropped.
+    /// Handles a frame. A frame of a call that is over is dropped.
     fn hear(self: &Rc<Self>, frame: Frame<ToWorker>) -> io::Result<()> {
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         let credit = frame.credit();
@@ -133,8 +135,8 @@ impl Worker {
             ToWorker::Cancel => {
                 let call = self.calls.borrow_mut().remove(&call);
                 if let Some(call) = call {
-                    // Its connection goes with it, for half of an answer may be on it, or its
-                    // stream of one that it shares.
+                    // The call's connection is closed with it, because half of a response may be on
+                    // it. On a shared connection only its stream is reset.
                     call.task.abort();
                 }
             }
@@ -150,8 +152,8 @@ impl Worker {
                 let part = match kind {
                     ToWorker::Data => RequestPart::Data(bytes),
                     ToWorker::End => {
-                        // What the node passes on is the function's: one that is no tail ends its
-                        // own call.
+                        // The node passes on bytes of the function. If they are not a tail, only
+                        // this call fails.
                         let code = FailureCode::InternalError;
                         let failed = |_| Tail::Failed(Failure::new(code));
                         RequestPart::End(Tail::decode(&bytes).unwrap_or_else(failed))
@@ -161,7 +163,7 @@ impl Worker {
                         return call.credit.add(credit).map_err(|_| malformed());
                     }
                 };
-                // A call that has its answer may want no more of its request.
+                // A call that has its response may need no more of its request.
                 let _ = call.parts.send(part);
             }
         }
@@ -186,7 +188,7 @@ async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
         calls: RefCell::default(),
         said: Said::default(),
     });
-    // Who ends first ends all; the node has no use for a part of a worker.
+    // The first that ends ends all: the node has no use for part of a worker.
     tokio::select! {
         heard = listen(&worker, reading, received) => heard,
         written = worker.said.write_to(writing) => written,
@@ -194,7 +196,7 @@ async fn serve(node: OwnedFd, connections: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// What comes first. `None` when the node is gone before.
+/// Reads the configuration, which comes first. Returns `None` if the node closes the socket before.
 async fn configuration(
     socket: &mut OwnedReadHalf,
     received: &mut BytesMut,
@@ -236,13 +238,13 @@ async fn listen(
     }
 }
 
-/// Takes connections, and gives each to the call that it is for.
+/// Receives connections, and hands each to its call.
 async fn take_connections(worker: &Rc<Worker>, socket: PacketSocket) -> io::Result<()> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     while let Some(packet) = socket.receive().await? {
         let passed: Passed = read(&packet.bytes).ok_or_else(malformed)?;
         let Some(stream) = packet.fd else {
-            // Lost on its way: there was no room for it.
+            // The descriptor was lost because this process had no free one.
             let code = FailureCode::ConnectionLimitReached;
             worker.connected(passed.call, Err(Failure::new(code)));
             continue;

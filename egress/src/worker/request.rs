@@ -1,4 +1,4 @@
-//! A request's head, as it goes to the upstream.
+//! The head of a request, as it is sent to the upstream.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead};
 use faasw_egress_policy::{Destination, Scheme};
@@ -7,23 +7,23 @@ use http::uri::PathAndQuery;
 use http::{Method, Request, Uri, Version};
 use http_body::Body;
 
-/// The longest path and query.
+/// Most bytes of the path and query.
 const PATH_MAX: usize = 32 << 10;
 
-/// A head that can be sent, more than once.
+/// A validated head, which can be sent more than once.
 #[derive(Debug)]
 pub struct RequestHead {
-    /// Where it goes.
+    /// The destination of the request.
     pub destination: Destination,
-    /// How long the function said that its body is.
+    /// The `content-length` that the function declared.
     pub declared: Option<u64>,
     method: Method,
     path_and_query: PathAndQuery,
     headers: HeaderMap,
 }
 
-/// Whether a field is of one connection only, and not the function's to send or to see
-/// (RFC 9110, 7.6.1).
+/// Returns whether a field belongs to the connection only, so that the function may neither send
+/// nor see it (RFC 9110, 7.6.1).
 pub fn is_of_connection(name: &HeaderName) -> bool {
     const OTHERS: [&str; 3] = ["keep-alive", "proxy-connection", "http2-settings"];
     [
@@ -38,12 +38,13 @@ pub fn is_of_connection(name: &HeaderName) -> bool {
         || OTHERS.contains(&name.as_str())
 }
 
-/// Names of fields that `Connection` says are of the connection.
+/// Returns the names of fields that `Connection` declares to belong to the connection.
 pub fn nominated(headers: &HeaderMap) -> Vec<HeaderName> {
     listed(headers, header::CONNECTION)
 }
 
-/// Names of trailers that a request with these headers can have. Only chunks leave a place for any.
+/// Returns the names of trailers that a request with these headers can have. Only a chunked body
+/// has a place for trailers.
 pub fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
     if headers.contains_key(header::TRANSFER_ENCODING) {
         listed(headers, header::TRAILER)
@@ -52,7 +53,7 @@ pub fn announced(headers: &HeaderMap) -> Vec<HeaderName> {
     }
 }
 
-/// Names of fields that a field lists.
+/// Returns the names that are listed in a field.
 fn listed(headers: &HeaderMap, field: HeaderName) -> Vec<HeaderName> {
     let values = headers.get_all(field).iter();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -61,16 +62,17 @@ fn listed(headers: &HeaderMap, field: HeaderName) -> Vec<HeaderName> {
 }
 
 impl RequestHead {
-    /// Reads what a function has asked for.
+    /// Validates a request of a function.
     ///
     /// # Errors
-    /// When no request can be made of it.
+    /// Returns a failure with the matching code if the authority, method, path or a field is
+    /// invalid, or if the path is too long.
     pub fn new(head: &OutgoingHead) -> Result<Self, Failure> {
         let fail = |code| move || Failure::new(code);
         let destination = Destination::of_request(&head.scheme, &head.authority)
             .map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
         let method = Method::from_bytes(&head.method).ok();
-        // After CONNECT, bytes are of no HTTP any more.
+        // After CONNECT, the bytes on the connection are no longer HTTP.
         let method = method.filter(|method| *method != Method::CONNECT);
         let method = method.ok_or_else(fail(FailureCode::HttpRequestMethodInvalid))?;
         if head.path_and_query.len() > PATH_MAX {
@@ -78,7 +80,7 @@ impl RequestHead {
         }
         let path = match head.path_and_query.as_slice() {
             [] => Some(PathAndQuery::from_static("/")),
-            // Anything else in this place is another form of a request.
+            // Anything else is another form of the request target.
             path @ [b'/', ..] => PathAndQuery::try_from(path).ok(),
             _ => None,
         };
@@ -95,7 +97,7 @@ impl RequestHead {
             headers.remove(name);
         }
         let declared = declared_length(&headers)?;
-        // Both are made here: from the authority, and from the body.
+        // Both are set here: one from the authority, the other from the body.
         headers.remove(header::HOST);
         headers.remove(header::CONTENT_LENGTH);
         let of_connection: Vec<_> = headers
@@ -118,13 +120,13 @@ impl RequestHead {
         })
     }
 
-    /// Whether sending it twice is as good as once (RFC 9110, 9.2.2).
+    /// Returns whether sending the request twice has the same effect as once (RFC 9110, 9.2.2).
     pub fn is_idempotent(&self) -> bool {
         self.method.is_idempotent()
     }
 
-    /// The request over HTTP/1.1, with a body. `trailers` are names of those that are known to
-    /// follow.
+    /// Builds the HTTP/1.1 request with a body. `trailers` are the names of the trailers that are
+    /// known to follow.
     pub fn request<B: Body>(&self, body: B, trailers: &[Vec<u8>]) -> Request<B> {
         let size = body.size_hint().exact();
         let mut request = Request::new(body);
@@ -132,19 +134,19 @@ impl RequestHead {
         *request.uri_mut() = Uri::from(self.path_and_query.clone());
         *request.headers_mut() = self.headers.clone();
         if size == Some(0) && self.expects_body() {
-            // hyper says nothing.
+            // hyper sets no length in this case.
             let none = HeaderValue::from_static("0");
             request.headers_mut().insert(header::CONTENT_LENGTH, none);
         }
         if size.is_none() {
-            // Said here: for methods that seldom have a body, hyper would send none.
+            // Set here because hyper would send no body for methods that seldom have one.
             let chunked = HeaderValue::from_static("chunked");
             request
                 .headers_mut()
                 .insert(header::TRANSFER_ENCODING, chunked);
         }
         if !trailers.is_empty() && !self.headers.contains_key(header::TRAILER) {
-            // Without these, hyper sends none.
+            // Without this field, hyper sends no trailers.
             if let Ok(names) = HeaderValue::from_bytes(&trailers.join(&b", "[..])) {
                 request.headers_mut().insert(header::TRAILER, names);
             }
@@ -152,15 +154,16 @@ impl RequestHead {
         request
     }
 
-    /// Whether a body is what one expects: that there is none is said then (RFC 9110, 8.6).
+    /// Returns whether the method usually has a body. If there is none, the length 0 is sent (RFC
+    /// 9110, 8.6).
     fn expects_body(&self) -> bool {
         [Method::POST, Method::PUT, Method::PATCH].contains(&self.method)
     }
 
-    /// The request over HTTP/2. `size` is of its body, where that is known.
+    /// Builds the HTTP/2 request. `size` is the length of the body, if known.
     ///
     /// # Errors
-    /// When it goes nowhere that a URI can say.
+    /// Fails with `HttpRequestUriInvalid` if the destination cannot be expressed as a URI.
     pub fn http2_request(&self, size: Option<u64>) -> Result<Request<()>, Failure> {
         let scheme = match self.destination.scheme {
             Scheme::Http => "http",
@@ -178,20 +181,20 @@ impl RequestHead {
         *request.version_mut() = Version::HTTP_2;
         let headers = request.headers_mut();
         headers.clone_from(&self.headers);
-        // The authority is no field here.
+        // The authority is a pseudo-header here, not a field.
         headers.remove(header::HOST);
         let length = self.declared.or(size);
         if let Some(length) = length.filter(|length| *length > 0 || self.expects_body()) {
             headers.insert(header::CONTENT_LENGTH, length.into());
         }
-        // All that may be said of it (RFC 9113, 8.2.2), and the function does get trailers: some
-        // servers of gRPC want to hear it.
+        // The only value that HTTP/2 allows (RFC 9113, 8.2.2). It is true, because functions
+        // receive trailers, and some gRPC servers require it.
         headers.insert(header::TE, HeaderValue::from_static("trailers"));
         Ok(request)
     }
 }
 
-/// What `Content-Length` says, once or several times alike.
+/// Returns the length in `Content-Length`, which may be repeated with the same value.
 fn declared_length(headers: &HeaderMap) -> Result<Option<u64>, Failure> {
     let invalid = || Failure::new(FailureCode::HttpRequestBodySize);
     let mut declared = None;
@@ -270,7 +273,7 @@ mod tests {
             .collect();
         assert_eq!(fields, [("accept", "a"), ("te", "trailers")]);
         assert_eq!(request.uri(), "http://example.com/a?b");
-        // A length that is known is said, and that there is none where a body is what one expects.
+        // A known length is sent, and so is 0 if the method usually has a body.
         for (method, declared, size, said) in [
             ("GET", None, Some(0), None),
             ("POST", None, Some(0), Some("0")),

@@ -1,4 +1,4 @@
-//! What an upstream answers, as the function is told.
+//! Converts a response of an upstream for the function.
 
 use faasw_abi::channel::{HEAD_MAX, TAIL_MAX};
 use faasw_abi::outgoing::{Answer, Failure, FailureCode, Tail};
@@ -8,15 +8,17 @@ use http::{HeaderMap, StatusCode, header};
 
 use super::request::{is_of_connection, nominated};
 
-/// Most fields of an answer's head, and of its trailers.
+/// Most fields in the head of a response, and most in its trailers.
 pub const FIELDS_MAX: usize = 256;
 
-/// The head of an answer, as bytes.
+/// Encodes the head of a response.
 ///
 /// # Errors
-/// When it is one that nobody should trust, or is too large.
+/// Fails with `HttpUpgradeFailed` if the status is 101, `HttpResponseHeaderSectionSize` if the head
+/// is too large, `HttpProtocolError` if it has both a length and a transfer coding, and
+/// `HttpResponseTransferCoding` if a transfer coding is unknown.
 pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
-    // Nobody asked for another protocol.
+    // No request asks for another protocol.
     if parts.status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Failure::new(FailureCode::HttpUpgradeFailed));
     }
@@ -24,13 +26,13 @@ pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
     if headers.len() > FIELDS_MAX {
         return Err(Failure::new(FailureCode::HttpResponseHeaderSectionSize));
     }
-    // Two readers may disagree where such an answer ends (RFC 9112, 6.3).
+    // Two readers may disagree on where such a response ends (RFC 9112, 6.3).
     let has_length = headers.contains_key(header::CONTENT_LENGTH);
     if has_length && headers.contains_key(header::TRANSFER_ENCODING) {
         return Err(Failure::new(FailureCode::HttpProtocolError));
     }
     let codings = headers.get_all(header::TRANSFER_ENCODING);
-    // One that is not known here would be handed on as if it were the body.
+    // The content of an unknown coding would be passed on as if it were the body.
     if codings
         .iter()
         .any(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked"))
@@ -57,10 +59,10 @@ pub fn head(parts: &Parts) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// The tail of an answer with these trailers, as bytes.
+/// Encodes the tail of a response with these trailers.
 ///
 /// # Errors
-/// When they are too large.
+/// Fails with `HttpResponseTrailerSectionSize` if the trailers are too large.
 pub fn tail(trailers: &HeaderMap) -> Result<Vec<u8>, Failure> {
     if trailers.len() > FIELDS_MAX {
         return Err(Failure::new(FailureCode::HttpResponseTrailerSectionSize));
@@ -83,7 +85,7 @@ fn too_large(code: FailureCode, bytes: usize) -> Failure {
     }
 }
 
-/// Fields but for those of the connection.
+/// Returns all fields except those of the connection.
 fn fields(headers: &HeaderMap) -> Vec<Pair> {
     let nominated = nominated(headers);
     let is_kept = |name: &header::HeaderName| !is_of_connection(name) && !nominated.contains(name);

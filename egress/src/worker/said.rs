@@ -1,4 +1,4 @@
-//! What is to be said to the node, and who writes it.
+//! The queue of frames to the node, and its writer.
 
 use std::cell::RefCell;
 use std::io;
@@ -10,11 +10,12 @@ use tokio::sync::Notify;
 
 use crate::frames::{FrameKind, put};
 
-/// A buffer that has taken more at once is not kept: most of that time it would be empty.
+/// A buffer that has grown beyond this is dropped after it was written, because most of the time it
+/// would be empty.
 const KEPT: usize = 1 << 20;
 
-/// Frames that wait to be written, in one buffer: bodies are copied once, and no memory is asked
-/// for while they pass. Bounded by what it is: data by credit, all else by the calls.
+/// Frames that wait to be written, in one buffer: bodies are copied once, and forwarding them
+/// allocates no memory. Credit bounds the data, and the number of calls bounds everything else.
 #[derive(Debug, Default)]
 pub struct Said {
     frames: RefCell<BytesMut>,
@@ -22,16 +23,16 @@ pub struct Said {
 }
 
 impl Said {
-    /// Adds a frame.
+    /// Appends a frame.
     pub fn add<K: FrameKind>(&self, call: u64, kind: K, bytes: &[u8]) {
         put(&mut self.frames.borrow_mut(), call, kind, bytes);
         self.is_some.notify_one();
     }
 
-    /// Writes all that is added, as much as there is at once, until that fails.
+    /// Writes all frames as they are added, as many as there are at once, until writing fails.
     ///
     /// # Errors
-    /// The writer's.
+    /// Returns the writer's error.
     pub async fn write_to(&self, mut writer: impl AsyncWrite + Unpin) -> io::Result<()> {
         let mut now = BytesMut::new();
         loop {

@@ -1,9 +1,9 @@
-//! Connections of HTTP/2, which requests to the same origin share: who has room, who is to make
-//! another, and who waits for that.
+//! HTTP/2 connections that requests to the same origin share: which has room, which request makes
+//! another, and which requests wait for that.
 //!
-//! What an origin speaks is known once somebody has shaken hands with it. Until then the first
-//! request has a connection made, and others that come meanwhile wait to see whether they can share
-//! it; where they cannot, each has one of its own made, and so have all later ones.
+//! Whether an origin speaks HTTP/2 is known after the first handshake. Until then the first request
+//! has a connection made, and requests that arrive meanwhile wait to see whether they can share it.
+//! If they cannot, each of them has a connection of its own made, and so has every later one.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use super::http2::{Connection, STREAMS_MAX, Slot};
 use super::usage::Usage;
 use crate::frames::WorkerOptions;
 
-/// Most origins that something is remembered of, but for those in use.
+/// Most origins with remembered state, besides those in use.
 const ORIGINS_MAX: usize = 256;
 
 /// Shared connections of one function.
@@ -27,7 +27,7 @@ pub struct Shared {
     origins: RefCell<HashMap<Destination, Origin>>,
     most: usize,
     most_per_origin: usize,
-    /// How long one may be idle.
+    /// How long a connection may be idle.
     pub idle_time: Duration,
     age: Duration,
 }
@@ -36,7 +36,7 @@ struct Origin {
     connections: Vec<Rc<Connection>>,
     /// How many connections are being made.
     dialling: usize,
-    /// How many of those have failed so far.
+    /// How many attempts to make one have failed so far.
     failed: u64,
     /// How many requests wait for room.
     waiting: usize,
@@ -63,8 +63,9 @@ impl Origin {
         self.connections.is_empty() && self.dialling == 0 && self.waiting == 0
     }
 
-    /// How many requests those connections will have room for that are being made, or whose server
-    /// has not said yet how many it takes: beside the one of whoever makes it.
+    /// Returns how many more requests will have room on connections that are being made, or whose
+    /// server has not yet announced its limit. The request that makes the connection is not
+    /// counted.
     fn coming(&self) -> usize {
         let unsettled = self
             .connections
@@ -74,11 +75,11 @@ impl Origin {
     }
 }
 
-/// What a request is to do that finds no room.
+/// The next step of a request that finds no room.
 pub enum Plan {
-    /// One is being made that will have room.
+    /// The request waits, because a connection is being made that will have room.
     Wait(Wait),
-    /// To make one.
+    /// The request makes a connection.
     Dial(Dial),
 }
 
@@ -89,8 +90,8 @@ pub struct Wait {
     changed: Rc<Notify>,
 }
 
-/// A request that has a connection made. Dropped before it is told what came of that, it has
-/// failed.
+/// A request that has a connection made. If it is dropped before the outcome is recorded, the
+/// attempt counts as failed.
 pub struct Dial {
     worker: Rc<Worker>,
     origin: Destination,
@@ -113,14 +114,14 @@ impl Shared {
         self.origins.borrow_mut().get_mut(origin).map(act)
     }
 
-    /// How many connections nobody uses.
+    /// Returns how many connections are idle.
     pub fn idle(&self) -> usize {
         let origins = self.origins.borrow();
         origins.values().map(|origin| idle_of(origin).count()).sum()
     }
 
-    /// One to `origin` with room: the oldest, so that the others become idle where there is less to
-    /// do.
+    /// Returns a connection to `origin` that has room: the oldest, so that the others become idle
+    /// when there is less to do. With `than`, only a younger one fits.
     pub fn take(&self, origin: &Destination, than: Option<Instant>) -> Option<Rc<Connection>> {
         self.with(origin, |origin| {
             origin.connections.retain(|connection| {
@@ -136,8 +137,9 @@ impl Shared {
         .flatten()
     }
 
-    /// What a request to `origin` is to do that finds no room. `failed` is for it to keep: who has
-    /// waited for a connection that could not be made tries on its own.
+    /// Decides what a request to `origin` does that finds no room. The request keeps `failed`
+    /// between calls: if it has waited for a connection that could not be made, it makes one
+    /// itself.
     pub fn plan(
         &self,
         worker: &Rc<Worker>,
@@ -168,7 +170,7 @@ impl Shared {
         })
     }
 
-    /// A server has said how many requests at once it takes.
+    /// Handles a server's announcement of how many requests it accepts at once.
     pub fn has_room_for(&self, origin: &Destination, streams: usize) {
         self.with(origin, |origin| {
             origin.room = streams.clamp(1, STREAMS_MAX);
@@ -176,7 +178,7 @@ impl Shared {
         });
     }
 
-    /// A request has left `connection`.
+    /// Handles the end of a request on `connection`.
     pub fn left(&self, worker: &Worker, origin: &Destination, connection: &Rc<Connection>) {
         let is_idle = connection.usage.leave();
         let others = worker.idle.count();
@@ -184,7 +186,7 @@ impl Shared {
         self.with(origin, |origin| {
             origin.changed.notify_waiters();
             let is_too_many = is_too_many || idle_of(origin).count() > self.most_per_origin;
-            // A name's new address is to be seen at last.
+            // So that a name's new address is used eventually.
             if is_idle && (is_too_many || connection.made.elapsed() >= self.age) {
                 origin
                     .connections
@@ -193,18 +195,18 @@ impl Shared {
         });
     }
 
-    /// No request is to be sent over the connection of that usage any more.
+    /// Removes the connection with this usage, so that no more requests are sent over it.
     pub fn forget(&self, origin: &Destination, usage: &Rc<Usage>) {
         self.with(origin, |origin| {
             let is_it = |connection: &Rc<Connection>| Rc::ptr_eq(&connection.usage, usage);
             origin.connections.retain(|connection| !is_it(connection));
-            // Who waits for it to have room does not wait for it any more.
+            // Requests that wait for it to have room need not wait any longer.
             origin.changed.notify_waiters();
         });
     }
 }
 
-/// Connections that nobody uses.
+/// Returns the idle connections.
 fn idle_of(origin: &Origin) -> impl Iterator<Item = &Rc<Connection>> {
     let connections = origin.connections.iter();
     connections.filter(|connection| connection.usage.is_idle())
@@ -225,7 +227,8 @@ impl Drop for Wait {
 }
 
 impl Dial {
-    /// It is one of HTTP/2: others share it from now on. A place on it.
+    /// Records that the connection speaks HTTP/2, so that others share it from now on. Returns a
+    /// slot on it.
     pub fn shares(mut self, connection: Rc<Connection>) -> Slot {
         let slot = Slot::new(&self.worker, &self.origin, &connection);
         self.is_over = true;
@@ -237,7 +240,7 @@ impl Dial {
         slot
     }
 
-    /// It is one of HTTP/1.1.
+    /// Records that the connection speaks HTTP/1.1.
     pub fn shares_nothing(mut self) {
         self.is_over = true;
         self.worker.shared.with(&self.origin, |origin| {

@@ -1,4 +1,4 @@
-//! A stream that counts, and that gives way.
+//! A stream that counts received bytes, and yields to other tasks.
 
 use std::cell::Cell;
 use std::io;
@@ -8,16 +8,15 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many bytes are read before others have their turn: an upstream that never pauses is not to
-/// keep the thread, and what it sends is to be taken by those whom it is for before there is more
-/// of it.
+/// How many bytes are read before other tasks have their turn. An upstream that never pauses must
+/// not keep the thread, and its data is to be taken by its calls before more is read.
 const TURN: usize = 64 << 10;
 
-/// Counts what is received, for who has the other handle of the count.
+/// Counts received bytes, in a counter that it shares.
 pub struct Counted<S> {
     stream: S,
     received: Rc<Cell<u64>>,
-    /// Bytes of this turn.
+    /// Bytes that were read in this turn.
     taken: usize,
 }
 

@@ -14,22 +14,23 @@ use tokio_rustls::client::TlsStream;
 
 use super::failure;
 
-/// What HTTP/2 is called where a protocol is chosen (RFC 9113, 3.2).
+/// The protocol name of HTTP/2 in ALPN (RFC 9113, 3.2).
 const HTTP2: &[u8] = b"h2";
 
-/// Whether the server has chosen HTTP/2. One that chooses nothing speaks HTTP/1.1.
+/// Returns whether the server has chosen HTTP/2. A server that chooses nothing speaks HTTP/1.1.
 pub fn has_chosen_http2(stream: &TlsStream<TcpStream>) -> bool {
     stream.get_ref().1.alpn_protocol() == Some(HTTP2)
 }
 
-/// Speaks TLS 1.2 and 1.3, and trusts the usual roots and those of the operator.
+/// A TLS client for TLS 1.2 and 1.3, which trusts the usual roots and those of the operator.
 pub struct Tls(TlsConnector);
 
 impl Tls {
-    /// `authorities` are certificates in DER that are trusted, too.
+    /// Creates a client. `authorities` are certificates in DER that are trusted besides the usual
+    /// roots.
     ///
     /// # Errors
-    /// When one of them is none.
+    /// Returns an error if one of them is not a valid certificate.
     pub fn new(authorities: &[Bytes]) -> io::Result<Self> {
         let mut roots = RootCertStore::empty();
         roots.extend(webpki_roots::TLS_SERVER_ROOTS.iter().cloned());
@@ -49,10 +50,11 @@ impl Tls {
         Ok(Self(TlsConnector::from(Arc::new(config))))
     }
 
-    /// Shakes hands with who has the name, or the address, of `host`.
+    /// Performs the handshake with the server that has the name, or the address, of `host`.
     ///
     /// # Errors
-    /// When it is not them, or does not speak TLS.
+    /// Returns the failure if the server's certificate is not valid for `host`, or the server does
+    /// not speak TLS.
     pub async fn connect(
         &self,
         host: &Host,
@@ -68,7 +70,7 @@ impl Tls {
     }
 }
 
-/// No certificate is of such a name.
+/// The failure for a name that no certificate can be valid for.
 fn certificate_error() -> Failure {
     Failure::new(faasw_abi::outgoing::FailureCode::TlsCertificateError)
 }

@@ -1,4 +1,4 @@
-//! How a shared connection is used: by how many at once, and since when by nobody.
+//! Usage of a shared connection: how many streams use it, and since when it is idle.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,20 +8,20 @@ use tokio::time::{Instant, sleep_until};
 
 use super::http2::{CONNECTION_WINDOW, STREAMS_MAX};
 
-/// How many streams a server takes that has not said it yet: more than any can say.
+/// Stream limit of a server that has not announced one. No announced limit has this value.
 pub const UNSAID: usize = usize::MAX - 1;
 
-/// How often a connection that is not to be kept is looked at, at most.
+/// Shortest interval at which a connection in use is checked for becoming idle.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Of one connection; shared by who uses it and by who drives it.
+/// Usage of one connection, which its users and its driver share.
 pub struct Usage {
     streams: Cell<usize>,
-    /// How many the server takes at once.
+    /// How many streams the server allows at once.
     most: Cell<usize>,
-    /// Bytes that have come.
+    /// Bytes that have been received.
     received: Rc<Cell<u64>>,
-    /// How many had when the last stream was left, and when that was.
+    /// How many bytes had been received when the last stream was left, and when that was.
     left: Cell<(u64, Instant)>,
 }
 
@@ -35,17 +35,18 @@ impl Usage {
         }
     }
 
-    /// The server takes that many streams; whether that is news.
+    /// Sets how many streams the server allows. Returns whether that has changed.
     pub fn allow(&self, most: usize) -> bool {
         self.most.replace(most) != most
     }
 
-    /// Whether the server has said how many it takes.
+    /// Returns whether the server has announced how many streams it allows.
     pub fn is_settled(&self) -> bool {
         self.most.get() != UNSAID
     }
 
-    /// Whether there is room for one more. For one alone, as long as nobody knows.
+    /// Returns whether there is room for one more stream. Until the server has announced a limit,
+    /// there is room for one alone.
     pub fn has_room(&self) -> bool {
         let most = if self.is_settled() {
             self.most.get().min(STREAMS_MAX)
@@ -59,7 +60,7 @@ impl Usage {
         self.streams.set(self.streams.get() + 1);
     }
 
-    /// A stream is left; whether nobody uses the connection now.
+    /// Records that a stream was left. Returns whether the connection is idle now.
     pub fn leave(&self) -> bool {
         self.streams.set(self.streams.get() - 1);
         self.left.set((self.received.get(), Instant::now()));
@@ -70,14 +71,14 @@ impl Usage {
         self.streams.get() == 0
     }
 
-    /// Whether more comes than one says who is not asked: what was on its way when the last stream
-    /// was left, and little else.
+    /// Returns whether an idle connection receives more than a server sends unsolicited: data that
+    /// was on its way when the last stream was left, and little else.
     pub fn is_flooded(&self) -> bool {
         let since = self.received.get() - self.left.get().0;
         self.is_idle() && since > 2 * u64::from(CONNECTION_WINDOW)
     }
 
-    /// Waits until nobody has used it for that time.
+    /// Waits until the connection has been idle for that time.
     pub async fn idle_for(&self, time: Duration) {
         let mut until = Instant::now() + time;
         loop {
@@ -88,7 +89,7 @@ impl Usage {
             until = if self.is_idle() {
                 self.left.get().1 + time
             } else {
-                // Left a moment from now, it is seen soon enough.
+                // If it becomes idle a moment from now, that is noticed soon enough.
                 Instant::now() + time.max(LOOK)
             };
         }
@@ -109,11 +110,11 @@ mod tests {
         assert!(usage.has_room() && usage.is_settled());
         usage.enter();
         assert!(!usage.has_room());
-        // However many it takes, there is an end.
+        // Whatever limit the server announces, there is an upper bound.
         assert!(usage.allow(usize::MAX) && !usage.allow(usize::MAX));
         let more = std::iter::from_fn(|| usage.has_room().then(|| usage.enter()));
         assert_eq!(2 + more.count(), STREAMS_MAX);
-        // One that takes fewer from now on has those that there are.
+        // If the server lowers its limit, the streams that exist continue.
         assert!(usage.allow(0));
         assert!(!usage.has_room());
         assert!((0..STREAMS_MAX - 1).all(|_| !usage.leave()));

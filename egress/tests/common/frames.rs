@@ -1,4 +1,4 @@
-//! Servers that speak HTTP/2 frame by frame, and say what no library would.
+//! HTTP/2 servers that write frame by frame, and send what no library would.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -23,7 +23,7 @@ pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// `:status: 200`, as HPACK has it.
+/// `:status: 200` in HPACK.
 pub const OK: &[u8] = &[0x88];
 
 /// A frame (RFC 9113, 4.1).
@@ -35,12 +35,12 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A setting, as a frame's payload has it.
+/// A setting, as in a frame's payload.
 pub fn setting(number: u16, value: u32) -> Vec<u8> {
     [&number.to_be_bytes()[..], &value.to_be_bytes()].concat()
 }
 
-/// A length as HPACK has it, of seven bits at first.
+/// A length in HPACK, with a prefix of seven bits.
 fn length(length: usize) -> Vec<u8> {
     if length < 127 {
         return vec![length as u8];
@@ -55,7 +55,7 @@ fn length(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A field that is spelled out (RFC 7541, 6.2.2).
+/// A literal field (RFC 7541, 6.2.2).
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = vec![0];
     for text in [name, value] {
@@ -65,14 +65,14 @@ pub fn field(name: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// A connection as a server has it, whose preface has been read.
+/// A server's connection, whose preface has been read.
 pub struct Raw {
     stream: StreamOwned<ServerConnection, TcpStream>,
-    /// How many of its settings have been acknowledged.
+    /// How many of the server's settings have been acknowledged.
     acknowledged: usize,
 }
 
-/// A server of `upstream.example` that does `each` with every connection, once it has said
+/// A server of `upstream.example` that runs `each` for every connection after it has sent
 /// `settings`.
 pub fn server(
     authority: &Authority,
@@ -89,7 +89,7 @@ pub fn server(
 }
 
 impl Raw {
-    /// `None` when the other side does not speak HTTP/2.
+    /// Returns `None` if the client does not speak HTTP/2.
     pub fn accept(config: &Arc<ServerConfig>, stream: TcpStream) -> Option<Self> {
         let connection = ServerConnection::new(config.clone()).unwrap();
         let mut raw = Self {
@@ -102,7 +102,7 @@ impl Raw {
         Some(raw)
     }
 
-    /// Writes; false when nobody takes it.
+    /// Writes bytes. Returns false if the client no longer reads.
     pub fn write(&mut self, bytes: &[u8]) -> bool {
         self.stream
             .write_all(bytes)
@@ -110,7 +110,8 @@ impl Raw {
             .is_ok()
     }
 
-    /// Kind, flags, stream and payload of the next frame; `None` at the end of the connection.
+    /// Returns kind, flags, stream and payload of the next frame; `None` at the end of the
+    /// connection.
     pub fn read(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;
@@ -124,7 +125,7 @@ impl Raw {
         Some((head[3], head[4], stream, payload))
     }
 
-    /// The next frame of that kind; others are skipped.
+    /// Returns the next frame of that kind, and skips others.
     pub fn read_until(&mut self, kind: u8) -> Option<(u8, u32, Vec<u8>)> {
         loop {
             let (found, flags, stream, payload) = self.read()?;
@@ -134,7 +135,7 @@ impl Raw {
         }
     }
 
-    /// The stream of the next request. What the other side has set is acknowledged.
+    /// Returns the stream of the next request, and acknowledges the client's settings.
     pub fn request(&mut self) -> Option<u32> {
         loop {
             match self.read()? {
@@ -145,15 +146,15 @@ impl Raw {
         }
     }
 
-    /// Waits until that many of its settings have been acknowledged.
+    /// Waits until that many of the server's settings have been acknowledged.
     pub fn settle(&mut self, settings: usize) {
         while self.acknowledged < settings {
             self.read().unwrap();
         }
     }
 
-    /// Says that nothing follows, and waits until the other side closes: what was said before is
-    /// heard.
+    /// Shuts down writing, and waits until the client closes: everything sent before has then been
+    /// handled.
     pub fn close(&mut self) {
         self.stream.sock.shutdown(Shutdown::Write).unwrap();
         self.read_to_end();
@@ -165,7 +166,7 @@ impl Raw {
         self.write(&[head, frame(DATA, END_STREAM, stream, body)].concat())
     }
 
-    /// Writes until the other side has enough.
+    /// Writes until the client stops reading.
     pub fn write_without_end(&mut self, bytes: &[u8]) -> usize {
         let mut sent = 0;
         while sent < 256 << 20 && self.write(bytes) {
@@ -174,7 +175,7 @@ impl Raw {
         sent
     }
 
-    /// Reads until the other side closes.
+    /// Reads until the client closes.
     pub fn read_to_end(&mut self) {
         while self.read().is_some() {}
     }

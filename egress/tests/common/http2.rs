@@ -1,4 +1,4 @@
-//! Servers that speak HTTP/2, by the same library as the worker.
+//! HTTP/2 servers that use the same library as the worker.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use tokio_rustls::server::TlsStream;
 
 use super::tls::{Authority, identity};
 
-/// A connection as a server has it.
+/// A server's connection.
 pub type Served = Connection<TlsStream<TcpStream>, Bytes>;
 
-/// A request, and what answers it.
+/// A request, and the handle for its response.
 pub type Asked = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// A server of `upstream.example`, and how many connections there have been.
+/// A server of `upstream.example` that counts its connections.
 pub struct Server {
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
-/// What a server of `upstream.example` is configured by that chooses HTTP/2.
+/// The TLS configuration of a server of `upstream.example` that chooses HTTP/2.
 pub fn config(authority: &Authority) -> Arc<ServerConfig> {
     let identity = identity(Some(authority), &["upstream.example"], false);
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -42,7 +42,7 @@ pub fn config(authority: &Authority) -> Arc<ServerConfig> {
 }
 
 impl Server {
-    /// One that does `each` with every connection.
+    /// Starts a server that runs `each` for every connection.
     pub fn new<F>(
         authority: &Authority,
         builder: &Builder,
@@ -78,7 +78,7 @@ impl Server {
         }
     }
 
-    /// One that does `each` with every request, all at once.
+    /// Starts a server that runs `each` for every request, concurrently.
     pub fn answering<F>(
         authority: &Authority,
         builder: &Builder,
@@ -102,15 +102,15 @@ impl Server {
     }
 }
 
-/// Answers with a body that is there.
+/// Answers with a complete body.
 pub fn answer(mut answering: SendResponse<Bytes>, body: impl Into<Bytes>) {
-    // Whoever asked may be gone.
+    // The client may be gone.
     if let Ok(mut stream) = answering.send_response(Response::new(()), false) {
         let _ = stream.send_data(body.into(), true);
     }
 }
 
-/// Sends a piece as there is room for it; false when nobody takes it.
+/// Sends data as there is room for it. Returns false if the client no longer reads.
 pub async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes) -> bool {
     while !data.is_empty() {
         stream.reserve_capacity(data.len());
@@ -131,7 +131,7 @@ pub async fn send(stream: &mut SendStream<Bytes>, mut data: Bytes) -> bool {
     true
 }
 
-/// A whole body and its trailers; what there was of it when it ends before.
+/// Receives a body and its trailers. If the body ends early, returns the part that arrived.
 pub async fn receive(body: &mut RecvStream) -> (Vec<u8>, Result<Option<HeaderMap>, h2::Error>) {
     let mut received = Vec::new();
     while let Some(data) = body.data().await {

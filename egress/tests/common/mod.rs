@@ -1,4 +1,4 @@
-//! A connector and a worker as processes, and upstreams of all sorts.
+//! A connector and a worker as processes, and upstreams of all kinds.
 #![allow(dead_code, reason = "each suite uses some of it")]
 
 pub mod frames;
@@ -27,7 +27,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 pub use tokio::runtime::Runtime;
 
-/// How long anything may take that is to happen at all.
+/// Timeout for events that must happen.
 pub const LONG: Duration = Duration::from_secs(60);
 
 pub fn runtime() -> Runtime {
@@ -38,7 +38,7 @@ pub fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// A process of egress; ended when it is dropped.
+/// A process of egress. Dropping it ends the process.
 pub struct Process(pub Child);
 
 impl Drop for Process {
@@ -49,7 +49,7 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Most memory that it has had, in bytes.
+    /// Returns the peak memory of the process, in bytes.
     pub fn most_memory(&self) -> usize {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
         let line = status
@@ -77,7 +77,7 @@ fn spawn(script: &str, third: OwnedFd, fourth: Option<OwnedFd>) -> Process {
     Process(command.spawn().unwrap())
 }
 
-/// A connector's process, told these options.
+/// Starts a connector's process with these options.
 pub fn connector(options: &ConnectorOptions) -> (Process, Connector) {
     let (ours, theirs) = pair(SocketType::SEQPACKET);
     let process = spawn(
@@ -88,7 +88,7 @@ pub fn connector(options: &ConnectorOptions) -> (Process, Connector) {
     (process, Connector::new(ours, options).unwrap())
 }
 
-/// A worker's process, of a function of its own.
+/// Starts a worker's process for a function of its own.
 pub fn worker(
     connector: &Connector,
     options: WorkerOptions,
@@ -99,7 +99,7 @@ pub fn worker(
     worker_of(function, connector, options, authorities)
 }
 
-/// A worker's process, of a function with this number.
+/// Starts a worker's process for the function with this number.
 pub fn worker_of(
     function: u64,
     connector: &Connector,
@@ -158,12 +158,12 @@ impl Egress {
         self.worker.begin(head, destination).unwrap()
     }
 
-    /// A call without a body.
+    /// Makes a call without a body.
     pub async fn get(&self, address: SocketAddr, path: &str) -> Outcome {
         self.call(&head("GET", address, path, &[]), b"").await
     }
 
-    /// A call with a body that is there at once.
+    /// Makes a call whose body is sent at once.
     pub async fn call(&self, head: &OutgoingHead, body: &[u8]) -> Outcome {
         let mut call = self.begin(head);
         if call.sender.send(Bytes::copy_from_slice(body)).await.is_ok() {
@@ -194,7 +194,7 @@ pub fn head(
     }
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Debug)]
 pub struct Outcome {
     pub head: Result<ResponseHead, FailureCode>,
@@ -209,7 +209,7 @@ impl Outcome {
         self.head.as_ref().unwrap().status
     }
 
-    /// Why it failed, wherever.
+    /// Returns the failure of the head or of the tail.
     pub fn failure(&self) -> Option<FailureCode> {
         self.head
             .as_ref()
@@ -259,7 +259,7 @@ pub async fn outcome(receiver: &mut Receiver) -> Outcome {
     outcome
 }
 
-/// A server that does `each` with every connection, and how many there have been.
+/// A server that runs `each` for every connection, and counts connections.
 pub struct Upstream {
     pub address: SocketAddr,
     pub connections: Arc<AtomicUsize>,
@@ -287,7 +287,7 @@ impl Upstream {
         }
     }
 
-    /// One that answers each request of a connection with the same bytes.
+    /// Starts a server that answers each request of a connection with the same bytes.
     pub fn saying(answer: impl Into<Vec<u8>>) -> Self {
         let answer = answer.into();
         Self::new(move |mut stream, _| {
@@ -304,7 +304,7 @@ impl Upstream {
     }
 }
 
-/// A request as it came, taken apart as little as possible.
+/// A received request, parsed as little as possible.
 #[derive(Debug)]
 pub struct Seen {
     pub head: String,
@@ -319,7 +319,7 @@ impl Seen {
     }
 }
 
-/// Up to and with an empty line; `None` at the end of the stream.
+/// Reads up to and including an empty line. Returns `None` at the end of the stream.
 pub fn read_lines(stream: &mut TcpStream) -> Option<String> {
     let mut bytes = Vec::new();
     let mut one = [0];
@@ -344,7 +344,7 @@ fn read_line(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(bytes).unwrap())
 }
 
-/// A whole request; `None` when the stream ends before.
+/// Reads a complete request. Returns `None` if the stream ends before.
 pub fn read_request(stream: &mut TcpStream) -> Option<Seen> {
     let mut seen = Seen {
         head: read_lines(stream)?,
@@ -370,7 +370,7 @@ pub fn read_request(stream: &mut TcpStream) -> Option<Seen> {
     Some(seen)
 }
 
-/// Whether the other side closes, or resets, before it says anything.
+/// Returns whether the peer closes or resets the connection before it sends anything.
 pub fn is_closed(stream: &mut TcpStream) -> bool {
     let mut one = [0];
     match stream.read(&mut one) {

@@ -1,4 +1,4 @@
-//! Servers of names.
+//! Name servers.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::{Arc, Mutex};
@@ -11,22 +11,22 @@ use faasw_egress_policy::AllowPrivate;
 
 use super::{Egress, head};
 
-/// What is asked for.
+/// Record types.
 pub const A: u16 = 1;
 pub const AAAA: u16 = 28;
 
-/// What a server of names says: records (type, time to live, bytes), and an rcode.
+/// A name server's answer: records (type, time to live, bytes), and a response code.
 pub type Answer = (Vec<(u16, u32, Vec<u8>)>, u8);
 
-/// A server of names, and what it has been asked.
+/// A name server that records the queries that it has received.
 pub struct Names {
     pub address: SocketAddr,
     pub asked: Arc<Mutex<Vec<(String, u16)>>>,
 }
 
 impl Names {
-    /// `answer` gets a name, a type, and how often it was asked for both before; `None`
-    /// is silence.
+    /// `answer` receives a name, a type, and how often this pair was queried before. If it returns
+    /// `None`, the server is silent.
     pub fn new(answer: impl Fn(&str, u16, usize) -> Option<Answer> + Send + 'static) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
@@ -79,7 +79,7 @@ impl Names {
     }
 }
 
-/// Name, type, and where the question ends.
+/// Returns the name and type of the question, and where it ends.
 fn question(bytes: &[u8]) -> (String, u16, usize) {
     let mut labels = Vec::new();
     let mut at = 12;

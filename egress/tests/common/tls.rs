@@ -1,4 +1,4 @@
-//! Certificates, and who believes them.
+//! Certificates, and workers that trust them.
 
 use std::net::SocketAddr;
 
@@ -18,7 +18,7 @@ pub fn authority() -> Authority {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-/// A certificate for those names, and its key.
+/// A certificate for some names, and its key.
 pub type Identity = (CertificateDer<'static>, PrivateKeyDer<'static>);
 
 pub fn identity(authority: Option<&Authority>, names: &[&str], is_expired: bool) -> Identity {
@@ -37,18 +37,18 @@ pub fn identity(authority: Option<&Authority>, names: &[&str], is_expired: bool)
     (certificate.der().clone(), key.into())
 }
 
-/// Egress that believes that authority, with the usual options.
+/// Starts egress that trusts this authority, with the default options.
 pub fn trusting(authority: &Authority) -> Egress {
     trusting_with(authority, WorkerOptions::default())
 }
 
-/// Egress that believes that authority.
+/// Starts egress that trusts this authority.
 pub fn trusting_with(authority: &Authority, options: WorkerOptions) -> Egress {
     let authority = Bytes::copy_from_slice(authority.der());
     Egress::with(&loopback(), options, &[authority])
 }
 
-/// A request by TLS without a body.
+/// A request over TLS without a body.
 pub fn https(host: &str, address: SocketAddr) -> OutgoingHead {
     OutgoingHead {
         scheme: b"https".to_vec(),

@@ -1,4 +1,4 @@
-//! The attacks that are made with what either has.
+//! Attacks with the system calls and descriptors of either process.
 
 use std::ffi::c_long;
 use std::ptr;
@@ -16,8 +16,8 @@ use crate::escape::attack::{
 
 const READ_WRITE: i32 = PROT_READ | PROT_WRITE;
 
-/// What it is there for, in both rounds: or all that ends otherwise might end for a reason that the
-/// jail has nothing to do with.
+/// Normal work, which must succeed in both rounds. Otherwise the attacks might fail for a reason
+/// other than the jail.
 pub const fn work(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
     Attack {
         name,
@@ -31,7 +31,7 @@ pub fn socket(family: i32, kind: i32) -> c_long {
     call!(SYS_socket, family, kind, 0)
 }
 
-/// A page, somewhere.
+/// Maps a page at any address.
 fn map(protection: i32, flags: i32, file: i32) -> c_long {
     call!(SYS_mmap, 0, 4096, protection, flags, file, 0)
 }
@@ -72,7 +72,7 @@ pub const BOTH: [Attack; 25] = [
         let mut byte = 0_u8;
         call!(SYS_getrandom, &raw mut byte, 1, 0)
     }),
-    // To the kernel, of other networks than its own or of none.
+    // A netlink socket, to the kernel's networks or to none.
     filter_only("ask-the-kernel-about-networks", |_| {
         socket(AF_NETLINK, SOCK_RAW)
     }),
@@ -98,7 +98,7 @@ pub const BOTH: [Attack; 25] = [
             pair.as_mut_ptr()
         )
     }),
-    // To send to whoever listens at a name, as a log does.
+    // For datagrams to a process that listens at a name, as a log daemon does.
     filter_only("make-a-socket-of-datagrams", |_| {
         socket(AF_UNIX, SOCK_DGRAM)
     }),
@@ -170,7 +170,7 @@ pub const BOTH: [Attack; 25] = [
     }),
 ];
 
-/// Those on what a worker has, or has not.
+/// Attacks with a worker's descriptors, or with those that it lacks.
 pub const WORKERS: [Attack; 8] = [
     work("tell-the-node", |_| {
         call!(SYS_sendto, NODE_FD, c"x".as_ptr(), 1, 0, 0, 0)
@@ -179,7 +179,7 @@ pub const WORKERS: [Attack; 8] = [
         socket(AF_INET, SOCK_STREAM)
     }),
     filter_only("ask-for-names", |_| socket(AF_INET, SOCK_DGRAM)),
-    // Its end was closed for writing before it had it.
+    // The node shut down writing on the worker's end before the worker got it.
     refused("tell-the-connector", &[libc::EPIPE], |_| {
         let flags = libc::MSG_NOSIGNAL;
         call!(SYS_sendto, 4, c"x".as_ptr(), 1, flags, 0, 0)
@@ -211,7 +211,7 @@ pub const WORKERS: [Attack; 8] = [
     }),
 ];
 
-/// Those on the network that a connector has.
+/// Attacks on the network of a connector.
 pub const CONNECTORS: [Attack; 5] = [
     work("ask-for-names", |_| socket(AF_INET, SOCK_DGRAM)),
     work("tell-the-node", |_| pass(NODE_FD, 0)),

@@ -1,11 +1,11 @@
-//! What a server of names can do that has taken over the connector: connect, which it could have
-//! had by other answers, and nothing else of this host.
+//! What a name server can do once it has taken over the connector. It can make connections, which
+//! it could also have caused by other answers, and do nothing else on this host.
 //!
-//! As the worker's suite beside this; but where the host's network is what attacks use, the filter
-//! alone holds.
+//! This suite is like the worker's. Where attacks use the host's network, the filter is the only
+//! protection.
 //!
-//! Where the host allows no namespaces, every test of the full level says so and counts as
-//! ignored; those of the reduced level need none.
+//! If the host allows no namespaces, every test of the full level prints a message and counts as
+//! ignored; tests of the reduced level need none.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,10 +30,10 @@ fn main() {
 fn all() -> Vec<Attack> {
     let mut all: Vec<Attack> = common::OPENING.into();
     all.extend(common::ATTACKS);
-    // That is what it is there for.
+    // Connecting is the connector's purpose.
     all.retain(|attack| attack.name != "connect-by-network");
     for attack in &mut all {
-        // Names that are no files are of a network, and it is in the host's.
+        // Abstract socket names belong to a network namespace, and the connector is in the host's.
         if attack.name == "connect-by-name" {
             attack.kernel = Kernel::LeavesItToTheFilter;
         }

@@ -1,9 +1,8 @@
-//! Jails with this program in them as connector or worker, started as the spawner does; and what an
-//! attack comes to there.
+//! Jails with this program in them as connector or worker, started as by the spawner, and the
+//! outcome of attacks there.
 //!
-//! The jail is made by a process of its own, this program started anew, since that leaves the
-//! host's namespaces and may have one thread only. It starts this program a third time, in the
-//! jail.
+//! A separate process makes the jail: this program, started again. It leaves the host's namespaces,
+//! and may have only one thread. It starts this program a third time, in the jail.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -23,17 +22,17 @@ use crate::escape::attack::{Attack, Scene};
 use crate::escape::outcome::Outcome;
 use crate::escape::suite::{self, Order};
 
-/// The word that has this program see whether it can make jails.
+/// The argument with which this program checks whether it can make jails.
 const PROBE: &str = "--can-make-jails";
-/// The variable that tells an inmate which part it plays.
+/// The variable that names the part that an inmate plays.
 const PART: &str = "FAASW_TEST_PART";
-/// The part of the one that attacks nobody.
+/// The part of the inmate that does not attack.
 const SIBLING: &str = "sibling";
-/// What an inmate says when its jail is closed.
+/// The message of an inmate whose jail is closed.
 const CLOSED: &[u8] = b"closed";
-/// Every system call that there is, and some more.
+/// Every existing system call number, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
-/// What an inmate exits with that was not ready. No error number is so large.
+/// Exit code of an inmate that was not ready. No error number is as large.
 const NOT_READY: i32 = 255;
 
 /// Runs the suite, or plays a part of it.
@@ -55,7 +54,7 @@ pub fn run(kind: Kind, attacks: fn() -> Vec<Attack>) {
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-/// Whether this host lets jails be made; if not, says so.
+/// Returns whether this host allows jails; prints a message if not.
 fn is_possible() -> bool {
     let probe = Command::new("/proc/self/exe").arg(PROBE).output().unwrap();
     let is_possible = probe.status.success();
@@ -68,7 +67,7 @@ fn is_possible() -> bool {
     is_possible
 }
 
-/// Makes two jails, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, runs the attack in one of them, and returns the outcome.
 fn attempt(kind: Kind, order: &Order) -> Outcome {
     let mut testbed = Testbed::prepare(kind, order.level);
     let sibling = testbed.start(SIBLING);
@@ -81,7 +80,7 @@ fn attempt(kind: Kind, order: &Order) -> Outcome {
     } = order;
     let number = sibling.pid.as_raw_nonzero();
     let attacker = testbed.start(&format!("{attack} {is_filtered} {number} {outside}"));
-    // Whatever ends it then, it is the attack.
+    // From here on, whatever ends the attacker is due to the attack.
     attacker.is_closed();
     let status = attacker.wait();
     kill_process(sibling.pid, Signal::KILL).unwrap();
@@ -91,7 +90,7 @@ fn attempt(kind: Kind, order: &Order) -> Outcome {
     Outcome::of(status)
 }
 
-/// Where jails are made: a process with one thread that has left the host's namespaces.
+/// The place where jails are made: a process with one thread that has left the host's namespaces.
 struct Testbed {
     kind: Kind,
     site: Site,
@@ -100,7 +99,7 @@ struct Testbed {
     jails: u32,
 }
 
-/// Somebody in a jail.
+/// A process in a jail.
 struct Inmate {
     pid: Pid,
     socket: OwnedFd,
@@ -115,7 +114,7 @@ fn pair(kind: SocketType) -> [OwnedFd; 2] {
 
 impl Testbed {
     fn prepare(kind: Kind, level: ConfinementLevel) -> Self {
-        // Nothing is to stay when a test is stopped.
+        // Nothing must remain when a test is stopped.
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
         let share = Share {
             memory: 1 << 30,
@@ -150,7 +149,7 @@ impl Testbed {
         };
         let [socket, theirs] = pair(SocketType::STREAM);
         let [passing, connections] = pair(SocketType::SEQPACKET);
-        // As the node does.
+        // The node shuts down writing, too.
         rustix::net::shutdown(&connections, Shutdown::Write).unwrap();
         let fds = [theirs.as_fd(), connections.as_fd()];
         let jail = (self.jails, group.as_ref());
@@ -162,7 +161,7 @@ impl Testbed {
         }
     }
 
-    /// Leaves nothing; all inmates must have ended.
+    /// Removes everything; all inmates must have ended.
     fn remove(self) {
         if let Some(groups) = self.groups {
             groups.remove();
@@ -171,7 +170,7 @@ impl Testbed {
 }
 
 impl Inmate {
-    /// Waits until its jail is closed, which it must not have failed to do.
+    /// Waits until the inmate's jail is closed; fails if it could not be closed.
     fn is_closed(&self) {
         let mut said = [0; CLOSED.len()];
         let received = rustix::net::recv(&self.socket, &mut said, RecvFlags::WAITALL);
@@ -185,12 +184,12 @@ impl Inmate {
     }
 }
 
-/// Closes the jail and does as told; the exit code is the answer.
+/// Closes the jail and plays the part; the exit code is the result.
 fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
     if part == SIBLING {
         close(kind, &jail::filter(kind).ok()?)?;
         loop {
-            // Until the testbed is gone.
+            // Waits until the testbed is gone.
             let mut byte = 0_u8;
             // SAFETY: room for one byte.
             let read = unsafe { libc::recv(NODE_FD, (&raw mut byte).cast(), 1, 0) };
@@ -226,7 +225,7 @@ fn play(part: &str, kind: Kind, attacks: Vec<Attack>) -> Option<i32> {
 fn close(kind: Kind, filter: &Filter) -> Option<()> {
     let mut words = std::env::args().skip_while(|word| word != "--jail");
     jail::close(kind, &words.nth(1)?, filter).ok()?;
-    // SAFETY: sends what lives.
+    // SAFETY: sends bytes of a constant.
     let sent = unsafe { libc::send(NODE_FD, CLOSED.as_ptr().cast(), CLOSED.len(), 0) };
     (sent == CLOSED.len().cast_signed()).then_some(())
 }

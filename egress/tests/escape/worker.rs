@@ -1,13 +1,12 @@
-//! What an upstream can do that has taken over a worker: nothing but answer that function.
+//! What an upstream can do once it has taken over a worker: only answer that worker's function.
 //!
-//! Each attack runs in a jail that is made and closed just as a worker's is, with its sockets and
-//! limits, at the point where it would read what somebody sends. Most are ended by the filter. A
-//! second round has a filter that lets everything through, and shows that what is round it holds by
-//! itself; what only the filter has something against must succeed there, or the attack would be
-//! none.
+//! Each attack runs in a jail that is made and closed as a worker's is, with the same sockets and
+//! limits, at the point where the worker would read untrusted data. The filter ends most attacks. A
+//! second round has a filter that allows everything, and shows that the rest of the jail holds by
+//! itself. Attacks that only the filter prevents must succeed there, or they would not be attacks.
 //!
-//! Where the host allows no namespaces, every test of the full level says so and counts as
-//! ignored; those of the reduced level need none.
+//! If the host allows no namespaces, every test of the full level prints a message and counts as
+//! ignored; tests of the reduced level need none.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,11 +1,10 @@
-//! No rule of the filters is there for nothing: connector and worker make calls in jails that are
-//! closed with all of them, and with all but one, which ends the process.
+//! Every rule of the filters is needed. Connector and worker make calls in jails with all rules,
+//! and with all but one; the missing rule ends the process.
 //!
-//! Each jail is made by a process of its own, this program started anew, since that leaves the
-//! host's namespaces and may have one thread only. It starts this program a third time, in the
-//! jail.
+//! A separate process makes each jail: this program, started again. It leaves the host's
+//! namespaces, and may have only one thread. It starts this program a third time, in the jail.
 //!
-//! Where the host allows no namespaces every test here says so and counts as ignored.
+//! If the host allows no namespaces, every test here prints a message and counts as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,15 +29,15 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, WaitOptions, set_parent_process_death_signal, waitpid};
 
-/// The words that have this program make a jail, and see whether it can. Behind the first come the
-/// kind and the rule that is missing.
+/// The arguments with which this program makes a jail, and checks whether it can. The kind and the
+/// missing rule follow the first one.
 const TESTBED: &str = "--testbed";
 const PROBE: &str = "--can-make-jails";
-/// The variable that tells an inmate which rule is missing.
+/// The variable that names the rule that an inmate lacks.
 const MISSING: &str = "FAASW_TEST_MISSING";
-/// What a testbed exits with whose inmate was ended by its filter.
+/// Exit code of a testbed whose inmate was ended by its filter.
 const FORBIDDEN: i32 = 31;
-/// No rule is called that.
+/// A name that no rule has.
 const NONE: &str = "none";
 
 fn main() {
@@ -75,7 +74,7 @@ fn name(kind: Kind) -> &'static str {
     kind.argument().to_str().unwrap()
 }
 
-/// One with all rules, one without each.
+/// Returns a trial with all rules, and one without each rule.
 fn trials() -> Vec<Trial> {
     let mut trials = vec![Trial::test("all_rules_are_enough", || match calls(None) {
         ([0, 0], Ok(())) => Ok(()),
@@ -84,7 +83,7 @@ fn trials() -> Vec<Trial> {
         ))),
     })];
     for kind in [Kind::Connector, Kind::Worker] {
-        // Which server of names is asked is the resolver's to say, and so is the family.
+        // The resolver decides which name server it queries, and thereby the address family.
         let is_sure = |rule: &Rule| !rule.name.starts_with("ask by IPv");
         for rule in jail::rules(kind).into_iter().filter(is_sure) {
             let named = format!("{}::{}", name(kind), rule.name.replace(' ', "_"));
@@ -108,8 +107,8 @@ fn pair(kind: SocketType) -> (OwnedFd, OwnedFd) {
     rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Has calls made through both; how each ended when their node has let go of them, and what came of
-/// the calls.
+/// Makes calls through both processes. Returns the exit codes of both after their node has closed
+/// the sockets, and the result of the calls.
 fn calls(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
     let of = |kind| match missing {
         Some((which, rule)) if which == kind => rule,
@@ -129,7 +128,7 @@ fn calls(missing: Option<(Kind, &str)>) -> ([i32; 2], Result<(), String>) {
 fn start(kind: Kind, missing: &str, fds: [OwnedFd; 2]) -> Child {
     let mut command = Command::new("/proc/self/exe");
     command.args([TESTBED, name(kind), missing]);
-    // Out of the way of the numbers that they are to get.
+    // The descriptors are moved away from the numbers that they are to get.
     let moved = fds
         .iter()
         .map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 64).unwrap());
@@ -167,10 +166,11 @@ fn testbed(kind: &str, missing: &str) -> i32 {
         carried: None,
         variables: &variables,
     };
-    // SAFETY: who started this process gave it these, and they are closed below only.
+    // SAFETY: the process that started this one passed these descriptors, and they are closed only
+    // below.
     let fds = [NODE_FD, CONNECTIONS_FD].map(|number| unsafe { BorrowedFd::borrow_raw(number) });
     let pid = egress::spawn(&site.unwrap(), (0, None), program, kind, fds).unwrap();
-    // Whoever is at the other ends is to see when the inmate lets go.
+    // The peers must notice when the inmate closes its descriptors.
     for number in [NODE_FD, CONNECTIONS_FD] {
         // SAFETY: nothing uses them any more.
         unsafe { libc::close(number) };
@@ -183,7 +183,7 @@ fn testbed(kind: &str, missing: &str) -> i32 {
     }
 }
 
-/// The program: all that is different is the filter.
+/// Runs the program; only the filter differs.
 fn play(missing: &str) -> Result<(), String> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [kind, _, jail] = words.as_slice() else {
@@ -196,7 +196,8 @@ fn play(missing: &str) -> Result<(), String> {
     let filter = Filter::compile(&rules, &[]).map_err(|error| error.to_string())?;
     let runtime = runtime().map_err(|error| error.to_string())?;
     jail::close(kind, jail, &filter)?;
-    // SAFETY: who gives a jail gives these with it, and nothing else owns them.
+    // SAFETY: the process that hands the jail over passes these descriptors, and nothing else owns
+    // them.
     let inherited = |number| unsafe { OwnedFd::from_raw_fd(number) };
     let served = match kind {
         Kind::Connector => connector::run(&runtime, inherited(NODE_FD)),

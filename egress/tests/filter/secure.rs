@@ -1,4 +1,4 @@
-//! A server that speaks HTTP/2 by TLS.
+//! An HTTP/2 server over TLS.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use rustls::pki_types::PrivatePkcs8KeyDer;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// What a server of that name is configured by, and the certificate of who vouches for it.
+/// Returns the configuration of a server of that name, and the certificate of its authority.
 pub fn config(name: &str) -> (Arc<ServerConfig>, Bytes) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -32,7 +32,7 @@ pub fn config(name: &str) -> (Arc<ServerConfig>, Bytes) {
     (Arc::new(config), Bytes::copy_from_slice(authority.der()))
 }
 
-/// Where requests are answered by their own bodies; within a runtime of tokio.
+/// Starts an echo server, and returns its port. Must be called within a runtime of tokio.
 pub async fn echoing(config: Arc<ServerConfig>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

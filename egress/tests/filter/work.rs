@@ -1,4 +1,4 @@
-//! Calls that take all that connector and worker do of every day.
+//! Calls that exercise the normal work of connector and worker.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -14,13 +14,13 @@ use faasw_egress_policy::{AllowPrivate, Destination};
 
 use crate::secure;
 
-/// How long all of it may take.
+/// Timeout for all calls together.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Makes calls and lets go of both; what came of them.
+/// Makes calls, and drops both processes' handles.
 ///
 /// # Errors
-/// What was not as it should be.
+/// Returns a description of the first unexpected result.
 pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
@@ -30,7 +30,7 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
     let outcome = runtime.block_on(async {
         let servers = vec![failing_names(), names()];
         let mut hosts = b"127.0.0.1 known.example\n".to_vec();
-        // More than the heap has room for: it is taken, and given back.
+        // More than fits in the heap, so that memory is mapped and unmapped.
         hosts.extend(b"# nobody\n".repeat(1 << 16));
         let options = ConnectorOptions {
             hosts,
@@ -61,11 +61,11 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
                     return Err(format!("{scheme}://{host} did not echo: {echoed:?}"));
                 }
             }
-            // The first server cannot say, and the second one is asked.
+            // The first name server fails, so that the second one is queried.
             call(&worker, "http", "asked.example", port, b"hello")
                 .await?
                 .ok();
-            // Nobody listens there.
+            // No server listens there.
             call(&worker, "http", "[::1]", 1, b"").await.map(|_| ())
         };
         let timed_out = |_| Err("it takes too long".to_owned());
@@ -77,7 +77,7 @@ pub fn through(orders: OwnedFd, frames: OwnedFd, passing: OwnedFd) -> Result<(),
     outcome
 }
 
-/// What is echoed, or why the call fails.
+/// Returns the echoed body, or why the call fails.
 async fn call(
     worker: &Worker,
     scheme: &str,
@@ -125,7 +125,7 @@ fn serve(listener: TcpListener, each: fn(&mut TcpStream) -> Option<()>) {
     });
 }
 
-/// Where requests are answered by their own bodies, each on a connection that ends then.
+/// Starts an echo server that closes the connection after each request. Returns its port.
 fn echoing() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -150,7 +150,7 @@ fn echoing() -> u16 {
     port
 }
 
-/// A server of names that says that all of them are this machine's.
+/// Starts a name server that answers every name with this machine's address.
 fn names() -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -167,8 +167,8 @@ fn answering(socket: UdpSocket, answer: fn(&[u8]) -> Vec<u8>) {
     });
 }
 
-/// A server of names, by IPv6 where there is that, that says that it cannot say anything: then the
-/// next is asked.
+/// Starts a name server, over IPv6 if available, that always fails, so that the next one is
+/// queried.
 fn failing_names() -> SocketAddr {
     let nobody = SocketAddr::from((Ipv6Addr::LOCALHOST, 9));
     let Ok(socket) = UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) else {
@@ -185,7 +185,7 @@ fn failing_names() -> SocketAddr {
     address
 }
 
-/// Where the question ends.
+/// Returns where the question ends.
 fn end_of_question(question: &[u8]) -> usize {
     let mut end = 12;
     while question[end] != 0 {
@@ -194,7 +194,7 @@ fn end_of_question(question: &[u8]) -> usize {
     end + 5
 }
 
-/// An answer to a question for an A record: this machine; to any other: nothing.
+/// Answers a question: this machine for an A record, nothing for any other.
 fn answer(question: &[u8]) -> Vec<u8> {
     let end = end_of_question(question);
     let kind = u16::from_be_bytes([question[end - 4], question[end - 3]]);

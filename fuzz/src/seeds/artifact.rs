@@ -1,11 +1,11 @@
-//! What good registries say, and artifacts that are taken.
+//! Answers of good registries, and valid artifacts.
 
 use faasw_oci::artifact::{FileKind, FilesEntry, write_files};
 use faasw_oci::fuzzing::unpacked;
 
 use super::Seed;
 
-/// All of them.
+/// Returns all seeds for artifacts.
 pub fn all() -> Vec<Seed> {
     let digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     let manifest = format!(

@@ -1,4 +1,4 @@
-//! Of egress: frames both ways, and a packet of each order.
+//! Seeds for egress: frames both ways, and a packet of each order.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes as _;
 
 use super::Seed;
 
-/// All of them.
+/// Returns all seeds for egress.
 pub fn all() -> Vec<Seed> {
     let head = OutgoingHead {
         method: b"POST".to_vec(),
@@ -118,8 +118,8 @@ fn order<O: Order>(order: &O) -> Vec<u8> {
     [&[2][..], &spell(order)].concat()
 }
 
-/// An answer to the question of `faasw_egress::fuzzing::reads_name_answer`: an alias, its addresses
-/// and the zone that it is in.
+/// Returns an answer to the question of `faasw_egress::fuzzing::reads_name_answer`: an alias, its
+/// addresses and the zone in which it is.
 fn name_answer() -> Vec<u8> {
     let mut bytes = vec![3, 0, 7, 0x81, 0x80, 0, 1, 0, 2, 0, 1, 0, 0];
     bytes.extend_from_slice(b"\x03www\x01a\x07example\0\0\x01\0\x01");

@@ -1,4 +1,4 @@
-//! Seeds of a function's files: as they are sent, packed, and in front of a module.
+//! Seeds for a function's files: uploaded, packed, and in front of a module.
 
 use faasw_abi::files::Kind;
 use faasw_abi::files::upload::{Files, pack};

@@ -1,4 +1,4 @@
-//! What good sides send, as inputs of the targets.
+//! Valid messages of good sides, as inputs of the targets.
 
 mod artifact;
 mod egress;
@@ -27,10 +27,10 @@ use faasw_fri::messages::{
 use faasw_fri::{Kind, Message};
 use zerocopy::{FromZeros as _, IntoBytes as _};
 
-/// An input, by its target's name and its own.
+/// An input, with the name of its target and its own name.
 pub type Seed = (&'static str, &'static str, Vec<u8>);
 
-/// All of them.
+/// Returns all seeds.
 #[must_use]
 pub fn all() -> Vec<Seed> {
     let mut all = messages();
@@ -82,7 +82,7 @@ fn script() -> Vec<u8> {
     script::write(&files).unwrap_or_default()
 }
 
-/// A request and an answer of each shape, without their lengths.
+/// Returns a request and an answer of each shape, without their lengths.
 fn store_records() -> Vec<Seed> {
     let request = |name, operation| {
         let store = "default";
@@ -217,7 +217,7 @@ fn packet<M: Message>(message: &M) -> Vec<u8> {
     [header.as_bytes(), message.as_bytes()].concat()
 }
 
-/// A packet of zeroes, of a message that can be all zeroes.
+/// Returns a packet of zeroes, of a message that can be all zeroes.
 fn zeroes<M: Message>() -> Vec<u8> {
     let zeroes = vec![0; size_of::<M>()];
     let message = M::try_read_from_bytes(&zeroes);
@@ -239,7 +239,8 @@ fn failed(failure: Failure) -> Failed {
     }
 }
 
-/// A packet of each kind: a message has one size, which no chance would find.
+/// Returns a packet of each kind. A message has exactly one size, which random changes would not
+/// find.
 fn packet_of(kind: Kind) -> Seed {
     let (name, bytes) = match kind {
         Kind::Activate => ("activate", zeroes::<Activate>()),
@@ -321,7 +322,7 @@ fn helper() -> SpawnHelper {
     }
 }
 
-/// The golden images, whole, and taken apart where whoever has the key may change them.
+/// Returns the golden images, whole, and taken apart, so that the target seals them after mutation.
 fn images() -> Vec<Seed> {
     let image = |name: &'static str, how: u8, bytes: Vec<u8>| {
         let bytes = [&[how][..], &bytes].concat();
@@ -344,7 +345,7 @@ fn images() -> Vec<Seed> {
     ]
 }
 
-/// Exports to be sealed: of a module, and of a script.
+/// Returns exports to be sealed: of a module, of a script, and with an image.
 fn exports() -> Vec<Seed> {
     let export = |name: &'static str, module: &[u8]| {
         let note = faasw::fuzzing::note_of(module, name);
@@ -430,7 +431,7 @@ fn ranges(ranges: &[(u64, u64)]) -> Vec<u8> {
     count.to_le_bytes().into_iter().chain(numbers).collect()
 }
 
-/// Bytes for a place of an area, by its number among those of the target.
+/// Returns bytes for a place of an area. The area is given by its index in the target's list.
 fn written(area: u8, at: u16, bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u16;
     let place = [&[area][..], &at.to_le_bytes(), &length.to_le_bytes()];
@@ -457,7 +458,7 @@ fn mailboxes() -> Vec<Seed> {
     let response = [&head, b"body".as_slice(), &trailers].concat();
     let areas = [written(0, 0, &response), written(2, 0, &log)];
     let whole = round(&done, &areas);
-    // A stream: its head, then a ring full, then a bit more round the ring's end.
+    // A stream: its head, then a full ring, then a bit more past the ring's end.
     let mut words = GuestWords::new_zeroed();
     let told = &mut words.channels[Channel::INVOCATION];
     told.head = head.len() as u32;
@@ -485,7 +486,7 @@ fn mailboxes() -> Vec<Seed> {
     ]
 }
 
-/// Words for the sandbox.
+/// Sets the words on which the sandbox acts.
 fn sandbox(words: &mut GuestWords) {
     words.wait_nanoseconds = 1_000_000;
     words.populate_start = 0x120_0000;

@@ -1,4 +1,5 @@
-//! What a registry says, and what is in an artifact: by the program, before a node has it.
+//! A registry's answers and the content of an artifact, which the program reads before a node
+//! receives it.
 
 use faasw_oci::Reference;
 use faasw_oci::artifact::FilesLimits;
@@ -6,7 +7,7 @@ use faasw_oci::fuzzing::{challenge, files_in, manifest, module_in, token};
 
 use crate::Target;
 
-/// Most that may be unpacked of an archive is what it may have beside, whoever packed it: names are
+/// Bounds what an archive may need beside its unpacked content, whatever archive it is: names are
 /// read whole, and zstd has its window.
 pub const TARGET: Target = Target {
     name: "artifact",
@@ -34,7 +35,7 @@ fn read(bytes: &[u8]) -> bool {
             let Ok(reference) = text.parse::<Reference>() else {
                 return false;
             };
-            // What is shown is the same again.
+            // The text of a reference parses to the same reference.
             let shown = reference.to_string();
             assert_eq!(shown.parse::<Reference>().as_ref(), Ok(&reference));
             assert!(!shown.contains(['@', '?', '#', ' ', '%']) || shown.contains("@sha256:"));

@@ -6,7 +6,7 @@ use faasw_compiler::protocol::{
 
 use crate::Target;
 
-/// A document of nothing but empty names.
+/// The worst case is a document of nothing but empty names.
 pub const TARGET: Target = Target {
     name: "compile_report",
     read,
@@ -23,7 +23,7 @@ fn read(bytes: &[u8]) -> bool {
             return false;
         }
         Err(error) => {
-            // It goes into a log: in as many words, whatever the report is.
+            // The error goes into a log, so its length is bounded, whatever the report is.
             assert!(error.to_string().len() < 300);
             return false;
         }
@@ -47,7 +47,7 @@ fn read(bytes: &[u8]) -> bool {
             "{name:?}"
         );
     }
-    // What was bounded once stays as it is.
+    // A report that was bounded once stays as it is.
     if let Ok(json) = report.to_json() {
         let again = CompileReport::parse(&json).unwrap_or_else(|error| panic!("{error}"));
         let kept = match (&again.result, &report.result) {

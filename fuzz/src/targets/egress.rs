@@ -1,5 +1,5 @@
-//! Messages between node, connector and worker, and answers of name servers. Input: the kind
-//! (0: a worker to the node; 1: the node to a worker; 3: a name server's answer; else a packet of
+//! Messages between node, connector and worker, and answers of name servers. Input: the kind (0: a
+//! worker to the node; 1: the node to a worker; 3: a name server's answer; any other: a packet of
 //! orders), then the bytes.
 
 use bytes::BytesMut;
@@ -12,8 +12,8 @@ use faasw_egress::orders::{
 
 use crate::Target;
 
-/// Bytes are copied as they are received, and again as they are spelled anew; each frame
-/// of a call takes a place in its queue.
+/// Bytes are copied when they are received, and again when they are encoded again. Each frame of a
+/// call takes an entry in its queue.
 pub const TARGET: Target = Target {
     name: "egress",
     read,
@@ -32,7 +32,7 @@ fn read(bytes: &[u8]) -> bool {
     }
 }
 
-/// Frames come out as they are spelled, and within their bounds.
+/// Checks that frames are encoded again to the same bytes, and keep their bounds.
 fn frames<K: FrameKind>(said: &[u8]) -> bool {
     let mut received = BytesMut::from(said);
     let mut again = BytesMut::new();
@@ -51,7 +51,7 @@ fn frames<K: FrameKind>(said: &[u8]) -> bool {
     is_sane && received.is_empty()
 }
 
-/// A packet is one order or none, and what is in it means one thing or nothing.
+/// Checks that a packet is at most one order, and that its content has at most one meaning.
 fn packets(packet: &[u8]) -> bool {
     let taken = [
         is::<AddWorker>(packet),

@@ -1,9 +1,9 @@
-//! Exports, as whoever writes the file makes them, and as somebody does who has the key, too.
+//! Exports that an attacker writes without the key, and ones that an attacker with the key writes.
 //!
 //! Input: how it is to be read; then a whole file, or a note's length, the note, the lengths of
-//! both parts and what follows, which are sealed here: what is said gets past the seals. The second
-//! part may be an image that is to be sealed first: the length of its header, the header, and
-//! pages. What was sealed may be damaged or cut off afterwards.
+//! both parts and their content. Note and parts are sealed here, so that their content is parsed.
+//! The second part may be an image that is to be sealed first: the length of its header, the
+//! header, and pages. The sealed file may be damaged or cut off afterwards.
 
 use faasw_seedtree::image::{ImageKey, ParcelError, Sealing, fuzzing};
 
@@ -11,8 +11,8 @@ use super::image;
 use crate::Target;
 use crate::input::Input;
 
-/// An export is copied to be sealed, opened, sealed again and opened once more here; an image in it
-/// is sealed, and read as one.
+/// An export is copied to be sealed, opened, sealed again and opened once more here. An image in it
+/// is sealed, and read as an image.
 pub const TARGET: Target = Target {
     name: "export",
     read,
@@ -21,22 +21,22 @@ pub const TARGET: Target = Target {
     executions: 30_000,
 };
 
-/// Says that a note and content follow, which are to be sealed here.
+/// Flag: a note and content follow, which are to be sealed here.
 pub const IS_SEALED_HERE: u8 = 1;
-/// Says that the lengths of the parts are those that the content has.
+/// Flag: the lengths of the parts are those of the content.
 pub const IS_HONEST: u8 = 2;
-/// Says that a byte changes once it is sealed: where, and how, come first.
+/// Flag: a byte is changed after sealing. Its position and the change come first in the input.
 pub const IS_DAMAGED: u8 = 4;
-/// Says that it is cut off once it is sealed: how much is left comes first.
+/// Flag: the file is cut off after sealing. The length that is left comes first in the input.
 pub const IS_CUT_OFF: u8 = 8;
-/// Says that the second part is an image that is to be sealed.
+/// Flag: the second part is an image that is to be sealed.
 pub const HAS_IMAGE: u8 = 16;
 
 fn read(bytes: &[u8]) -> bool {
     let mut input = Input::new(bytes);
     let how = input.byte();
     if how & IS_SEALED_HERE == 0 {
-        // Nobody but who has the key makes one, and nothing is given away of it.
+        // Only a holder of the key can make an export, and a file without its seals does not open.
         assert!(opened(input.rest()).is_err());
         return false;
     }
@@ -81,12 +81,12 @@ fn read(bytes: &[u8]) -> bool {
     let Some(told) = faasw::fuzzing::export_note(note) else {
         return is_image;
     };
-    // What it says is what it means.
+    // The note is encoded again to the same meaning.
     assert_eq!(faasw::fuzzing::export_note(&told), Some(told));
     true
 }
 
-/// What is to be sealed: what is left of the input, or so many bytes of it and an image.
+/// Returns the content to be sealed: the rest of the input, or `first` bytes of it and an image.
 fn content(how: u8, first: u64, input: &mut Input<'_>) -> Option<Vec<u8>> {
     if how & HAS_IMAGE == 0 {
         return Some(input.rest().to_vec());
@@ -98,7 +98,7 @@ fn content(how: u8, first: u64, input: &mut Input<'_>) -> Option<Vec<u8>> {
     Some([module, &image].concat())
 }
 
-/// What was given away of an export.
+/// The content of an export that was released while it was opened.
 #[derive(Default, PartialEq)]
 struct Given {
     note: Vec<u8>,
@@ -106,7 +106,7 @@ struct Given {
 }
 
 impl Given {
-    /// Whether that is what was sealed, or the first of it.
+    /// Returns whether the content is what was sealed, or the begin of it.
     fn is_begin_of(&self, note: &[u8], content: &[u8]) -> bool {
         let parts = self.parts.concat();
         (self.note == note || (self.note.is_empty() && parts.is_empty()))
@@ -114,7 +114,8 @@ impl Given {
     }
 }
 
-/// What a node has of a file when it comes to its end, or to what is no export; whether it was one.
+/// Returns what a node has read of a file when it reaches the end or an error, and whether the file
+/// was an export.
 fn given(file: &[u8]) -> (Given, bool) {
     let mut given = Given::default();
     let opened = open(file, &mut given);
@@ -135,7 +136,7 @@ fn open(file: &[u8], given: &mut Given) -> Result<(), ParcelError> {
     })
 }
 
-/// It goes on to another node as it came.
+/// Checks that the export can be sealed again to the same length and content, for another node.
 fn is_sealed_again(given: &Given, length: usize) {
     let parts = given.parts.each_ref().map(|part| {
         let reader: Box<dyn std::io::Read + Send + Sync> =

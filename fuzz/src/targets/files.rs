@@ -1,12 +1,12 @@
-//! A function's files: as somebody sends them, which the compile helper packs, and a bundle, which
-//! a guest takes.
+//! A function's files: an upload from a client, which the compile helper packs, and a bundle, which
+//! a guest reads.
 
 use faasw_abi::files::bundle::{Bundle, Summary, What};
 use faasw_abi::files::upload;
 
 use crate::Target;
 
-/// The smallest entries are a path of one byte; each takes a place among all, one among its
+/// The smallest entries are a path of one byte. Each takes an entry among all, one among its
 /// folder's names, and a record.
 pub const TARGET: Target = Target {
     name: "files",
@@ -25,7 +25,7 @@ fn read(bytes: &[u8]) -> bool {
             let Ok(bundle) = upload::pack(rest) else {
                 return false;
             };
-            // What was packed is a bundle, and says so.
+            // The packed files are a valid bundle, and its summary is right.
             let summary = Summary::of(&bundle).map(|summary| summary.entries + 1);
             let read = Bundle::read(&bundle).map(|bundle| walk(&bundle));
             assert_eq!((read.is_ok(), summary), (true, read.ok()));
@@ -45,7 +45,8 @@ fn read(bytes: &[u8]) -> bool {
     }
 }
 
-/// Goes through all folders, once each, and finds what they say; says how many entries there are.
+/// Walks through all folders, once each, and looks up each entry by its name. Returns how many
+/// entries there are.
 fn walk(bundle: &Bundle<'_>) -> u32 {
     let (mut folders, mut seen) = (vec![0], 1);
     while let Some(folder) = folders.pop() {

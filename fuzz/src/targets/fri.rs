@@ -1,5 +1,5 @@
-//! A packet of the Function Runtime Interface, as the node takes it from a sandbox, and as
-//! spawner and sandboxes take it. Input: the packet.
+//! A packet of the Function Runtime Interface, as the node receives it from a sandbox, and as
+//! spawner and sandboxes receive it. Input: the packet.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ use zerocopy::{IntoBytes as _, TryFromBytes as _};
 
 use crate::Target;
 
-/// Room for the largest packet, and copies of messages.
+/// Memory for the largest packet, and for copies of messages.
 pub const TARGET: Target = Target {
     name: "fri",
     read,
@@ -42,7 +42,7 @@ fn read(bytes: &[u8]) -> bool {
     is_good
 }
 
-/// Sends bytes as they are; the packet, if they are one.
+/// Sends bytes as they are. Returns the packet if the bytes are one.
 fn hear(
     (theirs, ours): &(OwnedFd, OwnedFd),
     bytes: &[u8],
@@ -50,13 +50,13 @@ fn hear(
 ) -> Option<Packet> {
     match rustix::net::send(theirs, bytes, SendFlags::DONTWAIT) {
         Ok(sent) => assert_eq!(sent, bytes.len()),
-        // No packet of ours is so long.
+        // No packet of the interface is that long.
         Err(Errno::MSGSIZE | Errno::AGAIN) => return None,
         Err(errno) => panic!("{errno}"),
     }
     match receive(ours) {
         Ok(packet) => Some(packet),
-        // An empty packet looks like the end.
+        // An empty packet looks like the end of the connection.
         Err(FriError::Closed) => {
             assert!(bytes.is_empty());
             None
@@ -66,7 +66,8 @@ fn hear(
     }
 }
 
-/// Whether it is one of all messages; never more than one, and never of another size.
+/// Returns whether the packet is a message. Checks that it is at most one message, and has exactly
+/// that message's size.
 fn taken(packet: &Packet, bytes: &[u8]) -> bool {
     let header = PacketHeader::try_read_from_prefix(bytes);
     let mut taken = 0;
@@ -86,9 +87,10 @@ fn taken(packet: &Packet, bytes: &[u8]) -> bool {
     taken == 1
 }
 
-/// What the node makes of a sandbox's words.
+/// Interprets a packet as the node does.
 fn as_the_node_does(packet: &Packet) {
-    // Short, whatever it says, and without what a terminal would take for an order.
+    // The text is short, whatever the packet contains, and has no control characters for a
+    // terminal.
     for text in [failure(packet), not_prepared(packet).to_string()] {
         assert!(
             text.len() < 300 && !text.contains(char::is_control),

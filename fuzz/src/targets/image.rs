@@ -1,8 +1,8 @@
-//! Func-images, as whoever writes to the disk makes them, and as somebody does who has the key,
-//! too.
+//! Func-images that an attacker with access to the disk writes, and ones that an attacker with the
+//! key writes.
 //!
 //! Input: how it is to be read; then a whole file, or the length of a header, the header, and
-//! pages, which are sealed here: what is said gets past the seals.
+//! pages. Header and pages are sealed here, so that their content is parsed.
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -18,8 +18,8 @@ use rustix::io::Errno;
 use crate::Target;
 use crate::input::Input;
 
-/// A page takes a range of 8 bytes to tell; pages are read by the MiB. What a layer takes is held
-/// against the input below.
+/// A page needs a range of 8 bytes in the header; pages are read by the MiB. The size of a layer is
+/// compared with the input below.
 pub const TARGET: Target = Target {
     name: "image",
     read,
@@ -28,9 +28,9 @@ pub const TARGET: Target = Target {
     executions: 30_000,
 };
 
-/// Says that a header and pages follow, which are to be sealed here.
+/// Flag: a header and pages follow, which are to be sealed here.
 pub const IS_SEALED_HERE: u8 = 1;
-/// Says that it is read over the golden parent.
+/// Flag: the image is read over the golden parent.
 pub const HAS_PARENT: u8 = 2;
 
 /// Golden images of the present format.
@@ -38,7 +38,7 @@ pub const PARENT: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-
 /// See [`PARENT`].
 pub const CHILD: &[u8] = include_bytes!("../../../seedtree/tests/golden/format-2/child.image");
 
-/// What those were sealed with.
+/// The key with which the golden images were sealed.
 pub static KEY: LazyLock<ImageKey> =
     LazyLock::new(|| ImageKey::new(b"the key of images that stay 4eve"));
 
@@ -46,7 +46,7 @@ static OVER: LazyLock<Option<Node>> = LazyLock::new(|| restored(Bytes(PARENT), N
 
 type Node = Arc<Snapshot<Vec<u8>>>;
 
-/// A disk that has these.
+/// A disk with these bytes.
 struct Bytes<'a>(&'a [u8]);
 
 impl Source for Bytes<'_> {
@@ -61,8 +61,8 @@ impl Source for Bytes<'_> {
     }
 }
 
-/// Header and pages of an image that was sealed with the golden images' key; nothing of one that
-/// was not.
+/// Returns header and pages of an image that was sealed with the golden images' key. Both are empty
+/// if the image was sealed with another key.
 #[must_use]
 pub fn apart(file: &[u8]) -> (Vec<u8>, Vec<u8>) {
     fuzzing::opened(&Bytes(file), &KEY).unwrap_or_default()
@@ -85,8 +85,8 @@ fn read(bytes: &[u8]) -> bool {
     is_read(&file, how & HAS_PARENT != 0)
 }
 
-/// Reads a file as a node reads an image, over the golden parent or nothing; says whether it is
-/// one.
+/// Reads a file as a node reads an image, over the golden parent or nothing. Returns whether it is
+/// an image.
 pub fn is_read(file: &[u8], has_parent: bool) -> bool {
     let parent = OVER.as_ref().filter(|_| has_parent);
     let Ok(snapshot) = restored(Bytes(file), parent) else {
@@ -100,7 +100,7 @@ pub fn is_read(file: &[u8], has_parent: bool) -> bool {
     true
 }
 
-/// Reads it as a node does.
+/// Reads the image as a node does.
 fn restored(file: Bytes<'_>, parent: Option<&Node>) -> Result<Node, ImageError> {
     let image = Image::open(file, &KEY)?;
     assert!(image.ram_bytes() <= RAM_MAX && image.ram_bytes().is_multiple_of(PAGE));
@@ -109,7 +109,7 @@ fn restored(file: Bytes<'_>, parent: Option<&Node>) -> Result<Node, ImageError> 
     assert!(image.own().iter().all(|range| ram.holds(range)));
     assert!(stored.without(image.own()).is_empty());
     assert_eq!(stored.bytes(), image.stored_bytes());
-    // As in a node, before all of it is read.
+    // A node checks this as well before it reads the whole image.
     let content = parent.and_then(|parent| parent.content());
     if image.parent() != content {
         return Err(ImageError::Parent);
@@ -121,7 +121,7 @@ fn restored(file: Bytes<'_>, parent: Option<&Node>) -> Result<Node, ImageError> 
     Ok(Arc::new(snapshot))
 }
 
-/// A layer has no pages outside of those that are its own, and those are in its memory.
+/// Checks that a layer has pages only among its own, and that those are in its memory.
 fn is_within(layer: &Layer) {
     let ram = PageRange::around(0, layer.bytes());
     assert!(layer.own().iter().all(|range| ram.holds(range)));
@@ -139,7 +139,7 @@ fn is_within(layer: &Layer) {
     }
 }
 
-/// What a sandbox is told of it has bounds, and is in its memory.
+/// Checks that what a sandbox receives of the snapshot is bounded and in its memory.
 fn is_forked_in_bounds(snapshot: &Node) {
     let layer = snapshot.layer();
     let ram = PageRange::around(0, layer.bytes());

@@ -7,7 +7,7 @@ use faasw_pool::{LogSink, LogStream};
 
 use crate::Target;
 
-/// A record of no bytes takes eight in the ring and four times as many here.
+/// A record of no bytes takes eight bytes in the ring and four times as many here.
 pub const TARGET: Target = Target {
     name: "log",
     read,
@@ -16,7 +16,7 @@ pub const TARGET: Target = Target {
     executions: 50_000,
 };
 
-/// As `LogSink` promises.
+/// The limit that `LogSink` promises.
 const LINE_MAX: usize = 16 << 10;
 
 #[derive(Debug, Default)]
@@ -46,8 +46,8 @@ fn read(bytes: &[u8]) -> bool {
         let said = records.iter().filter(|record| record.stream == stream);
         let said = said.flat_map(|record| &record.bytes);
         let (breaks, others): (Vec<u8>, Vec<u8>) = said.partition(|byte| **byte == b'\n');
-        // Nothing is lost; a line more than there are breaks for the last, and one for
-        // each that is too long.
+        // Nothing is lost. There is one line more than there are breaks for an unfinished last
+        // line, and one more for each part of a line that is too long.
         assert_eq!(bytes, others.len());
         assert!((breaks.len()..=breaks.len() + 1 + bytes / LINE_MAX).contains(&lines));
     }

@@ -1,5 +1,5 @@
-//! A mailbox, as the node reads it in the course of an exchange while its guest writes
-//! whatever it likes.
+//! A mailbox that the node reads in the course of an exchange, while its guest writes arbitrary
+//! bytes to it.
 //!
 //! Input: rounds of the guest's words and of bytes for places in its areas.
 
@@ -35,14 +35,14 @@ pub const AREAS: [Area; 3] = [RESPONSE.area, REPORT, LOG.area];
 /// Bytes of the guest's words that the node reads while one channel is open.
 pub const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWords>();
 
-/// What the node asks of one part at most.
+/// The most bytes that the node takes at once.
 const PART: usize = 64 << 10;
 
 struct Exchange {
     mailbox: Mailbox,
-    /// What the node has taken and put, by its own count.
+    /// How many bytes of the response the node has taken, by its own count.
     response_read: u64,
-    /// What it has said of the first.
+    /// How many of them the node has acknowledged in its words.
     told_read: u64,
     request_written: u64,
     log_read: u64,
@@ -65,7 +65,7 @@ fn read(bytes: &[u8]) -> bool {
         exchange.guest_writes(&mut input);
         match exchange.node_reads() {
             Ok(()) => {}
-            // The instance ends, and nothing of it is looked at any more.
+            // The instance ends, and the node reads nothing more of it.
             Err(InvokeError::GuestFailed(_)) => return false,
             Err(error) => panic!("not the guest's fault? {error}"),
         }
@@ -73,7 +73,7 @@ fn read(bytes: &[u8]) -> bool {
     true
 }
 
-/// What the guest says of the channel.
+/// Returns the guest's words of the channel.
 fn told(words: &GuestWords) -> ChannelWords {
     words.channels[Channel::INVOCATION]
 }
@@ -103,10 +103,10 @@ impl Exchange {
             self.part_of_response(&words)?;
         }
         let report = self.mailbox.report(&words)?;
-        // A control character becomes six, such as `\u{1b}`.
+        // A control character becomes six characters, such as `\u{1b}`.
         assert!(report.len() as u64 <= 6 * REPORT.size);
         assert!(!report.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t')));
-        // Whatever it says is an error or none, in as many words.
+        // Any report leads to an error or none, whose text is bounded, too.
         if let Err(error) = outcome(&self.mailbox, &words) {
             assert!(error.to_string().len() as u64 <= 6 * REPORT.size + 200);
         }
@@ -127,7 +127,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Byte for byte what lies where its number says.
+    /// Checks that `bytes` are exactly the bytes of the ring from position `at` on.
     fn is_of_ring(&self, at: u64, bytes: &[u8]) {
         let mut ring = vec![0; RESPONSE.size() as usize];
         let whole = pread(&self.mailbox, ring.as_mut_slice(), RESPONSE.area.offset);
@@ -153,7 +153,7 @@ impl Exchange {
         if put > 0 {
             self.told_read = self.response_read;
         }
-        // Nothing is overwritten that the guest says it has not read, nor could a tail.
+        // The node overwrites nothing that the guest has not read yet, and leaves space for a tail.
         let untaken = self.request_written - told(words).read;
         assert!(put == 0 || untaken <= REQUEST.size() - TAIL_MAX);
         Ok(())
@@ -182,7 +182,8 @@ impl Exchange {
         if let Some(tail) = tail {
             assert!(tail.len() as u64 <= TAIL_MAX);
             self.is_of_ring(told(words).written, &tail);
-            // What the end took is told by nobody, since nobody looks; here, it goes on.
+            // The node does not acknowledge what it takes at the end, because the guest no longer
+            // reads that. Here the exchange goes on, so the target acknowledges it.
             self.put(READ, self.response_read.as_bytes());
             self.told_read = self.response_read;
         }
@@ -205,6 +206,6 @@ impl Exchange {
     }
 }
 
-/// Where the node says how much of the response it has taken.
+/// Offset of the word in which the node acknowledges how much of the response it has taken.
 const READ: u64 =
     HOST_WORDS.offset + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, read)) as u64;

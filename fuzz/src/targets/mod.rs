@@ -1,4 +1,4 @@
-//! The targets, each with the rules that it holds its reader to.
+//! The targets, each with the rules to which it holds its reader.
 
 pub mod artifact;
 pub mod compile_report;
@@ -19,7 +19,7 @@ pub mod working_set;
 
 use crate::Target;
 
-/// All of them.
+/// All targets.
 pub const ALL: [Target; 16] = [
     artifact::TARGET,
     compile_report::TARGET,

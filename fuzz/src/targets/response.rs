@@ -1,4 +1,4 @@
-//! A function's response, from the bytes of its head and trailers to what a client gets.
+//! A function's response, from the bytes of its head and trailers to the response for a client.
 //!
 //! Input: how the request was made, the length of the head, head, trailers.
 
@@ -11,7 +11,7 @@ use http::{Method, Request, Version, header};
 use crate::Target;
 use crate::input::Input;
 
-/// A field of no bytes takes eight in the mailbox, and a place in three maps here.
+/// A field of no bytes takes eight bytes in the mailbox, and an entry in three maps here.
 pub const TARGET: Target = Target {
     name: "response",
     read,
@@ -20,7 +20,7 @@ pub const TARGET: Target = Target {
     executions: 50_000,
 };
 
-/// Fields that are the gateway's business alone. `trailer` may be announced.
+/// Fields that only the gateway may set. `trailer` may be announced.
 const FRAMING: [&str; 6] = [
     "connection",
     "keep-alive",
@@ -76,9 +76,9 @@ fn read(bytes: &[u8]) -> bool {
         .get_all(header::CONTENT_LENGTH)
         .iter()
         .collect();
-    // Only the answer to HEAD may announce what is not there.
+    // Only the answer to HEAD may announce a body that is not sent.
     assert!(lengths.len() <= usize::from(parts.method == Method::HEAD));
-    // What is sent is of the head, but for the announcement of trailers.
+    // All fields are from the function's head, except for the announcement of trailers.
     for (name, value) in made.headers() {
         let is_of_head = head.headers.iter().any(|(its_name, its_value)| {
             its_name.eq_ignore_ascii_case(name.as_str().as_bytes()) && its_value == value.as_bytes()

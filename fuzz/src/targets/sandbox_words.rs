@@ -10,7 +10,7 @@ use zerocopy::FromBytes as _;
 use crate::Target;
 use crate::input::Input;
 
-/// It takes no memory but for the mapping that is made with the first input.
+/// The target takes no memory except for the mapping that is made with the first input.
 pub const TARGET: Target = Target {
     name: "sandbox_words",
     read,
@@ -20,7 +20,7 @@ pub const TARGET: Target = Target {
 };
 
 thread_local! {
-    /// Mapped once: a sandbox's mappings stay as long as it lives.
+    /// Mapped once, because a sandbox's mappings stay as long as it lives.
     static MAILBOX: (OwnedFd, Mailbox) = {
         let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC)
             .and_then(|file| {
@@ -43,7 +43,7 @@ fn read(bytes: &[u8]) -> bool {
         };
         assert_eq!(mapped.wait_wanted(), words.wait_nanoseconds);
         let wish = mapped.populate_wanted();
-        // What is at the end of numbers is no RAM, and refused later.
+        // An address at the end of the number range is no RAM, and is rejected later.
         assert!(wish.bytes() <= LARGE_PAGE && wish.bytes() <= words.populate_bytes);
         assert!(wish.is_empty() || wish.start.address().get() <= words.populate_start);
         true

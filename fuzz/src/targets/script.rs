@@ -1,11 +1,11 @@
-//! A script as somebody sends it, as node and guest take it apart.
+//! A script as a client sends it, as node and guest parse it.
 
 use faasw_abi::script;
 
 use crate::Target;
 
-/// The smallest files are a path of one byte and no content; each takes a place of a list and
-/// of a set of paths, which grow by doubling.
+/// The smallest files are a path of one byte and no content. Each takes an entry of a list and of a
+/// set of paths, which grow by doubling.
 pub const TARGET: Target = Target {
     name: "script",
     read,
@@ -22,7 +22,7 @@ fn read(bytes: &[u8]) -> bool {
     for (path, _) in &files {
         assert!(path.split('/').all(|part| !part.is_empty() && part != ".."));
     }
-    // What is taken apart is whole again in one way only.
+    // A script has one encoding only.
     assert_eq!(script::write(&files).as_deref(), Ok(bytes));
     true
 }

@@ -1,11 +1,11 @@
-//! What a guest says that a function has become, as the compile helper reads it.
+//! The state that a guest reports for a function, as the compile helper reads it.
 
 use faasw_abi::state::State;
 
 use crate::Target;
 
-/// The smallest records are names of one byte with a value behind, or a memory with a run of
-/// one byte; each takes a place of a map or a list, which grow by doubling.
+/// The smallest records are names of one byte with a value behind, or a memory with a run of one
+/// byte. Each takes an entry of a map or a list, which grow by doubling.
 pub const TARGET: Target = Target {
     name: "state",
     read,

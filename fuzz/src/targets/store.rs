@@ -1,13 +1,13 @@
-//! Records of the key-value store: a guest's requests as the node takes them apart, the node's
-//! answers as the guest does. Input: which of the two (0 or 1), then the record without its
-//! length.
+//! Records of the key-value store: a guest's requests, which the node decodes, and the node's
+//! answers, which the guest decodes. Input: which of the two (0: a request; any other: an answer),
+//! then the record without its length.
 
 use faasw_abi::store::{Answer, LENGTH_BYTES, RECORD_MAX, Request, length};
 
 use crate::Target;
 
-/// The smallest item of a list is a byte, and takes a place of a list that grows by doubling;
-/// what was taken apart is spelled again, read again, and put behind its length.
+/// The smallest item of a list is a byte, and takes an entry of a list that grows by doubling. The
+/// decoded record is encoded again behind its length.
 pub const TARGET: Target = Target {
     name: "store",
     read,
@@ -30,7 +30,7 @@ fn read(bytes: &[u8]) -> bool {
     let Some((announced, body)) = again.split_first_chunk::<LENGTH_BYTES>() else {
         panic!("a record without a length");
     };
-    // There is one way to spell it, and its length is right.
+    // A record has one encoding only, and its length is right.
     assert_eq!(body, record);
     assert!(record.len() <= RECORD_MAX);
     assert_eq!(length(*announced), Ok(record.len()));

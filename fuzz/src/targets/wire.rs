@@ -1,4 +1,4 @@
-//! The wire formats of the mailbox. Input: which one, and its bytes.
+//! The wire formats of the mailbox. Input: the number of the format, and its bytes.
 
 use faasw_abi::command::{Command, Commands};
 use faasw_abi::wire::{RequestHead, ResponseHead, WireError, decode_trailers, encode_trailers};
@@ -6,7 +6,7 @@ use faasw_abi::wire::{RequestHead, ResponseHead, WireError, decode_trailers, enc
 use crate::Target;
 use crate::input::Input;
 
-/// An empty string takes four bytes there, and six times as many here; vectors grow by
+/// An empty string takes four bytes encoded, and six times as many decoded. Vectors grow by
 /// doubling.
 pub const TARGET: Target = Target {
     name: "wire",
@@ -16,7 +16,8 @@ pub const TARGET: Target = Target {
     executions: 50_000,
 };
 
-/// What is read is what was written, exactly: no two messages mean the same.
+/// Checks that the decoded message is encoded again to the same bytes: no two encodings mean the
+/// same.
 fn again<T>(bytes: &[u8], decoded: Result<T, WireError>, encode: fn(&T) -> Vec<u8>) -> bool {
     let Ok(decoded) = decoded else {
         return false;
@@ -25,7 +26,7 @@ fn again<T>(bytes: &[u8], decoded: Result<T, WireError>, encode: fn(&T) -> Vec<u
     true
 }
 
-/// All that there are, as a guest reads them.
+/// Decodes all commands as a guest does.
 fn commands(mut bytes: &[u8]) -> Result<Vec<Command>, WireError> {
     let mut all = Vec::new();
     while !bytes.is_empty() {

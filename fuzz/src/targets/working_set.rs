@@ -1,6 +1,7 @@
-//! What sandboxes say that their instances used, and what the next fork is given of it.
+//! The pages that sandboxes report as used by their instances, and the sets that the next fork
+//! receives.
 //!
-//! Input: rounds of what a sandbox said at a survey, and at resets.
+//! Input: rounds of what a sandbox reports at a survey, and at resets.
 
 use faasw_abi::memory_map::CODE_MAX;
 use faasw_abi::pages::{Page, PageRange, PageSet};
@@ -11,7 +12,7 @@ use std::num::NonZeroU32;
 use crate::Target;
 use crate::input::Input;
 
-/// Sets are bounded, whatever was said.
+/// The sets are bounded, whatever a sandbox reports.
 pub const TARGET: Target = Target {
     name: "working_set",
     read,
@@ -26,7 +27,7 @@ const RAM: PageRange = PageRange::of_bytes(0, 256 << 20);
 fn told(input: &mut Input<'_>) -> Vec<PageRange> {
     let count = usize::from(input.short()) % (SET_MAX + 1);
     let mut told = Vec::new();
-    // The socket's message has so much room; what is behind the input is zeroes.
+    // A message on the socket has no more ranges than that. Behind the end of the input are zeroes.
     while told.len() < count && !input.is_over() {
         let [start, end] = [(); 2].map(|()| Page::new(input.number() as u32));
         told.push(PageRange { start, end });
@@ -64,7 +65,7 @@ fn read(bytes: &[u8]) -> bool {
     is_good
 }
 
-/// What a fork is given: pages of RAM, in few ranges and not many.
+/// Checks that a fork receives only pages of RAM, in few ranges and not many.
 fn is_bounded(set: &WorkingSet) {
     let sets = set.current();
     for pages in [&sets.written, &sets.read] {
@@ -77,7 +78,7 @@ fn is_bounded(set: &WorkingSet) {
     assert!(sets.code.iter().all(|range| most.holds(range)));
 }
 
-/// What a sandbox said that its new layer has, over a parent's.
+/// Checks the overlay of the pages that a sandbox reports for its new layer over a parent's.
 fn layers(used: &UsedPages) {
     let parent = PageSet::of_told(&used.read, RAM).coalesced(NonZeroU32::MIN, 8);
     let own = PageSet::of_told(&used.written, RAM);

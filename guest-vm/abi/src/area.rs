@@ -1,11 +1,11 @@
-//! Places in the mailbox.
+//! Areas of the mailbox.
 
 /// A part of the mailbox: offset and size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
-    /// Offset from the start of the mailbox.
+    /// Offset from the start of the mailbox, in bytes.
     pub offset: u64,
-    /// Room, in bytes.
+    /// Size, in bytes.
     pub size: u64,
 }
 

@@ -1,8 +1,8 @@
-//! The boot page: what the host tells the guest about itself.
+//! The boot page: the host's description of the machine and the instance, for the guest.
 //!
-//! The first half is written once, when the guest boots, and frozen with the
-//! seed. The second half ([`Activation`]) is written anew before each resume;
-//! the guest reads it before anything else and wipes the entropy.
+//! The first half is written once, when the guest boots, and is frozen with the seed. The second
+//! half ([`Activation`]) is written anew before each resume. The guest reads it before anything
+//! else and then wipes the entropy.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -22,10 +22,10 @@ pub struct BootPage {
     pub abi_version: u32,
     /// `FLAG_*`.
     pub flags: u32,
-    /// RAM from guest-physical 0 that there is at boot, in bytes. A function may
-    /// have more, see [`crate::command::Command::Grow`].
+    /// Bytes of RAM from guest-physical 0 that exist at boot. A function may have more, see
+    /// [`crate::command::Command::Grow`].
     pub ram_bytes: u64,
-    /// What this instance is; see [`Activation`].
+    /// The state of this instance; see [`Activation`].
     pub activation: Activation,
 }
 
@@ -33,7 +33,7 @@ pub struct BootPage {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Activation {
-    /// 0 while the seed is being made, then unlike any other instance's number.
+    /// 0 while the seed is being made, then a number that no other instance has.
     pub instance: u64,
     /// Fresh from the host's generator; the guest derives all randomness from it.
     pub entropy: [u8; 32],
@@ -45,10 +45,11 @@ pub struct Activation {
     pub monotonic_nanoseconds: u64,
     /// Ticks of the time-stamp counter per millisecond.
     pub tsc_khz: u64,
-    /// Not 0 where there is no request yet: for so many ticks of the time-stamp counter the guest
-    /// looks for [`crate::mailbox::HostWords::go`], with which its monotonic time begins to
-    /// run; without it rings [`crate::doorbell::Doorbell::Unasked`], and looks on. The wall time is
-    /// that of now all the same.
+    /// Not 0 if no request exists yet: the number of ticks of the time-stamp counter for which the
+    /// guest polls [`crate::mailbox::HostWords::go`]. The guest's monotonic time begins to run when
+    /// that word is set. If the ticks pass without it, the guest rings
+    /// [`crate::doorbell::Doorbell::Unasked`] and continues to poll. The wall time is current in
+    /// both cases.
     pub poll_ticks: u64,
 }
 

@@ -1,15 +1,15 @@
 //! Channels: how bytes pass between node and guest, both ways.
 //!
-//! A channel is two ring buffers, one to the guest and one to the host. What passes through one of
-//! them is a *message*: a head, a body and a tail, one behind the other as bytes of one count. How
-//! long the head is, how far the body has come and how long the tail is are words of whoever writes
-//! them ([`ChannelWords`]); where the rings lie and what a channel is for ([`ChannelKind`]) are
-//! constants of this module. Which channels are open is the node's to say, and it keeps that in its
-//! own memory. So a guest can lie about counters and nothing else. See
+//! A channel is two ring buffers, one to the guest and one to the host. Each of them carries a
+//! *message*: a head, a body and a tail, which are consecutive bytes under one counter. The sender
+//! of a message writes the words ([`ChannelWords`]) for the length of the head, the progress of the
+//! body and the length of the tail. The positions of the rings and the purpose of a channel
+//! ([`ChannelKind`]) are constants of this module. The node decides which channels are open, and
+//! keeps that in its own memory. So a guest can lie about counters and nothing else. See
 //! `docs/decisions/0019-calls-are-channels.md`.
 //!
-//! Channel 0 is the invocation: its message to the guest is the request, that to the host
-//! the response. A tail are trailers.
+//! Channel 0 is the invocation: its message to the guest is the request, and its message to the
+//! host is the response. The tails are trailers.
 
 use core::ops::{Index, IndexMut};
 
@@ -18,43 +18,44 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::area::Area;
 use crate::ring::RingBuffer;
 
-/// How many channels a mailbox has.
+/// Number of channels of a mailbox.
 pub const CHANNELS: usize = 24;
 
-/// How many of them are for requests that a function makes: as many as it may have under way at
+/// Number of channels for requests that a function makes: the maximum that it may have under way at
 /// once.
 pub const CALLS: usize = 16;
 
-/// Most bytes of a head.
+/// Maximum bytes of a head.
 pub const HEAD_MAX: u64 = 64 << 10;
 
-/// Most bytes of a tail. So much of a ring is kept free of the body, so that a tail never
-/// waits for room.
+/// Maximum bytes of a tail. The body never uses this part of a ring's capacity, so that a tail
+/// never waits for space.
 pub const TAIL_MAX: u64 = 16 << 10;
 
-/// What comes to the guest on the channel of the invocation.
+/// The ring to the guest of the invocation's channel.
 const INVOCATION_TO_GUEST: Area = Area::new(0x4_1000, 1 << 20);
 
-/// What comes to the host on the channel of the invocation.
+/// The ring to the host of the invocation's channel.
 const INVOCATION_TO_HOST: Area = Area::new(0x14_2000, 1 << 20);
 
 /// The rings of all other channels: the end of the mailbox.
 pub(crate) const OTHERS: Area = Area::new(0x24_2000, other_offset(CHANNELS as u8));
 
-/// Bytes of each ring of channels other than the invocation.
+/// Bytes of each ring of the channels 1 to 23, except the first call.
 const OTHER_RING: u64 = 128 << 10;
 
-/// Bytes of each ring of the first call, which is that of a function that makes one at a time: the
-/// more of an answer is there when its guest is woken, the fewer times it is. The others have less,
-/// for what a guest can write to counts for each instance.
+/// Bytes of each ring of the first call, which functions use that make one call at a time. The
+/// larger the part of a response that is present when the guest wakes, the fewer wake-ups it needs.
+/// The other rings are smaller because memory that a guest can write counts for each instance.
 const FIRST_CALL_RING: u64 = 512 << 10;
 
-/// How many bytes of a small invocation's request lie right before the words. The ring
-/// begins there, and goes on at its area's start.
+/// Number of bytes of the request of a small invocation that lie right before the words. The ring
+/// begins there and continues at the start of its area.
 const FIRST_TO_GUEST: u64 = 4 << 10;
 
-/// What a channel is for: what its messages are, and who speaks first. Like the places of its
-/// rings it is a constant: nothing in a mailbox says it, so nothing can lie about it.
+/// The purpose of a channel, which determines its messages and which side sends first. Like the
+/// positions of the rings it is a constant: nothing in a mailbox states it, so nothing can lie
+/// about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ChannelKind {
@@ -62,25 +63,26 @@ pub enum ChannelKind {
     /// [`RequestHead`](crate::wire::RequestHead) and
     /// [`ResponseHead`](crate::wire::ResponseHead), their tails trailers.
     Invocation = 0,
-    /// What a function is made of beside its code, before any request: a script to its engine, or
-    /// the bundle of a function's files. The head is its length, as a little-endian `u64`; nothing
-    /// comes back.
+    /// Parts of a function besides its code, before any request: a script for its engine, or the
+    /// bundle of its files. The head is the length, as a little-endian `u64`. The guest sends no
+    /// message back.
     Script = 1,
-    /// Records of the store ([`crate::store`]), for as long as an invocation lasts: one of the
-    /// guest's, then one of the node's. Neither message has a head, and neither ends.
+    /// Records of the store ([`crate::store`]) during an invocation: alternately one of the guest's
+    /// and one of the node's. The messages have no head and do not end.
     Store = 2,
-    /// The secrets of an invocation, to the guest: all of the message is its head
-    /// ([`crate::secrets`]), which is there before the invocation begins; nothing comes back.
+    /// The secrets of an invocation, to the guest. The message consists of its head only
+    /// ([`crate::secrets`]), which is present before the invocation begins. The guest sends no
+    /// message back.
     Secrets = 3,
     /// A request that the function makes, then its response. Their heads are
     /// [`OutgoingHead`](crate::outgoing::OutgoingHead) and [`Answer`](crate::outgoing::Answer),
-    /// their tails [`Tail`](crate::outgoing::Tail). It has [`CALLS`] channels, each of which is
-    /// used again, see [`ChannelWords::turn`].
+    /// their tails [`Tail`](crate::outgoing::Tail). This kind has [`CALLS`] channels, each of which
+    /// is reused, see [`ChannelWords::turn`].
     Call = 4,
 }
 
 impl ChannelKind {
-    /// All there are.
+    /// All kinds.
     pub const ALL: [Self; 5] = [
         Self::Invocation,
         Self::Script,
@@ -89,7 +91,7 @@ impl ChannelKind {
         Self::Call,
     ];
 
-    /// The one channel of this kind; of calls the first.
+    /// Returns the only channel of this kind, or the first channel of calls.
     #[must_use]
     pub const fn channel(self) -> Channel {
         Channel(self as u8)
@@ -101,25 +103,25 @@ impl ChannelKind {
 pub struct Channel(u8);
 
 impl Channel {
-    /// That of the invocation.
+    /// The channel of the invocation.
     pub const INVOCATION: Self = ChannelKind::Invocation.channel();
 
-    /// That of a script, or of files.
+    /// The channel of a script, or of files.
     pub const SCRIPT: Self = ChannelKind::Script.channel();
 
-    /// That of the store.
+    /// The channel of the store.
     pub const STORE: Self = ChannelKind::Store.channel();
 
-    /// That of secrets.
+    /// The channel of secrets.
     pub const SECRETS: Self = ChannelKind::Secrets.channel();
 
-    /// Those of calls.
+    /// Returns the channels of calls.
     pub fn calls() -> impl Iterator<Item = Self> {
         let first = ChannelKind::Call as u8;
         (first..first + CALLS as u8).map(Self)
     }
 
-    /// The channel of that number, if there is one.
+    /// Returns the channel with that number, if it exists.
     #[must_use]
     pub const fn new(number: usize) -> Option<Self> {
         if number < CHANNELS {
@@ -129,7 +131,8 @@ impl Channel {
         }
     }
 
-    /// What it is for; none where nothing is yet. Such a channel is never open.
+    /// Returns the purpose of the channel, or `None` for a channel without a purpose. Such a
+    /// channel is never open.
     #[must_use]
     pub const fn kind(self) -> Option<ChannelKind> {
         const CALL: u8 = ChannelKind::Call as u8;
@@ -144,19 +147,19 @@ impl Channel {
         }
     }
 
-    /// Its number, below [`CHANNELS`].
+    /// Returns the number of the channel, below [`CHANNELS`].
     #[must_use]
     pub const fn number(self) -> usize {
         self.0 as usize
     }
 
-    /// Its bit among those that are open.
+    /// Returns the bit of the channel in [`crate::mailbox::HostWords::open`].
     #[must_use]
     pub const fn bit(self) -> u32 {
         1 << self.0
     }
 
-    /// Where its bytes to the guest are.
+    /// Returns the ring to the guest.
     #[must_use]
     pub const fn to_guest(self) -> RingBuffer {
         match self.0 {
@@ -168,7 +171,7 @@ impl Channel {
         }
     }
 
-    /// Where its bytes to the host are.
+    /// Returns the ring to the host.
     #[must_use]
     pub const fn to_host(self) -> RingBuffer {
         match self.0 {
@@ -181,7 +184,7 @@ impl Channel {
     }
 }
 
-/// Bytes of each ring of a channel other than the invocation.
+/// Returns the bytes of each ring of a channel other than the invocation.
 const fn other_size(number: u8) -> u64 {
     const FIRST_CALL: u8 = ChannelKind::Call as u8;
     match number {
@@ -190,7 +193,7 @@ const fn other_size(number: u8) -> u64 {
     }
 }
 
-/// Bytes of the rings before those of a channel other than the invocation.
+/// Returns the bytes of all rings that precede those of a channel other than the invocation.
 const fn other_offset(number: u8) -> u64 {
     let (mut before, mut bytes) = (1, 0);
     while before < number {
@@ -200,7 +203,7 @@ const fn other_offset(number: u8) -> u64 {
     bytes
 }
 
-/// The ring of that place among a channel's.
+/// Returns a channel's ring at position `place`: 0 to the guest, 1 to the host.
 const fn other_ring(number: u8, place: u64) -> RingBuffer {
     let size = other_size(number);
     RingBuffer {
@@ -212,7 +215,7 @@ const fn other_ring(number: u8, place: u64) -> RingBuffer {
     }
 }
 
-/// One of something for each channel.
+/// A table with one item for each channel.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -241,108 +244,109 @@ impl<T> IndexMut<Channel> for PerChannel<T> {
     }
 }
 
-/// What one side says of a channel. Each side has a set of them, which only it writes.
+/// The words of one side of a channel. Each side has such words, which only it writes.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
 #[repr(C)]
 pub struct ChannelWords {
-    /// Bytes of head and body that it ever put into its ring.
+    /// Bytes of head and body that this side has put into its ring so far.
     pub written: u64,
-    /// Bytes that it ever took from the other's ring.
+    /// Bytes that this side has taken from the other side's ring so far.
     pub read: u64,
-    /// Bytes of its head; 0 until all of it is in the ring.
+    /// Bytes of the head; 0 until all of it is in the ring.
     pub head: u32,
-    /// 0 while more of the body may come. Then one more than the bytes of the tail, which
-    /// lie behind the last of the body.
+    /// 0 while more of the body may follow. Then one more than the bytes of the tail, which follow
+    /// the last byte of the body.
     pub end: u32,
-    /// How often the channel was used before, where it is used again: all other words begin at 0
-    /// with each turn. The guest counts up when it lets go of what passes, whole or not, and has
-    /// its other words 0 after that; the node counts up when it has let go, too, and sees these
-    /// zeroes. A channel is free for the guest where both say the same turn and the node's other
-    /// words are 0. The last word: a copy from front to back that has what was written after a turn
-    /// has the turn.
+    /// How often the channel was used before, if it is reused. All other words begin at 0 in each
+    /// turn. The guest increments this word when it releases the channel, whether or not the
+    /// messages are complete, and its other words are 0 after that. The node increments its own
+    /// word once it has released the channel, too, and sees these zeroes. A channel is free for the
+    /// guest if both sides have the same turn and the node's other words are 0. This word is the
+    /// last one: a copy from front to back that includes later writes of a turn also includes the
+    /// turn.
     pub turn: u64,
 }
 
 impl ChannelWords {
-    /// Whether nothing was said in this turn.
+    /// Returns whether no word was written in this turn.
     #[must_use]
     pub const fn is_untouched(&self) -> bool {
         self.written == 0 && self.read == 0 && self.head == 0 && self.end == 0
     }
 
-    /// The bytes of the tail, once the body is whole.
+    /// Returns the bytes of the tail, once the body is complete.
     #[must_use]
     pub const fn tail(&self) -> Option<u32> {
         self.end.checked_sub(1)
     }
 
-    /// What [`ChannelWords::end`] says of a whole body with a tail of so many bytes.
+    /// Returns [`ChannelWords::end`] for a complete body with a tail of `tail` bytes.
     #[must_use]
     pub const fn end_with(tail: u32) -> u32 {
         tail + 1
     }
 }
 
-/// What a guest waits for: a set of events of channels, and room in the log.
+/// The events that a guest waits for: a set of events of channels, and space in the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits(u64);
 
 impl Waits {
-    /// Room in the log.
+    /// Space in the log.
     pub const LOG: Self = Self(1 << (2 * CHANNELS));
 
-    /// Bytes to read on a channel, or the end of what comes.
+    /// Bytes to read on a channel, or the end of the incoming message.
     #[must_use]
     pub const fn bytes(channel: Channel) -> Self {
         Self(1 << (2 * channel.0))
     }
 
-    /// Room to write on a channel.
+    /// Space to write on a channel.
     #[must_use]
     pub const fn room(channel: Channel) -> Self {
         Self(2 << (2 * channel.0))
     }
 
-    /// The set that a word of the mailbox stands for. Bits without a meaning are nothing
-    /// that ever happens.
+    /// Returns the set that a word of the mailbox stands for. Bits without a meaning are events
+    /// that never occur.
     #[must_use]
     pub const fn from_word(word: u64) -> Self {
         Self(word)
     }
 
-    /// The word of the mailbox that stands for it.
+    /// Returns the word of the mailbox that stands for the set.
     #[must_use]
     pub const fn word(self) -> u64 {
         self.0
     }
 
-    /// Both.
+    /// Returns the union of both sets.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// All events of a channel.
+    /// Returns all events of a channel.
     #[must_use]
     pub const fn of(channel: Channel) -> Self {
         Self::bytes(channel).and(Self::room(channel))
     }
 
-    /// What is in both.
+    /// Returns the intersection of both sets.
     #[must_use]
     pub const fn only(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
-    /// Whether any of `other` is in it.
+    /// Returns whether the sets have an event in common.
     #[must_use]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether nothing is waited for.
+    /// Returns whether the set has no events.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

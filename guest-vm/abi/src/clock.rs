@@ -2,19 +2,18 @@
 //!
 //! A guest's time is counted by the time-stamp counter from its last activation:
 //!
-//! - *Monotonic* time goes on from the value at the freeze. How long a seed or a parked
-//!   instance rested is not in it, so a timer that was armed before the freeze has as
+//! - *Monotonic* time continues from the value at the freeze. It does not include the time that a
+//!   seed or a parked instance rested. A timer that was armed before the freeze therefore has as
 //!   much time left as it had then.
-//! - *Wall* time is what the host's is, whatever it was at the freeze.
+//! - *Wall* time is the host's, whatever it was at the freeze.
 //!
-//! The counter is read by whoever asks; nothing here does, so that tests choose it.
+//! Callers read the counter and pass its value, so that tests can choose it.
 
 use core::time::Duration;
 
 use crate::boot::Activation;
 
-/// A binary point for ticks-to-nanoseconds multiplication: an hour is off by
-/// microseconds at most.
+/// Fraction bits of the factor from ticks to nanoseconds: an hour is off by microseconds at most.
 const FRACTION: u32 = 32;
 
 /// The clocks of one activation.
@@ -22,7 +21,7 @@ const FRACTION: u32 = 32;
 pub struct Clock {
     /// Ticks at the activation.
     base: u64,
-    /// Nanoseconds a tick, times 2^[`FRACTION`].
+    /// Nanoseconds per tick, times 2^[`FRACTION`].
     scale: u64,
     /// Monotonic nanoseconds at the activation.
     monotonic: u64,
@@ -31,7 +30,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Clocks that stand still: those of a guest that was not activated yet.
+    /// Returns clocks that stand still, for a guest that has not been activated yet.
     #[must_use]
     pub const fn stopped() -> Self {
         Self {
@@ -42,8 +41,8 @@ impl Clock {
         }
     }
 
-    /// Clocks that `activation` starts when the counter reads `ticks`; `None` where
-    /// that is none: a host that activates says how fast the counter runs.
+    /// Returns the clocks that `activation` starts when the counter reads `ticks`. Returns `None`
+    /// if the activation does not state the counter's frequency.
     #[must_use]
     pub fn start(activation: &Activation, ticks: u64) -> Option<Self> {
         Some(Self {
@@ -55,8 +54,8 @@ impl Clock {
         })
     }
 
-    /// The same clocks where the activation came when the counter read `ticks`, later than what
-    /// started them: monotonic time has stood still until then.
+    /// Returns these clocks as if the activation had come when the counter read `ticks`, which is
+    /// later than their start: monotonic time has stood still until then.
     #[must_use]
     pub fn begun_at(&self, ticks: u64) -> Self {
         Self {
@@ -66,20 +65,20 @@ impl Clock {
         }
     }
 
-    /// Nanoseconds since the activation when the counter reads `ticks`.
+    /// Returns the nanoseconds since the activation when the counter reads `ticks`.
     #[must_use]
     pub fn since_activation(&self, ticks: u64) -> u64 {
         let ticks = ticks.wrapping_sub(self.base);
         ((u128::from(ticks) * u128::from(self.scale)) >> FRACTION) as u64
     }
 
-    /// Monotonic time in nanoseconds when the counter reads `ticks`.
+    /// Returns the monotonic time in nanoseconds when the counter reads `ticks`.
     #[must_use]
     pub fn monotonic(&self, ticks: u64) -> u64 {
         self.monotonic.saturating_add(self.since_activation(ticks))
     }
 
-    /// Wall time since 1970 when the counter reads `ticks`.
+    /// Returns the wall time since 1970 when the counter reads `ticks`.
     #[must_use]
     pub fn wall(&self, ticks: u64) -> Duration {
         let since = Duration::from_nanos(self.since_activation(ticks));
@@ -92,7 +91,7 @@ mod tests {
     use super::*;
 
     const HOUR: Duration = Duration::from_secs(3600);
-    /// A usual counter, and ones that are slow and fast.
+    /// A usual frequency, and slow and fast ones.
     const SPEEDS: [u64; 4] = [2_445_406, 1, 999_999, 6_000_000];
 
     fn activation(monotonic: u64, wall: Duration, tsc_khz: u64) -> Activation {
@@ -113,7 +112,7 @@ mod tests {
         time.as_nanos() as u64
     }
 
-    /// Whether `value` is `wanted`, or less by what a slow counter cannot tell.
+    /// Asserts that `value` is `wanted`, or less by at most the resolution of a slow counter.
     #[track_caller]
     fn assert_near(value: u64, wanted: u64, tsc_khz: u64) {
         let off = 2_000_000 / tsc_khz + 10_000;
@@ -126,7 +125,7 @@ mod tests {
             let started = Duration::new(1_700_000_000, 999_999_999);
             let boot = ticks(HOUR * 5, khz);
             let seed = Clock::start(&activation(0, started, khz), boot).unwrap();
-            // It is frozen two seconds later, with a timer that has three to go.
+            // The guest is frozen two seconds later, with a timer that has three to go.
             let frozen_at = boot + ticks(Duration::from_secs(2), khz);
             let frozen = seed.monotonic(frozen_at);
             assert_near(frozen, 2_000_000_000, khz);

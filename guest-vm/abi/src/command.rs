@@ -1,10 +1,10 @@
-//! What the node has a guest do before a request: the steps from a booted guest to a
-//! function that is ready.
+//! Commands from the node to a guest before a request: the steps from a booted guest to a function
+//! that is ready.
 //!
-//! Commands are appended to [`crate::mailbox::COMMANDS`], and the guest does them one
-//! after the other. When none is left it serves the request that came with its
-//! activation, or rings that it stands at its stage, where it can be frozen; so every
-//! command's end is a freeze point if the node says no more at that time.
+//! Commands are appended to [`crate::mailbox::COMMANDS`], and the guest executes them in order.
+//! When none is left, the guest serves the request that came with its activation. Without a request
+//! it rings the doorbell of its stage, where it can be frozen. The end of each command is therefore
+//! a freeze point if the node has sent no further command by then.
 //!
 //! ```text
 //! Booted ─ Link ─▶ Linked ─ Load ─▶ Loaded ─ Instantiate ─▶ Ready ─┬─ Evaluate ─▶ Ready
@@ -13,53 +13,54 @@
 //!                                                                   └─ Run ──────▶ (entry point)
 //! ```
 //!
-//! [`Command::Grow`] changes no stage. A request is served by a function that is loaded
-//! or ready; one that is only loaded is instantiated for it first.
+//! [`Command::Grow`] changes no stage. A loaded or a ready function serves requests; one that is
+//! only loaded is instantiated first.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::wire::{Reader, RequestHead, SeedConfig, WireError, Writer};
 
-/// One step.
+/// A step towards a ready function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Make the engine, and link every import that there is.
+    /// Makes the engine, and links every supported import.
     Link,
-    /// Take possession of RAM up to so many bytes from guest-physical 0.
+    /// Adds RAM up to `ram_bytes` from guest-physical 0.
     Grow {
-        /// Whole large pages; never less than there is.
+        /// New size of RAM in bytes: whole large pages, never less than the current size.
         ram_bytes: u64,
     },
-    /// Take the compiled Wasm at [`crate::memory_map::CODE`] for the function's.
+    /// Loads the compiled Wasm at [`crate::memory_map::CODE`] as the function's code.
     Load {
-        /// Its size, in bytes.
+        /// Size of the code, in bytes.
         code_bytes: u64,
-        /// How it is set up.
+        /// Configuration of the function.
         config: SeedConfig,
     },
-    /// Run what the function runs when it is instantiated.
+    /// Instantiates the function, which runs its start code.
     Instantiate,
-    /// Call an export of the function that has neither parameters nor results.
+    /// Calls an export of the function that has neither parameters nor results.
     Evaluate {
-        /// Its name; for one of an exported interface `interface#name`.
+        /// Name of the export; `interface#name` for one of an exported interface.
         export: String,
     },
-    /// Hand a script to a language engine. It comes on [`crate::channel::Channel::SCRIPT`],
-    /// whose head says how long it is: a `u64`.
+    /// Passes a script to a language engine. The script arrives on
+    /// [`crate::channel::Channel::SCRIPT`], whose head is the script's length as a `u64`.
     Script {
-        /// How the function is set up that the engine becomes.
+        /// Configuration of the function that the engine becomes.
         config: SeedConfig,
     },
-    /// Have the function answer a request that nobody made, for what that leaves behind.
+    /// Lets the function answer a request that the node made, for the state that this leaves
+    /// behind.
     WarmUp {
-        /// The request's head.
+        /// Head of the request.
         request: RequestHead,
-        /// Its body.
+        /// Body of the request.
         body: Vec<u8>,
     },
-    /// Run a command up to its func-entry point, where it is frozen; what goes on from there has
-    /// a request, which that run answers.
+    /// Runs a command up to its func-entry point, where it is frozen. An instance that continues
+    /// from there has a request, which that run answers.
     Run,
 }
 
@@ -73,7 +74,7 @@ impl Command {
     const WARM_UP: u8 = 7;
     const RUN: u8 = 8;
 
-    /// What it is called, for reports.
+    /// Returns the name of the command, for reports.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -118,10 +119,11 @@ impl Command {
         }
     }
 
-    /// The command that `bytes` begin with, and its length.
+    /// Decodes the first command of `bytes` and returns it with its encoded length.
     ///
     /// # Errors
-    /// When they begin with none.
+    /// Returns [`WireError::Truncated`] if the bytes end within the command, and
+    /// [`WireError::BadValue`] if they begin with no command.
     pub fn decode_first(bytes: &[u8]) -> Result<(Self, usize), WireError> {
         let mut reader = Reader::new(bytes);
         let [kind] = reader.array()?;
@@ -142,8 +144,8 @@ impl Command {
                 config: SeedConfig::read(&mut reader)?,
             },
             Self::WARM_UP => {
-                // Both lengths stand before what they count: a message that ends too early
-                // is told from one that is wrong.
+                // Both lengths precede what they count, so a message that ends too early is
+                // distinguishable from one that is wrong.
                 let request = reader.string()?;
                 let body = reader.string()?;
                 Self::WarmUp {
@@ -158,7 +160,7 @@ impl Command {
     }
 }
 
-/// Commands as a mailbox holds them.
+/// Commands as they are encoded in a mailbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Commands {
     bytes: Vec<u8>,
@@ -166,7 +168,7 @@ pub struct Commands {
 }
 
 impl Commands {
-    /// These, in their order.
+    /// Encodes these commands in their order.
     #[must_use]
     pub fn of(commands: &[Command]) -> Self {
         let mut writer = Writer::default();
@@ -179,13 +181,13 @@ impl Commands {
         }
     }
 
-    /// How they are spelled.
+    /// Returns the encoded commands.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// How many there are.
+    /// Returns the number of commands.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count

@@ -1,17 +1,17 @@
 //! The interfaces by which components read their configuration.
 
-/// The drafts of `wasi:config/store` that are in use: Wasmtime's, of then and now, and Spin's.
-/// They differ by name only.
+/// The drafts of `wasi:config/store` that are in use: Wasmtime's former and current ones, and
+/// Spin's. They differ by name only.
 pub const CONFIG_STORES: [&str; 3] = [
     "wasi:config/store@0.2.0-draft",
     "wasi:config/store@0.2.0-rc.1",
     "wasi:config/store@0.2.0-draft-2024-09-27",
 ];
 
-/// Spin's own interface for the same. No other release of it is compatible with this one.
+/// Spin's own interface for configuration. No other release of it is compatible with this one.
 pub const SPIN_VARIABLES: &str = "fermyon:spin/variables@2.0.0";
 
-/// Whether an import, as `interface#function`, reads the configuration.
+/// Returns whether an import, as `interface#function`, reads the configuration.
 #[must_use]
 pub fn is_reader(import: &str) -> bool {
     let interface = import.split_once('#').map(|(interface, _)| interface);

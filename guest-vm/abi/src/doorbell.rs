@@ -1,54 +1,54 @@
-//! The doorbells. An `out` to [`PORT`] stops the guest, and its value says why.
-//! An `out` to [`PROGRESS`] tells the node to look at the mailbox, and the guest
-//! runs on.
+//! The doorbells. An `out` to [`PORT`] stops the guest, and its value gives the reason. An `out` to
+//! [`PROGRESS`] notifies the node that the mailbox changed, and the guest runs on.
 
 use zerocopy::{IntoBytes, TryFromBytes};
 
 /// I/O port of the doorbell that stops the guest.
 pub const PORT: u16 = 0x50;
 
-/// I/O port of the doorbell that does not: the host binds it to an eventfd.
+/// I/O port of the doorbell that does not stop the guest: the host binds it to an eventfd.
 pub const PROGRESS: u16 = 0x54;
 
-/// Why the guest rings.
+/// The reason why the guest rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Doorbell {
-    /// No command is left, and code and configuration are loaded; nothing of the function
-    /// has run: the early freeze point of a function (level 2).
+    /// No command is left, and code and configuration are loaded. Nothing of the function has run:
+    /// the early freeze point of a function (level 2).
     Loaded = 1,
     /// No command is left, and the function is instantiated and waits for a request: the late
-    /// freeze point, also after each export that was evaluated. The draws of
-    /// [`crate::mailbox::GuestWords`] are those so far.
+    /// freeze point. Each evaluated export ends with this ring as well.
+    /// [`crate::mailbox::GuestWords`] hold the draws so far.
     Ready = 2,
-    /// The run is over; [`crate::mailbox::GuestWords`] say how.
+    /// The run is over; [`crate::mailbox::GuestWords`] hold its outcome.
     Done = 3,
-    /// Nothing to do until [`crate::mailbox::GuestWords::wait_nanoseconds`] have
-    /// passed, or the host sees what the guest waits for.
+    /// The guest has nothing to do until [`crate::mailbox::GuestWords::wait_nanoseconds`] have
+    /// passed or an event that it waits for occurs.
     Wait = 4,
-    /// The guest itself failed; the mailbox report says why. It does not go on.
+    /// The guest itself failed; the report in the mailbox gives the reason. The guest does not
+    /// continue.
     Fatal = 5,
     /// No command is left, and the guest is booted: the freeze point of level 0.
     Booted = 6,
-    /// No command is left, and engine and linkers are made: the freeze point of level 1.
+    /// No command is left, and the engine and linkers exist: the freeze point of level 1.
     Linked = 7,
-    /// The guest is about to use memory that it never used: the host may have it
-    /// ready at once, which costs less than a fault for each page. The guest goes on.
+    /// The guest is about to use memory for the first time. The host may populate it at once, which
+    /// costs less than a fault for each page. The guest continues afterwards.
     Populate = 8,
-    /// The end of [`crate::memory_map::REWRITE`].
+    /// The routine at [`crate::memory_map::REWRITE`] has ended.
     Rewritten = 9,
-    /// The end of [`crate::memory_map::TOUCH`].
+    /// The routine at [`crate::memory_map::TOUCH`] has ended.
     Touched = 10,
-    /// The function's own code says that it is to be frozen where it is, amid a command: its
-    /// func-entry point. The draws of [`crate::mailbox::GuestWords`] are those so far.
+    /// The function's own code requests a freeze at this position, within a command: its func-entry
+    /// point. [`crate::mailbox::GuestWords`] hold the draws so far.
     Entry = 11,
-    /// Nobody has asked a guest that polls for anything for as long as it was to look. It goes on
-    /// looking, if it is let go on.
+    /// A polling guest received no request within its polling time. It continues to poll if it is
+    /// resumed.
     Unasked = 12,
 }
 
 impl Doorbell {
-    /// The ring that a value written to [`PORT`] stands for.
+    /// Returns the ring that a value written to [`PORT`] stands for.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
         Self::try_read_from_bytes(value.as_bytes()).ok()
@@ -59,8 +59,7 @@ impl Doorbell {
 mod tests {
     use super::*;
 
-    /// What both sides of the boundary were built with: to change one is to raise
-    /// [`crate::ABI_VERSION`].
+    /// The numbers are part of the ABI: a change of one requires a new [`crate::ABI_VERSION`].
     fn number(ring: Doorbell) -> u32 {
         match ring {
             Doorbell::Loaded => 1,

@@ -1,7 +1,7 @@
 //! The instruction sets that functions are compiled for.
 //!
-//! A guest sees all of the host's CPU whatever it is told, so the choice is
-//! made when a function is compiled and recorded with the result.
+//! A guest can use all features of the host's CPU, whatever CPUID reports. The choice is therefore
+//! made when a function is compiled, and is recorded with the result.
 
 use core::fmt;
 use core::str::FromStr;
@@ -31,7 +31,7 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// Its name, as compilers spell it.
+    /// Returns the name as compilers spell it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl fmt::Display for Isa {
     }
 }
 
-/// The name is not that of a level known here.
+/// The error for an unknown name of an instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownIsa;
 

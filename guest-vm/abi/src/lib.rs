@@ -1,30 +1,30 @@
-//! Everything that both sides of the VM boundary agree on.
+//! Everything on which both sides of the VM boundary agree.
 //!
-//! The host side (pool, sandbox) and the guest side (kernel, runtime) are built
-//! apart, from different workspaces; this crate is the only thing they share.
-//! It is `no_std`, allocates nothing that a peer's length could size, and every
-//! layout in it is pinned by a compile-time assertion.
+//! The host side (pool, sandbox) and the guest side (kernel, runtime) are built separately, from
+//! different workspaces. This crate is the only code that they share. It is `no_std` and never
+//! sizes an allocation by a length that a peer sent. Compile-time assertions pin every layout in
+//! it.
 //!
-//! - [`memory_map`]: where things are in guest-physical space.
-//! - [`pages`]: guest-physical memory by its pages.
-//! - [`boot`]: the page through which the host tells the guest who it is.
-//! - [`clock`]: what that page makes of the guest's clocks.
-//! - [`command`]: what the node has a guest do before a request.
-//! - [`configuration`]: the interfaces by which components read theirs.
+//! - [`memory_map`]: the layout of guest-physical memory.
+//! - [`pages`]: pages of guest-physical memory, ranges and sets of them.
+//! - [`boot`]: the page through which the host identifies the instance to the guest.
+//! - [`clock`]: the guest's clocks, computed from that page.
+//! - [`command`]: the commands that the node sends to a guest before a request.
+//! - [`configuration`]: the interfaces by which components read their configuration.
 //! - [`mailbox`]: the only memory that both sides write.
-//! - [`channel`]: what passes through it, and where.
-//! - [`doorbell`]: the port the guest rings and what each ring means.
-//! - [`files`]: a function's files, as they are sent and as its guests have them.
+//! - [`channel`]: the messages that pass through the mailbox, and their positions.
+//! - [`doorbell`]: the port that the guest rings, and the meaning of each ring.
+//! - [`files`]: a function's files, in the upload and in its guests.
 //! - [`isa`]: the instruction sets that functions are compiled for.
-//! - [`wire`]: how request and response heads are spelled as bytes.
-//! - [`ring`]: where the bytes of a body lie in the mailbox.
-//! - [`script`]: a script's files, as they are sent.
-//! - [`state`]: what an initialised function has become, as it is told.
+//! - [`wire`]: the encoding of request and response heads.
+//! - [`ring`]: the positions of a body's bytes in the mailbox.
+//! - [`script`]: a script's files in the upload.
+//! - [`state`]: the state of an initialised function, as the guest sends it.
 //! - [`outgoing`]: requests that a function makes.
-//! - [`secrets`]: secrets, as they come with an invocation.
+//! - [`secrets`]: secrets, which arrive with an invocation.
 //! - [`store`]: records of key-value stores.
 //! - [`outcome`]: how a run of a function can end.
-//! - [`trap`]: which trap ended it, where one did.
+//! - [`trap`]: the kind of the trap that ended a run.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -55,6 +55,6 @@ pub mod wire;
 
 /// Version of everything in this crate.
 ///
-/// Raise it with every change of a layout or of a meaning; a guest that finds
-/// another number in its boot page refuses to start.
+/// Raise it with every change of a layout or of a meaning. A guest that finds another number in its
+/// boot page refuses to start.
 pub const ABI_VERSION: u32 = 16;

@@ -11,16 +11,14 @@
 //! 0x8c_2000  end
 //! ```
 //!
-//! A small invocation is three pages one behind the other: the last of the ring to the
-//! guest, the words, and the first of the ring to the host. A channel that nobody uses is
-//! a hole of the file that the mailbox is.
+//! A small invocation uses three consecutive pages: the last of the ring to the guest, the words,
+//! and the first of the ring to the host. An unused channel is a hole in the mailbox file.
 //!
-//! Each word has one writer. A side publishes bytes first and the word that
-//! announces them after; the other side may look at any time. The host copies
-//! everything out before it looks at it; a length or counter that cannot be is
-//! the guest's lie and ends the instance. Commands are for a guest that is to become a
-//! function ([`crate::command`]); they are never taken back, so that area is no ring. See
-//! `docs/decisions/0009-streaming.md`, and [`crate::channel`] for what passes.
+//! Each word has one writer. A side publishes bytes first and then the word that announces them;
+//! the other side may read at any time. The host copies everything out before it parses it. An
+//! impossible length or counter ends the instance. Commands turn a guest into a function
+//! ([`crate::command`]). They are never taken back, so their area is no ring. See
+//! `docs/decisions/0009-streaming.md`, and [`crate::channel`] for the messages.
 
 pub use crate::area::Area;
 #[cfg(doc)]
@@ -29,7 +27,7 @@ use crate::channel::{ChannelWords, OTHERS, PerChannel};
 use crate::ring::RingBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// UTF-8 text on how the run ended, where it did not end well.
+/// UTF-8 text that describes how the run ended, if it did not end well.
 pub const REPORT: Area = Area::new(0, 4 << 10);
 /// Ring of log records, see [`LOG_RECORD_HEADER`].
 pub const LOG: RingBuffer = RingBuffer {
@@ -38,11 +36,11 @@ pub const LOG: RingBuffer = RingBuffer {
 };
 /// [`crate::command::Commands`], one after the other since the activation.
 pub const COMMANDS: Area = Area::new(0x2_1000, 128 << 10);
-/// Most bytes of a function's [`crate::wire::SeedConfig`]: other commands fit beside it.
+/// Maximum bytes of a function's [`crate::wire::SeedConfig`]; leaves space for other commands.
 pub const CONFIGURATION_MAX: u64 = 64 << 10;
-/// Most bytes of all requests together that warm a function up, as they are spelled.
+/// Maximum encoded bytes of all warm-up requests of a function together.
 pub const WARM_UPS_MAX: u64 = 48 << 10;
-/// The page of both sides' words.
+/// The page of the host words and guest words.
 pub const WORDS: Area = Area::new(0x14_1000, 0x1000);
 /// The [`HostWords`].
 pub const HOST_WORDS: Area = Area::new(WORDS.offset, 0x800);
@@ -58,62 +56,63 @@ pub const SMALL_INVOCATION: Area = Area::new(WORDS.offset - 0x1000, 0x3000);
 /// bytes, a little-endian `u32` length, and that many bytes.
 pub const LOG_RECORD_HEADER: usize = 8;
 
-/// What the host writes.
+/// The words that the host writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct HostWords {
-    /// The channels that are open: [`Channel::bit`]s. The node's word; it never reads it.
+    /// The open channels, as [`Channel::bit`]s. The node writes this word and never reads it.
     pub open: u32,
-    /// Not 0 when the guest should ring [`crate::doorbell::PROGRESS`] at its end,
-    /// before it stops: the answer gets out sooner, for more work in all.
+    /// Not 0 if the guest is to ring [`crate::doorbell::PROGRESS`] at the end of the response,
+    /// before it stops. The client then receives the response sooner, at the cost of more work in
+    /// total.
     pub tell_end: u32,
-    /// Not 0 when the guest should ring [`crate::doorbell::PROGRESS`] for what it flushes.
+    /// Not 0 if the guest is to ring [`crate::doorbell::PROGRESS`] when it flushes.
     pub listening: u32,
-    /// Not 0 once a guest that polls has a request, see
-    /// [`crate::boot::Activation::poll_ticks`]: the last word that is written.
+    /// Not 0 once a polling guest has a request, see [`crate::boot::Activation::poll_ticks`]. The
+    /// host writes this word last.
     pub go: u32,
-    /// What the host says of each channel.
+    /// The host's words of each channel.
     pub channels: PerChannel<ChannelWords>,
-    /// Bytes ever taken from [`LOG`].
+    /// Bytes taken from [`LOG`] so far.
     pub log_read: u64,
-    /// Bytes ever put into [`COMMANDS`] in this activation.
+    /// Bytes put into [`COMMANDS`] in this activation so far.
     pub commands_written: u64,
 }
 
-/// What the guest writes.
+/// The words that the guest writes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct GuestWords {
-    /// Bytes ever put into [`LOG`].
+    /// Bytes put into [`LOG`] so far.
     pub log_written: u64,
-    /// [`Waits`] as a word: what the guest waits for, beside the deadline.
+    /// [`Waits`] as a word: the events that the guest waits for, besides the deadline.
     pub wait_for: u64,
-    /// How long [`crate::doorbell::Doorbell::Wait`] waits at most, in nanoseconds.
+    /// Maximum duration of [`crate::doorbell::Doorbell::Wait`], in nanoseconds.
     pub wait_nanoseconds: u64,
     /// [`crate::outcome::Outcome`] as a number.
     pub outcome: u32,
-    /// Exit code, where the outcome is an exit.
+    /// Exit code, if the outcome is an exit.
     pub exit_code: u32,
     /// Bytes in [`REPORT`].
     pub report_len: u32,
-    /// `DRAW_*` bits, what the function read before the freeze.
+    /// `DRAW_*` bits: the sources that the function read before the freeze.
     pub draws: u32,
     /// Time from resuming to the call of the handler, in nanoseconds.
     pub init_nanoseconds: u64,
     /// Time in the handler, in nanoseconds.
     pub exec_nanoseconds: u64,
-    /// Monotonic time when it rang, in nanoseconds; what a seed continues from.
+    /// Monotonic time of the ring in nanoseconds; a seed continues from this value.
     pub monotonic_nanoseconds: u64,
-    /// First byte of the RAM that [`crate::doorbell::Doorbell::Populate`] is about.
+    /// First byte of the RAM that [`crate::doorbell::Doorbell::Populate`] concerns.
     pub populate_start: u64,
-    /// How many bytes of it, whole pages.
+    /// Number of bytes of that RAM; whole pages.
     pub populate_bytes: u64,
-    /// [`crate::trap::TrapKind`] as a number, where the outcome is a trap.
+    /// [`crate::trap::TrapKind`] as a number, if the outcome is a trap.
     pub trap: u32,
-    /// Commands that were done in this activation.
+    /// Commands completed in this activation.
     pub commands_done: u32,
-    /// What the guest says of each channel. The last words, so that the host reads no more
-    /// of them than there are channels open.
+    /// The guest's words of each channel. They are last, so that the host reads only as many of
+    /// them as channels are open.
     pub channels: PerChannel<ChannelWords>,
 }
 
@@ -123,11 +122,11 @@ pub const DRAW_ENTROPY: u32 = 1;
 pub const DRAW_INSECURE: u32 = 1 << 1;
 /// [`GuestWords::draws`]: a clock was read.
 pub const DRAW_CLOCK: u32 = 1 << 2;
-/// [`GuestWords::draws`]: a key-value store was asked.
+/// [`GuestWords::draws`]: a key-value store was accessed.
 pub const DRAW_STORE: u32 = 1 << 3;
-/// [`GuestWords::draws`]: another server was to be called.
+/// [`GuestWords::draws`]: the function attempted an outbound call.
 pub const DRAW_CALL: u32 = 1 << 4;
-/// [`GuestWords::draws`]: a secret was asked for.
+/// [`GuestWords::draws`]: a secret was read.
 pub const DRAW_SECRET: u32 = 1 << 5;
 
 const _: () = assert!(

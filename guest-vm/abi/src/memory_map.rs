@@ -1,4 +1,4 @@
-//! Guest-physical space, as the host lays it out and the guest finds it.
+//! Layout of guest-physical memory, on which host and guest agree.
 //!
 //! ```text
 //! 0x0000_0000  unmapped, so that a null pointer faults
@@ -19,10 +19,10 @@
 //! 0x10_4000_0000  compiled Wasm                   rx   2 MiB pages
 //! ```
 //!
-//! All of this is mapped one to one, so a guest-physical address below
-//! [`LINEAR_BASE`] is also a pointer. Read-only and written parts never share
-//! a 2 MiB page, so that the former can be huge and shared on both sides.
-//! Linear memories live in virtual space only, from [`LINEAR_BASE`] up.
+//! All of this is mapped one to one, so a guest-physical address below [`LINEAR_BASE`] is also a
+//! pointer. Read-only and writable parts never share a 2 MiB page, so that the read-only parts can
+//! be large pages and shared on both sides. Linear memories live in virtual space only, from
+//! [`LINEAR_BASE`] up.
 
 /// Size of a small page and of a frame, in bytes.
 pub const PAGE: u64 = 4096;
@@ -37,13 +37,13 @@ pub const GDT: u64 = 0x2000;
 pub const TSS: u64 = 0x2800;
 /// Interrupt descriptor table (32 gates are filled).
 pub const IDT: u64 = 0x3000;
-/// One past the top of the stack that exceptions enter ring 0 on.
+/// One past the top of the stack on which exceptions enter ring 0.
 pub const EXCEPTION_STACK_TOP: u64 = 0x5000;
 /// Root page table. The tables that the host makes follow it.
 pub const PML4: u64 = 0x5000;
-/// One past the room for page tables made by the host.
+/// One past the space for page tables made by the host.
 pub const HOST_TABLES_END: u64 = 0x10_0000;
-/// Room for page tables that the guest makes, packed so that few pages are written.
+/// Space for page tables that the guest makes, packed so that few pages are written.
 pub const TABLE_ZONE: u64 = 0x10_0000;
 /// One past [`TABLE_ZONE`].
 pub const TABLE_ZONE_END: u64 = 0x20_0000;
@@ -51,58 +51,57 @@ pub const TABLE_ZONE_END: u64 = 0x20_0000;
 /// Bytes from one exception stub to the next. The stubs of the 32 exceptions are
 /// the first thing in [`TEXT`].
 pub const EXCEPTION_STUB_BYTES: u64 = 32;
-/// A routine behind the exception stubs that the host may run at privilege level 3
-/// in a guest that stands still. RDI points to a list of RSI addresses; each word
-/// there is written anew with the value that it has, and then
-/// [`crate::doorbell::Doorbell::Rewritten`] is rung. So a host that keeps shadows of page
-/// tables sees which entries it has changed itself.
+/// Address of a routine behind the exception stubs that the host may run at privilege level 3 in a
+/// paused guest. RDI points to a list of RSI addresses. The routine rewrites each word there with
+/// its current value, and then rings [`crate::doorbell::Doorbell::Rewritten`]. A host that keeps
+/// shadow page tables thereby detects the entries that it has changed itself.
 pub const REWRITE: u64 = TEXT + 32 * EXCEPTION_STUB_BYTES;
-/// Another such routine behind it, which only reads each word and then rings
-/// [`crate::doorbell::Doorbell::Touched`]: so that what translates these addresses is there
-/// before a request needs it.
+/// Address of a second such routine, which only reads each word and then rings
+/// [`crate::doorbell::Doorbell::Touched`]. The translations of these addresses are then present
+/// before a request needs them.
 pub const TOUCH: u64 = REWRITE + EXCEPTION_STUB_BYTES;
 
 /// Guest text: executable, read-only.
 pub const TEXT: u64 = 0x20_0000;
-/// One past the room for guest text.
+/// One past the space for guest text.
 pub const TEXT_END: u64 = 0x60_0000;
 /// Guest read-only data.
 pub const RODATA: u64 = 0x60_0000;
-/// One past the room for read-only data.
+/// One past the space for read-only data.
 pub const RODATA_END: u64 = 0x80_0000;
 /// Guest data and bss.
 pub const DATA: u64 = 0x80_0000;
-/// One past the room for data and bss.
+/// One past the space for data and bss.
 pub const DATA_END: u64 = 0xa0_0000;
 /// Lowest page of the stack zone; it stays unmapped as a guard.
 pub const STACK_GUARD: u64 = 0xa0_0000;
 /// One past the top of the stack.
 pub const STACK_TOP: u64 = 0xc0_0000;
-/// Kernel heap that exists from the start; more comes from the frames.
+/// Kernel heap that exists from the start; further heap memory is taken from the frames.
 pub const HEAP: u64 = 0xc0_0000;
 /// One past the initial kernel heap.
 pub const HEAP_END: u64 = 0x100_0000;
-/// First frame that the guest hands out by itself.
+/// First frame that the guest allocates.
 pub const FRAMES: u64 = 0x100_0000;
 
-/// Host pages of this window are for frames handed out one by one; above it
-/// they come as whole large pages. See `docs/decisions/0003-guest-memory.md`.
+/// Size of the window of frames that are allocated one by one and backed by small host pages. Above
+/// it, frames are allocated as whole large pages. See `docs/decisions/0003-guest-memory.md`.
 pub const SMALL_FRAME_WINDOW: u64 = 8 << 20;
 
-/// RAM that a guest needs beside its linear memories, in bytes: everything
-/// below [`FRAMES`], the window of small frames, and room for instance tables.
+/// RAM that a guest needs besides its linear memories, in bytes: everything below [`FRAMES`], the
+/// window of small frames, and space for instance tables.
 pub const RAM_OVERHEAD: u64 = FRAMES + SMALL_FRAME_WINDOW + (8 << 20);
-/// Most RAM a guest can have, in bytes; bounded by the page-table room above.
+/// Maximum RAM of a guest in bytes; bounded by the space for page tables above.
 pub const RAM_MAX: u64 = 5 << 30;
 
 /// The mailbox, see [`crate::mailbox`].
 pub const MAILBOX: u64 = 0x10_0000_0000;
-/// Compiled Wasm, placed by the host and run where it lies.
+/// Compiled Wasm, which the host places and the guest executes in place.
 pub const CODE: u64 = 0x10_4000_0000;
-/// Most bytes of compiled Wasm that can be placed.
+/// Maximum bytes of compiled Wasm.
 pub const CODE_MAX: u64 = 1 << 30;
 
-/// First virtual address that the guest hands out for linear memories and the like.
+/// First virtual address that the guest allocates for linear memories and similar mappings.
 pub const LINEAR_BASE: u64 = 0x80_0000_0000;
 
 /// Bytes of RAM for a guest whose functions may use `memory_limit` bytes,
@@ -115,12 +114,12 @@ pub fn ram_bytes(memory_limit: u64) -> Option<u64> {
     (wanted <= RAM_MAX).then_some(wanted)
 }
 
-/// Bits of a page-table entry that both sides set. The accessed and dirty bits
-/// are always set beforehand, or every first walk would write the table.
+/// Bits of a page-table entry that both sides set. The accessed and dirty bits are always set in
+/// advance, because otherwise each first page walk would write the table.
 pub mod pte {
     /// The entry maps something.
     pub const PRESENT: u64 = 1;
-    /// What it maps can be written.
+    /// The mapped memory is writable.
     pub const WRITABLE: u64 = 1 << 1;
     /// Privilege level 3 can use it. The whole guest runs there.
     pub const USER: u64 = 1 << 2;
@@ -130,11 +129,11 @@ pub mod pte {
     pub const DIRTY: u64 = 1 << 6;
     /// The entry maps a 2 MiB page instead of a table.
     pub const LARGE: u64 = 1 << 7;
-    /// What it maps cannot be executed (only where EFER.NXE is set).
+    /// The mapped memory is not executable (only if EFER.NXE is set).
     pub const NO_EXECUTE: u64 = 1 << 63;
     /// Mask of the physical address.
     pub const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-    /// A table, with every permission: leaves decide.
+    /// An entry for a table, with every permission: the leaves decide.
     pub const TABLE: u64 = PRESENT | WRITABLE | USER | ACCESSED | DIRTY;
     /// A read-only leaf.
     pub const READ: u64 = PRESENT | USER | ACCESSED | DIRTY;

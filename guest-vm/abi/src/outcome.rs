@@ -4,14 +4,13 @@ use zerocopy::{IntoBytes, TryFromBytes};
 
 /// How a run ended, as the guest reports it.
 ///
-/// The guest's word is not trusted: it decides which error the caller sees,
-/// nothing else.
+/// The host does not trust this value: it only decides which error the client receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u32)]
 pub enum Outcome {
-    /// Nothing was reported. What a mailbox holds before the guest has run.
+    /// Nothing was reported. A mailbox holds this value before the guest has run.
     Unset = 0,
-    /// A whole response is in the mailbox.
+    /// A complete response is in the mailbox.
     Response = 1,
     /// The function returned without a response.
     NoResponse = 2,
@@ -23,7 +22,7 @@ pub enum Outcome {
     ResponseTooLarge = 5,
     /// The function answered with an error code of its own (`wasi:http` `error-code`).
     FunctionError = 6,
-    /// What the function wrote is not a CGI response.
+    /// The output of the function is not a CGI response.
     BadResponse = 7,
     /// The compiled function could not be loaded or instantiated.
     LoadFailed = 8,
@@ -32,7 +31,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The outcome that a number in the mailbox stands for.
+    /// Returns the outcome that a number in the mailbox stands for.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
         Self::try_read_from_bytes(value.as_bytes()).ok()

@@ -1,9 +1,10 @@
-//! Requests that a function makes: what passes on the channel of one.
+//! Outbound calls: the messages on the channel of one.
 //!
-//! An outgoing request is an invocation with the sides changed: a message to the host
-//! ([`OutgoingHead`], body, [`Tail`]) and one back ([`Answer`], body, [`Tail`]). Whoever speaks to
-//! the server makes the one back, so the node has no part in it but to move it: it looks at the
-//! head of the request alone. See `docs/decisions/0026-reaching-out.md`.
+//! An outbound call is an invocation with reversed sides: a message to the host ([`OutgoingHead`],
+//! body, [`Tail`]) and one back ([`Answer`], body, [`Tail`]). For a call to another host, the
+//! egress worker encodes the message back; the node only moves both messages, and reads the head of
+//! the request alone. The node encodes the message back of a self call. See
+//! `docs/decisions/0026-reaching-out.md`.
 
 use alloc::vec::Vec;
 
@@ -11,60 +12,60 @@ use zerocopy::TryFromBytes;
 
 use crate::wire::{Pair, Reader, ResponseHead, WireError, Writer};
 
-/// The head of a request that a function makes.
+/// The head of an outbound request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutgoingHead {
     /// Method.
     pub method: Vec<u8>,
-    /// `http`, `https`, or another that nobody speaks.
+    /// `http`, `https`, or another scheme, which no server accepts.
     pub scheme: Vec<u8>,
-    /// Host and port, as the function named them; empty when it did not.
+    /// Host and port, as the function named them; empty if it did not.
     pub authority: Vec<u8>,
     /// Path and query; begins with `/`.
     pub path_and_query: Vec<u8>,
     /// Header fields in order, names in lower case.
     pub headers: Vec<Pair>,
-    /// How long it may take.
+    /// Timeouts of the request.
     pub timeouts: Timeouts,
 }
 
-/// How long parts of a request may take, in nanoseconds; 0 where the function has not said.
+/// Timeouts of the phases of a request, in nanoseconds; 0 if the function has set none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
-    /// Until there is a connection: name, connecting, TLS.
+    /// Timeout of the connection: name resolution, connecting, TLS.
     pub connect: u64,
-    /// From then to the answer's head.
+    /// Timeout from then to the head of the response.
     pub first_byte: u64,
-    /// From one piece of the answer's body to the next.
+    /// Timeout from one piece of the response's body to the next.
     pub between_bytes: u64,
 }
 
-/// The head of what comes back.
+/// The head of the message back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A response: its body follows.
+    /// A response, whose body follows.
     Response(ResponseHead),
-    /// None, and why: nothing follows.
+    /// The reason why there is no response. Nothing follows.
     Failed(Failure),
 }
 
-/// What is behind a body, in both messages.
+/// The tail behind a body, in both messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tail {
-    /// The body is whole, and these are its trailers.
+    /// The body is complete, and has these trailers.
     Trailers(Vec<Pair>),
-    /// The body ends in the middle, and why.
+    /// The reason why the body is incomplete.
     Failed(Failure),
 }
 
-/// Why a request failed: a case of `error-code` of `wasi:http/types`, with what it carries.
+/// The reason why a request failed: a case of `error-code` of `wasi:http/types`, with its payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The case.
     pub code: FailureCode,
-    /// A text, where the case has room for one: an rcode, a name of a field, a coding, a message.
+    /// A text, if the case has one: an rcode, a field name, a coding, a message.
     pub text: Option<Vec<u8>>,
-    /// A number, where it has room for one: of an alert, of bytes.
+    /// A number, if the case has one: of an alert, or of bytes.
     pub number: Option<u64>,
 }
 
@@ -114,12 +115,12 @@ pub enum FailureCode {
     InternalError = 38,
 }
 
-/// What comes first in an [`Answer`] and a [`Tail`].
+/// First byte of an [`Answer`] and of a [`Tail`].
 const WHOLE: u8 = 0;
 const FAILED: u8 = 1;
 
 impl OutgoingHead {
-    /// The head as bytes.
+    /// Returns the encoded head.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let strings = [
@@ -131,7 +132,8 @@ impl OutgoingHead {
         let parts = strings.iter().map(|string| 4 + string.len());
         let fields = self.headers.iter();
         let fields = fields.map(|(name, value)| 8 + name.len() + value.len());
-        // At once as large as it becomes: what grows leaves copies behind, of secrets for one.
+        // The final capacity is allocated at once, because a vector that grows leaves copies
+        // behind, for example of secrets.
         let mut writer = Writer::with_capacity(parts.chain(fields).sum::<usize>() + 4 + 3 * 8);
         for string in strings {
             writer.string(string);
@@ -148,10 +150,10 @@ impl OutgoingHead {
         writer.into_bytes()
     }
 
-    /// The head that `bytes` spell. Names and values are not looked at.
+    /// Decodes a request head. Names and values are not checked.
     ///
     /// # Errors
-    /// When they are not exactly one head.
+    /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let head = Self {
@@ -172,7 +174,7 @@ impl OutgoingHead {
 }
 
 impl Answer {
-    /// The head as bytes.
+    /// Returns the encoded head.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -185,10 +187,10 @@ impl Answer {
         }
     }
 
-    /// The head that `bytes` spell. Status, names and values are not looked at.
+    /// Decodes the head of an answer. Status, names and values are not checked.
     ///
     /// # Errors
-    /// When they are not exactly one head.
+    /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         match bytes.split_first() {
             Some((&WHOLE, head)) => ResponseHead::decode(head).map(Self::Response),
@@ -200,7 +202,7 @@ impl Answer {
 }
 
 impl Tail {
-    /// The tail as bytes; none where nothing is to be said, which is a whole body without trailers.
+    /// Returns the encoded tail; no bytes for a complete body without trailers.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         match self {
@@ -215,10 +217,10 @@ impl Tail {
         }
     }
 
-    /// The tail that `bytes` spell. Names and values are not looked at.
+    /// Decodes a tail. Names and values are not checked.
     ///
     /// # Errors
-    /// When they are not exactly one tail.
+    /// Returns a [`WireError`] if `bytes` are not exactly one tail.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         match bytes.split_first() {
             None => Ok(Self::Trailers(Vec::new())),
@@ -239,7 +241,7 @@ impl Tail {
 }
 
 impl Failure {
-    /// A failure that needs no further word.
+    /// Returns a failure without text and number.
     #[must_use]
     pub const fn new(code: FailureCode) -> Self {
         Self {
@@ -249,7 +251,7 @@ impl Failure {
         }
     }
 
-    /// The same with a text.
+    /// Returns a failure with a text.
     #[must_use]
     pub fn with_text(code: FailureCode, text: &str) -> Self {
         Self {
@@ -268,7 +270,7 @@ impl Failure {
         writer.into_bytes()
     }
 
-    /// What is behind the byte that says it is one.
+    /// Decodes the bytes behind the byte that marks a failure.
     fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let [code, has] = reader.array()?;
@@ -323,7 +325,7 @@ mod tests {
             },
         };
         let bytes = head.encode();
-        // Nothing of it was left behind by growing.
+        // Growing left no copies behind.
         assert_eq!(bytes.capacity(), bytes.len());
         assert_eq!(OutgoingHead::decode(&bytes), Ok(head));
         for end in 0..bytes.len() {
@@ -368,7 +370,7 @@ mod tests {
             bytes[at] = to;
             bytes
         };
-        // Not a case; a text that is not announced; a number likewise; an unknown bit.
+        // Not a case; a text that is not announced; a number that is not announced; an unknown bit.
         for bytes in [change(1, 39), change(7, 1), change(2, 4), change(0, 2)] {
             assert!(Answer::decode(&bytes).is_err(), "{bytes:?}");
         }

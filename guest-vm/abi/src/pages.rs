@@ -1,9 +1,9 @@
-//! Guest-physical memory by its pages: addresses, pages, ranges and sets of them.
+//! Pages of guest-physical memory: addresses, pages, ranges and sets of them.
 //!
-//! The one algebra for them, on both sides of the VM boundary and between processes. Pages
-//! are numbers of 32 bits (16 TiB, where a guest has at most some GiB), so a range cannot
-//! be misaligned and the address of a page cannot overflow: what another side tells may be
-//! empty, backwards, out of order or beyond a guest's memory, and nothing else.
+//! All code on both sides of the VM boundary and between processes uses these types. Pages are
+//! numbers of 32 bits (16 TiB, while a guest has at most some GiB). So a range cannot be
+//! misaligned, and the address of a page cannot overflow. A range from another side may be empty,
+//! reversed, out of order or beyond a guest's memory, and nothing else.
 
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -32,19 +32,19 @@ use crate::memory_map::PAGE;
 pub struct GuestAddress(u64);
 
 impl GuestAddress {
-    /// The address of a byte.
+    /// Returns the address of a byte.
     #[must_use]
     pub const fn new(address: u64) -> Self {
         Self(address)
     }
 
-    /// Its number.
+    /// Returns the number of the address.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The page that it lies in; `None` beyond the last one that has a number.
+    /// Returns the page that contains the address; `None` if the page's number exceeds 32 bits.
     #[must_use]
     pub fn page(self) -> Option<Page> {
         u32::try_from(self.0 / PAGE).ok().map(Page)
@@ -71,32 +71,32 @@ impl GuestAddress {
 pub struct Page(u32);
 
 impl Page {
-    /// The page with this number.
+    /// Returns the page with this number.
     #[must_use]
     pub const fn new(number: u32) -> Self {
         Self(number)
     }
 
-    /// Its number.
+    /// Returns the number of the page.
     #[must_use]
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// Where it begins.
+    /// Returns the address of the page's first byte.
     #[must_use]
     pub const fn address(self) -> GuestAddress {
         GuestAddress(self.0 as u64 * PAGE)
     }
 
-    /// The one behind it, itself if there is none.
+    /// Returns the next page, or this page if it is the last.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-/// Pages from one to another. Where the end is not behind the start there are none.
+/// A range of pages. It is empty unless the end is behind the start.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -109,23 +109,23 @@ pub struct PageRange {
 }
 
 impl PageRange {
-    /// All that have a number, but for the last one.
+    /// All pages that have a number, except the last one.
     pub const ALL: Self = Self {
         start: Page(0),
         end: Page(u32::MAX),
     };
 
-    /// Pages `start` to `end`, which is not one of them.
+    /// Returns the range from `start` to `end`, excluding `end`.
     #[must_use]
     pub const fn new(start: Page, end: Page) -> Self {
         Self { start, end }
     }
 
-    /// The pages from one byte to another, in which both begin a page.
+    /// Returns the range from one byte to another, both of which must begin a page.
     ///
     /// # Panics
-    /// When one does not, or is beyond the last page: for constants, and for what was
-    /// looked at before.
+    /// Panics if one does not begin a page, or is beyond the last page. Use it for constants and
+    /// checked values.
     #[must_use]
     pub const fn of_bytes(start: u64, end: u64) -> Self {
         assert!(start.is_multiple_of(PAGE) && end.is_multiple_of(PAGE));
@@ -136,7 +136,7 @@ impl PageRange {
         }
     }
 
-    /// The pages that have any of these bytes, as far as pages have numbers.
+    /// Returns the pages that contain any of these bytes, as far as pages have numbers.
     #[must_use]
     pub fn around(start: u64, end: u64) -> Self {
         let number = |page: u64| Page(u32::try_from(page).unwrap_or(u32::MAX));
@@ -146,7 +146,7 @@ impl PageRange {
         }
     }
 
-    /// One page.
+    /// Returns a range of one page.
     #[must_use]
     pub const fn one(page: Page) -> Self {
         Self {
@@ -155,37 +155,37 @@ impl PageRange {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether the range is empty.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.end.0 <= self.start.0
     }
 
-    /// How many there are.
+    /// Returns the number of pages.
     #[must_use]
     pub const fn count(self) -> u64 {
         self.end.0.saturating_sub(self.start.0) as u64
     }
 
-    /// How many bytes they have.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(self) -> u64 {
         self.count() * PAGE
     }
 
-    /// Whether this page is one of them.
+    /// Returns whether the range contains this page.
     #[must_use]
     pub fn contains(self, page: Page) -> bool {
         self.start <= page && page < self.end
     }
 
-    /// Whether all of `other` are among them.
+    /// Returns whether the range contains all of `other`.
     #[must_use]
     pub fn holds(self, other: Self) -> bool {
         other.is_empty() || (self.start <= other.start && other.end <= self.end)
     }
 
-    /// The pages that both have; perhaps none.
+    /// Returns the pages that both ranges contain; perhaps none.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self {
@@ -194,7 +194,7 @@ impl PageRange {
         }
     }
 
-    /// The first `count` of them, or all, and those behind.
+    /// Splits the range behind its first `count` pages, or behind all of them if it has fewer.
     #[must_use]
     pub fn split_at(self, count: u32) -> (Self, Self) {
         let at = self.start.0.saturating_add(count).min(self.end.0);
@@ -202,12 +202,12 @@ impl PageRange {
         (Self::new(self.start, at), Self::new(at, self.end))
     }
 
-    /// The pages one by one.
+    /// Returns an iterator over the pages.
     pub fn pages(self) -> impl DoubleEndedIterator<Item = Page> + use<> {
         (self.start.0..self.end.0).map(Page)
     }
 
-    /// Widened to whole units of so many pages.
+    /// Returns the range, widened to whole units of `unit` pages.
     #[must_use]
     pub fn widened(self, unit: NonZeroU32) -> Self {
         let unit = unit.get();
@@ -223,20 +223,20 @@ impl PageRange {
     }
 }
 
-/// A set of pages, as ranges in order that neither touch nor are empty.
+/// A set of pages, as ordered ranges that neither touch nor are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PageSet(Vec<PageRange>);
 
 impl PageSet {
-    /// Without any.
+    /// Returns an empty set.
     #[must_use]
     pub const fn new() -> Self {
         Self(Vec::new())
     }
 
-    /// What can be believed of ranges that somebody else told: those at the start that are
-    /// in order, not empty, and within `within`. All that follow one that is not are left
-    /// out.
+    /// Returns the valid prefix of ranges from an untrusted source: those at the start that are in
+    /// order, not empty, and within `within`. The first invalid range and all that follow it are
+    /// dropped.
     #[must_use]
     pub fn of_told(told: &[PageRange], within: PageRange) -> Self {
         let mut set = Self::new();
@@ -251,7 +251,7 @@ impl PageSet {
         set
     }
 
-    /// Ranges that somebody else told, if all of them can be believed.
+    /// Returns the ranges from an untrusted source as a set, if all of them are valid.
     #[must_use]
     pub fn of_all_told(told: &[PageRange], within: PageRange) -> Option<Self> {
         let set = Self::of_told(told, within);
@@ -260,36 +260,36 @@ impl PageSet {
         (!has_empty && set.count() == all).then_some(set)
     }
 
-    /// Its ranges, in order.
+    /// Returns the ranges, in order.
     #[must_use]
     pub fn ranges(&self) -> &[PageRange] {
         &self.0
     }
 
-    /// Its ranges one by one, in order.
+    /// Returns an iterator over the ranges, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = PageRange> + '_ {
         self.0.iter().copied()
     }
 
-    /// Whether it has none.
+    /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many pages it has.
+    /// Returns the number of pages.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.iter().map(PageRange::count).sum()
     }
 
-    /// How many bytes they have.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.count() * PAGE
     }
 
-    /// Adds pages; without a search where they come behind all that there are.
+    /// Adds pages; without a search if they are behind all others.
     pub fn push(&mut self, range: PageRange) {
         if range.is_empty() {
             return;
@@ -303,15 +303,15 @@ impl PageSet {
         }
     }
 
-    /// Whether this page is one of them.
+    /// Returns whether the set contains this page.
     #[must_use]
     pub fn contains(&self, page: Page) -> bool {
         let range = self.0.get(self.first_behind(page));
         range.is_some_and(|range| range.contains(page))
     }
 
-    /// The first of its pages, those with the lowest addresses, `most` at most: whole ranges
-    /// only.
+    /// Returns the first ranges, those with the lowest addresses, with at most `most` pages in all:
+    /// whole ranges only.
     #[must_use]
     pub fn first_ranges(&self, most: u64) -> Self {
         let mut pages = 0;
@@ -322,7 +322,7 @@ impl PageSet {
         Self(self.0.iter().take_while(fits).copied().collect())
     }
 
-    /// The first of them in a range.
+    /// Returns the first page of the set in a range.
     #[must_use]
     pub fn first_in(&self, range: PageRange) -> Option<Page> {
         let next = self.0.get(self.first_behind(range.start))?;
@@ -330,13 +330,13 @@ impl PageSet {
         (!both.is_empty()).then_some(both.start)
     }
 
-    /// The place of the first range that ends behind `page`.
+    /// Returns the index of the first range that ends behind `page`.
     fn first_behind(&self, page: Page) -> usize {
         self.0.partition_point(|range| range.end <= page)
     }
 
-    /// Cuts `range` into pieces that are wholly in the set or wholly out of it, in order;
-    /// says of each whether it is.
+    /// Cuts `range` into pieces that are wholly in the set or wholly out of it, in order. Each
+    /// piece comes with whether it is in the set.
     pub fn cut(&self, range: PageRange) -> impl Iterator<Item = (PageRange, bool)> + use<'_> {
         let mut at = range.start;
         let mut ahead = self.0.iter().skip(self.first_behind(at)).peekable();
@@ -359,19 +359,19 @@ impl PageSet {
         })
     }
 
-    /// The pages of either.
+    /// Returns the pages of either set.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         self.iter().chain(other.iter()).collect()
     }
 
-    /// The pages of both.
+    /// Returns the pages of both sets.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         self.pieces(other, true)
     }
 
-    /// The pages that `other` does not have.
+    /// Returns the pages that `other` does not have.
     #[must_use]
     pub fn without(&self, other: &Self) -> Self {
         self.pieces(other, false)
@@ -385,19 +385,20 @@ impl PageSet {
             .collect()
     }
 
-    /// Widened to whole units of so many pages, and with the nearest ranges joined until
+    /// Returns the set widened to whole units of `unit` pages, with the nearest ranges joined until
     /// at most `most` are left (at least one).
     ///
-    /// A range costs an instance a mapping; a page that nobody needs costs nothing but the
-    /// chance to be a hole. So few and wide is right.
+    /// A range costs an instance a mapping. A page that is not needed costs nothing but the chance
+    /// to be a hole. So few and wide ranges are better.
     #[must_use]
     pub fn coalesced(&self, unit: NonZeroU32, most: usize) -> Self {
         let Self(ranges) = self.iter().map(|range| range.widened(unit)).collect();
         let Some(last) = ranges.len().checked_sub(most.max(1) + 1) else {
             return Self(ranges);
         };
-        // Joining two ranges leaves the other gaps as they are, so which ones are the smallest
-        // is found out once: a guest decides how many there are. Of equal ones the first.
+        // Joining two ranges leaves the other gaps as they are, so the smallest gaps can be
+        // selected once, which matters because a guest decides how many there are. Of equal gaps
+        // the first is joined.
         let gap = |left: &PageRange, right: &PageRange| right.start.0.saturating_sub(left.end.0);
         let pairs = ranges.iter().zip(ranges.iter().skip(1)).zip(1_usize..);
         let mut gaps: Vec<(u32, usize)> = pairs
@@ -424,7 +425,7 @@ impl From<PageRange> for PageSet {
     }
 }
 
-/// In any order, overlapping or not.
+/// Collects ranges in any order, overlapping or not.
 impl FromIterator<PageRange> for PageSet {
     fn from_iter<I: IntoIterator<Item = PageRange>>(ranges: I) -> Self {
         let mut ranges: Vec<_> = ranges.into_iter().collect();
@@ -437,13 +438,13 @@ impl FromIterator<PageRange> for PageSet {
     }
 }
 
-/// Room for ranges in a message: those before the first empty one are told.
+/// Space for ranges in a message: those before the first empty one count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(transparent)]
 pub struct Ranges<const MOST: usize>([PageRange; MOST]);
 
 impl<const MOST: usize> Ranges<MOST> {
-    /// The ranges of a set, the nearest ones joined where there is not room for all.
+    /// Returns the ranges of a set, the nearest ones joined if there is no space for all.
     #[must_use]
     pub fn covering(set: &PageSet) -> Self {
         let fitting;
@@ -460,13 +461,13 @@ impl<const MOST: usize> Ranges<MOST> {
         told
     }
 
-    /// The ranges of a set, if there is room for all.
+    /// Returns the ranges of a set, if there is space for all.
     #[must_use]
     pub fn of(set: &PageSet) -> Option<Self> {
         (set.0.len() <= MOST).then(|| Self::covering(set))
     }
 
-    /// What was told, as it was told: nothing of it is to be believed yet.
+    /// Returns the ranges of the message, unchecked.
     #[must_use]
     pub fn told(&self) -> &[PageRange] {
         let count = self.0.iter().take_while(|range| !range.is_empty()).count();

@@ -1,40 +1,40 @@
-//! Arithmetic of the ring buffers that messages and log pass through.
+//! Arithmetic of the ring buffers that messages and the log pass through.
 //!
-//! A ring buffer is an [`Area`] and two counters of bytes, written and read, that only
-//! grow; where a byte lies is its number modulo the ring's size. Each counter
-//! is changed by one side alone, and the other side's is only its word: [`used`]
-//! says whether it can be true before anything is copied.
+//! A ring buffer is an [`Area`] and two counters of bytes, written and read, that only grow. The
+//! position of a byte is its number modulo the ring's size. Each counter is changed by one side
+//! only, so the other side cannot trust it: [`used`] checks whether it can be true before anything
+//! is copied.
 
 use crate::area::Area;
 
-/// Where a ring buffer lies.
+/// The position of a ring buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingBuffer {
     /// All of it.
     pub area: Area,
-    /// Where in it byte number 0 lies: less than the size of the area.
+    /// Offset of byte number 0 in the area: less than the size of the area.
     pub first: u64,
 }
 
 impl RingBuffer {
-    /// Its room, in bytes.
+    /// Returns the capacity, in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.area.size
     }
 
-    /// How many bytes are in it; `None` when the counters cannot be true.
+    /// Returns how many bytes are in the ring; `None` if the counters cannot be true.
     #[must_use]
     pub fn used(&self, written: u64, read: u64) -> Option<u64> {
         used(written, read, self.area.size)
     }
 
-    /// Where the bytes from number `at` on lie: up to the ring's end, then from its
-    /// start. `length` is cut to the ring's size.
+    /// Returns the pieces that hold the bytes from number `at` on: up to the ring's end, then from
+    /// its start. `length` is cut to the ring's size.
     #[must_use]
     pub fn pieces(&self, at: u64, length: usize) -> [Piece; 2] {
         let size = self.area.size;
-        // The place and not the number is moved, so that no number is too large.
+        // The position is shifted instead of the number, so that no number overflows.
         let at = at.modulo(size) + self.first;
         let (start, first, second) = split(size, at, length as u64);
         [
@@ -59,12 +59,11 @@ pub struct Piece {
     pub length: usize,
 }
 
-/// A counter of bytes: [`u64`]; in proofs also a smaller one, of which every value can
-/// be tried.
+/// A counter of bytes: [`u64`], or in proofs a smaller type, whose values can all be tried.
 pub trait Counter: Copy + Ord {
-    /// `self - other`, if that is not below zero.
+    /// Returns `self - other`, if that is not below zero.
     fn less(self, other: Self) -> Option<Self>;
-    /// `self` modulo `size`; `self` where `size` is 0.
+    /// Returns `self` modulo `size`, or `self` if `size` is 0.
     fn modulo(self, size: Self) -> Self;
 }
 
@@ -86,14 +85,14 @@ counter!(u64);
 #[cfg(test)]
 counter!(u8);
 
-/// How many bytes are in a ring of `size` bytes; `None` when the counters cannot
-/// be true: more read than written, or more in it than it holds.
+/// Returns how many bytes are in a ring of `size` bytes. Returns `None` if the counters cannot be
+/// true: more read than written, or more in the ring than it holds.
 #[must_use]
 pub fn used<N: Counter>(written: N, read: N, size: N) -> Option<N> {
     written.less(read).filter(|used| *used <= size)
 }
 
-/// Where the first piece begins in a ring, its length, and the length of the second,
+/// Returns the offset of the first piece in a ring, its length, and the length of the second piece,
 /// which begins at the ring's start.
 fn split<N: Counter>(size: N, at: N, length: N) -> (N, N, N) {
     let length = length.min(size);
@@ -179,8 +178,8 @@ mod tests {
         assert_eq!(first.length + second.length, 7);
     }
 
-    // The proofs: each rule for all values of a smaller counter, its end included. The
-    // functions are the same for the one that is used.
+    // The proofs check each rule for all values of a smaller counter, including its maximum. The
+    // functions are the same for [`u64`].
 
     #[test]
     fn counters_are_believed_exactly_when_they_can_be_true() {
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_believes_what_can_be_true_never_counts_too_far() {
-        // Whatever the other side claims next, from wherever this one is.
+        // For each claim that the other side can make next, and each own position.
         for size in 0..=16_u8 {
             for read in 0..=u8::MAX {
                 for claimed in 0..=u8::MAX {
@@ -231,7 +230,7 @@ mod tests {
                         let after = read.checked_add(taken);
                         assert!(after.is_some_and(|after| after <= claimed));
                     }
-                    // And a writer fills it up, and no further.
+                    // A writer fills the ring, and no further.
                     assert!(size.checked_sub(there).is_some());
                 }
             }

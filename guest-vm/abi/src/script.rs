@@ -1,13 +1,13 @@
-//! A script as it is sent: its files, in one piece.
+//! A script in an upload: its files, in one piece.
 //!
 //! ```text
 //! script:  MAGIC, count (u32), { path, content }
 //! path, content: length (u32), that many bytes
 //! ```
 //!
-//! The first file is the one to begin with. Paths are relative, with `/` between their
-//! parts, in UTF-8; none leads out of the script or comes twice. The node takes a script
-//! apart to see that, and passes it on as it came; the guest takes it apart again.
+//! The first file is the script's entry. Paths are relative, with `/` between their parts, in
+//! UTF-8; none leads out of the script or occurs twice. The node decodes a script to check that,
+//! and passes it on unchanged; the guest decodes it again.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -16,16 +16,16 @@ use core::fmt;
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// What a script begins with; neither Wasm nor text does.
+/// First bytes of a script; neither Wasm nor text begins so.
 pub const MAGIC: [u8; 8] = *b"\0script\x01";
 
-/// Most bytes of a script.
+/// Maximum bytes of a script.
 pub const SCRIPT_MAX: usize = 16 << 20;
 
-/// Most files of a script.
+/// Maximum number of files of a script.
 pub const FILES_MAX: usize = 10_000;
 
-/// Most bytes of a path.
+/// Maximum bytes of a path.
 pub const PATH_MAX: usize = 1 << 10;
 
 /// The interface that a language engine exports, without its version.
@@ -34,24 +34,24 @@ pub const SCRIPT_EXPORT: &str = "faasw:engine/script";
 /// The function of [`SCRIPT_EXPORT`] that takes a script.
 pub const SCRIPT_INIT: &str = "init";
 
-/// The version of [`SCRIPT_EXPORT`] that there is here.
+/// The supported version of [`SCRIPT_EXPORT`].
 pub const ENGINE_VERSION: &str = "0.1.0";
 
 /// A file of a script: its path, and its content.
 pub type File<'a> = (&'a str, &'a [u8]);
 
-/// Why bytes are no script.
+/// The reason why bytes are no script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptError {
-    /// They do not begin like one, or end elsewhere than they announce.
+    /// The bytes do not begin like a script, or their length is wrong.
     Malformed(WireError),
-    /// It has no files.
+    /// The script has no files.
     Empty,
-    /// It has more than [`FILES_MAX`] files.
+    /// The script has more than [`FILES_MAX`] files.
     TooManyFiles,
-    /// It has more than [`SCRIPT_MAX`] bytes.
+    /// The script has more than [`SCRIPT_MAX`] bytes.
     TooLarge(usize),
-    /// A path that is absolute, leads out of the script, is too long or no text.
+    /// A path is absolute, leads out of the script, is too long or is not UTF-8.
     BadPath(String),
     /// Two files have this path.
     Twice(String),
@@ -85,16 +85,16 @@ impl From<WireError> for ScriptError {
     }
 }
 
-/// Whether bytes begin as a script does.
+/// Returns whether bytes begin like a script.
 #[must_use]
 pub fn is_script(bytes: &[u8]) -> bool {
     bytes.starts_with(&MAGIC)
 }
 
-/// A script of these files, the first of which is the one to begin with.
+/// Encodes a script of these files, the first of which is its entry.
 ///
 /// # Errors
-/// When they are no script together.
+/// Returns the [`ScriptError`] of the violated rule.
 pub fn write(files: &[File<'_>]) -> Result<Vec<u8>, ScriptError> {
     check(files)?;
     let mut writer = Writer::default();
@@ -111,10 +111,10 @@ pub fn write(files: &[File<'_>]) -> Result<Vec<u8>, ScriptError> {
     }
 }
 
-/// The files of a script, in their order.
+/// Decodes the files of a script, in their order.
 ///
 /// # Errors
-/// When the bytes are no script.
+/// Returns the [`ScriptError`] of the violated rule.
 pub fn read(bytes: &[u8]) -> Result<Vec<File<'_>>, ScriptError> {
     if bytes.len() > SCRIPT_MAX {
         return Err(ScriptError::TooLarge(bytes.len()));
@@ -208,7 +208,7 @@ mod tests {
         ] {
             let refused = Err(ScriptError::BadPath(path.into()));
             assert_eq!(write(&[(path, b"")]), refused, "{path:?}");
-            // As somebody else would spell it.
+            // The encoding that a foreign encoder could produce.
             let mut writer = Writer::default();
             writer.bytes(&MAGIC);
             writer.bytes(&1_u32.to_le_bytes());
@@ -243,7 +243,7 @@ mod tests {
             write(&[("a", &large)]),
             Err(ScriptError::TooLarge(_))
         ));
-        // A count sizes nothing by itself.
+        // A count does not size anything by itself.
         let lie = [&MAGIC[..], &[0xff; 4]].concat();
         assert_eq!(read(&lie), Err(ScriptError::TooManyFiles));
     }

@@ -1,6 +1,6 @@
-//! A function's secrets, as they come with an invocation.
+//! A function's secrets, which arrive with an invocation.
 //!
-//! They are no part of a version, of its seed or of its image: these have names only
+//! Secrets are no part of a function version, its seed or its image; these hold names only
 //! ([`SeedConfig::secrets`](crate::wire::SeedConfig::secrets)). The values are put into the mailbox
 //! before a request begins, on [`Channel::SECRETS`](crate::channel::Channel::SECRETS), and are
 //! wiped with it.
@@ -9,14 +9,14 @@ use alloc::vec::Vec;
 
 use crate::wire::{Pair, Reader, WireError, Writer};
 
-/// Most bytes of one secret.
+/// Maximum bytes of one secret.
 pub const VALUE_MAX: usize = 16 << 10;
 
-/// Most bytes of all names and values of a function's secrets together, as they are spelled: they
-/// are one head of a message.
+/// Maximum encoded bytes of all names and values of a function's secrets together: they are one
+/// head of a message.
 pub const SECRETS_MAX: usize = 48 << 10;
 
-/// How many bytes these names and values take as they are spelled.
+/// Returns the encoded length of these names and values.
 #[must_use]
 pub fn encoded_len(secrets: &[(&[u8], &[u8])]) -> usize {
     let lengths = secrets
@@ -25,10 +25,10 @@ pub fn encoded_len(secrets: &[(&[u8], &[u8])]) -> usize {
     lengths.fold(4, usize::saturating_add)
 }
 
-/// How names and values are spelled.
+/// Returns the encoded names and values.
 #[must_use]
 pub fn encode(secrets: &[(&[u8], &[u8])]) -> Vec<u8> {
-    // At once as large as it becomes: what grows leaves copies behind.
+    // The final capacity is allocated at once, because a vector that grows leaves copies behind.
     let mut writer = Writer::with_capacity(encoded_len(secrets));
     writer.list(secrets, |writer, (name, value)| {
         writer.string(name);
@@ -37,7 +37,8 @@ pub fn encode(secrets: &[(&[u8], &[u8])]) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// The value that `bytes` spell for a name, where it is; nothing, too, where they are no such list.
+/// Returns the value for `name` in the encoded list `bytes`. Returns `None` if the name is missing,
+/// or if the bytes before it are no such list.
 #[must_use]
 pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     let mut reader = Reader::new(bytes);
@@ -51,10 +52,10 @@ pub fn find<'a>(bytes: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     None
 }
 
-/// The names and values that `bytes` spell.
+/// Decodes names and values.
 ///
 /// # Errors
-/// When they are not exactly one list.
+/// Returns a [`WireError`] if `bytes` are not exactly one list.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
     let mut reader = Reader::new(bytes);
     let pairs = reader.pairs()?;

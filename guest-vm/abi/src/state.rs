@@ -1,8 +1,8 @@
-//! What an initialised function has become, as its guest tells it: the body of the answer
-//! to a request, where code that Wizer has instrumented was asked for it.
+//! The state of an initialised function, as the guest sends it: the body of the response to a
+//! request, if the code was instrumented by Wizer and the state was requested.
 //!
-//! Its globals and memories go by the names that the instrumentation gave them. Of a memory
-//! only what is not zero is told:
+//! Globals and memories have the names that the instrumentation gave them. Of a memory only the
+//! parts that are not zero are sent:
 //!
 //! ```text
 //! state:   { 1, name, type, value (16 bytes) | 2, name, bytes (u64), { run } } 0
@@ -10,8 +10,8 @@
 //! name:    length (u32), that many bytes
 //! ```
 //!
-//! Whoever reads it reads a stranger's words: a name comes once, runs come in order and
-//! within their memory, and nothing follows the end.
+//! The reader does not trust the sender: each name occurs once, runs are in order and within their
+//! memory, and nothing follows the end.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -22,25 +22,25 @@ use zerocopy::TryFromBytes;
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// What the names begin with that instrumentation exports a module's state by.
+/// Prefix of the names under which the instrumentation exports a module's state.
 pub const MODULE_PREFIX: &str = "__wizer_";
-/// The instance that instrumentation exports a component's state by.
+/// The instance through which the instrumentation exports a component's state.
 pub const COMPONENT_INSTANCE: &str = "wasmtime:wizer/access";
 
-/// The export that initialises a module though nobody has named it, as Wizer has it.
+/// The export that initialises a module if no other export is named, as in Wizer.
 pub const INITIALISER: &str = "wizer-initialize";
-/// The export that such a module begins by once it was initialised, where it has one, instead
-/// of `_start`; by the convention of Wizer's own headers for C and C++.
+/// The export at which an initialised module starts instead of `_start`, if it has one, by the
+/// convention of Wizer's headers for C and C++.
 pub const RESUME: &str = "wizer.resume";
 
-/// Status of an answer that has the state for its body.
+/// Status of a response whose body is the state.
 pub const STATUS_STATE: u16 = 200;
-/// Status of an answer that says why the state is not all of it that counts, in words.
+/// Status of a response whose body is text that explains why the state is incomplete.
 pub const STATUS_REFUSED: u16 = 409;
-/// Most bytes of such words.
+/// Maximum bytes of that text.
 pub const REASON_MAX: usize = 1 << 10;
 
-/// Most bytes of a run. What is longer is told in several.
+/// Maximum bytes of a run. Longer data is sent in several runs.
 pub const RUN_MAX: usize = 64 << 10;
 
 /// The type of a global.
@@ -62,9 +62,9 @@ pub enum ValueType {
 /// The value of a global.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
-    /// What it is.
+    /// Type of the value.
     pub ty: ValueType,
-    /// Its bits, the rest of them zero.
+    /// The bits of the value; unused bits are zero.
     pub bits: u128,
 }
 
@@ -72,7 +72,7 @@ const END: u8 = 0;
 const GLOBAL: u8 = 1;
 const MEMORY: u8 = 2;
 
-/// How the record of a global is spelled.
+/// Returns the encoded record of a global.
 #[must_use]
 pub fn global(name: &str, value: Value) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -83,7 +83,7 @@ pub fn global(name: &str, value: Value) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// How the record of a memory of so many bytes begins.
+/// Returns the start of the encoded record of a memory with this many bytes.
 #[must_use]
 pub fn memory(name: &str, bytes: u64) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -93,7 +93,7 @@ pub fn memory(name: &str, bytes: u64) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// What stands before the bytes of a run; before nothing where it is the end of them.
+/// Returns what precedes the bytes of a run. A length of 0 marks the end of the runs.
 #[must_use]
 pub fn run(offset: u64, length: u32) -> [u8; 12] {
     let mut bytes = [0; 12];
@@ -103,35 +103,35 @@ pub fn run(offset: u64, length: u32) -> [u8; 12] {
     bytes
 }
 
-/// How the end is spelled.
+/// Returns the encoded end of the state.
 #[must_use]
 pub fn end() -> [u8; 1] {
     [END]
 }
 
-/// A memory as it was told.
+/// A memory as it was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory<'a> {
-    /// Its size, which nobody has checked.
+    /// Size of the memory in bytes, which the decoder does not check.
     pub bytes: u64,
-    /// What is in it, by offsets that ascend, each run within the memory; elsewhere it is zero.
+    /// The contents, by ascending offsets, each run within the memory; all other bytes are zero.
     pub runs: Vec<(u64, &'a [u8])>,
 }
 
-/// A function's state as it was told.
+/// A function's state as it was received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State<'a> {
-    /// Its globals that can change, by their names.
+    /// The globals that can change, by name.
     pub globals: BTreeMap<String, Value>,
-    /// Its memories, by their names.
+    /// The memories, by name.
     pub memories: BTreeMap<String, Memory<'a>>,
 }
 
 impl<'a> State<'a> {
-    /// The state that `bytes` spell. It takes no more memory than a few times theirs.
+    /// Decodes a state. The result takes at most a few times the memory of `bytes`.
     ///
     /// # Errors
-    /// When they spell none.
+    /// Returns a [`WireError`] if `bytes` are not exactly one valid state.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let mut state = Self::default();

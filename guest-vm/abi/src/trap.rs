@@ -2,15 +2,14 @@
 
 use zerocopy::{IntoBytes, TryFromBytes};
 
-/// The kind of a trap, as the guest reports it beside
-/// [`crate::outcome::Outcome::Trap`].
+/// The kind of a trap, as the guest reports it with [`crate::outcome::Outcome::Trap`].
 ///
-/// The guest's word is not trusted: it decides what the trap is counted as, nothing
-/// else. The report beside it says more, for people.
+/// The host does not trust this value: it only decides how the trap is counted. The textual report
+/// holds more detail for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromBytes)]
 #[repr(u32)]
 pub enum TrapKind {
-    /// An `unreachable` instruction: what a panic of most languages ends in.
+    /// An `unreachable` instruction: panics of most languages end in one.
     Unreachable = 1,
     /// A load or store outside a linear memory.
     MemoryOutOfBounds = 2,
@@ -24,13 +23,13 @@ pub enum TrapKind {
     DivideByZero = 6,
     /// An integer division whose result does not fit.
     IntegerOverflow = 7,
-    /// A conversion to an integer of a number that is none, or does not fit.
+    /// A conversion to an integer of a NaN, or of a number that does not fit.
     BadConversion = 8,
     /// The stack was used up.
     StackExhausted = 9,
-    /// Any trap of a function that was refused memory before: that is the likely reason.
+    /// Any trap of a function to which memory was refused before: the refusal is the likely reason.
     MemoryLimit = 10,
-    /// Any other trap, those that host functions raise among them.
+    /// Any other trap, including those that host functions raise.
     Other = 11,
 }
 
@@ -50,14 +49,14 @@ impl TrapKind {
         Self::Other,
     ];
 
-    /// The kind that a number in the mailbox stands for; 0, what is there before any
-    /// guest has run, is none.
+    /// Returns the kind that a number in the mailbox stands for. 0 is no kind: it is the initial
+    /// value, before any guest has run.
     #[must_use]
     pub fn from_u32(value: u32) -> Option<Self> {
         Self::try_read_from_bytes(value.as_bytes()).ok()
     }
 
-    /// Its name, as metrics spell it.
+    /// Returns the name of the kind as metrics spell it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -1,8 +1,8 @@
-//! How request heads, response heads and parts of commands are spelled.
+//! Encoding of request heads, response heads and parts of commands.
 //!
-//! Integers are little-endian; a string is a `u32` length and that many bytes;
-//! a list is a `u32` count and its items. [`Reader`] checks every length
-//! against what is left, so a count never sizes an allocation by itself.
+//! Integers are little-endian. A string is a `u32` length and that many bytes. A list is a `u32`
+//! count and its items. [`Reader`] checks every length against the remaining bytes, so a count
+//! never sizes an allocation by itself.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,14 +10,14 @@ use core::fmt;
 
 use zerocopy::TryFromBytes;
 
-/// What is wrong with a message.
+/// The reason why a message is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// It ends before what it announces.
+    /// The message ends before what it announces.
     Truncated,
-    /// Something follows its end.
+    /// Bytes follow the end of the message.
     TrailingBytes,
-    /// A number has no meaning here.
+    /// A number has no meaning at this position.
     BadValue,
 }
 
@@ -57,7 +57,7 @@ pub struct RequestHead {
     pub headers: Vec<Pair>,
 }
 
-/// The head of a response as the function made it.
+/// The head of a response, as the function sends it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseHead {
     /// Status code, 100 to 999 unless the guest lies.
@@ -66,7 +66,7 @@ pub struct ResponseHead {
     pub headers: Vec<Pair>,
 }
 
-/// What a function is, which decides how it is called.
+/// The kind of a function, which decides how it is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes)]
 #[repr(u8)]
 pub enum FunctionKind {
@@ -79,52 +79,53 @@ pub enum FunctionKind {
 }
 
 impl FunctionKind {
-    /// The kind that a number stands for.
+    /// Returns the kind that a number stands for.
     #[must_use]
     pub fn from_u8(value: u8) -> Option<Self> {
         Self::try_read_from_bytes(&[value]).ok()
     }
 }
 
-/// What the guest must know to make a seed of a function.
+/// The configuration that the guest needs to make a seed of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedConfig {
     /// How the function is called.
     pub kind: FunctionKind,
-    /// Whether a request is answered with what the function has become ([`crate::state`]),
-    /// for which its code must have been instrumented.
+    /// Whether a request is answered with the function's state ([`crate::state`]), which requires
+    /// instrumented code.
     pub tells_state: bool,
-    /// Whether it imports the func-entry point ([`crate::entry`]), or one of its files is it: a
-    /// command sees no request before it comes there.
+    /// Whether the function imports the func-entry point ([`crate::entry`]), or one of its files
+    /// stands for it. A command sees no request before it reaches that point.
     pub has_entry: bool,
-    /// Most bytes of all linear memories and tables together.
+    /// Maximum bytes of all linear memories, tables and written files together.
     pub memory_limit: u64,
-    /// Program arguments, the name first.
+    /// Program arguments; the first is the program's name.
     pub arguments: Vec<Vec<u8>>,
-    /// Environment of the function; CGI variables come on top.
+    /// Environment of the function; CGI variables are added to it.
     pub environment: Vec<Pair>,
-    /// Its configuration: keys and values, which interfaces for that give out.
+    /// Configuration of the function: keys and values, which the configuration interfaces return.
     pub configuration: Vec<Pair>,
-    /// Its files, if it has some: their bundle comes on [`crate::channel::Channel::SCRIPT`].
+    /// The function's files, if it has any. Their bundle arrives on
+    /// [`crate::channel::Channel::SCRIPT`].
     pub files: Option<SeedFiles>,
-    /// The names of its secrets, which come with each invocation ([`crate::secrets`]), and are read
-    /// as its configuration is.
+    /// Names of the function's secrets. The values arrive with each invocation
+    /// ([`crate::secrets`]), and the function reads them like its configuration.
     pub secrets: Vec<Vec<u8>>,
 }
 
-/// What the guest must know of a function's files before it has them.
+/// The data of a function's files that the guest needs before it receives them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeedFiles {
-    /// Bytes of their bundle ([`crate::files::bundle`]).
+    /// Bytes of the bundle ([`crate::files::bundle`]).
     pub bytes: u64,
-    /// Where they are for the function: an absolute path.
+    /// Absolute path at which the function sees its files.
     pub mount: String,
-    /// The one that is the function's func-entry point when it opens it ([`crate::entry`]), by its
-    /// absolute path.
+    /// Absolute path of the file whose opening is the function's func-entry point
+    /// ([`crate::entry`]).
     pub freeze_at: Option<String>,
 }
 
-/// Appends to a message.
+/// Encodes a message by appending to it.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
@@ -146,8 +147,8 @@ impl Writer {
     }
 
     fn count(&mut self, count: usize) {
-        // A length above u32::MAX cannot fit any mailbox area; saturating makes
-        // the reader refuse it instead of this side panicking.
+        // A length above u32::MAX cannot fit any mailbox area. Saturating makes the reader refuse
+        // it, so that this side does not panic.
         self.bytes
             .extend_from_slice(&u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
     }
@@ -176,14 +177,14 @@ impl Writer {
     }
 }
 
-/// Takes a message apart, front to back.
+/// Decodes a message from front to back.
 #[derive(Debug)]
 pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    /// Begins at the front of `bytes`.
+    /// Returns a reader at the start of `bytes`.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
         self.list(|reader| Ok((reader.string()?, reader.string()?)))
     }
 
-    /// How many bytes are left.
+    /// Returns the number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -251,7 +252,7 @@ impl<'a> Reader<'a> {
 }
 
 impl RequestHead {
-    /// The head as bytes.
+    /// Returns the encoded head.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
@@ -270,10 +271,10 @@ impl RequestHead {
         writer.bytes
     }
 
-    /// The head that `bytes` spell.
+    /// Decodes a request head.
     ///
     /// # Errors
-    /// When they are not exactly one head.
+    /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let head = Self {
@@ -292,7 +293,7 @@ impl RequestHead {
 }
 
 impl ResponseHead {
-    /// The head as bytes.
+    /// Returns the encoded head.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut writer = Writer::default();
@@ -301,10 +302,10 @@ impl ResponseHead {
         writer.bytes
     }
 
-    /// The head that `bytes` spell. Names and values are not looked at.
+    /// Decodes a response head. Names and values are not checked.
     ///
     /// # Errors
-    /// When they are not exactly one head.
+    /// Returns a [`WireError`] if `bytes` are not exactly one head.
     pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
         let mut reader = Reader::new(bytes);
         let head = Self {
@@ -316,7 +317,7 @@ impl ResponseHead {
     }
 }
 
-/// Trailers as the tail of a message; no bytes where there are none.
+/// Returns trailers as the tail of a message; no bytes if there are no trailers.
 #[must_use]
 pub fn encode_trailers(fields: &[Pair]) -> Vec<u8> {
     let mut writer = Writer::default();
@@ -326,10 +327,10 @@ pub fn encode_trailers(fields: &[Pair]) -> Vec<u8> {
     writer.bytes
 }
 
-/// The trailers that a message's tail spells. Names and values are not looked at.
+/// Decodes the trailers in a message's tail. Names and values are not checked.
 ///
 /// # Errors
-/// When they are not exactly one list of fields, nor nothing.
+/// Returns a [`WireError`] if `bytes` are neither empty nor exactly one list of at least one field.
 pub fn decode_trailers(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
     if bytes.is_empty() {
         return Ok(Vec::new());
@@ -345,7 +346,7 @@ pub fn decode_trailers(bytes: &[u8]) -> Result<Vec<Pair>, WireError> {
 }
 
 impl SeedConfig {
-    /// How many bytes it takes as a part of a message.
+    /// Returns the number of bytes that the configuration takes as a part of a message.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
         let mut writer = Writer::default();

@@ -1,4 +1,4 @@
-//! The algebra of pages against its plain meaning: a page is in a set or it is not.
+//! The page types against the plain definition: a page is in a set, or it is not.
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -11,14 +11,14 @@ use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::{GuestAddress, Page, PageRange, PageSet, Ranges};
 use proptest::prelude::*;
 
-/// Pages that the sets of these tests may have.
+/// Number of pages that the sets of these tests may use.
 const PAGES: u32 = 64;
 
 fn range(start: u32, end: u32) -> PageRange {
     PageRange::new(Page::new(start), Page::new(end))
 }
 
-/// Ranges in any order, overlapping, empty and backwards ones among them.
+/// Ranges in any order, including overlapping, empty and reversed ones.
 fn ranges() -> impl Strategy<Value = Vec<PageRange>> {
     prop::collection::vec((0..PAGES, 0..=PAGES), 0..10).prop_map(|pairs| {
         pairs
@@ -32,7 +32,7 @@ fn sets() -> impl Strategy<Value = PageSet> {
     ranges().prop_map(PageSet::from_iter)
 }
 
-/// What a set means.
+/// The definition of a set: whether each page is in it.
 fn model(set: &PageSet) -> Vec<bool> {
     let mut model = vec![false; PAGES as usize];
     for range in set.iter() {
@@ -43,7 +43,7 @@ fn model(set: &PageSet) -> Vec<bool> {
     model
 }
 
-/// In order, none empty, none touching.
+/// Returns whether the ranges are in order, none is empty, and none touch.
 fn is_normal(set: &PageSet) -> bool {
     set.iter().all(|range| !range.is_empty())
         && set
@@ -139,7 +139,7 @@ proptest! {
         }
     }
 
-    /// However many there are: as if two were joined at a time.
+    /// Joining several ranges at once equals joining two at a time.
     #[test]
     fn joining_at_once_is_joining_one_by_one(
         pages in prop::collection::vec((1_u32..6, 1_u32..4), 0..80), most in 0_usize..90
@@ -166,7 +166,7 @@ proptest! {
         prop_assert_eq!(at_once.ranges(), one_by_one);
     }
 
-    /// Whatever numbers somebody tells.
+    /// Any numbers may come from an untrusted source.
     #[test]
     fn what_is_told_is_believed_up_to_the_first_lie(
         told in prop::collection::vec(

@@ -1,5 +1,5 @@
-//! The guest's account of RAM that was never handed out, natively: the guest itself is
-//! a program for bare metal, without a test harness.
+//! The guest's account of RAM that was never allocated, natively, because the guest itself is a
+//! program for bare metal without a test harness.
 
 #[path = "../../kernel/src/room.rs"]
 mod room;
@@ -32,11 +32,11 @@ fn ram_that_is_added_before_any_large_frame_is_one_with_the_rest() {
 fn ram_can_be_added_again_behind_large_frames() {
     let mut room = Room::of(START, large(2));
     for end in [4, 7, 8] {
-        // The frame at the end is taken, so what is added lies apart.
+        // The frame at the end is allocated, so the added RAM is a range of its own.
         assert!(room.large(1).is_some());
         assert!(room.extend(large(end)));
     }
-    // Runs come from where they fit, and nothing between is lost.
+    // Runs are taken from ranges where they fit, and no RAM between them is lost.
     assert_eq!(room.large(2), Some(large(4)));
     let mut left = 0;
     while room.large(1).is_some() {

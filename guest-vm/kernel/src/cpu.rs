@@ -1,28 +1,29 @@
-//! What this CPU can do, asked by Wasmtime before it runs compiled code.
+//! The features of this CPU, which Wasmtime checks before it runs compiled code.
 
 use core::arch::x86_64::{__cpuid, __cpuid_count, _rdtsc};
 
-/// The time-stamp counter.
+/// Reads the time-stamp counter.
 pub fn tsc() -> u64 {
     // SAFETY: reads a counter.
     unsafe { _rdtsc() }
 }
 
-/// XCR0, which says what vector state the system saves; 0 where there is none.
+/// Returns XCR0, whose bits name the vector state that the host saves; 0 if the register does not
+/// exist.
 fn saved_state(leaf1_ecx: u32) -> u32 {
     const OSXSAVE: u32 = 1 << 27;
     if leaf1_ecx & OSXSAVE == 0 {
         return 0;
     }
     let low: u32;
-    // SAFETY: OSXSAVE says that the instruction exists; register 0 always does.
+    // SAFETY: OSXSAVE means that the instruction exists; register 0 always does.
     unsafe {
         core::arch::asm!("xgetbv", in("ecx") 0, out("eax") low, out("edx") _, options(nomem, nostack));
     }
     low
 }
 
-/// Whether the CPU has a feature, by Cranelift's name for it; `None` for names unknown here.
+/// Returns whether the CPU has a feature, by Cranelift's name for it; `None` for unknown names.
 pub fn has(feature: &str) -> Option<bool> {
     const AVX_STATE: u32 = 0b110;
     let leaf1 = __cpuid(1);

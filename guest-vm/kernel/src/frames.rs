@@ -1,4 +1,4 @@
-//! Frames: who owns which page of RAM.
+//! Frames: the allocation of pages of RAM.
 //!
 //! Two kinds, taken from opposite ends so that they never mix in a 2 MiB page:
 //!
@@ -7,12 +7,12 @@
 //!   | small: one 4 KiB frame after the other →  …  ← large: 2 MiB each |
 //! ```
 //!
-//! RAM can be added at any time; [`Room`] is the account of what was never handed out.
-//! Small frames hold page tables and the odd ends of linear memories; large
-//! ones hold memory that a function grows by megabytes, so that one fault on
-//! either side brings in 2 MiB. Free frames are linked through their first word,
-//! which costs no memory of its own. Frames never handed out are zero because
-//! the host makes them so; frames given back are zeroed when handed out again.
+//! RAM can be added at any time; [`Room`] keeps account of the part that was never allocated. Small
+//! frames hold page tables and the ends of linear memories that fill no large page. Large frames
+//! hold memory that a function grows by megabytes, so that one fault on either side brings in 2
+//! MiB. Free frames are linked through their first word, which costs no further memory. Frames that
+//! were never allocated are zero, because the host provides zeroed memory. Freed frames are zeroed
+//! when they are allocated again.
 
 use core::ptr;
 
@@ -26,12 +26,12 @@ use crate::single::Single;
 pub struct Frame(u64);
 
 impl Frame {
-    /// Its address.
+    /// Returns the address of the frame.
     pub fn address(self) -> u64 {
         self.0
     }
 
-    /// The frame at `address`, which must come from a page-table entry of ours.
+    /// Returns the frame at `address`, which must come from a page-table entry of this guest.
     pub fn at(address: u64) -> Self {
         Self(address)
     }
@@ -88,7 +88,7 @@ static STATE: Single<Frames> = Single::new(Frames {
     free_large: FreeList(0),
 });
 
-/// Takes possession of RAM up to `ram_bytes`, a multiple of a large page.
+/// Takes RAM up to `ram_bytes`, a multiple of a large page, into use.
 pub fn init(ram_bytes: u64) {
     // SAFETY: the closure calls nothing that comes back here.
     unsafe {
@@ -99,8 +99,8 @@ pub fn init(ram_bytes: u64) {
     }
 }
 
-/// Takes possession of RAM up to `ram_bytes` instead of the end so far; `false` when that
-/// is less, or cannot be kept account of.
+/// Extends the RAM in use to `ram_bytes`. Returns `false` if that is less than before, or if there
+/// is no space to record the new range.
 pub fn extend(ram_bytes: u64) -> bool {
     // SAFETY: as above.
     unsafe { STATE.with(|frames| frames.room.extend(ram_bytes)) }
@@ -137,8 +137,7 @@ impl Frames {
     }
 }
 
-/// Where the next `count` small frames will lie, if all of them are new and next to
-/// each other.
+/// Returns the address of the next `count` small frames, if all of them are new and consecutive.
 pub fn next_small(count: u64) -> Option<u64> {
     // SAFETY: the closure computes.
     unsafe {
@@ -149,37 +148,37 @@ pub fn next_small(count: u64) -> Option<u64> {
     }
 }
 
-/// A zeroed 4 KiB frame; `None` when RAM is used up.
+/// Allocates a zeroed 4 KiB frame; returns `None` if RAM is used up.
 pub fn small() -> Option<Frame> {
     // SAFETY: the closure calls nothing that comes back here.
     unsafe { STATE.with(Frames::small) }
 }
 
-/// A zeroed 2 MiB frame; `None` when RAM is used up.
+/// Allocates a zeroed 2 MiB frame; returns `None` if RAM is used up.
 pub fn large() -> Option<Frame> {
     // SAFETY: as above.
     unsafe { STATE.with(Frames::large) }
 }
 
-/// `count` zeroed 2 MiB frames in a row; `None` when there are not.
+/// Allocates `count` consecutive zeroed 2 MiB frames; returns `None` if there are too few.
 pub fn large_run(count: u64) -> Option<Frame> {
     // SAFETY: as above.
     unsafe { STATE.with(|frames| frames.large_run(count)) }
 }
 
-/// A zeroed frame for a page table, packed with the others as long as they fit.
+/// Allocates a zeroed frame for a page table, next to the other tables as long as they fit.
 pub fn table() -> Option<Frame> {
     // SAFETY: as above.
     unsafe { STATE.with(Frames::table) }
 }
 
-/// Gives a 4 KiB frame back. Nothing may refer to it any more.
+/// Frees a 4 KiB frame. Nothing may refer to it any more.
 pub fn free_small(frame: Frame) {
     // SAFETY: as above.
     unsafe { STATE.with(|frames| frames.free_small.put(frame)) }
 }
 
-/// Gives a 2 MiB frame back. Nothing may refer to it any more.
+/// Frees a 2 MiB frame. Nothing may refer to it any more.
 pub fn free_large(frame: Frame) {
     // SAFETY: as above.
     unsafe { STATE.with(|frames| frames.free_large.put(frame)) }

@@ -1,7 +1,7 @@
-//! The kernel heap: what Wasmtime and the runtime allocate.
+//! The kernel heap, from which Wasmtime and the runtime allocate.
 //!
-//! It begins with the window of the memory map and takes whole 2 MiB frames as
-//! it needs more, so that what initialisation touches lies together.
+//! The heap begins with the window of the memory map and takes whole 2 MiB frames when it needs
+//! more, so that the memory that initialisation touches is contiguous.
 
 use core::alloc::Layout;
 use core::ptr;
@@ -17,27 +17,26 @@ use crate::frames;
 #[global_allocator]
 static ALLOCATOR: TalcLock<RawSpinlock, FromFrames> = TalcLock::new(FromFrames { begun: false });
 
-/// Hands the allocator the heap window first, then frames.
+/// The memory source of the allocator: the heap window first, then frames.
 #[derive(Debug)]
 struct FromFrames {
     begun: bool,
 }
 
-// SAFETY: `acquire` neither allocates nor reaches the allocator but through `talc`.
+// SAFETY: `acquire` does not allocate, and reaches the allocator only through `talc`.
 unsafe impl Source for FromFrames {
     fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
         let (start, bytes) = if !talc.source.begun {
             talc.source.begun = true;
             (HEAP, HEAP_END - HEAP)
         } else {
-            // The allocator keeps a little of each range for itself.
+            // The allocator uses a little of each range for itself.
             let wanted = (layout.size() as u64).checked_add(PAGE).ok_or(())?;
             let count = wanted.div_ceil(LARGE_PAGE);
             let start = frames::large_run(count).ok_or(())?;
             (start.address(), count * LARGE_PAGE)
         };
-        // SAFETY: the window and every frame are mapped writable and belong to
-        // nobody else.
+        // SAFETY: the window and every frame are mapped writable, and nothing else uses them.
         unsafe {
             talc.claim(
                 ptr::with_exposed_provenance_mut(start as usize),

@@ -1,9 +1,10 @@
-//! The way out: the doorbells, the boot page and the mailbox as the guest sees them.
+//! Communication with the host: the doorbells, the boot page and the mailbox as the guest sees
+//! them.
 //!
-//! Everything the host writes here may change at any time (after a fork it is
-//! another instance's). Words are read by volatile loads, so a value that is held against
-//! its bounds is the value that is used. Bytes are copied out once, as many as a word said
-//! that was read before, and looked at in the copy.
+//! Everything that the host writes here may change at any time; after a fork it belongs to another
+//! instance. Words are read by volatile loads, so that the value that is checked is the value that
+//! is used. Bytes are copied out once, as many as a previously read word announced, and only the
+//! copy is parsed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -21,35 +22,35 @@ use faasw_abi::memory_map::{BOOT_PAGE, MAILBOX};
 use faasw_abi::outcome::Outcome;
 use faasw_abi::ring::RingBuffer;
 
-/// Rings the doorbell and goes on when the host lets the guest resume, perhaps
-/// in another VM and at another time.
+/// Rings the doorbell and returns when the host resumes the guest, perhaps in another VM and at
+/// another time.
 pub fn ring(doorbell: Doorbell) {
     // SAFETY: an `out` changes no memory by itself. The host may have changed the
     // boot page and the mailbox meanwhile, which the absence of `nomem` declares.
     unsafe { asm!("out dx, eax", in("dx") PORT, in("eax") doorbell as u32, options(nostack)) }
 }
 
-/// Tells the node to look at the mailbox, and goes on.
+/// Notifies the node that the mailbox changed, and continues.
 pub fn ring_progress() {
     // SAFETY: as above; the host sees everything that was written before, since
     // an `out` waits for all stores.
     unsafe { asm!("out dx, eax", in("dx") PROGRESS, in("eax") 0, options(nostack)) }
 }
 
-/// Has the host make memory ready that was never used before.
+/// Requests that the host populate memory that was never used before.
 pub fn populate(start: u64, bytes: u64) {
     publish!(populate_start, start);
     publish!(populate_bytes, bytes);
     ring(Doorbell::Populate);
 }
 
-/// The boot page as it is now.
+/// Returns the current boot page.
 pub fn boot_page() -> BootPage {
     // SAFETY: the host maps the page here and has written it before the guest runs.
     unsafe { ptr::read_volatile(ptr::with_exposed_provenance::<BootPage>(BOOT_PAGE as usize)) }
 }
 
-/// Stops unless the host speaks this guest's language.
+/// Ends the guest unless the host has this guest's ABI version.
 pub fn check_boot_page(page: &BootPage) {
     if page.magic != BOOT_MAGIC || page.abi_version != faasw_abi::ABI_VERSION {
         fatal(format_args!(
@@ -60,8 +61,8 @@ pub fn check_boot_page(page: &BootPage) {
     }
 }
 
-/// Takes what the host says of this instance and wipes it, so that its entropy
-/// exists once.
+/// Takes the activation from the boot page and wipes it there, so that only one copy of its entropy
+/// exists.
 pub fn take_activation() -> Activation {
     let page = ptr::with_exposed_provenance_mut::<BootPage>(BOOT_PAGE as usize);
     // SAFETY: the boot page is mapped writable and nothing else refers to it.
@@ -73,7 +74,7 @@ pub fn take_activation() -> Activation {
     }
 }
 
-/// What the host says.
+/// A counter that the host writes.
 #[derive(Clone, Copy)]
 pub enum HostWord {
     /// [`ChannelWords::written`].
@@ -86,11 +87,11 @@ pub enum HostWord {
     CommandsWritten,
 }
 
-/// A counter of the host's as it is now. The host writes it by `pwrite`, which copies words
-/// of eight bytes whole as systems do it but promises nothing: it is read until two loads
-/// agree. That makes half a value unlikely, not impossible; a counter that cannot be true
-/// counts as nothing new ([`faasw_abi::ring::used`]), and one that is wrong all the same
-/// harms this guest's own request.
+/// Returns the current value of a counter of the host. The host writes it by `pwrite`. Systems copy
+/// words of eight bytes at once but do not promise it, so the counter is read until two loads
+/// agree. That makes a half-written value unlikely, not impossible. A counter that cannot be true
+/// counts as no new bytes ([`faasw_abi::ring::used`]). A wrong counter that could be true harms
+/// this guest's own request only.
 pub fn host_counter(word: HostWord) -> u64 {
     let words = host_words();
     // SAFETY: fields of the mapped host words.
@@ -108,7 +109,7 @@ pub fn host_counter(word: HostWord) -> u64 {
     loop {
         let again = read();
         if again == value {
-            // What the counter announces is copied after it was read.
+            // Fences, so that the bytes that the counter announces are copied after it was read.
             compiler_fence(Ordering::Acquire);
             return value;
         }
@@ -116,7 +117,7 @@ pub fn host_counter(word: HostWord) -> u64 {
     }
 }
 
-/// One of the words of the host that it writes once, or that are one of a few values.
+/// Reads a word that the host writes once, or that has one of a few values.
 macro_rules! host_says {
     ($field:ident) => {{
         let words = $crate::host::host_words();
@@ -126,22 +127,22 @@ macro_rules! host_says {
 }
 pub(crate) use host_says;
 
-/// What the host says of a channel. Its counters may be in the middle of a change, see
+/// Returns the host's words of a channel. Its counters may be in the middle of a change, see
 /// [`host_counter`].
 pub fn host_says_of(channel: Channel) -> ChannelWords {
     // SAFETY: the host maps the mailbox here; every bit pattern is valid.
     unsafe { ptr::read_volatile(host_words_of(channel)) }
 }
 
-/// Whether the host wants to hear of what is flushed. Whatever was published
-/// before is visible to a host that begins to listen after this was read.
+/// Returns whether the host wants a notification of flushed bytes. A host that sets this word after
+/// the read sees everything that was published before.
 pub fn is_listening() -> bool {
     fence(Ordering::SeqCst);
     host_says!(listening) != 0
 }
 
-/// Changes one of the guest's words. What was written to the mailbox before is
-/// there for whoever sees the new value: stores are seen in their order.
+/// Changes one of the guest's words. A reader that sees the new value also sees everything that was
+/// written to the mailbox before, because stores become visible in their order.
 macro_rules! publish {
     ($field:ident, $value:expr) => {{
         let words = $crate::host::guest_words();
@@ -152,7 +153,7 @@ macro_rules! publish {
 }
 pub(crate) use publish;
 
-/// Changes one of the guest's words of a channel, likewise.
+/// Changes one of the guest's words of a channel, in the same way as `publish`.
 macro_rules! publish_of {
     ($channel:expr, $field:ident, $value:expr) => {{
         let words = $crate::host::guest_words_of($channel);
@@ -163,18 +164,18 @@ macro_rules! publish_of {
 }
 pub(crate) use publish_of;
 
-/// Where the guest's words are.
+/// Returns the address of the guest's words.
 pub fn guest_words() -> *mut GuestWords {
     ptr::with_exposed_provenance_mut((MAILBOX + GUEST_WORDS.offset) as usize)
 }
 
-/// Where the guest's words of a channel are.
+/// Returns the address of the guest's words of a channel.
 pub fn guest_words_of(channel: Channel) -> *mut ChannelWords {
     let words = GUEST_WORDS.offset as usize + offset_of!(GuestWords, channels);
     ptr::with_exposed_provenance_mut(MAILBOX as usize + words + within(channel))
 }
 
-/// Where the host's words are.
+/// Returns the address of the host's words.
 pub fn host_words() -> *const HostWords {
     ptr::with_exposed_provenance((MAILBOX + HOST_WORDS.offset) as usize)
 }
@@ -184,7 +185,7 @@ fn host_words_of(channel: Channel) -> *const ChannelWords {
     ptr::with_exposed_provenance(MAILBOX as usize + words + within(channel))
 }
 
-/// Where a channel's words are among those of all.
+/// Returns the offset of a channel's words in the table of all channels.
 fn within(channel: Channel) -> usize {
     channel.number() * size_of::<ChannelWords>()
 }
@@ -201,8 +202,8 @@ pub fn read_ring(ring: RingBuffer, at: u64, out: &mut [u8]) {
     }
 }
 
-/// Copies `bytes` into a ring, to byte number `at` and on. The caller has seen
-/// that there is room for them.
+/// Copies `bytes` into a ring, from byte number `at` on. The caller has checked that there is space
+/// for them.
 pub fn write_ring(ring: RingBuffer, at: u64, bytes: &[u8]) {
     let mut rest = bytes;
     for piece in ring.pieces(at, rest.len()) {
@@ -214,7 +215,7 @@ pub fn write_ring(ring: RingBuffer, at: u64, bytes: &[u8]) {
     }
 }
 
-/// Copies `out.len()` bytes from an area of the mailbox; fewer when it is shorter.
+/// Copies up to `out.len()` bytes from an area of the mailbox; fewer if the area is shorter.
 pub fn read_area(area: Area, offset: usize, out: &mut [u8]) -> usize {
     let room = (area.size as usize).saturating_sub(offset);
     let count = out.len().min(room);
@@ -225,7 +226,7 @@ pub fn read_area(area: Area, offset: usize, out: &mut [u8]) -> usize {
     count
 }
 
-/// A copy of `length` bytes of an area of the mailbox; fewer when it is shorter.
+/// Returns a copy of `length` bytes of an area of the mailbox; fewer if the area is shorter.
 pub fn take_area(area: Area, offset: usize, length: usize) -> Vec<u8> {
     let room = (area.size as usize).saturating_sub(offset);
     let mut bytes = vec![0; length.min(room)];
@@ -233,8 +234,8 @@ pub fn take_area(area: Area, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies `bytes` into an area of the mailbox; says whether they fit, and takes
-/// nothing of them where they do not.
+/// Copies `bytes` into an area of the mailbox. Returns whether they fit; if they do not, nothing is
+/// copied.
 pub fn write_area(area: Area, offset: usize, bytes: &[u8]) -> bool {
     let room = (area.size as usize).saturating_sub(offset);
     if bytes.len() > room {
@@ -246,15 +247,15 @@ pub fn write_area(area: Area, offset: usize, bytes: &[u8]) -> bool {
     true
 }
 
-/// Writes text into the report area, cut to its size; returns how much there is.
+/// Writes text into the report area, cut to its size, and returns its length.
 pub fn write_report(text: fmt::Arguments<'_>) -> u32 {
     let mut report = Report { used: 0 };
-    // Report never fails: it cuts.
+    // `Report` never fails: it cuts the text.
     let _ = report.write_fmt(text);
     report.used as u32
 }
 
-/// Ends the guest, saying why. Allocates nothing.
+/// Ends the guest with a report of the reason. Allocates nothing.
 pub fn fatal(why: fmt::Arguments<'_>) -> ! {
     let length = write_report(why);
     publish!(report_len, length);

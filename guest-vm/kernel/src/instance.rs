@@ -1,8 +1,8 @@
-//! Who this guest is right now: clock, entropy, and the platform over them.
+//! The identity of this guest instance: clock, entropy, and the platform on top of them.
 //!
-//! After every ring the guest may find itself in another VM, forked from a
-//! seed. [`Instance::resume`] is the first thing it does then: it takes time
-//! base and entropy from the boot page before anything else can ask for them.
+//! After every ring the guest may be in another VM, forked from a seed. [`Instance::resume`] is
+//! therefore the first call after a ring. It takes time base and entropy from the boot page before
+//! any other code can use them.
 
 use core::sync::atomic::{Ordering, compiler_fence, fence};
 use core::time::Duration;
@@ -28,37 +28,37 @@ pub struct Instance {
     generator: ChaCha20Rng,
     /// The channels that are open.
     open: u32,
-    /// How far each channel is.
+    /// The progress of each channel.
     channels: PerChannel<Position>,
-    /// How far the log has been written.
+    /// Bytes written to the log.
     logged: u64,
-    /// Something was published that the node was not told of.
+    /// Whether bytes were published without a notification of the node.
     unseen: bool,
-    /// How far the commands have been read.
+    /// Bytes read of the commands.
     commands_read: u64,
-    /// How many of them were done.
+    /// Number of completed commands.
     commands_done: u32,
-    /// When the last of them began, by the instance's age in nanoseconds.
+    /// Time at which the last command began, as the instance's age in nanoseconds.
     step_begun: u64,
-    /// When the function was ready for its request, likewise.
+    /// Time at which the function was ready for its request, as the instance's age in nanoseconds.
     begun: u64,
 }
 
-/// How far a channel is, by the guest's own count.
+/// The progress of a channel, by the guest's own count.
 #[derive(Clone, Copy, Default)]
 struct Position {
-    /// How far what comes has been read: its head, at first.
+    /// Bytes read of the incoming message, including its head.
     read: u64,
-    /// How far the node knows that.
+    /// The value of `read` of which the node was notified last.
     read_told: u64,
-    /// How far what goes has been written.
+    /// Bytes written of the outgoing message.
     written: u64,
-    /// How often it was used before.
+    /// How often the channel was used before.
     turn: u64,
 }
 
 impl Instance {
-    /// What the first activation makes of this guest.
+    /// Returns the instance of the first activation of this guest.
     pub fn new() -> Self {
         let mut instance = Self {
             clock: Clock::stopped(),
@@ -76,8 +76,8 @@ impl Instance {
         instance
     }
 
-    /// Takes over what the boot page and the mailbox say, if they are new: a
-    /// guest that was let go on where it rang keeps its time and its generator.
+    /// Takes the activation from the boot page and the mailbox, if there is a new one. A guest that
+    /// continues where it rang keeps its time and its generator.
     pub fn resume(&mut self) {
         let activation = host::take_activation();
         let Some(mut clock) = Clock::start(&activation, cpu::tsc()) else {
@@ -98,7 +98,7 @@ impl Instance {
         self.step_begun = 0;
     }
 
-    /// The next command that the node has given in this activation, if there is one.
+    /// Returns the next command of this activation, if there is one.
     pub fn next_command(&mut self) -> Option<Command> {
         let written = host::host_counter(HostWord::CommandsWritten);
         if written == self.commands_read {
@@ -116,18 +116,18 @@ impl Instance {
         }
     }
 
-    /// A command was done.
+    /// Counts a completed command.
     pub fn command_done(&mut self) {
         self.commands_done += 1;
         publish!(commands_done, self.commands_done);
     }
 
-    /// Nanoseconds since this instance was activated.
+    /// Returns the nanoseconds since this instance was activated.
     pub fn age(&self) -> u64 {
         self.clock.since_activation(cpu::tsc())
     }
 
-    /// Says what the function has drawn so far, and how long this step took.
+    /// Reports the draws of the function so far, and the duration of this step.
     pub fn tell_draws(&self, draws: &Draws) {
         let drawn = host::write_report(format_args!("{draws}"));
         publish!(draws, draws.bits());
@@ -136,18 +136,18 @@ impl Instance {
         publish!(init_nanoseconds, took);
     }
 
-    /// The function is ready for its request.
+    /// Records that the function is ready for its request.
     pub fn begin(&mut self) {
         self.begun = self.age();
         publish!(init_nanoseconds, self.begun);
     }
 
-    /// Nanoseconds since then.
+    /// Returns the nanoseconds since [`Instance::begin`].
     pub fn served_for(&self) -> u64 {
         self.age().saturating_sub(self.begun)
     }
 
-    /// Rings, and says what time it is for what may be frozen behind that.
+    /// Rings at a freeze point, with the current time for a seed that is frozen there.
     pub fn stand(&mut self, why: Doorbell) {
         let now = self.monotonic();
         publish!(monotonic_nanoseconds, now);
@@ -155,12 +155,12 @@ impl Instance {
         self.resume();
     }
 
-    /// Whether a request came with the activation.
+    /// Returns whether a request came with the activation.
     pub fn has_request(&self) -> bool {
         self.is_open(Channel::INVOCATION)
     }
 
-    /// Appends to what goes on a channel, where there is room for it.
+    /// Appends to the outgoing message of a channel. The caller has checked that there is space.
     fn put(&mut self, channel: Channel, bytes: &[u8]) {
         let position = &mut self.channels[channel];
         host::write_ring(channel.to_host(), position.written, bytes);
@@ -187,7 +187,7 @@ impl Instance {
         self.unseen = true;
     }
 
-    /// Rings for what the node has not seen, if it listens.
+    /// Rings for bytes that the node has not seen, if the host listens.
     fn tell(&mut self) {
         if self.unseen && host::is_listening() {
             self.unseen = false;
@@ -195,12 +195,12 @@ impl Instance {
         }
     }
 
-    /// Stops until the node sees what is waited for, or for `nanoseconds`.
+    /// Stops until one of the events occurs, or for `nanoseconds`.
     fn stop(&mut self, waits: Waits, nanoseconds: Option<u64>) {
         publish!(wait_for, waits.word());
         publish!(wait_nanoseconds, nanoseconds.unwrap_or(u64::MAX));
-        // For a time alone the node is not needed, but what it has not seen
-        // must not wait that long.
+        // A wait for time alone does not need the node, but bytes that it has not seen must not
+        // wait that long.
         if !waits.is_empty() || self.unseen {
             self.unseen = false;
             host::ring_progress();
@@ -210,17 +210,18 @@ impl Instance {
     }
 }
 
-/// Longest log record, so that one always fits an empty log area.
+/// Maximum bytes of a log record, so that one always fits an empty log area.
 const LOG_PIECE: usize = 16 << 10;
 
-/// Looks for a request until there is one: the time at which an exit to the host, and the way
-/// back, would cost more than to wait here. `ticks` of the time-stamp counter at once.
+/// Polls for a request until there is one. Polling is worthwhile for as long as an exit to the
+/// host, and the way back, would cost more. The guest rings [`Doorbell::Unasked`] each time that
+/// `ticks` of the time-stamp counter have passed.
 fn wait_for_request(ticks: u64) {
     loop {
         let begun = cpu::tsc();
         while cpu::tsc().wrapping_sub(begun) < ticks {
             if host_says!(go) != 0 {
-                // What was written before it is there.
+                // Bytes that the host wrote before this word are visible from here on.
                 compiler_fence(Ordering::Acquire);
                 return;
             }
@@ -287,7 +288,8 @@ impl Platform for Instance {
             turn,
             ..Position::default()
         };
-        // First the turn: whoever looks in the middle knows that the others are changing.
+        // The turn is changed first: a reader that sees the old and new words mixed then knows that
+        // they are changing.
         publish_of!(channel, turn, turn);
         publish_of!(channel, written, 0);
         publish_of!(channel, read, 0);
@@ -318,7 +320,7 @@ impl Platform for Instance {
         if !self.is_open(channel) {
             return Incoming::End;
         }
-        // First the end, then the count: a count read first could be older.
+        // The end is read before the count, because a count that is read first could be older.
         let end = host::host_says_of(channel).end;
         fence(Ordering::Acquire);
         if host::host_counter(HostWord::Written(channel)) > self.channels[channel].read {
@@ -342,7 +344,7 @@ impl Platform for Instance {
         host::read_ring(ring, position.read, out);
         position.read += count as u64;
         publish_of!(channel, read, position.read);
-        // Half a ring of room: time for the node to fill it while this goes on.
+        // Half of the ring is free: the node has time to fill it while this guest continues.
         if position.read - position.read_told >= ring.size() / 2 {
             position.read_told = position.read;
             self.unseen = true;
@@ -379,10 +381,10 @@ impl Platform for Instance {
     fn room(&self, channel: Channel) -> usize {
         let ring = channel.to_host();
         let read = host::host_counter(HostWord::Read(channel));
-        // A host whose counter cannot be true gets nothing.
+        // A host whose counter cannot be true receives nothing.
         let used = ring.used(self.channels[channel].written, read);
         let free = ring.size() - used.unwrap_or(ring.size());
-        // What a tail takes is kept free of the body.
+        // The body never uses the space that a tail needs.
         free.saturating_sub(TAIL_MAX) as usize
     }
 
@@ -391,7 +393,7 @@ impl Platform for Instance {
         let taken = bytes.get(..count).unwrap_or_default();
         if !taken.is_empty() {
             self.put(channel, taken);
-            // Half full: time for the node to empty it while this goes on.
+            // Half of the ring is full: the node has time to empty it while this guest continues.
             if (self.room(channel) as u64) < channel.to_host().size() / 2 {
                 self.tell();
             }

@@ -1,20 +1,20 @@
 //! The guest: a kernel of a few hundred lines that hosts the faasw runtime.
 //!
-//! It runs at privilege level 3 with its own page tables; ring 0 holds only the
-//! exception stubs of [`trap`]. Life of a guest is a loop over the node's commands
-//! ([`faasw_abi::command`]). When none is left it serves the request that it was
-//! activated with, or rings that it stands at its [`stage`]; behind that ring it may be
-//! in another VM, forked from what it was.
+//! The guest runs at privilege level 3 with its own page tables; ring 0 holds only the exception
+//! stubs of [`trap`]. The life of a guest is a loop over the node's commands
+//! ([`faasw_abi::command`]). When none is left, the guest serves the request that came with its
+//! activation. Without a request it rings the doorbell of its [`stage`]; after that ring it may be
+//! in another VM, forked from its former state.
 //!
 //! - [`start`]: first instructions, memory functions, panics.
 //! - [`trap`]: exceptions and Wasm traps.
 //! - [`room`], [`frames`], [`paging`], [`heap`]: memory.
 //! - [`wasmtime_hooks`]: what Wasmtime's custom platform calls.
 //! - [`host`]: boot page, mailbox, doorbell.
-//! - [`stage`]: what a guest can be, and what each command makes of it.
-//! - [`serving`]: the one request, and how a guest ends.
+//! - [`stage`]: the stages of a guest, and the commands that lead from one to another.
+//! - [`serving`]: the only request of a guest, and the end of the guest.
 //! - [`instance`]: clock, entropy and the runtime's platform.
-//! - [`cpu`]: what the processor can do.
+//! - [`cpu`]: the features of the processor.
 #![no_std]
 #![no_main]
 
@@ -40,7 +40,7 @@ use crate::instance::Instance;
 use crate::serving::{refuse, serve};
 use crate::stage::Stage;
 
-/// Where `_start` goes.
+/// The first Rust function, which `_start` calls.
 #[unsafe(no_mangle)]
 extern "C" fn guest_main() -> ! {
     let boot = host::boot_page();

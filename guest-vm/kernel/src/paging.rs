@@ -1,9 +1,8 @@
-//! Page tables of the space that linear memories live in.
+//! Page tables of the virtual space for linear memories.
 //!
-//! The host makes the tables below [`LINEAR_BASE`]; the ones above are made
-//! here, from privilege level 3, by writing them: they are ordinary memory.
-//! Whole 2 MiB ranges are mapped large where RAM allows, in one go, so that
-//! growing a memory costs one entry a 2 MiB and no exit to the host.
+//! The host makes the tables below [`LINEAR_BASE`]. The tables above are made here, from privilege
+//! level 3, by ordinary writes to memory. Whole 2 MiB ranges are mapped by large pages while RAM
+//! allows it, so that growing a memory costs one entry for each 2 MiB and no exit to the host.
 
 use core::ptr;
 
@@ -15,15 +14,15 @@ use crate::host;
 use crate::single::Single;
 use crate::trap::flush_tlb;
 
-/// New pages from which on the host is asked to have them ready at once: an exit
-/// costs as much as a few faults.
+/// Number of new pages from which on the host is requested to populate them at once: an exit costs
+/// as much as a few faults.
 const MANY: u64 = 64;
 
 /// RAM is used up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfFrames;
 
-/// What may be done with a range of memory. Nothing here is ever executable.
+/// The permitted accesses to a range of memory. Nothing here is ever executable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Reading.
@@ -32,7 +31,7 @@ pub enum Access {
     ReadWrite,
 }
 
-/// What is set where the host's EFER.NXE makes the bit valid, else 0.
+/// The no-execute bit if the host's EFER.NXE makes it valid, else 0.
 static NO_EXECUTE_BIT: Single<u64> = Single::new(0);
 
 /// Decides whether entries carry the no-execute bit.
@@ -51,12 +50,13 @@ fn leaf(access: Access) -> u64 {
         }
 }
 
-/// An entry of a page table of ours.
+/// An entry of one of this guest's page tables.
 #[derive(Clone, Copy)]
 struct Entry(*mut u64);
 
 impl Entry {
-    /// The entry of `table` for `address` at the level whose entries span `1 << shift` bytes.
+    /// Returns the entry of `table` for `address` at the level whose entries span `1 << shift`
+    /// bytes.
     fn of(table: u64, address: u64, shift: u32) -> Self {
         let offset = ((address >> shift) & 511) * 8;
         Self(ptr::with_exposed_provenance_mut((table + offset) as usize))
@@ -72,7 +72,7 @@ impl Entry {
         unsafe { ptr::write_volatile(self.0, value) }
     }
 
-    /// The table behind the entry, made where it is missing.
+    /// Returns the table that the entry points to, and makes it if it is missing.
     fn table(self) -> Result<u64, OutOfFrames> {
         let now = self.get();
         if now & PRESENT != 0 {
@@ -84,14 +84,14 @@ impl Entry {
     }
 }
 
-/// The page-directory entry for `address`, with the tables above it made.
+/// Returns the page-directory entry for `address`, and makes the tables above it.
 fn directory_entry(address: u64) -> Result<Entry, OutOfFrames> {
     let directories = Entry::of(PML4, address, 39).table()?;
     let directory = Entry::of(directories, address, 30).table()?;
     Ok(Entry::of(directory, address, 21))
 }
 
-/// The page-directory entry for `address` where the tables above it exist.
+/// Returns the page-directory entry for `address` if the tables above it exist.
 fn existing_directory_entry(address: u64) -> Option<Entry> {
     let top = Entry::of(PML4, address, 39).get();
     if top & PRESENT == 0 {
@@ -104,12 +104,12 @@ fn existing_directory_entry(address: u64) -> Option<Entry> {
     Some(Entry::of(next & ADDRESS, address, 21))
 }
 
-/// The first address after the 2 MiB that `address` is in.
+/// Returns the first address after the 2 MiB page that contains `address`.
 fn next_large(address: u64) -> u64 {
     (address & !(LARGE_PAGE - 1)) + LARGE_PAGE
 }
 
-/// Turns a large mapping into 512 small ones of the same memory.
+/// Replaces a large mapping by 512 small ones of the same memory.
 fn split(entry: Entry) -> Result<u64, OutOfFrames> {
     let large = entry.get();
     let table = frames::table().ok_or(OutOfFrames)?.address();
@@ -121,11 +121,11 @@ fn split(entry: Entry) -> Result<u64, OutOfFrames> {
     Ok(table)
 }
 
-/// Makes `start..end` usable as `access` says, with zeroed memory where there
-/// was none. Both are page-aligned and above [`LINEAR_BASE`].
+/// Makes `start..end` usable with `access`, with zeroed memory for pages that had none. Both bounds
+/// are page-aligned and above [`LINEAR_BASE`].
 ///
 /// # Errors
-/// When RAM is used up. What was mapped until then stays mapped.
+/// Returns [`OutOfFrames`] if RAM is used up. Pages that were mapped until then stay mapped.
 pub fn commit(start: u64, end: u64, access: Access) -> Result<(), OutOfFrames> {
     let bits = leaf(access);
     let mut stale = false;
@@ -170,8 +170,7 @@ pub fn commit(start: u64, end: u64, access: Access) -> Result<(), OutOfFrames> {
             let frame = if now & PRESENT == 0 {
                 frames::small().ok_or(OutOfFrames)?.address()
             } else {
-                // A right that is only added needs no flush: a stale entry
-                // faults once and is looked up again.
+                // An added right needs no flush: a stale entry faults once and is looked up again.
                 stale |= now & WRITABLE != 0 && bits & WRITABLE == 0;
                 now & ADDRESS
             };
@@ -185,11 +184,11 @@ pub fn commit(start: u64, end: u64, access: Access) -> Result<(), OutOfFrames> {
     Ok(())
 }
 
-/// Takes `start..end` away and gives its frames back.
+/// Unmaps `start..end` and frees its frames.
 ///
 /// # Errors
-/// When a large page had to be split and there was no frame for the table; the
-/// rest of the range is left as it is.
+/// Returns [`OutOfFrames`] if a large page had to be split and there was no frame for the table.
+/// The rest of the range is left unchanged.
 pub fn release(start: u64, end: u64) -> Result<(), OutOfFrames> {
     let mut stale = false;
     let mut at = start;
@@ -231,15 +230,14 @@ pub fn release(start: u64, end: u64) -> Result<(), OutOfFrames> {
     Ok(())
 }
 
-/// Next virtual address to hand out.
+/// The next virtual address to reserve.
 static NEXT: Single<u64> = Single::new(LINEAR_BASE);
 
-/// Virtual addresses end here: the lower half of the canonical space.
+/// One past the last virtual address: the lower half of the canonical space ends here.
 const LINEAR_END: u64 = 1 << 47;
 
-/// A range of `bytes` of virtual space, aligned to a large page, with nothing
-/// in it and nothing right after it. Space is never handed out twice: it is far
-/// larger than one request's worth.
+/// Reserves `bytes` of virtual space, aligned to a large page, with nothing mapped in it or right
+/// after it. Space is never reserved twice: it is far larger than the need of one request.
 pub fn reserve(bytes: u64) -> Option<u64> {
     // SAFETY: the closure computes.
     unsafe {

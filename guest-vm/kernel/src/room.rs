@@ -1,35 +1,35 @@
-//! Which RAM was never handed out.
+//! The RAM that was never allocated.
 //!
-//! Small frames are cut from the bottom, large ones taken from the top, so that they
-//! never mix in a 2 MiB page. RAM that is added behind large frames is a range of its
-//! own; what was left in front of them stays in use. Only numbers are here, no memory:
-//! [`crate::frames`] makes frames of them.
+//! Small frames are cut from the bottom and large ones from the top, so that they never mix in a 2
+//! MiB page. RAM that is added behind large frames is a range of its own; the rest in front of them
+//! stays in use. This module handles numbers only, no memory: [`crate::frames`] makes frames of
+//! them.
 
 use faasw_abi::memory_map::{LARGE_PAGE, PAGE};
 use faasw_abi::pages::{GuestAddress, Page, PageRange};
 
-/// Most ranges that are kept apart: how often RAM can be added behind large frames.
+/// Maximum number of separate ranges: how often RAM can be added behind large frames.
 const RANGES: usize = 8;
 
-/// Pages of a large one.
+/// Number of small pages in a large page.
 const LARGE: u32 = (LARGE_PAGE / PAGE) as u32;
 
 const NO_PAGES: PageRange = PageRange::new(Page::new(0), Page::new(0));
 
-/// RAM that was never handed out.
+/// RAM that was never allocated.
 pub struct Room {
     /// The next small frame.
     next_small: Page,
     /// End of the 2 MiB page that small frames are being cut from.
     small_end: Page,
-    /// In whole large pages, upwards. Empty ones are room for more.
+    /// The free ranges in ascending order, in whole large pages. Empty slots are unused.
     ranges: [PageRange; RANGES],
     /// End of all RAM.
     end: Page,
 }
 
 impl Room {
-    /// None at all.
+    /// Returns an account without RAM.
     pub const fn none() -> Self {
         Self {
             next_small: NO_PAGES.start,
@@ -39,7 +39,7 @@ impl Room {
         }
     }
 
-    /// All from `start` to `end`, in whole large pages.
+    /// Returns an account of all RAM from `start` to `end`, in whole large pages.
     pub const fn of(start: u64, end: u64) -> Self {
         let all = PageRange::of_bytes(start, end);
         let mut room = Self::none();
@@ -50,8 +50,8 @@ impl Room {
         room
     }
 
-    /// Adds what is between the end so far and `end`. `false` when that is less, is no
-    /// whole large page, or when there are too many ranges already.
+    /// Adds the RAM between the current end and `end`. Returns `false` if `end` is lower, is no
+    /// multiple of a large page, or if there are too many ranges already.
     pub fn extend(&mut self, end: u64) -> bool {
         let page = GuestAddress::new(end).page();
         let Some(end) = page.filter(|_| end.is_multiple_of(LARGE_PAGE)) else {
@@ -71,7 +71,7 @@ impl Room {
         true
     }
 
-    /// Puts a range behind all others.
+    /// Appends a range behind all others.
     fn add(&mut self, new: PageRange) -> bool {
         let mut kept = self.ranges.into_iter().filter(|range| !range.is_empty());
         let mut ranges = [NO_PAGES; RANGES];
@@ -88,7 +88,7 @@ impl Room {
         false
     }
 
-    /// The next small frame; `None` when RAM is used up.
+    /// Allocates the next small frame; returns `None` if RAM is used up.
     pub fn small(&mut self) -> Option<u64> {
         if self.next_small == self.small_end {
             let free = |range: &&mut PageRange| !range.is_empty();
@@ -102,7 +102,7 @@ impl Room {
         Some(frame.address().get())
     }
 
-    /// `count` large frames in a row; `None` when there are not.
+    /// Allocates `count` consecutive large frames; returns `None` if no range has as many.
     pub fn large(&mut self, count: u64) -> Option<u64> {
         let pages = count.checked_mul(u64::from(LARGE))?;
         let fits = |range: &&mut PageRange| range.count() >= pages;
@@ -111,7 +111,7 @@ impl Room {
         Some(highest.end.address().get())
     }
 
-    /// Where the next `count` small frames will lie, if next to each other.
+    /// Returns the address of the next `count` small frames, if they are consecutive.
     pub fn next_small(&self, count: u64) -> Option<u64> {
         let there = if self.next_small == self.small_end {
             *self.ranges.iter().find(|range| !range.is_empty())?

@@ -1,5 +1,5 @@
-//! The one request of a guest, and how it ends: the node is told what came of it, and nothing
-//! runs any more.
+//! The only request of a guest, and its end: the guest reports the outcome to the node, and runs no
+//! further code.
 
 use core::sync::atomic::{Ordering, fence};
 
@@ -14,7 +14,7 @@ use faasw_runtime::platform::Platform as _;
 use crate::host::{self, host_says, publish};
 use crate::instance::Instance;
 
-/// The one request of this instance, and the end.
+/// Serves the only request of this instance, and ends the guest.
 pub fn serve(mut ready: Ready<Instance>) -> ! {
     let head = ready.platform_mut().head(Channel::INVOCATION);
     let request = match RequestHead::decode(&head) {
@@ -26,13 +26,14 @@ pub fn serve(mut ready: Ready<Instance>) -> ! {
     conclude(&ready, &answered)
 }
 
-/// A command up to its func-entry point; what goes on from there has a request, which that is.
+/// Runs a command up to its func-entry point. An instance that continues from there has a request,
+/// which this run answers.
 pub fn run(mut ready: Ready<Instance>) -> ! {
     let answered = ready.run_ahead();
     conclude(&ready, &answered)
 }
 
-/// What came of the one request.
+/// Reports the outcome of the request, and ends the guest.
 fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
     let took = ready.platform().served_for();
     let outcome = match answered {
@@ -47,7 +48,8 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
     };
     publish!(exec_nanoseconds, took);
     publish!(outcome, outcome as u32);
-    // A host that asks now sees the outcome, or is seen to ask.
+    // After this fence, either a host that sets `tell_end` sees the outcome, or the guest sees the
+    // set word.
     fence(Ordering::SeqCst);
     if host_says!(tell_end) != 0 {
         host::ring_progress();
@@ -57,7 +59,7 @@ fn conclude(ready: &Ready<Instance>, answered: &Result<(), Failure>) -> ! {
     }
 }
 
-/// Ends a guest whose function never got ready.
+/// Ends a guest whose function did not become ready.
 pub fn refuse(failure: &Failure) -> ! {
     explain(failure);
     publish!(outcome, failure.outcome as u32);
@@ -66,7 +68,7 @@ pub fn refuse(failure: &Failure) -> ! {
     }
 }
 
-/// Says all of a failure but its outcome, which is to be seen last.
+/// Writes all parts of a failure but its outcome, which must become visible last.
 fn explain(failure: &Failure) {
     let report = host::write_report(format_args!("{}", failure.report));
     publish!(trap, failure.trap.map_or(0, |trap| trap as u32));

@@ -1,7 +1,7 @@
-//! What a guest can be, and what each command makes of it.
+//! The stages of a guest, and the commands that lead from one to another.
 //!
-//! The stages are types of the runtime, each made of the one before: a command at a
-//! stage that it is not for ends the guest, since only the node gives commands.
+//! The stages are types of the runtime, each made from the one before. A command at a wrong stage
+//! ends the guest, since only the node sends commands.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -24,19 +24,19 @@ use wasmtime::{CustomCodeMemory, Engine};
 use crate::instance::Instance;
 use crate::{cpu, frames, host, serving};
 
-/// How far a guest is.
+/// The stage of a guest.
 pub enum Stage {
-    /// It has booted: level 0.
+    /// The guest has booted: level 0.
     Booted(Instance),
-    /// It has an engine and every import linked: level 1.
+    /// The guest has an engine, and every import is linked: level 1.
     Linked(Box<Linkers<Instance>>, Instance),
-    /// It has a function of which nothing has run.
+    /// The guest has a function, none of whose code has run.
     Loaded(Prepared<Instance>),
-    /// Its function waits for a request.
+    /// The function waits for a request.
     Ready(Ready<Instance>),
 }
 
-/// The code of a function is executable where the host has put it.
+/// Code memory that is executable where the host has placed it.
 struct CodeInPlace;
 
 impl CustomCodeMemory for CodeInPlace {
@@ -54,7 +54,7 @@ impl CustomCodeMemory for CodeInPlace {
 }
 
 impl Stage {
-    /// What the guest rings when it stands here.
+    /// Returns the doorbell of this stage.
     pub fn ring(&self) -> Doorbell {
         match self {
             Self::Booted(_) => Doorbell::Booted,
@@ -80,10 +80,10 @@ impl Stage {
         }
     }
 
-    /// Does a command.
+    /// Executes a command.
     ///
     /// # Errors
-    /// What the function failed of.
+    /// Returns the function's failure, if the function cannot be loaded or its code fails.
     pub fn step(self, command: Command) -> Result<Self, Failure> {
         Ok(match (self, command) {
             (Self::Booted(platform), Command::Link) => Self::Linked(Box::new(link()), platform),
@@ -113,10 +113,11 @@ impl Stage {
         })
     }
 
-    /// What answers a request; a function that is only loaded is instantiated for it.
+    /// Returns the function that answers a request. A function that is only loaded is instantiated
+    /// first.
     ///
     /// # Errors
-    /// What the function failed of.
+    /// Returns the function's failure, if its instantiation fails.
     pub fn ready(self) -> Result<Ready<Instance>, Failure> {
         match self {
             Self::Ready(ready) => Ok(ready),
@@ -129,11 +130,11 @@ impl Stage {
     }
 }
 
-/// What all functions share.
+/// Makes the engine and the linkers, which all functions share.
 fn link() -> Linkers<Instance> {
     let mut settings = faasw_runtime::engine::config();
     settings.with_custom_code_memory(Some(Arc::new(CodeInPlace)));
-    // SAFETY: the answers come from this CPU.
+    // SAFETY: `cpu::has` reports the features of this CPU.
     unsafe { settings.detect_host_feature(cpu::has) };
     match Engine::new(&settings).and_then(|engine| Linkers::new(&engine)) {
         Ok(linkers) => linkers,
@@ -141,8 +142,8 @@ fn link() -> Linkers<Instance> {
     }
 }
 
-/// The bundle of a function's files, which comes on a channel of its own: whole large frames of RAM
-/// that nobody writes from then on, so that all of the function's instances share them.
+/// Receives the bundle of a function's files, on a channel of its own. The bundle is in whole large
+/// frames of RAM that are never written again, so that all of the function's instances share them.
 fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     let frames = if files.bytes <= BUNDLE_MAX {
         frames::large_run(files.bytes.div_ceil(LARGE_PAGE))
@@ -153,8 +154,8 @@ fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
         host::fatal(format_args!("{} bytes of files do not fit", files.bytes));
     };
     let start = ptr::with_exposed_provenance_mut::<u8>(frames.address() as usize);
-    // SAFETY: the frames are new, so nothing else refers to them, zeroed, mapped writable, and
-    // never given back.
+    // SAFETY: the frames are new, so nothing else refers to them. They are zeroed, mapped writable,
+    // and never freed.
     let bundle = unsafe { slice::from_raw_parts_mut(start, files.bytes as usize) };
     if !receive(platform, Channel::SCRIPT, bundle) {
         host::fatal(format_args!("files came without their length"));
@@ -162,7 +163,7 @@ fn take_files(platform: &mut Instance, files: &SeedFiles) -> &'static [u8] {
     bundle
 }
 
-/// Everything of a function before its own code runs.
+/// Loads a function: everything before its own code runs.
 fn load(
     linkers: Box<Linkers<Instance>>,
     mut platform: Instance,
@@ -176,39 +177,39 @@ fn load(
         },
         code_bytes as usize,
     );
-    // SAFETY: the host has placed an artifact of the compile helper there, on a
-    // page boundary, read-only and for as long as the VM lives.
+    // SAFETY: the host has placed an artifact of the compile helper there, on a page boundary and
+    // read-only, for the VM's lifetime.
     let loaded = unsafe { Loaded::from_raw(linkers.engine(), code, config.kind) }?;
     let files = config.files.as_ref();
     let files = files.map(|files| take_files(&mut platform, files));
     let prepared = Prepared::new(&linkers, loaded, config, files, platform);
-    // A guest serves one function, and ends without undoing anything.
+    // A guest serves one function, and ends without any destructors.
     mem::forget(linkers);
     prepared.map_err(|unready| unready.failure)
 }
 
-/// Runs what the function runs before any request.
+/// Instantiates the function, which runs its code before any request.
 fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
     let ready = prepared.instantiate().map_err(|unready| unready.failure)?;
     ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
-/// Calls an export of a function that is ready, and is so again afterwards.
+/// Calls an export of a ready function, which is ready again afterwards.
 fn evaluate(mut ready: Ready<Instance>, export: &str) -> Result<Ready<Instance>, Failure> {
     ready.evaluate(export)?;
     ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
-/// Hands a script to an engine that is ready, which is a function that is ready afterwards.
+/// Passes a script to a ready engine, which then is a ready function.
 fn script(mut ready: Ready<Instance>, config: SeedConfig) -> Result<Ready<Instance>, Failure> {
     ready.take_script(config)?;
     ready.platform().tell_draws(ready.draws());
     Ok(ready)
 }
 
-/// Has a function that is ready answer a request that nobody made.
+/// Lets a ready function answer a warm-up request.
 fn warm_up(
     mut ready: Ready<Instance>,
     request: RequestHead,

@@ -1,10 +1,9 @@
-//! The first instructions, the memory functions that compiled code expects, and
-//! the symbols that `panic = "abort"` still wants.
+//! The first instructions, the memory functions that compiled code expects, and the symbols that
+//! `panic = "abort"` still requires.
 //!
-//! The host enters at `_start` in long mode at privilege level 3, with the
-//! stack of the memory map and interrupts off. Much memory is moved by string
-//! instructions: every CPU that faasw runs on moves whole cache lines with them
-//! (ERMS).
+//! The host enters at `_start` in long mode at privilege level 3, with the stack of the memory map
+//! and interrupts off. Large copies use string instructions: on every CPU that faasw runs on they
+//! move whole cache lines (ERMS).
 
 use core::arch::global_asm;
 
@@ -108,11 +107,11 @@ strlen:
     options(att_syntax)
 );
 
-/// Named by unwind tables of precompiled core; never called, since panics abort.
+/// Referenced by unwind tables of precompiled core; never called, since panics abort.
 #[unsafe(no_mangle)]
 extern "C" fn rust_eh_personality() {}
 
-/// Named by the same tables.
+/// Referenced by the same tables.
 #[unsafe(no_mangle)]
 extern "C" fn _Unwind_Resume() -> ! {
     crate::host::fatal(format_args!("unwinding was attempted"))

@@ -1,13 +1,12 @@
 //! Exceptions: a few instructions in ring 0, then back to privilege level 3.
 //!
-//! On hosts without hardware virtualisation, code in ring 0 is emulated one
-//! instruction at a time, so the stubs do nothing but note what happened and
-//! return to [`trap_entry`] instead of the faulting instruction. That runs on a
-//! stack of its own, because the faulting one may be exhausted, asks Wasmtime
-//! whether the fault is a Wasm trap (then it never comes back), and ends the
-//! guest otherwise.
+//! On hosts without hardware virtualisation, code in ring 0 is emulated one instruction at a time.
+//! The stubs therefore only record the exception and return to [`trap_entry`] instead of the
+//! faulting instruction. That routine runs on a stack of its own, because the faulting stack may be
+//! exhausted. It calls Wasmtime's handler, which does not return if the fault is a Wasm trap.
+//! Otherwise the guest ends.
 //!
-//! `int3` (vector 3) is the way to flush the TLB: only ring 0 can.
+//! `int3` (vector 3) flushes the TLB, because only ring 0 can do that.
 
 use core::arch::{asm, global_asm};
 use core::cell::UnsafeCell;
@@ -16,8 +15,8 @@ use faasw_abi::doorbell::{Doorbell, PORT};
 
 use crate::single::Single;
 
-/// Wasmtime's question whether a fault is its own: instruction pointer, frame
-/// pointer, whether there is a faulting address, and that address.
+/// Wasmtime's handler, which checks whether a fault is a Wasm trap. Parameters: instruction
+/// pointer, frame pointer, whether there is a faulting address, and that address.
 pub type TrapHandler = extern "C" fn(usize, usize, bool, usize);
 
 static HANDLER: Single<Option<TrapHandler>> = Single::new(None);
@@ -25,7 +24,7 @@ static HANDLER: Single<Option<TrapHandler>> = Single::new(None);
 /// Vector of a page fault.
 const PAGE_FAULT: u8 = 14;
 
-/// What the stubs note. Written by assembly in ring 0.
+/// The record of the last exception. Assembly in ring 0 writes it.
 #[repr(C)]
 struct Noted {
     instruction: UnsafeCell<u64>,
@@ -34,7 +33,7 @@ struct Noted {
     vector: UnsafeCell<u64>,
 }
 
-// SAFETY: one vCPU; the stubs finish writing before anything reads.
+// SAFETY: there is one vCPU, and the stubs finish their writes before anything reads.
 unsafe impl Sync for Noted {}
 
 #[unsafe(no_mangle)]
@@ -45,15 +44,15 @@ static trap_noted: Noted = Noted {
     vector: UnsafeCell::new(0),
 };
 
-/// Bytes of the stack that faults are looked at on. Wasmtime's lookup is a few
-/// hundred bytes deep; the rest is for formatting a report.
+/// Bytes of the stack on which faults are handled. Wasmtime's lookup is a few hundred bytes deep;
+/// the rest is for formatting a report.
 const TRAP_STACK: usize = 32 << 10;
 
 #[repr(C, align(4096))]
 struct TrapStack(UnsafeCell<[u8; TRAP_STACK]>);
 
-// SAFETY: only the trap entry uses it, and that never nests: a fault on this
-// stack starts it over from the top and does not return to the first.
+// SAFETY: only the trap entry uses it, and that never nests: a fault on this stack restarts it from
+// the top and does not return to the first.
 unsafe impl Sync for TrapStack {}
 
 #[unsafe(no_mangle)]
@@ -165,13 +164,13 @@ trap_entry:
 /// Bytes from one exception stub to the next; part of the boot contract with the host.
 const STUB_BYTES: usize = faasw_abi::memory_map::EXCEPTION_STUB_BYTES as usize;
 
-/// Takes Wasmtime's handler.
+/// Stores Wasmtime's handler.
 pub fn set_handler(handler: TrapHandler) {
     // SAFETY: the closure stores a pointer and nothing else.
     unsafe { HANDLER.with(|slot| *slot = Some(handler)) }
 }
 
-/// Makes the CPU forget translations of pages that are gone.
+/// Flushes the CPU's translations of unmapped pages.
 pub fn flush_tlb() {
     // SAFETY: vector 3 has a gate that privilege level 3 may use; its stub
     // preserves every register.
@@ -180,7 +179,7 @@ pub fn flush_tlb() {
 
 #[unsafe(no_mangle)]
 extern "C" fn trap_arrived(instruction: usize, frame: usize) -> ! {
-    // SAFETY: the stub has written these and no other exception can be under way.
+    // SAFETY: the stub has written these, and no other exception can be under way.
     let (vector, error, address) = unsafe {
         (
             *trap_noted.vector.get() as u8,
@@ -190,7 +189,7 @@ extern "C" fn trap_arrived(instruction: usize, frame: usize) -> ! {
     };
     // SAFETY: the closure copies a pointer and nothing else.
     if let Some(handler) = unsafe { HANDLER.with(|slot| *slot) } {
-        // Does not come back when the fault belongs to Wasm code.
+        // Returns only if the fault does not belong to Wasm code.
         handler(instruction, frame, vector == PAGE_FAULT, address);
     }
     crate::host::fatal(format_args!(

@@ -12,7 +12,7 @@ const READ: u32 = 1;
 const WRITE: u32 = 2;
 const EXECUTE: u32 = 4;
 
-/// What Wasmtime takes for an error code; any number but 0 would do.
+/// Error codes for Wasmtime, which accepts any number but 0 as an error.
 const ENOMEM: i32 = 12;
 const EINVAL: i32 = 22;
 
@@ -81,8 +81,8 @@ extern "C" fn wasmtime_init_traps(handler: TrapHandler) -> i32 {
     0
 }
 
-// No memory images: a seed is instantiated once, so copying its data segments
-// once is all there is, and a null image says so.
+// There are no memory images, which a null image signals: a seed is instantiated once, so its data
+// segments are copied only once anyway.
 #[unsafe(no_mangle)]
 extern "C" fn wasmtime_memory_image_new(_: *const u8, _: usize, out: &mut *mut u8) -> i32 {
     *out = ptr::null_mut();

@@ -1,15 +1,15 @@
-//! File descriptors of a core module: 0, 1 and 2, the folder of its files where it has some, and
-//! what it opens.
+//! File descriptors of a core module: 0, 1 and 2, the folder of its files if it has some, and those
+//! that it opens.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use crate::files::{Node, ROOT};
 
-/// Most descriptors that are open at once.
+/// Maximum number of open descriptors.
 const OPEN_MAX: usize = 1024;
 
-/// What a standard stream stands for.
+/// The meaning of a standard stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// The request body.
@@ -20,32 +20,32 @@ pub(crate) enum Stream {
     Stderr,
 }
 
-/// A file that is open.
+/// An open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OpenFile {
     pub(crate) node: Node,
-    /// Where what is read or written next begins.
+    /// Position of the next read or write.
     pub(crate) at: u64,
     pub(crate) reads: bool,
     pub(crate) writes: bool,
-    /// `fdflags`, as they were asked for.
+    /// `fdflags`, as the function set them.
     pub(crate) flags: u16,
 }
 
-/// What a descriptor stands for.
+/// The object behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Descriptor {
     Stream(Stream),
     File(OpenFile),
     Folder {
         node: Node,
-        /// It was there before the function ran.
+        /// Whether the folder was open before the function ran.
         is_preopened: bool,
     },
 }
 
 impl Descriptor {
-    /// The node that it holds.
+    /// Returns the node that the descriptor holds.
     pub(crate) fn node(&self) -> Option<Node> {
         match self {
             Self::Stream(_) => None,
@@ -54,7 +54,7 @@ impl Descriptor {
     }
 }
 
-/// Which descriptors are open.
+/// The open descriptors.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     open: Vec<Option<Descriptor>>,
@@ -62,7 +62,7 @@ pub(crate) struct Descriptors {
 }
 
 impl Descriptors {
-    /// What a function begins with.
+    /// Returns the initial descriptors of a function.
     pub(crate) fn new(has_files: bool) -> Self {
         let mut open = vec![
             Some(Descriptor::Stream(Stream::Stdin)),
@@ -78,20 +78,20 @@ impl Descriptors {
         Self { open, has_files }
     }
 
-    /// Whether they are what every function begins with.
+    /// Returns whether the descriptors are the initial ones.
     pub(crate) fn are_untouched(&self) -> bool {
         let open = self.open.iter().rposition(Option::is_some);
         let open = self.open.get(..open.map_or(0, |last| last + 1));
         open == Some(&Self::new(self.has_files).open)
     }
 
-    /// What the descriptor stands for; none where it is not open.
+    /// Returns the object behind a descriptor, or `None` if it is not open.
     pub(crate) fn get(&self, descriptor: u32) -> Option<Descriptor> {
         let index = usize::try_from(descriptor).ok()?;
         self.open.get(index).copied().flatten()
     }
 
-    /// The file that it stands for, to change how that is open.
+    /// Returns the open file behind a descriptor, for changes.
     pub(crate) fn file_mut(&mut self, descriptor: u32) -> Option<&mut OpenFile> {
         let index = usize::try_from(descriptor).ok()?;
         match self.open.get_mut(index)?.as_mut()? {
@@ -100,8 +100,8 @@ impl Descriptors {
         }
     }
 
-    /// The lowest number that is free behind the standard streams, for this; none where too many
-    /// are open.
+    /// Adds a descriptor with the lowest free number above the standard streams. Returns `None` if
+    /// too many are open.
     pub(crate) fn add(&mut self, descriptor: Descriptor) -> Option<u32> {
         let free = self.open.iter().skip(3).position(Option::is_none);
         let index = free.map_or(self.open.len(), |index| index + 3);
@@ -115,14 +115,14 @@ impl Descriptors {
         u32::try_from(index).ok()
     }
 
-    /// Closes the descriptor, and says what it stood for; none where it is not open.
+    /// Closes the descriptor, and returns the object behind it, or `None` if it is not open.
     pub(crate) fn close(&mut self, descriptor: u32) -> Option<Descriptor> {
         let index = usize::try_from(descriptor).ok()?;
         self.open.get_mut(index)?.take()
     }
 
-    /// Moves what `from` stands for to `to`, and says what that stood for, unless it is the same.
-    /// Both must be open; nothing changes where one is not.
+    /// Moves the object of `from` to `to`, and returns the former object of `to`, unless both are
+    /// the same. Returns `None`, without a change, if one of them is not open.
     pub(crate) fn renumber(&mut self, from: u32, to: u32) -> Option<Option<Descriptor>> {
         let moved = self.get(from)?;
         let replaced = self.get(to)?;

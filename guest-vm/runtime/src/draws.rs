@@ -1,8 +1,8 @@
-//! What a function read before the freeze, so that the node can say what a
-//! seed made after instantiation would share between requests.
+//! The reads of a function before the freeze, recorded so that the node can report what requests
+//! would share through a seed made after instantiation.
 //!
-//! Host functions record each read of entropy, clock, environment and secrets, and each call of a
-//! store or of others; the record closes when the first request begins.
+//! Host functions record each read of entropy, clock, environment and secrets, each access to a
+//! store and each outbound call. The record is closed when the first request begins.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +11,7 @@ use faasw_abi::mailbox::{
     DRAW_CALL, DRAW_CLOCK, DRAW_ENTROPY, DRAW_INSECURE, DRAW_SECRET, DRAW_STORE,
 };
 
-/// The kind of thing that was read.
+/// The kind of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Entropy,
@@ -29,7 +29,7 @@ impl Kind {
             Self::Entropy => DRAW_ENTROPY,
             Self::Insecure => DRAW_INSECURE,
             Self::Clock => DRAW_CLOCK,
-            // A version has one, which its requests share anyway.
+            // A function version has one environment, which its requests share anyway.
             Self::Environment => 0,
             Self::Store => DRAW_STORE,
             Self::Call => DRAW_CALL,
@@ -47,9 +47,9 @@ struct Draw {
     bytes: u64,
 }
 
-/// What a function read before the freeze.
+/// The reads of a function before the freeze.
 ///
-/// Its `Display` is one line an import, in the order of their first use:
+/// The `Display` output has one line for each import, in the order of their first use:
 /// `wasi:random/random#get-random-bytes: 32 bytes`.
 #[derive(Clone, Debug, Default)]
 pub struct Draws {
@@ -58,7 +58,8 @@ pub struct Draws {
 }
 
 impl Draws {
-    /// The kinds of reads that a freeze depends on, as `DRAW_*` bits of [`faasw_abi::mailbox`].
+    /// Returns the kinds of reads that a freeze depends on, as `DRAW_*` bits of
+    /// [`faasw_abi::mailbox`].
     #[must_use]
     pub fn bits(&self) -> u32 {
         self.draws
@@ -66,13 +67,13 @@ impl Draws {
             .fold(0, |bits, draw| bits | draw.kind.bit())
     }
 
-    /// Whether nothing was read.
+    /// Returns whether nothing was read.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.draws.is_empty()
     }
 
-    /// Records a read of `bytes` bytes (0 where bytes mean nothing) through `import`.
+    /// Records a read of `bytes` bytes (0 if bytes do not apply) through `import`.
     pub(crate) fn record(&mut self, kind: Kind, import: &'static str, bytes: usize) {
         if self.closed {
             return;
@@ -92,7 +93,8 @@ impl Draws {
         }
     }
 
-    /// The first request begins: what is read from now on is the request's own.
+    /// Closes the record at the start of the first request, because later reads are the request's
+    /// own.
     pub(crate) fn close(&mut self) {
         self.closed = true;
     }

@@ -1,9 +1,8 @@
-//! The engine settings, in the one place that both sides read.
+//! The engine settings, in one place for both sides.
 //!
-//! The compile helper makes code with `compile_config`; the guest (and the
-//! native tests) run it with [`config`]. Wasmtime refuses code whose settings
-//! differ from the engine's, and its defaults depend on cargo features and on
-//! the environment, so everything that decides about code is spelled out here.
+//! The compile helper makes code with `compile_config`; the guest and the native tests run it with
+//! [`config`]. Wasmtime refuses code whose settings differ from the engine's. Its defaults depend
+//! on cargo features and on the environment, so every setting that affects code is explicit here.
 
 use core::num::NonZeroUsize;
 
@@ -11,22 +10,22 @@ use core::num::NonZeroUsize;
 use faasw_abi::isa::Isa;
 use wasmtime::{Collector, Config, Inlining, WasmBacktraceDetails, WasmFeatures};
 
-/// Most stack that Wasm code may use, in bytes. Host functions run below it on
-/// the same stack; the guest's stack zone is twice this.
+/// Maximum bytes of stack that Wasm code may use. Host functions run below it on the same stack;
+/// the guest's stack zone is twice this size.
 pub const MAX_WASM_STACK: usize = 1 << 20;
 
-/// Address space kept for each linear memory, in bytes: all that a 32-bit
-/// index can reach, so that a memory never moves and needs no bounds checks.
+/// Bytes of address space reserved for each linear memory: all that a 32-bit index can reach, so
+/// that a memory never moves and needs no bounds checks.
 pub const MEMORY_RESERVATION: u64 = 4 << 30;
 
-/// Unmapped address space behind each linear memory, in bytes. Constant
-/// offsets below it need no bounds checks either.
+/// Bytes of unmapped address space behind each linear memory. Constant offsets below it need no
+/// bounds checks either.
 pub const MEMORY_GUARD: u64 = 32 << 20;
 
-/// Most frames of a backtrace.
+/// Maximum number of frames of a backtrace.
 pub const BACKTRACE_FRAMES: usize = 30;
 
-/// The Cranelift flags that an instruction set level turns on.
+/// Returns the Cranelift flags that an instruction set level turns on.
 #[cfg(feature = "compile")]
 fn cranelift_flags(isa: Isa) -> impl Iterator<Item = &'static str> {
     const V2: [&str; 6] = [
@@ -52,16 +51,16 @@ fn cranelift_flags(isa: Isa) -> impl Iterator<Item = &'static str> {
     V2.into_iter().chain(beyond.iter().copied())
 }
 
-/// The settings of the engine that runs functions.
+/// Returns the settings of the engine that runs functions.
 ///
-/// Without `std` the caller adds what only it knows: `with_custom_code_memory`
+/// Without `std` the caller adds the settings that only it can provide: `with_custom_code_memory`
 /// and `detect_host_feature`.
 #[must_use]
 pub fn config() -> Config {
     let mut config = Config::new();
 
-    // Memory. The guest maps pages itself: growing is page-table work, an
-    // image to map copy-on-write would only be a second way to the same pages.
+    // Memory. The guest maps pages itself: growing is page-table work. A copy-on-write image would
+    // only be a second way to the same pages.
     config
         .signals_based_traps(true)
         .memory_reservation(MEMORY_RESERVATION)
@@ -78,15 +77,15 @@ pub fn config() -> Config {
         .gc_heap_initial_size(0)
         .collector(Collector::DeferredReferenceCounting);
 
-    // Filled tables are part of the seed; filled lazily, the first request
-    // would write, and thereby copy, their pages.
+    // Filled tables are part of the seed. With lazy filling, the first request would write, and
+    // thereby copy, their pages.
     config.table_lazy_init(false);
     config.max_wasm_stack(MAX_WASM_STACK);
 
-    // Time is bounded from outside: the sandbox stops the vCPU.
+    // Time is limited from outside: the sandbox stops the vCPU.
     config.consume_fuel(false).epoch_interruption(false);
 
-    // Names and offsets for trap reports, but no DWARF: it is not parsed here.
+    // Names and offsets for trap reports, but no DWARF, because nothing here parses it.
     config
         .wasm_backtrace_max_frames(NonZeroUsize::new(BACKTRACE_FRAMES))
         .wasm_backtrace_details(WasmBacktraceDetails::Disable)
@@ -106,8 +105,8 @@ pub fn config() -> Config {
     config
 }
 
-/// Wasm features: all that Wasmtime holds stable, but threads. There is one
-/// vCPU, so nothing could ever run beside the function.
+/// Sets the Wasm features: all that Wasmtime considers stable, except threads. There is one vCPU,
+/// so nothing could run beside the function.
 fn features(config: &mut Config) {
     let on = WasmFeatures::WASM3 | WasmFeatures::GC_TYPES | WasmFeatures::COMPONENT_MODEL;
     let off = WasmFeatures::THREADS
@@ -129,14 +128,14 @@ fn features(config: &mut Config) {
     config.wasm_features(on, true).wasm_features(off, false);
 }
 
-/// The settings of the engine that compiles functions for `isa`.
+/// Returns the settings of the engine that compiles functions for `isa`.
 ///
 /// # Errors
-/// When this build of Wasmtime cannot compile for x86-64 Linux.
+/// Returns Wasmtime's error if this build of it cannot compile for x86-64 Linux.
 #[cfg(feature = "compile")]
 pub fn compile_config(isa: Isa) -> wasmtime::Result<Config> {
     let mut config = config();
-    // Naming the target keeps Wasmtime from asking this machine for features.
+    // Wasmtime queries this machine's features unless the target is named.
     config.target("x86_64-unknown-linux-gnu")?;
     config.cranelift_opt_level(wasmtime::OptLevel::Speed);
     for flag in cranelift_flags(isa) {

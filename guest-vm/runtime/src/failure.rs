@@ -1,7 +1,7 @@
-//! How a run that did not end with a response is told.
+//! Reports of runs that did not end with a response.
 //!
-//! Host functions end a run with an `Ended`; Wasmtime ends it with a trap. Both
-//! become a [`Failure`], whose report is what the function's owner reads.
+//! Host functions end a run with an `Ended`; Wasmtime ends it with a trap. Both become a
+//! [`Failure`], whose report is for the function's owner.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,20 +17,19 @@ use wasmtime::{Error, FrameInfo, Trap, WasmBacktrace};
 use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::SendError;
 
-/// Most bytes of one function name in a report; mangled ones can be very long.
+/// Maximum bytes of one function name in a report; mangled names can be very long.
 const MAX_NAME: usize = 200;
 
 /// A run that did not end with a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What happened, for the caller of the function.
+    /// The outcome, for the client.
     pub outcome: Outcome,
-    /// Which trap it was, where the outcome is one.
+    /// The kind of the trap, if the outcome is one.
     pub trap: Option<TrapKind>,
-    /// The code that the function exited with; 0 where it did not exit.
+    /// The exit code of the function; 0 if it did not exit.
     pub exit_code: u32,
-    /// What happened, for the owner of the function. At most as long as the
-    /// mailbox's report area.
+    /// Description for the owner of the function, at most as long as the mailbox's report area.
     pub report: String,
 }
 
@@ -42,22 +41,22 @@ impl fmt::Display for Failure {
 
 impl core::error::Error for Failure {}
 
-/// A failure before the function was ready, and the platform, given back so
-/// that the caller can report it.
+/// A failure before the function was ready, with the platform, so that the caller can report the
+/// failure through it.
 #[derive(Debug)]
 pub struct Unready<P> {
-    /// The platform that was to be used.
+    /// The platform that the function was to use.
     pub platform: P,
-    /// What went wrong.
+    /// The failure.
     pub failure: Failure,
 }
 
-/// A host function's way to end the run; travels through Wasm as an error.
+/// A host function's way to end the run; it passes through Wasm as an error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ended {
-    /// The function asked to exit.
+    /// The function exited.
     Exit(u32),
-    /// A part of the response was not taken.
+    /// The platform refused a part of the response.
     Refused(SendError),
 }
 
@@ -78,7 +77,7 @@ impl fmt::Display for Ended {
 impl core::error::Error for Ended {}
 
 impl Failure {
-    /// A failure with a report and no exit code.
+    /// Returns a failure with a report and without an exit code.
     pub(crate) fn new(outcome: Outcome, report: impl Into<String>) -> Self {
         Self {
             outcome,
@@ -88,7 +87,7 @@ impl Failure {
         }
     }
 
-    /// The function could not be loaded, linked or instantiated.
+    /// Returns the failure of a function that could not be loaded, linked or instantiated.
     pub(crate) fn load(error: &Error, memory: Option<&MemoryLimit>) -> Self {
         let mut report = describe(error);
         if !error.is::<StartMemoryTooLarge>() {
@@ -97,7 +96,7 @@ impl Failure {
         Self::new(Outcome::LoadFailed, report)
     }
 
-    /// The call of the function ended with `error`, which is no exit with code 0.
+    /// Returns the failure of a call that ended with `error`, which is no exit with code 0.
     pub(crate) fn run(error: &Error, memory: &MemoryLimit) -> Self {
         if let Some(ended) = error.downcast_ref::<Ended>() {
             return match *ended {
@@ -117,14 +116,14 @@ impl Failure {
         }
     }
 
-    /// The same, with a word on memory where that may be the reason.
+    /// Adds a note about the memory limit if that may be the reason of the failure.
     pub(crate) fn noting(mut self, memory: &MemoryLimit) -> Self {
         note_memory(&mut self.report, Some(memory));
         self.report = bounded(self.report);
         self
     }
 
-    /// The function exited.
+    /// Returns the failure of a function that exited.
     pub(crate) fn exit(code: u32) -> Self {
         Self {
             exit_code: code,
@@ -132,7 +131,7 @@ impl Failure {
         }
     }
 
-    /// The platform did not take a part of the response.
+    /// Returns the failure for a part of the response that the platform refused.
     pub(crate) fn refused(refusal: SendError) -> Self {
         Self::new(
             Outcome::ResponseTooLarge,
@@ -141,7 +140,7 @@ impl Failure {
     }
 }
 
-/// Which trap Wasmtime says it was.
+/// Returns the kind of the trap that Wasmtime reports.
 fn kind_of(error: &Error) -> TrapKind {
     let Some(trap) = error.downcast_ref::<Trap>() else {
         return TrapKind::Other;
@@ -160,7 +159,7 @@ fn kind_of(error: &Error) -> TrapKind {
     }
 }
 
-/// The error in words; for one that Wasm ran into, with the innermost frames.
+/// Returns the error as text, with the innermost frames if it occurred in Wasm code.
 fn describe(error: &Error) -> String {
     let Some(backtrace) = error.downcast_ref::<WasmBacktrace>() else {
         return format!("{error:#}");
@@ -184,7 +183,7 @@ fn describe(error: &Error) -> String {
     let mut repeated = 0;
     for caller in frames {
         if caller == function {
-            // Endless recursion is told once.
+            // Endless recursion is reported once.
             repeated += 1;
             continue;
         }
@@ -202,10 +201,10 @@ fn note_repeated(report: &mut String, times: usize) {
     }
 }
 
-/// Says so where a refused growth may be what the function failed over.
+/// Adds a note if a refused growth may be the reason of the failure.
 fn note_memory(report: &mut String, memory: Option<&MemoryLimit>) {
     if let Some(memory) = memory.filter(|memory| memory.denied()) {
-        // In front: a long backtrace must not push it out of the report.
+        // The note comes first, because a long backtrace must not push it out of the report.
         report.insert_str(
             0,
             &format!("memory limit of {} was reached\n", memory.limit_text()),
@@ -213,7 +212,7 @@ fn note_memory(report: &mut String, memory: Option<&MemoryLimit>) {
     }
 }
 
-/// A frame by its function's name, or by its number where names were stripped.
+/// A frame, displayed as its function's name, or as its number if names were stripped.
 struct Frame<'a>(&'a FrameInfo);
 
 impl fmt::Display for Frame<'_> {
@@ -225,7 +224,7 @@ impl fmt::Display for Frame<'_> {
     }
 }
 
-/// The report, cut to what the mailbox holds.
+/// Cuts the report to the size of the mailbox's report area.
 fn bounded(report: String) -> String {
     let most = usize::try_from(REPORT.size).unwrap_or(usize::MAX);
     if report.len() <= most {
@@ -235,7 +234,7 @@ fn bounded(report: String) -> String {
     }
 }
 
-/// The longest prefix of at most `most` bytes that ends between characters.
+/// Returns the longest prefix of at most `most` bytes that ends between characters.
 fn prefix(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len()))
         .rev()
@@ -298,7 +297,7 @@ mod tests {
             let in_context = told.context("in a host function").unwrap_err();
             assert_eq!(kind(in_context), Some(expected), "{trap}");
         }
-        // A text is no kind.
+        // A text has no kind.
         assert_eq!(kind(Error::msg("integer overflow")), Some(TrapKind::Other));
     }
 }

@@ -1,8 +1,8 @@
-//! The platform as host functions see it: a request may have been made up.
+//! The platform as host functions see it, with support for synthetic requests.
 //!
-//! A warm-up's request does not come on the channel of the invocation, and what answers it
-//! goes nowhere; neither does what there is of one before a command comes to its entry point.
-//! Everything else is the platform's.
+//! A warm-up request does not arrive on the channel of the invocation, and its response is
+//! discarded. The same holds for what a command sees of a request before it reaches its entry
+//! point. Everything else is the platform's.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -13,17 +13,17 @@ use faasw_abi::wire::ResponseHead;
 use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
-/// Bytes of an answer that are taken at a time, as in a ring.
+/// Bytes of a synthetic request's response that are taken at a time, as in a ring.
 const ROOM: usize = 64 << 10;
 
-/// A platform, and the request that was made up, as long as there is one.
+/// A platform, and the synthetic request, while there is one.
 pub(crate) struct Front<P> {
-    /// What it is in front of.
+    /// The platform behind this one.
     pub(crate) inner: P,
     made_up: Option<MadeUp>,
 }
 
-/// A request that was made up, and what is known of its answer.
+/// A synthetic request, and the status of its response.
 struct MadeUp {
     body: Vec<u8>,
     read: usize,
@@ -38,7 +38,7 @@ impl<P> Front<P> {
         }
     }
 
-    /// From now on the invocation's channel is that of a request with this body.
+    /// Makes the invocation's channel that of a synthetic request with this body.
     pub(crate) fn make_up(&mut self, body: Vec<u8>) {
         self.made_up = Some(MadeUp {
             body,
@@ -47,7 +47,8 @@ impl<P> Front<P> {
         });
     }
 
-    /// The channel is the platform's again. The status of the answer, if there was one.
+    /// Returns the channel to the platform, and returns the status of the response, if there was
+    /// one.
     pub(crate) fn end_made_up(&mut self) -> Option<u16> {
         self.made_up.take()?.status
     }
@@ -77,7 +78,7 @@ impl<P: Platform> Platform for Front<P> {
     }
 
     fn wait(&mut self, waits: Waits, deadline: Option<u64>) {
-        // All of the request is there, and its answer always finds room.
+        // All of the synthetic request is present, and its response always finds space.
         let is_there = waits.has(Waits::bytes(Channel::INVOCATION))
             || waits.has(Waits::room(Channel::INVOCATION));
         if self.made_up.is_none() || !is_there {

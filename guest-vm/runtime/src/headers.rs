@@ -1,8 +1,8 @@
 //! Rules for header fields that `wasi:http` and CGI share (RFC 9110, section 5).
 
-/// Fields that a function neither sees nor sets: they belong to one connection
-/// or frame the message, and both are the gateway's. Names in lower case.
-/// `trailer` is not among them: which fields follow is the function's to say.
+/// Fields that a function neither sees nor sets, because they belong to one connection or frame the
+/// message, and the gateway is responsible for both. Names are in lower case. `trailer` is not
+/// among them: the function decides which fields follow.
 const FORBIDDEN: [&[u8]; 10] = [
     b"connection",
     b"host",
@@ -16,48 +16,48 @@ const FORBIDDEN: [&[u8]; 10] = [
     b"upgrade",
 ];
 
-/// The one field of a connection that functions may set, and its value. gRPC clients set it on
+/// The only field of a connection that functions may set, and its value. gRPC clients set it on
 /// their requests. The node decides what goes over a connection: it drops the field from responses
 /// and over HTTP/1, and sends it over HTTP/2.
 const TRAILERS_ACCEPTED: (&[u8], &[u8]) = (b"te", b"trailers");
 
-/// Whether functions may set the field to this value. Case of the name does not matter.
+/// Returns whether functions may set the field to this value. The case of the name does not matter.
 pub(crate) fn may_set(name: &[u8], value: &[u8]) -> bool {
     let (te, trailers) = TRAILERS_ACCEPTED;
     !is_forbidden(name) || name.eq_ignore_ascii_case(te) && value == trailers
 }
 
-/// Whether functions may change the field. Case does not matter.
+/// Returns whether functions may change the field. Case does not matter.
 pub(crate) fn may_change(name: &[u8]) -> bool {
     !is_forbidden(name) || name.eq_ignore_ascii_case(TRAILERS_ACCEPTED.0)
 }
 
-/// Whether functions are kept from the field. Case does not matter.
+/// Returns whether functions must not use the field. Case does not matter.
 pub(crate) fn is_forbidden(name: &[u8]) -> bool {
     FORBIDDEN
         .iter()
         .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
 }
 
-/// Whether `name` is a field name (a token).
+/// Returns whether `name` is a field name (a token).
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().copied().all(is_token_byte)
 }
 
-/// Whether `value` is a field value: visible bytes, spaces, tabs and bytes
-/// above ASCII. Line ends and NUL would let a function forge other fields.
+/// Returns whether `value` is a field value: visible bytes, spaces, tabs and bytes above ASCII.
+/// Line ends and NUL would let a function forge other fields.
 pub(crate) fn is_value(value: &[u8]) -> bool {
     value
         .iter()
         .all(|&byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
-/// Whether `byte` may be in a token.
+/// Returns whether `byte` may be in a token.
 pub(crate) fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// The number of a `content-length` value: digits only.
+/// Returns the number of a `content-length` value, which must consist of digits only.
 pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,5 +1,4 @@
-//! Bounds what a function allocates: the sum of its linear memories, tables, and what it has
-//! written to files.
+//! Limits what a function allocates: the sum of its linear memories, tables, and written files.
 
 use alloc::format;
 use alloc::string::String;
@@ -12,26 +11,26 @@ use crate::files::{FileError, Room};
 /// Bytes that Wasmtime needs for one table element.
 const TABLE_ELEMENT_BYTES: usize = size_of::<usize>();
 
-/// Most instances of core modules in one function. Components made of many
-/// libraries have some dozens.
+/// Maximum number of core module instances in one function. Components made of many libraries have
+/// some dozens.
 const MAX_INSTANCES: usize = 1_000;
-/// Most tables in one function.
+/// Maximum number of tables in one function.
 const MAX_TABLES: usize = 1_000;
-/// Most linear memories in one function; each reserves gigabytes of addresses.
+/// Maximum number of linear memories in one function; each reserves gigabytes of addresses.
 const MAX_MEMORIES: usize = 100;
 
-/// Counts and bounds the bytes of all linear memories, tables and written files together.
+/// Counts and limits the bytes of all linear memories, tables and written files together.
 #[derive(Debug)]
 pub(crate) struct MemoryLimit {
     limit: usize,
     used: usize,
-    /// What the last permitted growth added, in case it then fails.
+    /// The bytes that the last permitted growth added, in case it then fails.
     added: usize,
     denied: bool,
     starting: bool,
 }
 
-/// A function wants more memory at its start than it may have.
+/// The error of a function that requests more memory at its start than it may have.
 #[derive(Debug)]
 pub(crate) struct StartMemoryTooLarge {
     asked: usize,
@@ -52,7 +51,7 @@ impl fmt::Display for StartMemoryTooLarge {
 impl core::error::Error for StartMemoryTooLarge {}
 
 impl MemoryLimit {
-    /// Permits `limit` bytes.
+    /// Returns a limit of `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit: usize::try_from(limit).unwrap_or(usize::MAX),
@@ -63,20 +62,21 @@ impl MemoryLimit {
         }
     }
 
-    /// The function is instantiated: from now on a refusal is its to handle.
+    /// Records that the function is instantiated: from now on a refusal is the function's to
+    /// handle.
     pub(crate) fn started(&mut self) {
         self.starting = false;
     }
 
-    /// Permits `bytes` more than before, for what is not the function's doing.
+    /// Permits `bytes` more than before, for memory that the function did not request.
     pub(crate) fn allow_more(&mut self, bytes: usize) {
         self.limit = self.limit.saturating_add(bytes);
     }
 
-    /// Permits `limit` bytes from now on, unless more is used already.
+    /// Sets the limit to `limit` bytes, unless more is used already.
     ///
     /// # Errors
-    /// What is used, and the limit.
+    /// Returns the used bytes and the limit if more is used.
     pub(crate) fn become_at_most(&mut self, limit: u64) -> Result<(), StartMemoryTooLarge> {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         if self.used > limit {
@@ -87,12 +87,12 @@ impl MemoryLimit {
         Ok(())
     }
 
-    /// Whether a growth was refused.
+    /// Returns whether a growth was refused.
     pub(crate) fn denied(&self) -> bool {
         self.denied
     }
 
-    /// The limit, for people.
+    /// Returns the limit, for people.
     pub(crate) fn limit_text(&self) -> String {
         size(self.limit)
     }
@@ -100,7 +100,7 @@ impl MemoryLimit {
     fn grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> Result<bool> {
         self.added = 0;
         if maximum.is_some_and(|maximum| desired > maximum) {
-            // The function's own maximum; Wasmtime would refuse it as well.
+            // The function's own maximum; Wasmtime would refuse the growth as well.
             return Ok(false);
         }
         let added = desired.saturating_sub(current);
@@ -121,7 +121,7 @@ impl MemoryLimit {
         Ok(true)
     }
 
-    /// The growth permitted last did not happen: the platform had no pages.
+    /// Reverts the last permitted growth, because the platform had no pages.
     fn undo(&mut self) {
         self.used -= self.added;
         self.denied |= self.added > 0;
@@ -188,7 +188,7 @@ impl ResourceLimiter for MemoryLimit {
     }
 }
 
-/// A number of bytes, for people.
+/// Returns a number of bytes, for people.
 fn size(bytes: usize) -> String {
     const MIB: usize = 1 << 20;
     const KIB: usize = 1 << 10;

@@ -1,7 +1,7 @@
-//! A function's secrets: their names from the start, their values with a request only.
+//! A function's secrets: the names are known from the start, the values only with a request.
 //!
-//! They lie in the mailbox before the request begins. What is read of them here is in the
-//! instance's own memory, which the next request does not find.
+//! The values are in the mailbox before the request begins. Values that are read are copied to the
+//! instance's own memory, which is reset before the next request.
 
 use alloc::vec::Vec;
 
@@ -11,54 +11,54 @@ use faasw_abi::wire::Pair;
 
 use crate::platform::Platform;
 
-/// Secrets are asked for before there are any.
+/// The error for a read of secrets before they are present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NotYet;
 
-/// What a function has of its secrets.
+/// The secrets of a function.
 #[derive(Debug, Default)]
 pub(crate) struct Secrets {
     names: Vec<Vec<u8>>,
-    /// Those of the request, once one was read.
+    /// The secrets of the request, once one was read.
     given: Option<Vec<Pair>>,
 }
 
 impl Secrets {
-    /// Secrets of these names, the values of which are still to come.
+    /// Returns secrets with these names, whose values are not present yet.
     pub(crate) fn named(names: Vec<Vec<u8>>) -> Self {
         Self { names, given: None }
     }
 
-    /// Whether there are none, and never will be.
+    /// Returns whether there are no secrets, and never will be.
     pub(crate) fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Whether a secret is called so.
+    /// Returns whether there is a secret with this name.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.names.iter().any(|own| own == name)
     }
 
-    /// All that have a value.
+    /// Returns all secrets that have a value.
     ///
     /// # Errors
-    /// [`NotYet`] before a request.
+    /// Returns [`NotYet`] before a request.
     pub(crate) fn all(&mut self, platform: &mut impl Platform) -> Result<&[Pair], NotYet> {
         if self.given.is_none() {
             if !platform.is_open(Channel::SECRETS) {
                 return Err(NotYet);
             }
-            // It is the node's, and so a list.
+            // The node sent it, so it is a valid list.
             let told = decode(&platform.head(Channel::SECRETS)).unwrap_or_default();
             self.given = Some(told);
         }
         Ok(self.given.as_deref().unwrap_or_default())
     }
 
-    /// The value of one, if it has one.
+    /// Returns the value of a secret, if it has one.
     ///
     /// # Errors
-    /// [`NotYet`] before a request.
+    /// Returns [`NotYet`] before a request.
     pub(crate) fn value(
         &mut self,
         name: &[u8],

@@ -1,4 +1,4 @@
-//! What all host functions work on: one function's side of the store.
+//! The state that all host functions work on: one function's side of the store.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -21,52 +21,52 @@ use crate::memory::{MemoryLimit, StartMemoryTooLarge};
 use crate::platform::{Incoming, LogStream, Platform};
 use crate::secrets::Secrets;
 
-/// Most resources that a component may hold at one time.
+/// Maximum number of resources that a component may hold at one time.
 const MAX_RESOURCES: usize = 16 << 10;
 
-/// Most random bytes that one call may ask for.
+/// Maximum random bytes of one call.
 const MAX_RANDOM: u64 = 1 << 20;
 
-/// Bytes taken from the request body at a time.
+/// Bytes that are taken from the request body at a time.
 const READ_CHUNK: usize = 4 << 10;
 
-/// Where a function's standard output goes and what its standard input is.
+/// The meaning of a function's standard output and input.
 #[derive(Debug)]
 pub(crate) enum Stdio {
-    /// Output is log, input is empty.
+    /// Output goes to the log, and input is empty.
     Log,
-    /// A command in CGI style: output is the response, input the request body.
+    /// A command in CGI style: output is the response, and input is the request body.
     Command(Output),
 }
 
-/// One function's side of the store.
+/// The store's data of one function.
 pub(crate) struct State<P> {
     pub(crate) platform: Front<P>,
     pub(crate) table: ResourceTable,
     pub(crate) memory: MemoryLimit,
     pub(crate) draws: Draws,
     pub(crate) arguments: Vec<Vec<u8>>,
-    /// The function's own environment; of commands, during a request, also the
-    /// CGI variables.
+    /// The function's own environment. For commands, it also has the CGI variables during a
+    /// request.
     pub(crate) environment: Vec<Pair>,
-    /// Keys and values of its configuration.
+    /// Keys and values of the function's configuration.
     pub(crate) configuration: Vec<Pair>,
     pub(crate) secrets: Secrets,
     pub(crate) stdio: Stdio,
     /// The descriptors of a core module.
     pub(crate) descriptors: Descriptors,
-    /// Its files, where it was deployed with some.
+    /// The function's files, if it was deployed with some.
     pub(crate) files: Option<Box<Files>>,
     /// The `wasi:http` request in progress.
     pub(crate) exchange: Exchange,
-    /// Its own code may still say where it is to be frozen.
+    /// Whether the function may still declare its func-entry point.
     pub(crate) may_enter: bool,
-    /// It is a command on its way to where it is frozen.
+    /// Whether the function is a command on its way to its func-entry point.
     pub(crate) runs_ahead: bool,
 }
 
 impl<P: Platform> State<P> {
-    /// The state of a function of which nothing has run.
+    /// Returns the state of a function none of whose code has run.
     pub(crate) fn new(config: SeedConfig, stdio: Stdio, files: Option<Files>, platform: P) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(MAX_RESOURCES);
@@ -88,11 +88,11 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// An engine becomes the function that its script makes of it; what it drew before is
-    /// its own.
+    /// Turns an engine into the function that its script makes of it. Its earlier draws are
+    /// dropped, because they are the engine's.
     ///
     /// # Errors
-    /// When it uses more memory than the function may.
+    /// Returns [`StartMemoryTooLarge`] if it uses more memory than the function may.
     pub(crate) fn become_function(
         &mut self,
         config: SeedConfig,
@@ -106,14 +106,15 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Its files, what they are paid from, and the time; nothing where it has none.
+    /// Returns the function's files, the account that pays for them, and the time. Returns `None`
+    /// if there are no files.
     pub(crate) fn file_system(&mut self) -> Option<(&mut Files, &mut MemoryLimit, Duration)> {
         let now = self.platform.wall();
         let files = self.files.as_mut()?;
         Some((files, &mut self.memory, now))
     }
 
-    /// A command's request begins: its environment has CGI's variables, too.
+    /// Begins a command's request: its environment then has CGI's variables, too.
     pub(crate) fn begin_command(&mut self, request: &RequestHead) {
         let variables = cgi::variables(request);
         self.environment
@@ -121,10 +122,10 @@ impl<P: Platform> State<P> {
         self.environment.extend(variables);
     }
 
-    /// Takes at most `most` bytes of the body that comes on a channel, of those that are there.
+    /// Takes at most `most` of the present bytes of the body that arrives on a channel.
     ///
-    /// Room grows with what is there, not with what was asked for, so that a
-    /// large request for a small body touches few pages.
+    /// The buffer grows with the present bytes, not with `most`, so that a large read of a small
+    /// body touches few pages.
     pub(crate) fn read_body(&mut self, channel: Channel, most: usize) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut chunk = [0; READ_CHUNK];
@@ -140,7 +141,8 @@ impl<P: Platform> State<P> {
         bytes
     }
 
-    /// Throws away what is there of the body that comes on a channel; says what is there then.
+    /// Discards the present bytes of the body that arrives on a channel, and returns the state
+    /// afterwards.
     pub(crate) fn rest_of(&mut self, channel: Channel) -> Incoming {
         let mut chunk = [0; READ_CHUNK];
         loop {
@@ -153,11 +155,10 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Writes to standard output. Where that is the response, waits until
-    /// there is room for it.
+    /// Writes to standard output. If that is the response, waits until there is space for it.
     ///
     /// # Errors
-    /// The end of the run, when the response's head is too large.
+    /// Returns an `Ended`, which ends the run, if the response's head is too large.
     pub(crate) fn write_stdout(&mut self, bytes: &[u8]) -> Result<(), Ended> {
         match &mut self.stdio {
             Stdio::Log => self.platform.log(LogStream::Out, bytes),
@@ -168,14 +169,14 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Sends what was written to standard output on its way.
+    /// Flushes standard output.
     pub(crate) fn flush_stdout(&mut self) {
         if let Stdio::Command(_) = self.stdio {
             self.platform.flush();
         }
     }
 
-    /// How many bytes standard output takes now without waiting.
+    /// Returns how many bytes standard output takes now without waiting.
     pub(crate) fn stdout_room(&self) -> usize {
         match self.stdio {
             Stdio::Log => usize::MAX,
@@ -188,10 +189,10 @@ impl<P: Platform> State<P> {
         self.platform.log(LogStream::Err, bytes);
     }
 
-    /// `count` random bytes for the import of that name.
+    /// Returns `count` random bytes for the import with that name.
     ///
     /// # Errors
-    /// A trap when `count` is above what one call may ask for.
+    /// Returns a trap if `count` exceeds the maximum of one call.
     pub(crate) fn random(
         &mut self,
         kind: Kind,
@@ -207,7 +208,7 @@ impl<P: Platform> State<P> {
         Ok(bytes)
     }
 
-    /// A random number for the import of that name.
+    /// Returns a random number for the import with that name.
     pub(crate) fn random_u64(&mut self, kind: Kind, import: &'static str) -> u64 {
         let mut bytes = [0; size_of::<u64>()];
         self.platform.random(&mut bytes);

@@ -1,4 +1,4 @@
-//! Requests that a function makes of its own: what is sent, and what the function is told.
+//! Outbound calls of a function: the requests, and the results for the function.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,7 +29,7 @@ fn response() -> Vec<u8> {
     Answer::Response(head).encode()
 }
 
-/// A response of these pieces.
+/// Returns a response with these pieces.
 fn whole(pieces: &[&str]) -> MemoryAnswer {
     MemoryAnswer {
         head: response(),
@@ -47,7 +47,8 @@ fn failed(failure: Failure) -> MemoryAnswer {
     }
 }
 
-/// What the function answers where others answer that, and what these were asked.
+/// Returns the function's response when servers send `answers`, and the requests that they
+/// received.
 fn called(path: &str, answers: Vec<MemoryAnswer>) -> (String, Vec<MemoryCall>) {
     called_with(path, CALLS, 112 << 10, answers)
 }
@@ -98,7 +99,7 @@ fn a_request_is_sent_and_its_answer_told() {
         between_bytes: 3_000_000,
     };
     assert_eq!(asked[0].head.timeouts, timeouts);
-    // What belongs to a connection is not for functions.
+    // Functions do not see the fields of a connection.
     let head = ResponseHead {
         status: 404,
         headers: vec![
@@ -149,7 +150,7 @@ fn what_cannot_be_sent_is_refused_before_anything_is() {
         let sent = (head.scheme.as_slice(), head.path_and_query.as_slice());
         assert_eq!(sent, (scheme.as_bytes(), path.as_bytes()), "{what}");
     }
-    // Whom it is for is the host's to say.
+    // The host decides which server a request without an authority is for.
     let (_, asked) = called("/invalid/authority", vec![whole(&[])]);
     assert_eq!(asked[0].head.authority, b"");
     let long = "x".repeat(HEAD_MAX as usize);
@@ -182,7 +183,7 @@ fn each_failure_is_told_in_its_case_before_a_head_and_in_a_body() {
     let none = Failure::new(FailureCode::HttpRequestHeaderSize);
     let (told, _) = called("/get/a/", vec![failed(none)]);
     assert_eq!(told, "failed ErrorCode::HttpRequestHeaderSize(None)");
-    // A node that says nothing that there is.
+    // A node whose answer has no valid encoding.
     let nonsense = MemoryAnswer {
         head: vec![7, 7],
         ..whole(&[])
@@ -305,7 +306,7 @@ fn what_was_written_before_its_request_was_sent_goes_on_while_the_answer_is_wait
     assert_eq!(asked[0].tail, Some(Tail::Trailers(Vec::new())));
     let (told, _) = called("/before/a/1100000", Vec::new());
     assert_eq!(told, "no room behind 1048576");
-    // All of it was there: nothing follows.
+    // All of the body was present when the request was sent, so nothing follows.
     let (_, asked) = called("/before/a/0", vec![whole(&[])]);
     assert!(asked[0].is_whole);
 }

@@ -172,7 +172,7 @@ fn who_has_told_of_a_failure_may_exit_with_any_code() {
     assert_eq!(answer.head.as_ref().unwrap().status, 500);
     assert_eq!(answer.body, b"a page of the function\n");
     assert_eq!(answer.finished, Some(vec![]));
-    // Who has told of none has not answered.
+    // A command that exits with a code, without a reported failure, has no response.
     assert_eq!(probe("/exit/7").finished, None);
 }
 

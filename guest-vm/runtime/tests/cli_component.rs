@@ -18,7 +18,7 @@ use wasi_preview1_component_adapter_provider::{
 };
 use wit_component::ComponentEncoder;
 
-/// The CGI probe, made a component as `wasm-tools component new` makes one.
+/// The CGI probe as a component, made as by `wasm-tools component new`.
 static PROBE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     let component = ComponentEncoder::default()
         .module(&fixture("tests/fixtures/cgi-probe.wasm"))
@@ -40,7 +40,7 @@ fn probe(path: &str) -> Answer {
 /// Runs a component whose `run` has this core body; `imports` may define
 /// `$import` instances, `lowers` core functions for `$host`.
 fn component(imports: &str, lowers: &str, core_imports: &str, body: &str) -> Answer {
-    // Nothing calls the allocator more than once, so that it need not allocate.
+    // Nothing calls the allocator more than once, so it need not allocate.
     let wat = format!(
         r#"(component
           {imports}
@@ -97,7 +97,7 @@ fn its_traps_and_exits_are_told() {
             .failure(Outcome::Trap)
             .contains("'trap_unreachable'")
     );
-    // The adapter knows success and failure only.
+    // The adapter distinguishes success and failure only.
     probe("/exit/7").failure(Outcome::Exit);
 }
 
@@ -135,7 +135,7 @@ fn several_versions_of_an_interface_link_side_by_side() {
            (import "host" "other" (func $other (result i64)))"#,
         "(i64.eq (call $call) (call $other))",
     );
-    // Unequal numbers: no error, and no output.
+    // The numbers are unequal, so there is no error and no output.
     answer.failure(Outcome::NoResponse);
 }
 

@@ -1,4 +1,4 @@
-//! Configuration, by each interface for it, and what links only to be refused.
+//! Configuration, by each interface for it, and interfaces that link only to be refused.
 
 #![allow(
     clippy::unwrap_used,

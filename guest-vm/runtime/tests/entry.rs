@@ -1,4 +1,4 @@
-//! The func-entry point: what is told when a function comes to it, and what comes behind it.
+//! The func-entry point: the state at the freeze, and the behaviour after it.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,8 @@ fn a_command_runs_ahead_without_a_request_and_ends_with_one() {
     assert_is_answered(ready.platform());
 }
 
-/// Where there is no seed, the request is there, and the command does not see it before.
+/// Without a seed, the request is present at the start, and the command does not see it before its
+/// entry point.
 #[test]
 fn a_command_that_has_a_request_already_runs_the_same_way() {
     let (code, mut call) = command("a");
@@ -56,7 +57,7 @@ fn assert_is_answered(platform: &MemoryPlatform) {
     assert_eq!(platform.finished, Some(vec![]));
 }
 
-/// A command that opens `/d/request`, which is to be its entry point if it is at this path.
+/// Returns a command that opens `/d/request`, and a call whose entry point is the file at `path`.
 fn opening(path: &str) -> (Vec<u8>, Call) {
     let code = compile(CgiModule, &fixture("tests/fixtures/wat/entry-file.wasm"));
     let files: [(Kind, &str, &[u8]); 2] = [
@@ -113,8 +114,8 @@ fn who_opens_another_file_does_not_come_there() {
     }
 }
 
-/// The body of a command's answer that is frozen at `/d/request` and does so with its files, for a
-/// request of that path; how often it was frozen.
+/// Returns the response body of a command that is frozen at `/d/request`, for a request of `path`,
+/// and how often it was frozen.
 fn answered(change: impl FnOnce(String) -> String, path: &str, mode: &str) -> (Vec<u8>, usize) {
     let text = String::from_utf8(fixture("tests/fixtures/wat/entry-file.wat")).unwrap();
     let changed = change(text.clone());
@@ -143,8 +144,8 @@ fn the_file_is_the_same_by_whatever_name_and_however_often_it_is_opened() {
         text.replace(OPEN, LINKED)
             .replace("\"request\"", "\"linked\"")
     };
-    // Another descriptor of it, with what it had cut off: nothing is written to it again, and
-    // nobody is frozen.
+    // A second descriptor of the file, opened with truncation: nothing is written to the file
+    // again, and there is no second freeze.
     let twice = |text: String| {
         let (before, behind) = text.split_once("    (if (call $path_open").unwrap();
         let (opens, behind) = behind.split_once("unreachable))").unwrap();
@@ -211,7 +212,7 @@ fn the_point_means_nothing_twice_and_behind_a_request() {
     let later = compile(HttpComponent, later.as_bytes());
     for (code, times) in [(&code, 1), (&later, 0)] {
         let mut ready = get(HttpComponent, "/").ready(code).unwrap();
-        // It draws, and says nothing.
+        // The function draws, and sends no response.
         let failure = ready.handle(get(HttpComponent, "/").request).unwrap_err();
         assert_eq!(failure.outcome, Outcome::NoResponse, "{failure}");
         ready.evaluate("prepare").unwrap();
@@ -224,7 +225,7 @@ fn a_component_comes_to_it_while_it_is_instantiated() {
     let code = compile(HttpComponent, &fixture(COMPONENT));
     let mut ready = get(HttpComponent, "/").ready(&code).unwrap();
     assert_eq!(ready.platform().frozen, [""]);
-    // Not again by its export, nor while it is warmed up.
+    // No further freeze occurs, neither through the export nor during a warm-up.
     ready.evaluate("prepare").unwrap();
     assert_eq!(ready.platform().frozen.len(), 1);
 }

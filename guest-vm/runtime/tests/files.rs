@@ -1,4 +1,4 @@
-//! Files of commands: wasi-testsuite's programs, and what a command sees of its folder.
+//! Files of commands: wasi-testsuite's programs, and a command's view of its folder.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use faasw_abi::outcome::Outcome;
 use faasw_abi::wire::FunctionKind;
 use support::{Call, CgiModule, CliComponent, Kind, compile, fixture, get};
 
-/// What wasi-testsuite's programs find, below `/`.
+/// Returns the files that wasi-testsuite's programs expect below `/`.
 fn suite_files() -> Vec<(Kind, &'static str, Vec<u8>)> {
     let folder = "tests/fixtures/wasi-testsuite/fs-tests.dir";
     let file = |path: &'static str| {
@@ -53,7 +53,7 @@ fn programs_of_wasi_testsuite_that_need_files_pass() {
         programs += 1;
         let code = compile(CgiModule, &std::fs::read(&path).unwrap());
         let answer = get(CgiModule, "/").files("/", &files).run(&code);
-        // Most of them say nothing, which is no response: that they end well is what counts.
+        // Most programs write nothing, which counts as no response. Only a good end matters.
         match &answer.result {
             Ok(()) => {}
             Err(failure) if failure.outcome == Outcome::NoResponse => {}
@@ -72,7 +72,7 @@ fn programs_of_wasi_testsuite_that_need_files_pass() {
     );
 }
 
-/// The same program for preview 1 and for 0.2, with what calls it.
+/// The probe's kinds and code: one program, for preview 1 and for 0.2.
 static PROBES: LazyLock<[(FunctionKind, Vec<u8>); 2]> = LazyLock::new(|| {
     [
         (CgiModule, "tests/fixtures/files-probe.wasm"),
@@ -81,7 +81,7 @@ static PROBES: LazyLock<[(FunctionKind, Vec<u8>); 2]> = LazyLock::new(|| {
     .map(|(kind, path)| (kind, compile(kind, &fixture(path))))
 });
 
-/// Each path, and what both answer to it.
+/// Asserts the responses of both programs to these paths.
 #[track_caller]
 fn both_answer(with: impl Fn(Call) -> Call, all: &[(&str, &str)]) {
     for (kind, code) in PROBES.iter() {
@@ -154,9 +154,8 @@ fn what_is_written_is_paid_for_from_the_functions_memory() {
         let (written, error) = answer.text().split_once(' ').unwrap();
         let written: u32 = written.parse().unwrap();
         assert!((8..16).contains(&written), "{kind:?} {written}");
-        // The C library of 0.2 does not ask what was wrong with a stream (`filesystem-error-code`,
-        // which would say that there is no space): any failure is an error of input and output
-        // there.
+        // The C library of 0.2 does not query the error of a stream (`filesystem-error-code`, which
+        // would report insufficient space). It reports any failure as an input/output error.
         let expected = match kind {
             CgiModule => "StorageFull",
             _ => "Uncategorized",

@@ -1,4 +1,4 @@
-//! What is known at the freeze points, and why a function does not get there.
+//! The data at the freeze points, and failures before them.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use support::{CgiModule, CliComponent, HttpComponent, compile, fixture, get};
 
-/// Why the function does not get ready.
+/// Returns the reason why the function does not become ready.
 #[track_caller]
 fn refusal(kind: faasw_abi::wire::FunctionKind, name: &str) -> String {
     let code = compile(kind, &fixture(name));
@@ -60,8 +60,8 @@ fn a_function_that_draws_nothing_is_free_to_freeze() {
     assert_eq!(ready.draws().to_string(), "");
 }
 
-/// What the timers' fixture tells after its seed rested for an hour of the wall clock and
-/// the instance then ran for `ran`; and what it waited for.
+/// Returns the numbers of the timers' fixture after its seed rested for an hour of wall time and
+/// the instance then ran for `ran`, and the deadlines that it waited for.
 fn timers_after(ran: Duration) -> ([u64; 6], Vec<u64>) {
     let code = compile(CliComponent, &fixture("tests/fixtures/wat/timers.wasm"));
     let call = get(CliComponent, "/");
@@ -78,9 +78,9 @@ fn timers_after(ran: Duration) -> ([u64; 6], Vec<u64>) {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// The fixture's short timer.
+/// Duration of the fixture's short timer, in nanoseconds.
 const MOMENT: u64 = 20_000_000;
-/// More than all looks at the clock take together.
+/// More than all reads of the clock take together, in nanoseconds.
 const LOOKS: u64 = 100_000;
 
 #[test]
@@ -110,7 +110,7 @@ fn a_timer_that_was_armed_before_the_freeze_fires_when_its_time_has_passed() {
     assert!(waits.is_empty(), "{waits:?}");
 }
 
-/// A command that tells how often `init` was evaluated, which logs and draws.
+/// A command whose response is how often `init` was evaluated. `init` logs and draws.
 const EVALUATED: &str = r#"(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
@@ -144,7 +144,7 @@ fn what_an_export_does_before_the_freeze_is_kept_and_counted() {
         ready.draws().to_string(),
         "wasi_snapshot_preview1#random_get: 8 bytes"
     );
-    // It is no answer to any request.
+    // The output of an evaluated export is no response.
     let platform = ready.platform();
     assert!(platform.response_head.is_none() && platform.response_body.is_empty());
     assert_eq!(platform.logged(LogStream::Out), b"\ncount1\ncount2");
@@ -206,7 +206,7 @@ fn a_component_evaluates_its_own_exports_and_those_of_its_interfaces() {
     }
     ready.evaluate("start").unwrap();
     ready.evaluate("faasw:engine/script#init").unwrap();
-    // It ran to its end, and has no response.
+    // The command ran to its end, and has no response.
     let failure = ready.handle(call.request.clone()).unwrap_err();
     assert_eq!(failure.outcome, Outcome::NoResponse, "{failure}");
 }

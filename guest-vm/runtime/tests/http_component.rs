@@ -21,7 +21,7 @@ fn probe(path: &str) -> Answer {
     get(HttpComponent, path).run(&PROBE)
 }
 
-/// The words of the line that begins with `name`.
+/// Returns the words of the line that begins with `name`.
 #[track_caller]
 fn line<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     text.lines()

@@ -1,4 +1,4 @@
-//! Every import that is listed as supported is there.
+//! Every import that is listed as supported can be linked.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use support::{CgiModule, CliComponent, HttpComponent, compile, get};
 use wit_component::ComponentEncoder;
 use wit_parser::{ManglingAndAbi, Resolve, UnresolvedPackageGroup};
 
-/// What WIT files are, all of WASI in `version`, each after what it uses.
+/// Returns the packages of the WIT files, with WASI in `version`, each after its dependencies.
 fn wasi(version: &str) -> Vec<UnresolvedPackageGroup> {
     let mut groups: Vec<UnresolvedPackageGroup> = wit_files()
         .iter()
@@ -29,7 +29,7 @@ fn wasi(version: &str) -> Vec<UnresolvedPackageGroup> {
     groups
 }
 
-/// A component that imports everything of the WIT in `version` and exports `export`.
+/// Returns a component that imports everything of the WIT in `version` and exports `export`.
 fn component(version: &str, export: &str) -> Vec<u8> {
     let text = format!(
         "package test:all;
@@ -42,7 +42,7 @@ fn component(version: &str, export: &str) -> Vec<u8> {
     of_world(wasi(version), &text)
 }
 
-/// A component that imports all that worlds of SDKs name beside WASI.
+/// Returns a component that imports all interfaces that worlds of SDKs name besides WASI.
 fn sdk_component() -> Vec<u8> {
     let folder =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/config-probe/wit");
@@ -63,7 +63,7 @@ fn sdk_component() -> Vec<u8> {
     of_world(groups, &text)
 }
 
-/// A component of the one world in `text`, which uses `groups`.
+/// Returns a component of the only world in `text`, which uses `groups`.
 fn of_world(groups: Vec<UnresolvedPackageGroup>, text: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let main = UnresolvedPackageGroup::parse("all.wit", text).unwrap();
@@ -110,7 +110,7 @@ fn a_component_that_imports_all_that_sdks_name_links() {
     if let Err(failure) = get(HttpComponent, "/").ready(&code) {
         panic!("{failure}");
     }
-    // Each that is listed was imported, but for the release that is meant by another.
+    // Each listed interface was imported, except the releases that an equivalent one stands for.
     let names: Vec<_> = OTHERS.iter().map(|other| other.name).collect();
     let is_there = |name: &&str| {
         let mut windows = component.windows(name.len());

@@ -1,4 +1,4 @@
-//! The carried JavaScript engine, natively: what scripts find in it, and how they fail.
+//! The included JavaScript engine, natively: its features for scripts, and their failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ fn scripts_find_the_interfaces_of_the_web() {
     assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
 }
 
-/// Every case that docs/languages.md counts.
+/// Runs every case that docs/languages.md counts.
 #[test]
 fn headers_bodies_requests_and_responses_are_as_the_standard_has_them() {
     let lines = JAVASCRIPT.answer(&[("fetch.js", &file("fetch.js"))], asked("/"));
@@ -35,7 +35,7 @@ fn headers_bodies_requests_and_responses_are_as_the_standard_has_them() {
     assert_eq!(lines.lines().count(), 172, "{lines}");
 }
 
-/// Each promise of the chain is kept by the one before, until not even an error has room.
+/// Each promise of the chain keeps the one before, until memory is too short even for an error.
 #[test]
 fn a_chain_of_promises_without_end_is_out_of_memory() {
     let top = b"const next = () => Promise.resolve().then(next); await next();";
@@ -61,7 +61,7 @@ fn recursion_ends_in_an_error_that_can_be_caught() {
     }
 }
 
-/// What docs/languages.md promises.
+/// docs/languages.md promises this depth.
 #[test]
 fn calls_may_be_a_thousand_deep() {
     let text = b"const deep = (n) => (n === 0 ? 0 : 1 + deep(n - 1));
@@ -206,7 +206,7 @@ fn the_environment_is_an_argument() {
 
 #[test]
 fn numbers_are_written_as_they_are() {
-    // The guest once copied overlapping bytes wrongly, which showed here.
+    // The guest formerly copied overlapping bytes incorrectly, which was visible here.
     let text = b"export default { fetch: () => new Response([6.12, 61.25, 7, 0.5, 123456.789]
         .map((n) => n.toFixed(2)).join(' ')) }";
     assert_eq!(

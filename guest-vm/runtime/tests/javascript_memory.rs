@@ -1,4 +1,4 @@
-//! What a script's request writes to, and what it has of memory, natively.
+//! The memory that a script's request writes to, and the memory that a script has, natively.
 
 #![allow(
     clippy::unwrap_used,
@@ -17,13 +17,13 @@ use support::scripts::{JAVASCRIPT, asked};
 
 const PAGE: usize = 4096;
 
-/// What is not accessible behind a linear memory is more than behind any other, in bytes.
+/// The guard behind a linear memory is larger than behind any other memory, in bytes.
 const GUARD: u64 = 64 << 20;
 
-/// Is in the script's linear memory, and in none of ours that has a guard behind it.
+/// A text in the script's linear memory, and in no other memory that has a guard behind it.
 const MARK: &str = "a mark that no other memory has 6d1f";
 
-/// Linear memories that have the mark: what can be written to, and the guard behind it.
+/// Returns the linear memories that contain the mark: the writable range in front of a guard.
 fn marked(memory: &File) -> Vec<Range<u64>> {
     let maps = read_to_string("/proc/self/maps").unwrap();
     let lines: Vec<(Range<u64>, &str)> = maps
@@ -58,7 +58,7 @@ fn content(memory: &File, range: &Range<u64>) -> Vec<u8> {
     content
 }
 
-/// A fork copies each of these. Most of what changes is new, and lies close together.
+/// A fork copies each changed page. Most of the changed pages are new, and lie close together.
 #[test]
 fn a_greeting_changes_few_pages_of_the_engines_memory() {
     let script = format!(
@@ -114,8 +114,8 @@ fn a_request_that_allocates_a_gigabyte_in_small_pieces_uses_its_memory_again() {
     assert_eq!(said, "true");
 }
 
-/// What a script had before its first request lasts, and what it has since does not: neither
-/// keeps the other from being collected.
+/// Objects from before the first request stay, and later ones do not: references between them do
+/// not prevent collection.
 #[test]
 fn cycles_of_a_request_are_collected_though_they_refer_to_what_lasts() {
     let script = b"
@@ -129,7 +129,8 @@ fn cycles_of_a_request_are_collected_though_they_refer_to_what_lasts() {
     assert_eq!(said, "true");
 }
 
-/// Objects that last are given properties, lose them and change their prototypes as before.
+/// Properties of long-lived objects can be added and removed, and their prototypes can be changed,
+/// as before.
 #[test]
 fn what_lasts_can_be_changed() {
     let script = b"

@@ -1,4 +1,4 @@
-//! WASI preview 1, call by call: error numbers and bounds.
+//! WASI preview 1, call by call: error numbers and limits.
 
 #![allow(
     clippy::unwrap_used,
@@ -13,8 +13,8 @@ use faasw_abi::outcome::Outcome;
 use faasw_runtime::supported::{PREVIEW1, PREVIEW1_MODULE};
 use support::{Answer, CgiModule, compile, get};
 
-/// Runs a command that imports `name` with `parameters`, runs `before`, calls
-/// it, and writes what it returned as two digits.
+/// Runs a command that imports `name` with `parameters`, runs `before`, calls the import, and
+/// writes its result as two digits.
 fn call(name: &str, parameters: &str, before: &str, arguments: &str) -> Answer {
     let write = if name == "fd_write" {
         ("", "$call")
@@ -58,7 +58,7 @@ fn errno(name: &str, parameters: &str, before: &str, arguments: &str) -> u32 {
         .unwrap()
 }
 
-/// `(i32.const …)` for each.
+/// Returns `(i32.const …)` for each value.
 fn constants(values: &[i64]) -> String {
     values.iter().map(|n| format!("(i32.const {n})")).collect()
 }
@@ -70,7 +70,7 @@ const NOTDIR: u32 = 54;
 const NOTSOCK: u32 = 57;
 const SPIPE: u32 = 70;
 
-/// The last page ends here.
+/// The end of the last page.
 const END: i64 = 65536;
 
 #[test]
@@ -199,7 +199,7 @@ fn descriptors_are_what_they_are() {
     }
 }
 
-/// Stores a clock subscription at 0.
+/// Returns code that stores a clock subscription at address 0.
 fn clock_subscription(id: u32, timeout: &str, flags: u32) -> String {
     format!(
         "(i64.store (i32.const 0) (i64.const 77))

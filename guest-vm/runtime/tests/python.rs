@@ -1,4 +1,4 @@
-//! The carried Python engine, natively: what scripts find in it, and how they fail.
+//! The included Python engine, natively: its features for scripts, and their failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -60,7 +60,7 @@ def handler(request):
         ),
     ];
     assert_eq!(PYTHON.answer(files, asked("/")), "h 3 3 x late 1.2");
-    // One below a folder finds what is beside it, and what is at the root.
+    // A script in a folder finds the modules beside it, and those at the root.
     let files: &[(&str, &[u8])] = &[
         (
             "src/app.py",
@@ -153,7 +153,7 @@ fn a_handler_is_found_in_each_of_its_forms() {
         "handler = lambda request: 'x'",
         "import logging\nhandler = logging.StreamHandler()\ndef app(environ, start_response):\n  \
          start_response('200 OK', [])\n  return [b'x']",
-        // What is left of a body, what is the connection's.
+        // A partly read body, and a field of the connection.
         "from faasw import Response\ndef handler(request):\n  next(iter(request), None)\n  return \
          Response(b'x', headers={'connection': 'close'})",
         "def app(environ, start_response):\n  environ['wsgi.input'].read(1)\n  start_response('200 \
@@ -166,7 +166,7 @@ fn a_handler_is_found_in_each_of_its_forms() {
       await self.send({'type': 'http.response.start', 'status': 200})
       await self.send({'type': 'http.response.body', 'body': b'x'})
 app = A",
-        // Who waits for the client's end while nothing else is to come, and tasks that are left.
+        // An application that waits for the client's disconnection, and tasks that remain.
         "import asyncio
 done = []
 async def late(send):
@@ -259,7 +259,7 @@ async def app(scope, receive, send):
     );
 }
 
-/// RFC 9110 and PEP 3333: what one field says no other one says for it.
+/// RFC 9110 and PEP 3333: a field cannot pass for another one.
 #[test]
 fn header_fields_are_not_mistaken_for_others() {
     let text = b"
@@ -292,7 +292,7 @@ fn modules_of_a_script_come_before_the_library_s() {
     assert_eq!(PYTHON.answer(files, asked("/")), "cq");
 }
 
-/// A response without a body may say how long it would be (RFC 9110, section 8.6).
+/// A response without a body may state the length that it would have (RFC 9110, section 8.6).
 #[test]
 fn a_response_that_has_no_body_says_what_it_would_have() {
     let text = b"def app(environ, start_response):\n  start_response('304 Not Modified', \

@@ -1,4 +1,4 @@
-//! What a language engine is given, what it makes of it, and what it is told.
+//! The input of a language engine, the resulting function, and errors.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use support::{Call, CgiModule, HttpComponent, bytes, compile, fixture, get};
 static LUA: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/lua-engine.wasm")));
 
-/// An engine that was given `sent`, to become the function of `call`.
+/// Returns an engine that received `sent`, to become the function of `call`.
 fn given(code: &[u8], sent: Vec<u8>, call: &Call) -> Result<Ready<MemoryPlatform>, Failure> {
     let mut ready = get(call.config.kind, "/").ready(code).unwrap();
     ready.platform_mut().script = Some((sent, 0));
@@ -74,7 +74,7 @@ fn an_error_is_told_with_its_file_line_and_stack() {
     let report = refused(lua(text, &call), Outcome::LoadFailed);
     assert!(report.starts_with("a.lua:1: no\nway\n  "), "{report}");
     assert!(report.contains("\n  \ta.lua:2: in main chunk"), "{report}");
-    // A report has an end.
+    // Reports have a maximum length.
     let long = format!("error(('x'):rep({}))", 1 << 19);
     let report = refused(lua(&long, &call), Outcome::LoadFailed);
     assert_eq!(report.len(), 4096);

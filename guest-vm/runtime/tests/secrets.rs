@@ -1,4 +1,4 @@
-//! Secrets: read as configuration is, and there with a request only.
+//! Secrets: read like configuration, but present with a request only.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,8 +18,8 @@ use support::{Call, HttpComponent, compile, fixture, get};
 static PROBE: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/config-probe.wasm")));
 
-/// What the function answers that has configuration and two secrets, and got these values with its
-/// request.
+/// Returns the response of the function, which has configuration and two secrets, if it receives
+/// these values with its request.
 fn answered(call: &Call, given: Option<&[(&str, &str)]>) -> String {
     let mut ready = call.ready(&PROBE).unwrap();
     ready.platform_mut().secrets = given.map(|given| {
@@ -88,7 +88,7 @@ fn before_a_request_to_ask_for_one_is_a_draw_and_refused() {
     assert_eq!(told, "wasi:config/store#get: 1 read");
     let told = answered(&early, Some(&[("colour", "red")]));
     assert!(told.contains("there are none before"), "{told}");
-    // What it asks for while it has them is the request's.
+    // A secret that is read while the values are present belongs to the request.
     let told = answered(&secretive("/at-start"), Some(&[]));
     assert_eq!(told, "none");
     let none = secretive("/").ready(&PROBE).unwrap();

@@ -1,5 +1,5 @@
-//! Key-value stores, by each interface for them: what is asked of the node, and what the function
-//! is told.
+//! Key-value stores, by each interface for them: the requests to the node, and the results for the
+//! function.
 
 #![allow(
     clippy::unwrap_used,
@@ -19,13 +19,13 @@ use support::{HttpComponent, compile, fixture, get};
 static PROBE: LazyLock<Vec<u8>> =
     LazyLock::new(|| compile(HttpComponent, &fixture("tests/fixtures/kv-probe.wasm")));
 
-/// What the function answers where the store answers that, opening it first, and what the store was
-/// asked.
+/// Returns the function's response when the store sends these answers, after one to the opening,
+/// and the requests to the store.
 fn asked(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     asked_at_all(path, &[&[Answer::Done], answers].concat())
 }
 
-/// The same of a store that is not asked whether it is there.
+/// Like `asked`, for a store whose opening sends no request.
 fn asked_at_all(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     let call = get(HttpComponent, path);
     let mut ready = call.ready(&PROBE).unwrap();
@@ -42,7 +42,7 @@ fn asked_at_all(path: &str, answers: &[Answer<'_>]) -> (String, Vec<u8>) {
     (text, platform.store_asked.clone())
 }
 
-/// The records of what was asked.
+/// Decodes the records of the requests.
 fn records(mut asked: &[u8]) -> Vec<Request<'_>> {
     let mut requests = Vec::new();
     while let Some((announced, rest)) = asked.split_first_chunk::<LENGTH_BYTES>() {
@@ -116,7 +116,7 @@ fn the_store_without_a_name_is_the_functions_own() {
                 panic!("{api}: nobody need be asked whether it is there");
             };
             assert_eq!(request.store, "default", "{api}");
-            // One that is gone by now says so when it is asked.
+            // A store that is not available any more reports that for the operation.
             let (told, _) = asked_at_all(&format!("/{api}/{store}/get/k"), &[Answer::Denied]);
             assert_eq!(told, "error Error::AccessDenied", "{api}");
         }
@@ -180,7 +180,7 @@ fn what_cannot_be_is_told_without_asking_the_node() {
     let (text, _) = asked("/draft/s/many/1001", &[]);
     let why = "error Error::Other(\"a batch has 1000 keys at most, not 1001\")";
     assert_eq!(text, why);
-    // The largest there is.
+    // The largest value that is permitted.
     let (text, sent) = asked("/spin/s/fill/k/1048576", &[Answer::Done]);
     assert_eq!(text, "done");
     assert!(sent.len() > 1 << 20);

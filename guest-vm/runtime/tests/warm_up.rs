@@ -1,4 +1,4 @@
-//! Requests that nobody made: what they leave, what is told of them, and what fails.
+//! Warm-up requests: their effects, their reports, and their failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ fn ready() -> Ready<MemoryPlatform> {
     get(HttpComponent, "/").ready(&PROBE).unwrap()
 }
 
-/// The probe once it has answered a request for `path`.
+/// Lets the probe answer a warm-up request for `path`.
 fn warm(ready: &mut Ready<MemoryPlatform>, path: &str, body: &[u8]) -> Result<(), Failure> {
     ready.warm_up(get(HttpComponent, path).request, body.to_vec())
 }
@@ -64,7 +64,7 @@ fn each_has_a_body_of_its_own() {
     ready.platform_mut().request_body = bytes("the client's");
     warm(&mut ready, "/echo", &[b'x'; 200_000]).unwrap();
     warm(&mut ready, "/echo", b"").unwrap();
-    // One of which nothing was read.
+    // A warm-up request whose body is not read.
     warm(&mut ready, "/hello", b"left").unwrap();
     ready.handle(get(HttpComponent, "/echo").request).unwrap();
     assert_eq!(

@@ -1,7 +1,7 @@
-//! The web-platform-tests of what scripts in JavaScript have, natively: as many pass as the
-//! list of what is expected says, and no other.
+//! The web-platform-tests of JavaScript's features for scripts, natively: exactly those pass that
+//! the list of expectations names.
 //!
-//! `FAASW_WPT=url/` runs those whose path begins so and prints what fails.
+//! `FAASW_WPT=url/` runs those whose path begins with that text, and prints the failures.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,12 +25,12 @@ use support::scripts::{JAVASCRIPT, asked};
 
 const FOLDER: &str = "tests/fixtures/web-platform-tests";
 
-/// What is behind the harness, before the test.
+/// The script between the harness and the test.
 const SETUP: &str = "setup({ output: false }); add_completion_callback(completed);";
 
 type Files = BTreeMap<String, String>;
 
-/// Every file of the archive.
+/// Returns every file of the archive.
 fn unpack() -> Files {
     let packed = fixture(&format!("{FOLDER}/tests.tar.zst"));
     let mut tar = Vec::new();
@@ -47,7 +47,7 @@ fn unpack() -> Files {
     files
 }
 
-/// The path of what a test names.
+/// Returns the path of a file that a test names.
 fn named(test: &str, name: &str) -> String {
     let path = match name.strip_prefix('/') {
         Some(path) => PathBuf::from(path),
@@ -63,14 +63,14 @@ fn named(test: &str, name: &str) -> String {
     parts.join("/")
 }
 
-/// What stands between two texts, wherever they do.
+/// Returns the texts between each occurrence of `before` and the next `behind`.
 fn between<'a>(text: &'a str, before: &'a str, behind: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(before)
         .skip(1)
         .filter_map(move |rest| Some(rest.split_once(behind)?.0))
 }
 
-/// What came of one: a line for each of its parts, or why there is none.
+/// Runs a test, and returns a line for each of its parts, or the reason why there are none.
 fn run(path: &str, files: &Files) -> Result<Vec<String>, String> {
     let test = &files[path];
     let mut scripts = vec![files["resources/testharness.js"].as_str(), SETUP];

@@ -1,4 +1,4 @@
-//! What `up` and `serve` take about the addresses that they listen on.
+//! Options of `up` and `serve` for the addresses on which they listen.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -42,10 +42,10 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Has a node listen on them.
+    /// Configures a node for these addresses.
     ///
     /// # Errors
-    /// When they do not go together.
+    /// Returns a usage error if the numbers of certificates and keys differ.
     pub fn apply(&self, builder: NodeBuilder) -> Result<NodeBuilder, Exit> {
         let (certificates, keys) = (&self.tls_cert, &self.tls_key);
         if certificates.len() != keys.len() {
@@ -73,7 +73,7 @@ impl Addresses {
         })
     }
 
-    /// All of them.
+    /// Returns all addresses.
     pub fn all(&self) -> impl Iterator<Item = SocketAddr> {
         let others = [self.redirect_http, self.metrics];
         std::iter::once(self.listen).chain(others.into_iter().flatten())

@@ -1,4 +1,5 @@
-//! A folder for the admin socket of a node that keeps nothing: `up` without `--data-dir`.
+//! The folder for the admin socket of a node without a data directory, as `up` without `--data-dir`
+//! runs it.
 
 use std::{
     fs::{self, DirBuilder},
@@ -9,15 +10,16 @@ use std::{
 
 use super::exit::Exit;
 
-/// Folders of this process's number that others may have left, or put there.
+/// Maximum number of existing folders with this process's id that are skipped. Earlier processes or
+/// other users may have left them.
 const TRIES: u32 = 100;
 
-/// The user's own folder, until dropped.
+/// A private folder, which is removed on drop.
 #[derive(Debug)]
 pub struct AdminFolder(PathBuf);
 
 impl AdminFolder {
-    /// Makes one where the user's programs have theirs while they run.
+    /// Makes the folder in `$XDG_RUNTIME_DIR`, or in the system's folder for temporary files.
     pub fn new() -> Result<Self, Exit> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
         let parent = runtime
@@ -37,7 +39,7 @@ impl AdminFolder {
         let mut number = 0;
         loop {
             let path = parent.join(format!("faasw-up-{pid}-{number}"));
-            // One that is there is never used: somebody else may have made it.
+            // An existing folder is never used, because another user may have made it.
             match DirBuilder::new().mode(0o700).create(&path) {
                 Ok(()) => return Ok(Self(path)),
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -54,7 +56,7 @@ impl AdminFolder {
 
 impl Drop for AdminFolder {
     fn drop(&mut self) {
-        // What is left of it harms nobody.
+        // A remaining folder is harmless.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -1,8 +1,8 @@
-//! Lines that nobody waits for: what makes one goes on, and a thread of its own writes.
+//! A log whose lines are written by a thread of its own, so that its producers never wait.
 //!
-//! A pipe whose reader has stopped, or a full disk, would otherwise have those stand still who
-//! serve requests. Lines wait for the thread within a bound; those beyond it are dropped and
-//! counted, and the log itself says how many.
+//! Otherwise a pipe whose reader has stopped, or a full disk, would block the threads that serve
+//! requests. A bounded number of bytes waits for the thread. Further lines are dropped and counted,
+//! and the log itself reports the count.
 
 use std::{
     io,
@@ -11,36 +11,37 @@ use std::{
     time::Duration,
 };
 
-/// Bytes of lines that wait to be written: some ten thousand of them.
+/// Maximum size of the waiting lines in bytes, which is enough for about ten thousand lines.
 const WAITING_BYTES: usize = 4 << 20;
 
-/// How long a log that could not be written is left alone: mostly its disk is full.
+/// Pause after a failed write. The usual reason is a full disk.
 const REST: Duration = Duration::from_secs(10);
 
-/// How long the end waits for what is left to be written.
+/// How long dropping the log waits for the remaining lines to be written.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// What a log is called where something is to be said of it.
+/// The description of a log for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// The log.
+    /// The name of the log.
     pub name: &'static str,
-    /// What its lines are.
+    /// The name of its lines.
     pub lines: &'static str,
-    /// The thread that writes it.
+    /// The name of the thread that writes it.
     pub thread: &'static str,
-    /// A line of it, with its end, that says how many are missing.
+    /// Formats a line, with its end, that states how many lines are missing.
     pub dropped: fn(u64) -> String,
 }
 
-/// Lines that are written behind. What is left is written when it is dropped, if that goes at once.
+/// A log that is written by a thread. Dropping it writes the remaining lines if that is possible
+/// without delay.
 #[derive(Debug)]
 pub struct Behind {
     shared: Arc<Shared>,
     kind: Kind,
 }
 
-/// Where lines are handed over.
+/// A handle by which lines are added.
 #[derive(Clone, Debug)]
 pub struct Pen(Arc<Shared>);
 
@@ -52,21 +53,21 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    /// Whole lines.
+    /// Complete lines.
     waiting: Vec<u8>,
-    /// How many there was no room for since the last that were taken.
+    /// The number of lines that were dropped since the thread last took the waiting lines.
     dropped: u64,
-    /// No more will come.
+    /// Whether no more lines will be added.
     is_closed: bool,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     has_ended: bool,
 }
 
 impl Behind {
-    /// A log whose lines `write` takes, many at a time.
+    /// Creates a log whose thread passes many lines at a time to `write`.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn new(
         kind: Kind,
         write: impl FnMut(&[u8]) -> io::Result<()> + Send + 'static,
@@ -88,7 +89,7 @@ impl Behind {
         Ok(log)
     }
 
-    /// Where lines are handed over.
+    /// Returns a handle by which lines are added.
     pub fn pen(&self) -> Pen {
         Pen(self.shared.clone())
     }
@@ -111,7 +112,7 @@ impl Drop for Behind {
 }
 
 impl Pen {
-    /// Has a line written, which has its end, or drops it where too much waits.
+    /// Adds a line that includes its end, or drops it if too many bytes wait to be written.
     pub fn push(&self, line: &str) {
         let mut state = self.0.state();
         if state.has_ended || state.is_closed {
@@ -129,17 +130,17 @@ impl Pen {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock was held leaves at worst a line half accounted for.
+        // After a panic with the lock held, at worst one line is counted wrongly.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes lines as they come, until no more will.
+    /// Writes lines as they arrive, until the log is closed.
     fn write_with(&self, kind: Kind, mut write: impl FnMut(&[u8]) -> io::Result<()>) {
         let Kind {
             name, lines: what, ..
         } = kind;
         let mut lines = Vec::new();
-        // Of those that failed, which are told with the next.
+        // The number of lines that failed; it is reported with the next lines.
         let mut lost = 0;
         let mut has_failed = false;
         while let Some(dropped) = self.next(&mut lines) {
@@ -163,7 +164,7 @@ impl Shared {
                 Err(error) => {
                     let count = lines.iter().take(end).filter(|byte| **byte == b'\n');
                     lost = dropped + count.count() as u64;
-                    // Said once, not every time.
+                    // The error is logged only once.
                     if !has_failed {
                         tracing::error!(%error, "{name} was not written; trying again from time to \
                              time");
@@ -176,8 +177,8 @@ impl Shared {
         }
     }
 
-    /// Takes what waits into `lines`, and how many lines were dropped; nothing when no more will
-    /// come.
+    /// Moves the waiting lines into `lines`, and returns the number of dropped lines. Returns
+    /// `None` if the log is closed and empty.
     fn next(&self, lines: &mut Vec<u8>) -> Option<u64> {
         let has_nothing =
             |state: &mut State| state.waiting.is_empty() && state.dropped == 0 && !state.is_closed;
@@ -192,7 +193,7 @@ impl Shared {
         Some(std::mem::take(&mut state.dropped))
     }
 
-    /// Lets a disk be for a while, or until the end.
+    /// Pauses after a failed write, at most until the log is closed.
     fn rest(&self) {
         let rested = self
             .changed
@@ -213,7 +214,8 @@ mod tests {
         dropped: |count| format!("{{\"dropped\":{count}}}\n"),
     };
 
-    /// A log that is written when the test says so, and what was written.
+    /// Returns a log that writes only when the test permits it, and the receiver of what was
+    /// written.
     fn held() -> (Behind, mpsc::Sender<io::Result<()>>, mpsc::Receiver<String>) {
         let (go, may) = mpsc::channel::<io::Result<()>>();
         let (wrote, written) = mpsc::channel();
@@ -229,7 +231,7 @@ mod tests {
         let (log, go, written) = held();
         let pen = log.pen();
         pen.push("first\n");
-        // It is being written, and not done.
+        // The line is being written, and the write is not finished.
         assert_eq!(written.recv().unwrap(), "first\n");
         let line = format!("{}\n", "x".repeat(1023));
         let fitting = WAITING_BYTES / line.len();
@@ -272,7 +274,7 @@ mod tests {
         assert_eq!(written.recv().unwrap(), "one\n");
         pen.push("two\n");
         go.send(Err(io::ErrorKind::StorageFull.into())).unwrap();
-        // The end is not kept waiting by a disk that rests.
+        // Dropping the log does not wait for the pause after a failure.
         drop(go);
         drop(log);
         let last = written.recv().unwrap();

@@ -1,4 +1,4 @@
-//! What `up`, `serve` and `pod` take about clients: how many, how slow, how much for them.
+//! Options of `up`, `serve` and `pod` for clients: their number, timeouts and memory.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ pub struct Clients {
     pub undelivered_memory: Option<u64>,
 }
 
-/// An address alone is a range, too.
+/// Parses a range of addresses, or a single address.
 fn range(text: &str) -> Result<IpNet, String> {
     let alone = text.parse::<std::net::IpAddr>().map(IpNet::from);
     text.parse()
@@ -52,7 +52,7 @@ fn range(text: &str) -> Result<IpNet, String> {
 }
 
 impl Clients {
-    /// Has a node that would have these limits hold its clients to these.
+    /// Configures a node with these options on top of the given limits.
     pub fn apply(&self, builder: NodeBuilder, mut limits: Limits) -> NodeBuilder {
         limits.connections = self.max_connections.unwrap_or(limits.connections);
         limits.connections_per_address = self.max_connections_per_address;

@@ -1,4 +1,4 @@
-//! `doctor`: what this host offers, and whether a function runs on it.
+//! `doctor`: reports what this host offers, and runs a function as a test.
 
 use std::time::{Duration, Instant};
 
@@ -16,16 +16,16 @@ use super::{
     output::{duration, print, print_json},
 };
 
-/// The function that is run as a test, and what it answers.
+/// The function of the self-test, and its expected answer.
 const FUNCTION: &str = include_str!("self-test.wat");
 const ANSWER: &[u8] = b"from a microVM!\n\n";
 
-/// Everything that was found out.
+/// The results of all checks.
 #[derive(Serialize)]
 struct Report {
     findings: Vec<Found>,
     stages: Vec<Stage>,
-    /// Why the self-test failed, if it did.
+    /// The reason why the self-test failed, if it did.
     failure: Option<String>,
 }
 
@@ -36,7 +36,7 @@ struct Found {
     detail: String,
 }
 
-/// A stage of the self-test that went well.
+/// A successful stage of the self-test.
 #[derive(Serialize)]
 struct Stage {
     stage: &'static str,
@@ -44,7 +44,7 @@ struct Stage {
     took: Duration,
 }
 
-/// Prints what was found; fails when functions cannot run here.
+/// Prints the results. Fails if functions cannot run on this host.
 pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     let mut stages = Vec::new();
     let confinement = Confinement::from(args.confinement);
@@ -63,7 +63,7 @@ pub async fn doctor(args: Doctor) -> Result<(), Exit> {
     } else {
         print(report.text())?;
     }
-    // Scripts tell by the code a host without KVM from one on which the test failed.
+    // By the exit code, scripts distinguish a host without KVM from a failed test.
     tested.map_err(Exit::silent)
 }
 

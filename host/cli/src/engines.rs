@@ -8,7 +8,7 @@ use super::{
     output::{self, data_dir, print, print_json, read_module, say, with_progress},
 };
 
-/// Does what is asked about engines.
+/// Runs a command about engines.
 pub async fn engine(command: Engine) -> Result<(), Exit> {
     match command {
         Engine::Add(args) => add(args).await,

@@ -1,8 +1,8 @@
 //! The node's own log: its events on standard error.
 //!
-//! An event is a line, whatever is in it. Who makes one escapes what others said
-//! (`faasw_common::text`); here that is made sure of for every event of every crate, where
-//! all of them pass.
+//! An event is one line, whatever it contains. The code that creates an event escapes foreign text
+//! (`faasw_common::text`). This module enforces that for the events of all crates, because all of
+//! them pass through it.
 
 use std::{
     fmt::{self, Display, Formatter},
@@ -23,7 +23,7 @@ use tracing_subscriber::{
 
 use super::serving::LogFormat;
 
-/// Reports what of the node's own events was suppressed; the rest of it when it is dropped.
+/// Reports how many events were suppressed. Dropping it reports the rest.
 #[must_use = "dropping it ends the reports"]
 pub struct Summaries {
     limiter: Arc<EventLimiter>,
@@ -37,7 +37,7 @@ impl Drop for Summaries {
     }
 }
 
-/// Has a limiter decide which events are logged.
+/// A layer that logs the events that the limiter admits.
 struct Limited(Arc<EventLimiter>);
 
 impl<S: Subscriber> Layer<S> for Limited {
@@ -46,8 +46,8 @@ impl<S: Subscriber> Layer<S> for Limited {
     }
 }
 
-/// Sends the node's own events to standard error, at a bounded rate for each cause; `FAASW_LOG`
-/// chooses which. Must be called inside a tokio runtime.
+/// Starts to log the node's own events to standard error, at a limited rate for each cause.
+/// `FAASW_LOG` selects the events. Must be called inside a tokio runtime.
 pub fn start_tracing(format: LogFormat, default: &str) -> Summaries {
     let limiter = EventLimiter::new();
     let limited = Limited(limiter.clone());
@@ -69,7 +69,7 @@ pub fn start_tracing(format: LogFormat, default: &str) -> Summaries {
     }
 }
 
-/// Standard error for events of a format.
+/// A writer of events to standard error.
 #[derive(Clone, Copy)]
 struct Events {
     format: LogFormat,
@@ -84,7 +84,7 @@ impl MakeWriter<'_> for Events {
 }
 
 impl Write for Events {
-    /// Takes an event: the formatter hands each over in one piece.
+    /// Writes an event, which the formatter passes in one piece.
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event);
         let text = text.strip_suffix('\n').unwrap_or(&text);
@@ -101,8 +101,8 @@ impl Write for Events {
     }
 }
 
-/// An event as one line that keeps its colours, which are the formatter's own: it
-/// escapes those that a field would bring.
+/// Formats an event as one line that keeps its colours. They come from the formatter, which escapes
+/// those in fields.
 struct Coloured<'a>(&'a str);
 
 impl Display for Coloured<'_> {

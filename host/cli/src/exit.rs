@@ -1,4 +1,4 @@
-//! How commands end: exit codes, and errors that say what to do next.
+//! Results of commands: exit codes, and errors that state what to do next.
 
 use std::{fmt::Display, process::ExitCode};
 
@@ -8,7 +8,7 @@ use faasw_common::text::Indented;
 
 use super::output::say;
 
-/// What `--help` says about exit codes.
+/// The section of `--help` about exit codes.
 pub const HELP: &str = "\
 Exit codes:
   0   it worked
@@ -24,15 +24,15 @@ const USAGE: u8 = 2;
 const NOT_RUNNING: u8 = 3;
 const NO_MICROVMS: u8 = 4;
 const NOT_SHARED: u8 = 5;
-/// As curl has it for `--fail`.
+/// Equal to curl's exit code with `--fail`.
 const BAD_STATUS: u8 = 22;
 
-/// Why a command ends without success.
+/// The reason why a command fails.
 #[derive(Debug)]
 pub struct Exit {
     code: u8,
     message: Option<String>,
-    /// What to do next.
+    /// A hint at what the user can do next.
     hint: Option<String>,
 }
 
@@ -52,7 +52,8 @@ impl Exit {
         }
     }
 
-    /// An invocation that was answered, but badly; the answer says it all.
+    /// Returns the failure of an invocation whose response has a bad status. The command has
+    /// printed the response already.
     pub fn bad_status() -> Self {
         Self {
             code: BAD_STATUS,
@@ -61,7 +62,7 @@ impl Exit {
         }
     }
 
-    /// There is nothing in a store; whoever asks can do without.
+    /// Returns the failure for an entry that a store does not have. Callers can work without it.
     pub fn not_shared(message: impl Display) -> Self {
         Self {
             code: NOT_SHARED,
@@ -69,7 +70,7 @@ impl Exit {
         }
     }
 
-    /// Keeps the exit code alone: the command has printed the rest.
+    /// Keeps only the exit code, because the command has printed the rest.
     pub fn silent(self) -> Self {
         Self {
             code: self.code,
@@ -78,7 +79,7 @@ impl Exit {
         }
     }
 
-    /// Puts in front which function it was, and what did not happen to it.
+    /// Prefixes the message with the function and the failed operation.
     pub fn of(mut self, name: &FunctionName, what: &str) -> Self {
         self.message = self
             .message
@@ -91,7 +92,7 @@ impl Exit {
         self
     }
 
-    /// Says to standard error what there is to say.
+    /// Prints the message and the hint to standard error, and returns the exit code.
     pub fn report(&self) -> ExitCode {
         if let Some(message) = &self.message {
             say(format_args!("faasw: {}", Indented(message)));
@@ -104,7 +105,7 @@ impl Exit {
 }
 
 impl Display for Exit {
-    /// What went wrong, without what to do next.
+    /// Writes the message without the hint.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.message.as_deref().unwrap_or_default())
     }
@@ -179,7 +180,7 @@ mod tests {
             let exit = Exit::from(StartError::Pool(error));
             assert!(exit.message.is_some());
             assert_eq!(exit.code, code, "{exit}");
-            // As `doctor` ends, whose report has the reason.
+            // `doctor` ends in this way, because its report has the reason.
             let silent = exit.silent();
             assert_eq!(
                 (silent.code, silent.message, silent.hint),

@@ -1,4 +1,4 @@
-//! The files of a function: a folder or an archive, as it is sent in front of a module.
+//! The files of a function: a folder or an archive that is sent in front of a module.
 
 use std::{
     fs::File,
@@ -17,21 +17,21 @@ use rustix::fs::FileType;
 
 use super::{exit::Exit, script, source_folder::SourceFolder};
 
-/// How much an archive may have.
+/// The limits of an archive.
 pub const LIMITS: FilesLimits = FilesLimits {
     bytes: CONTENTS_MAX,
     entries: ENTRIES_MAX,
 };
 
-/// A folder or an archive, and where the function is to find what it has.
+/// A folder or an archive, and the path at which the function sees its contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folder {
     pub folder: PathBuf,
-    /// At `/` unless that is said.
+    /// The path; `None` means `/`.
     pub at: Option<String>,
 }
 
-/// `DIR` or `DIR:/path`, or an archive in place of the folder.
+/// Parses `DIR` or `DIR:/path`. An archive can take the place of the folder.
 pub fn folder(text: &str) -> Result<Folder, String> {
     let (folder, at) = match text.rfind(":/").and_then(|at| text.split_at_checked(at)) {
         Some((folder, at)) => (folder, at.strip_prefix(':').map(ToOwned::to_owned)),
@@ -52,10 +52,10 @@ pub fn folder(text: &str) -> Result<Folder, String> {
     })
 }
 
-/// What is to be deployed: of a file or a folder, with the files in front of it that it is to have.
+/// Reads an upload from a file or a folder, and puts the function's files in front of it.
 ///
 /// # Errors
-/// When it, or what it is to have, cannot be read or sent.
+/// Returns an error if the upload or the files cannot be read or are too large.
 pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Result<Bytes, Exit> {
     let module = script::read_upload(path, entry)?;
     match files {
@@ -64,16 +64,16 @@ pub fn read_upload(path: &Path, entry: Option<&str>, files: Option<&Path>) -> Re
     }
 }
 
-/// A module, and in front of it all of a folder.
+/// Returns a module with all files of a folder in front of it.
 ///
 /// # Errors
-/// When that cannot be read or sent.
+/// Returns an error if the files cannot be read or are too large.
 pub fn before(folder: &Path, module: &[u8]) -> Result<Bytes, Exit> {
     let files = read(folder).map_err(|error| refused(folder, &error))?;
     Ok(files.before(module).into())
 }
 
-/// That a folder's files are not to be had.
+/// Returns the failure that the files of a folder cannot be used.
 pub fn refused(folder: &Path, error: &io::Error) -> Exit {
     Exit::failure(format_args!(
         "the files of {} cannot be taken: {error}",
@@ -81,10 +81,10 @@ pub fn refused(folder: &Path, error: &io::Error) -> Exit {
     ))
 }
 
-/// What tells that something of it has changed.
+/// Returns the stamps of an upload and its files, which reveal changes.
 ///
 /// # Errors
-/// When it is not there.
+/// Returns an error if the upload or the files do not exist.
 pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stamp)>> {
     let mut stamps = script::stamp(path)?;
     if let Some(archive) = files.filter(|files| files.is_file()) {
@@ -92,7 +92,7 @@ pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stam
     } else if let Some(folder) = files {
         for found in found(&SourceFolder::open(folder)?)? {
             let path = folder.join(&found.path);
-            // Links and folders are told by their names: nothing is read where they lead.
+            // Links and folders have no stamps: nothing is read from a link's target.
             if found.kind == Kind::File {
                 let stamp = Stamp::of(&path)?;
                 stamps.push((path, stamp));
@@ -102,14 +102,14 @@ pub fn stamp(path: &Path, files: Option<&Path>) -> io::Result<Vec<(PathBuf, Stam
     Ok(stamps)
 }
 
-/// Something in a folder.
+/// An entry of a folder.
 struct Found {
     path: String,
     kind: Kind,
     bytes: u64,
 }
 
-/// Everything below a folder, in order: hidden files, too. No link is gone through.
+/// Lists everything below a folder in order, including hidden files. Links are not followed.
 fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
     let mut all = Vec::new();
     let mut folders = vec![String::new()];
@@ -146,18 +146,18 @@ fn found(source: &SourceFolder<'_>) -> io::Result<Vec<Found>> {
     Ok(all)
 }
 
-/// All of a folder, to be sent. What paths and links may be is for whoever packs it to say.
+/// Reads a folder or an archive for an upload. The upload's packer checks paths and links.
 fn read(folder: &Path) -> io::Result<Files> {
     let mut files = Files::default();
     each(folder, |kind, path, content| files.add(kind, path, content))?;
     Ok(files)
 }
 
-/// Goes through all of a folder or an archive, in order: kind, path within it and content, which of
-/// a link is where it leads.
+/// Passes on all entries of a folder or an archive in order: kind, path within it, and content. The
+/// content of a link is its target.
 ///
 /// # Errors
-/// When something of it cannot be read, or it is too much.
+/// Returns an error if an entry cannot be read or the contents exceed the limits.
 pub fn each(folder: &Path, to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
     if folder.is_file() {
         each_of_archive(folder, to)
@@ -178,13 +178,13 @@ fn each_of_folder(
         ))
     };
     let all = found(source)?;
-    // Before anything is read: it may be more than memory holds.
+    // The size is checked before anything is read, because it may exceed the memory.
     let files = all.iter().filter(|found| found.kind == Kind::File);
     let bytes: u64 = files.map(|found| found.bytes).sum();
     if bytes > CONTENTS_MAX {
         return Err(too_much(bytes));
     }
-    // Files may have grown since they were listed.
+    // A file may have grown since it was listed.
     let mut left = CONTENTS_MAX;
     for Found { path, kind, .. } in all {
         let failed = |error: io::Error| io::Error::other(format!("{path}: {error}"));
@@ -201,7 +201,7 @@ fn each_of_folder(
     Ok(())
 }
 
-/// The same of an archive, which is never unpacked to a folder.
+/// Passes on all entries of an archive, which is never unpacked to a folder.
 fn each_of_archive(path: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Result<()> {
     let read = read_files(File::open(path)?, LIMITS, |entry| {
         to(kind_of(entry.kind), entry.path, entry.content);
@@ -209,7 +209,7 @@ fn each_of_archive(path: &Path, mut to: impl FnMut(Kind, &str, &[u8])) -> io::Re
     read.map_err(io::Error::other)
 }
 
-/// What an entry of an archive is to a node.
+/// Converts the kind of an archive's entry to that of an upload.
 pub fn kind_of(kind: FileKind) -> Kind {
     match kind {
         FileKind::File => Kind::File,
@@ -276,7 +276,7 @@ mod tests {
         fs::write(at("packed/b"), "harmless").unwrap();
         fs::write(at("secret"), "of root").unwrap();
         let opened = Cell::new(0);
-        // The folder is listed by then.
+        // The folder has been listed at this point.
         let replace = |path: &str| {
             opened.set(opened.get() + 1);
             if path == "a" {
@@ -293,7 +293,7 @@ mod tests {
         assert!(error.starts_with("b: it has become a link"), "{error}");
         assert_eq!(packed, [("a".to_owned(), b"first".to_vec())]);
         assert_eq!(opened.get(), 2);
-        // A link that was listed as one is packed as one.
+        // An entry that was a link when it was listed is packed as a link.
         let mut packed = Vec::new();
         each(&at("packed"), |kind, path, content| {
             packed.push((kind, path.to_owned(), content.to_owned()));

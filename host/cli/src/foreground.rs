@@ -1,4 +1,4 @@
-//! `up` and `serve`: a node in the foreground, until it is told to stop.
+//! `up` and `serve`: run a node in the foreground until a signal stops it.
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -32,7 +32,7 @@ use super::{
     watch::Watch,
 };
 
-/// What `up` and `serve` print with `--json` when requests can come.
+/// The output of `up` and `serve` with `--json` when they accept requests.
 #[derive(Serialize)]
 struct Ready<'a> {
     address: SocketAddr,
@@ -40,25 +40,26 @@ struct Ready<'a> {
     metrics: Option<SocketAddr>,
     #[serde(skip_serializing_if = "Option::is_none")]
     redirect: Option<SocketAddr>,
-    /// Where other commands find the node.
+    /// The data directory by which other commands find the node.
     data_dir: &'a Path,
     functions: &'a [Deployed],
 }
 
-/// What `up` has read and made before it is confined.
+/// The inputs that `up` reads and makes before it is confined.
 pub struct Prepared {
     modules: Vec<Module>,
     engines: Vec<NewEngine>,
     given: Given,
-    /// Where its admin socket is to be, without a data directory; until the node has ended.
+    /// The folder of the admin socket if there is no data directory. It exists until the node ends.
     folder: Option<AdminFolder>,
 }
 
 impl Prepared {
-    /// Reads the files, and makes the folder.
+    /// Reads the files and makes the folder.
     ///
     /// # Errors
-    /// What is wrong with the command line, or cannot be read or made.
+    /// Returns an error if the command line is wrong, a file cannot be read, or the folder cannot
+    /// be made.
     pub fn new(args: &Up) -> Result<Self, Exit> {
         Ok(Self {
             modules: modules(args)?,
@@ -72,7 +73,7 @@ impl Prepared {
     }
 }
 
-/// What `up` needs of the system once it runs.
+/// Returns the rights that `up` needs while it runs.
 pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
     let data_dir = args.data_dir.clone();
     let mut needs = needs(
@@ -92,10 +93,10 @@ pub fn needs_of_up(args: &Up, prepared: &Prepared) -> Needs {
     needs
 }
 
-/// What `serve` needs of the system once it runs.
+/// Returns the rights that `serve` needs while it runs.
 ///
 /// # Errors
-/// When no data directory is known.
+/// Returns a usage error if there is no data directory.
 pub fn needs_of_serve(args: &Serve, given: &Given) -> Result<Needs, Exit> {
     let data_dir = data_dir(args.node.clone())?;
     let mut needs = needs(&args.serving, args.addresses.all(), given, Some(data_dir));
@@ -103,7 +104,7 @@ pub fn needs_of_serve(args: &Serve, given: &Given) -> Result<Needs, Exit> {
     Ok(needs)
 }
 
-/// Files that are read again while the node runs.
+/// Returns the certificate files, which are read again while the node runs.
 fn certificates(addresses: &Addresses) -> impl Iterator<Item = PathBuf> {
     let files = addresses.tls_cert.iter().chain(&addresses.tls_key);
     files.cloned()
@@ -204,7 +205,7 @@ pub async fn up(
     run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
-/// Runs a node with the functions that its data directory has.
+/// Runs a node with the functions of its data directory.
 pub async fn serve(
     args: Serve,
     given: Given,
@@ -238,25 +239,26 @@ pub async fn serve(
     run_until_asked(&node, Duration::ZERO, stop, log, &confinement).await
 }
 
-/// Before the node starts: a signal that comes early must not end it.
+/// Starts to handle SIGHUP before the node starts, so that an early signal does not end the
+/// process.
 fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
     let has_certificates = !addresses.tls_cert.is_empty();
     has_certificates.then(Hangup::new).transpose()
 }
 
-/// What `serve` is given in files, read while they can be.
+/// Reads the files that `serve` needs, before the node can no longer read them.
 ///
 /// # Errors
-/// What cannot be read, or is not what it is to be.
+/// Returns an error if a file cannot be read or is invalid.
 pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     let data_dir = data_dir(args.node.clone())?;
     Given::read(&args.serving, Some(&data_dir))
 }
 
-/// A function's name, its file, and what that has.
+/// A function's name, its file, and the upload.
 type Module = (FunctionName, PathBuf, bytes::Bytes);
 
-/// Names and contents of all files, before anything starts.
+/// Reads the names and uploads of all files, before anything starts.
 fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
     if args.name.is_some() && args.files.len() > 1 {
         return Err(Exit::usage(
@@ -284,7 +286,7 @@ fn modules(args: &Up) -> Result<Vec<Module>, Exit> {
     Ok(modules)
 }
 
-/// An engine's name, its component, and what its scripts end with.
+/// An engine's name, its component, and the extensions of its scripts.
 type NewEngine = (FunctionName, bytes::Bytes, Vec<Extension>);
 
 fn engines(args: &Up) -> Result<Vec<NewEngine>, Exit> {
@@ -331,8 +333,8 @@ async fn deploy_all(
     Ok(all)
 }
 
-/// Deploys what has changed, for as long as the node runs. A file that cannot
-/// be deployed is no reason to stop: its next change may be the cure.
+/// Deploys changed files for as long as the node runs. If a file cannot be deployed, its next
+/// change may correct that, so the node continues.
 async fn redeploy(
     node: &Node,
     mut watch: Watch,
@@ -359,7 +361,7 @@ async fn redeploy(
     }
 }
 
-/// Says that requests can come; with functions, by a line to paste.
+/// Reports that the node accepts requests. With functions, prints a command to paste.
 fn ready(
     node: &Node,
     deployed: &[Deployed],
@@ -408,7 +410,7 @@ fn ready(
     }
 }
 
-/// A path as a shell takes it.
+/// Quotes a path for a shell.
 fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |c: char| c.is_alphanumeric() || "/._-+".contains(c);
@@ -418,9 +420,9 @@ fn quoted(path: &Path) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// A command that asks a function.
+/// Returns a curl command that sends a request to a function.
 fn curl(addresses: &Addresses, address: SocketAddr, name: &FunctionName) -> String {
-    // The certificate is for a name, and hardly for this machine's address.
+    // The certificate is rarely valid for this machine's address.
     let (options, scheme) = if addresses.tls_cert.is_empty() {
         ("", "http")
     } else {
@@ -436,7 +438,7 @@ fn curl(addresses: &Addresses, address: SocketAddr, name: &FunctionName) -> Stri
     }
 }
 
-/// An address to connect to where `address` is one to listen on.
+/// Returns an address to connect to for an address to listen on.
 fn reachable(mut address: SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => address.set_ip(Ipv4Addr::LOCALHOST.into()),

@@ -10,7 +10,7 @@ use super::{
     script,
 };
 
-/// Makes a function of a file, or of an artifact.
+/// Deploys a function from a file or an artifact.
 pub async fn deploy(args: Deploy) -> Result<(), Exit> {
     if let Some(reference) = oci::reference_in(&args.file)? {
         return oci::deploy(args, reference).await;
@@ -66,7 +66,7 @@ pub async fn remove(args: Rm) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Goes back to a version.
+/// Makes an earlier version the current one.
 pub async fn rollback(args: Rollback) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let name = &args.name;

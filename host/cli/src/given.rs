@@ -1,4 +1,4 @@
-//! What a node is given in files, read before it gives up reading them.
+//! The inputs of a node that come from files, read before the node gives up the right to read them.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use faasw::{KeyValueServer, OutboundOptions};
 
 use super::{exit::Exit, kv_server, sealing_key::SealingKey, serving::Serving};
 
-/// What was read.
+/// The inputs.
 pub struct Given {
     pub image_key: Option<SealingKey>,
     pub secret_key: Option<SealingKey>,
@@ -21,7 +21,7 @@ impl Given {
     /// Reads the files.
     ///
     /// # Errors
-    /// What cannot be read, or is not what it is to be.
+    /// Returns an error if a file cannot be read or is invalid.
     pub fn read(serving: &Serving, data_dir: Option<&Path>) -> Result<Self, Exit> {
         let read = |what, path: &Option<PathBuf>| {
             let path = path.as_ref();

@@ -1,4 +1,4 @@
-//! `image`: what there is of functions' seeds on disk.
+//! `image`: the images of functions' seeds on disk.
 
 use std::{
     fmt::Write as _,
@@ -21,10 +21,10 @@ use super::{
     output::{self, data_dir, duration, print, print_json, say, size, with_progress},
 };
 
-/// Bytes of a page.
+/// The size of a page in bytes.
 const PAGE: u64 = 4096;
 
-/// Does what is asked about images.
+/// Runs a command about images.
 pub async fn image(command: Image) -> Result<(), Exit> {
     match command {
         Image::Inspect(args) => inspect(args).await,
@@ -59,18 +59,18 @@ async fn export(args: ImageExport) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes an export to a file that is for its user alone, as it comes, whole or not at all; says
-/// how many bytes it has.
+/// Writes an export to a private file while it arrives. Either the complete file appears under its
+/// name, or nothing. Returns its size in bytes.
 async fn write_whole(
     client: &Client,
     name: &FunctionName,
     path: &Path,
 ) -> Result<u64, ClientError> {
-    // Where nobody answers, that is what is wrong, whatever becomes of a file.
+    // If no node answers, that is the error to report, whatever the state of the file.
     client.node().await?;
     let unfinished = unfinished(path);
-    // Nothing that stands there is written to, nor what it may lead to, and nothing else is
-    // removed.
+    // A new file is created, so no existing file or link's target is overwritten, and nothing else
+    // is removed after a failure.
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -90,7 +90,7 @@ async fn write_whole(
     written
 }
 
-/// A name beside it that no other export has.
+/// Returns a name beside the file that no other export uses.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     let (process, random) = (process::id(), RandomState::new().hash_one(()));
@@ -123,7 +123,7 @@ async fn import(args: ImageImport) -> Result<(), Exit> {
     print(format!("{}\n", whence(&imported)))
 }
 
-/// What is to be imported, and how many bytes it has, where a file system knows that.
+/// Opens a file to import. Returns its size in bytes as well, if it is a regular file.
 async fn open(
     path: &Path,
 ) -> io::Result<(Box<dyn AsyncRead + Send + Unpin + 'static>, Option<u64>)> {
@@ -135,8 +135,8 @@ async fn open(
     if about.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // Whoever writes a pipe may pause for ever, and the runtime would not end before a read of its
-    // own: this thread ends with the program. What cannot be read on is cut off.
+    // The writer of a pipe may pause for ever, and the runtime would not end before a read of its
+    // own. So a thread reads, which ends with the program. If reading fails, the stream just ends.
     let (mut to, from) = Blocking::pair()?;
     let mut file = file.into_std().await;
     thread::Builder::new().spawn(move || io::copy(&mut file, &mut to))?;
@@ -144,7 +144,7 @@ async fn open(
     Ok((Box::new(UnixStream::from_std(from)?), None))
 }
 
-/// An import, and where its seed came from.
+/// Describes an import and the origin of its seed.
 fn whence(imported: &Imported) -> String {
     let deployed = &imported.deployed;
     let (name, version) = (&deployed.function.name, deployed.function.version);
@@ -265,7 +265,7 @@ fn working_set(set: &ImageWorkingSet, stored: u64, line: &mut impl FnMut(&str, S
     );
 }
 
-/// How many times the one is the other.
+/// Returns how many times larger one number is than the other.
 fn times(one: u64, other: u64, what: &str) -> String {
     match other {
         0 => format!("none is {what}"),
@@ -273,7 +273,7 @@ fn times(one: u64, other: u64, what: &str) -> String {
     }
 }
 
-/// How requests have used the set, each on average.
+/// Describes how requests used the working set, on average.
 fn told(reuse: &SetReuse) -> String {
     let mean = |pages: u64, requests: u64| pages as f64 / requests.max(1) as f64;
     let outside = format!(

@@ -14,7 +14,7 @@ use super::{
     output::{data_dir, duration, frozen, kind, print, print_json, size},
 };
 
-/// Prints everything that is known of a function.
+/// Prints everything that the node reports about a function.
 pub async fn inspect(args: Inspect) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let details = client.inspect(&args.name).await?;
@@ -187,7 +187,7 @@ fn text(details: &FunctionDetails) -> String {
     text
 }
 
-/// Where its seed is.
+/// Describes where the seed is.
 fn whereabouts(function: &FunctionInfo) -> String {
     match (function.ready, function.image_bytes.map(size)) {
         (true, Some(image)) => format!("in memory, and in an image of {image} on disk"),

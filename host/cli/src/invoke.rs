@@ -1,4 +1,4 @@
-//! `invoke`: a request to a function, without the gateway.
+//! `invoke`: sends a request to a function without the gateway.
 
 use std::io::Read as _;
 
@@ -13,7 +13,7 @@ use super::{
     output::{ContentForm, data_dir, print_content, print_json, say},
 };
 
-/// Asks the node where the request's time goes.
+/// Requests the timing of a request from the node.
 const TIMING: HeaderName = HeaderName::from_static("x-faasw-timing");
 
 /// A response as `--json` prints it.
@@ -21,7 +21,7 @@ const TIMING: HeaderName = HeaderName::from_static("x-faasw-timing");
 struct Printed {
     status: u16,
     headers: Vec<(String, String)>,
-    /// As text; what is not UTF-8 is replaced.
+    /// The body as text. Bytes that are not UTF-8 are replaced.
     body: String,
 }
 

@@ -10,7 +10,7 @@ use super::{
     output::{self, ContentForm, data_dir, print, print_content, print_json, say},
 };
 
-/// Does what is asked about stores.
+/// Runs a command about stores.
 pub async fn kv(command: Kv) -> Result<(), Exit> {
     match command {
         Kv::Ls(args) => list(args).await,
@@ -34,12 +34,12 @@ async fn list(args: KvLs) -> Result<(), Exit> {
     if args.format.json {
         return print_json(&keys);
     }
-    // A key is a function's text.
+    // A key is text that a function chose, so it is escaped.
     let lines = keys.iter().map(|key| format!("{}\n", Line(key)));
     print(lines.collect::<String>())
 }
 
-/// All keys of a store.
+/// Returns all keys of a store.
 async fn keys(client: &Client, store: &Store) -> Result<Vec<String>, Exit> {
     let mut all: Vec<String> = Vec::new();
     loop {

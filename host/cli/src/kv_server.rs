@@ -1,4 +1,4 @@
-//! `--kv-server`: the Redis server that has key-value stores, and the password that it asks for.
+//! `--kv-server`: the Redis server for key-value stores, and the password for it.
 
 use std::{convert::Infallible, fmt, fs};
 
@@ -6,10 +6,10 @@ use faasw::KeyValueServer;
 
 use super::{exit::Exit, private_file::PrivateFile, serving::Serving};
 
-/// Most bytes of a file with a password.
+/// Maximum size of a password file in bytes.
 const PASSWORD_BYTES: usize = 4 << 10;
 
-/// A text in which a password may be; nothing prints it.
+/// A text that may contain a password and is never printed.
 #[derive(Clone)]
 pub struct Hidden(String);
 
@@ -19,16 +19,16 @@ impl fmt::Debug for Hidden {
     }
 }
 
-/// Takes any text: what is wrong with it must not be told together with it, as the command line's
-/// parser does.
+/// Accepts any text. Errors must not be reported by the parser of the command line, because it
+/// would print the text with them.
 pub fn hidden(text: &str) -> Result<Hidden, Infallible> {
     Ok(Hidden(text.to_owned()))
 }
 
-/// The server that was asked for, and who logs in there.
+/// Returns the configured server with its password.
 ///
 /// # Errors
-/// What is no server, or cannot be read.
+/// Returns an error if the address is not that of a server, or a file cannot be read or is invalid.
 pub fn read(serving: &Serving) -> Result<Option<KeyValueServer>, Exit> {
     let Some(Hidden(url)) = &serving.kv_server else {
         return Ok(None);

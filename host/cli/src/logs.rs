@@ -1,4 +1,4 @@
-//! `logs`: what a function wrote, and what it writes.
+//! `logs`: prints a function's log, and follows it.
 
 use faasw_client::{Client, LogPage};
 
@@ -8,7 +8,7 @@ use super::{
     output::{self, data_dir, print, print_json, say},
 };
 
-/// Prints the newest lines of a log; with `-f`, those that come, too.
+/// Prints the newest lines of a log, and with `-f` also further lines as they arrive.
 pub async fn logs(args: Logs) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let mut page = client.logs(&args.name, args.lines).await?;

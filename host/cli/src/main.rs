@@ -1,9 +1,9 @@
-//! `faasw`: the library's node from the command line. Each command is a module; `args` is what they
-//! take.
+//! `faasw`: the library's node on the command line. Each command has a module; `args` has their
+//! arguments.
 //!
-//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process; the others
-//! ask a running one through its admin socket. Data goes to standard output, everything else to
-//! standard error.
+//! `up`, `serve`, `pod`, `share add`, `wizen` and `doctor` run a node in this process. The other
+//! commands talk to a running node through its admin socket. Data goes to standard output,
+//! everything else to standard error.
 
 mod access_log;
 mod addresses;
@@ -62,9 +62,9 @@ use foreground::Prepared;
 use given::Given;
 use signals::Stop;
 
-/// Runs the command line that this process was given.
+/// Runs the command line of this process.
 fn main() -> ExitCode {
-    // Before all else: what comes earlier may be lost.
+    // This comes first, because a signal that arrives earlier may be lost.
     let stop = env::args_os()
         .nth(1)
         .filter(is_served_by)
@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return output::report_arguments(&error),
     };
-    // While there is one thread.
+    // The dialer has to start while there is one thread.
     if let Command::DialKv(args) = &cli.command {
         return confine::dial_for_a_node(args);
     }
@@ -96,7 +96,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is to be done.
+/// The work that the command line requests.
 enum Task {
     Up(Box<Up>, Prepared, Confinement, Stop),
     Serve(Box<Serve>, Given, Confinement, Stop),
@@ -105,13 +105,13 @@ enum Task {
     Other(Command),
 }
 
-/// Whether the command of this name runs until it is told to stop.
+/// Returns whether a command runs until a signal stops it.
 fn is_served_by(command: &OsString) -> bool {
     ["up", "serve", "pod"].iter().any(|name| command == name)
 }
 
-/// Whether a command runs a node in this process. Others may start programs that expect the usual
-/// limit.
+/// Returns whether a command runs a node in this process. Other commands may start programs that
+/// expect the usual limit of open files.
 fn runs_node(command: &Command) -> bool {
     matches!(
         command,
@@ -124,8 +124,8 @@ fn runs_node(command: &Command) -> bool {
     )
 }
 
-/// Has commands that serve confine themselves, once they have read what they are given; `stop` is
-/// what tells them to stop.
+/// Reads the inputs of commands that serve, and then starts their confinement. `stop` receives the
+/// signals that stop them.
 fn begin(command: Command, stop: Option<Result<Stop, Exit>>) -> Result<Task, Exit> {
     if runs_node(&command) {
         running::raise_open_files();
@@ -177,7 +177,7 @@ async fn dispatch(task: Task) -> Result<(), Exit> {
         Task::Other(command) => command,
     };
     match command {
-        // They are done otherwise.
+        // These commands were handled above.
         Command::Up(_) | Command::Serve(_) | Command::Pod(_) | Command::DialKv(_) => Ok(()),
         Command::Deploy(args) => functions::deploy(*args).await,
         Command::Push(args) => oci::push(*args).await,

@@ -1,4 +1,4 @@
-//! `new`: a folder to begin a function with.
+//! `new`: creates a folder with a new function.
 
 use std::{fs, io, os::unix::fs::PermissionsExt as _, path::Path};
 
@@ -8,10 +8,10 @@ use super::{
     output::say,
 };
 
-/// The executable files' mode.
+/// The mode of executable files.
 const EXECUTABLE: u32 = 0o755;
 
-/// A file of a folder: its path, and its text, in which NAME is the function's.
+/// A file's path and its text, in which NAME stands for the function's name.
 type File = (&'static str, &'static str);
 
 const JS: &[File] = &[
@@ -34,7 +34,7 @@ const RUST: &[File] = &[
     (".gitignore", "target/\n"),
 ];
 
-/// Makes the folder; one that is there is left as it is.
+/// Creates the folder. Fails if it already exists.
 pub fn new(args: &New) -> Result<(), Exit> {
     let name = args.name.as_str();
     let folder = Path::new(name);

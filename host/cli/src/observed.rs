@@ -1,4 +1,4 @@
-//! What happens in a node, shown to who started it, and told to the access log.
+//! Connects a node's events to their output and to the access log.
 
 use faasw::{Event, NodeBuilder, RequestId, spelling};
 use faasw_common::text::TabbedLine;
@@ -9,10 +9,10 @@ use super::{
     serving::LogFormat,
 };
 
-/// Who is shown what happens.
+/// A function that shows events.
 pub type Show = Box<dyn Fn(Event<'_>) + Send + Sync>;
 
-/// Has what happens shown, and requests told to the access log, where there is to be either.
+/// Sends the node's events to `shown`, and requests to the access log, if they are wanted.
 pub fn observed(
     builder: NodeBuilder,
     shown: Option<Show>,
@@ -31,7 +31,7 @@ pub fn observed(
 }
 
 impl LogFormat {
-    /// Progress of deployments, and the functions' logs.
+    /// Shows the progress of deployments, and the functions' logs.
     pub fn show(self, event: Event<'_>) {
         match event {
             Event::Compiling {
@@ -71,7 +71,7 @@ impl LogFormat {
         }
     }
 
-    /// Says something to standard error, as an event where those are JSON.
+    /// Writes a message to standard error, as an event if the format is JSON.
     pub fn say(self, line: impl std::fmt::Display) {
         match self {
             Self::Text => say(line),

@@ -1,4 +1,4 @@
-//! What a function is deployed with, as the command line says it.
+//! The command line's options of a function.
 
 use std::{fs, time::Duration};
 
@@ -206,7 +206,7 @@ pub fn variable(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A key and its value.
+/// Parses a key and its value.
 fn setting(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.into(), value.into())),
@@ -214,7 +214,7 @@ fn setting(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// A request, or the file that has it.
+/// Parses a request, or reads it from a file.
 fn warm_up(text: &str) -> Result<WarmUpRequest, String> {
     let text = match text.strip_prefix('@') {
         Some(file) => fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?,
@@ -231,7 +231,7 @@ fn secret(text: &str) -> Result<SecretName, String> {
     SecretName::new(text).map_err(|error| error.to_string())
 }
 
-/// A secret's name, and a host.
+/// Parses a secret's name and a host.
 fn bound_secret(text: &str) -> Result<(SecretName, Outbound), String> {
     let form = "not of the form NAME=https://HOST; `faasw secret set` says what the secret is";
     let (name, host) = text.split_once('=').ok_or(form)?;

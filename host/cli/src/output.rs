@@ -25,7 +25,7 @@ use serde::Serialize;
 
 use super::{args::DataDir, exit::Exit};
 
-/// Writes text to standard output, escaped where it could play with a terminal.
+/// Writes text to standard output, with control characters escaped.
 pub fn print(text: impl Display) -> Result<(), Exit> {
     write_stdout(Lines(text).to_string().as_bytes())
 }
@@ -33,9 +33,9 @@ pub fn print(text: impl Display) -> Result<(), Exit> {
 /// The form in which contents reach standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentForm {
-    /// The bytes as they are.
+    /// The unchanged bytes.
     Exact,
-    /// Text without what a terminal obeys.
+    /// Text with the control characters escaped that a terminal would obey.
     Escaped,
 }
 
@@ -51,7 +51,7 @@ impl ContentForm {
     }
 }
 
-/// Writes to standard output what a function or a client has chosen byte by byte: the body of a
+/// Writes contents to standard output that a function or a client has chosen: the body of a
 /// response, or a stored value.
 pub fn print_content(content: &[u8], form: ContentForm) -> Result<(), Exit> {
     match form {
@@ -86,12 +86,12 @@ pub fn print_json(value: &impl Serialize) -> Result<(), Exit> {
 
 /// Writes a line to standard error, for people to follow, escaped as all text is.
 pub fn say(line: impl Display) {
-    // Progress that nobody can see is no reason to stop.
+    // A closed standard error is no reason to stop.
     let _ = writeln!(io::stderr().lock(), "{}", Lines(line));
 }
 
-/// Writes what clap has to say of the arguments, and returns the exit code. A usage error quotes
-/// arguments, and a shell may have made these of the names of files.
+/// Writes clap's message about the arguments, and returns the exit code. A usage error quotes
+/// arguments, and a shell may have expanded these to file names.
 pub fn report_arguments(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         // The rendered text ends with a line break, as `say` does.
@@ -105,16 +105,16 @@ pub fn report_arguments(error: &clap::Error) -> ExitCode {
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1))
 }
 
-/// How often long work says that it goes on.
+/// Interval of the progress messages of long work.
 const REMINDER: Duration = Duration::from_secs(5);
 
-/// Waits for work that may take minutes, and reports now and then that it goes on.
+/// Waits for work that may take minutes, and reports periodically that it continues.
 pub async fn with_progress<T>(name: &impl Display, work: impl Future<Output = T>) -> T {
     with_stages(name, work, async || None).await
 }
 
-/// Waits for a deployment that may take minutes, and reports now and then what it does or waits
-/// for: that is what `stage` finds, if it finds anything.
+/// Waits for a deployment that may take minutes, and periodically reports the stage that `stage`
+/// returns, if any.
 pub async fn with_stages<T>(
     name: &impl Display,
     work: impl Future<Output = T>,
@@ -146,13 +146,13 @@ fn still_at_work(stage: Option<&DeploymentInfo>, elapsed: Duration) -> String {
     }
 }
 
-/// The stage of a function's deployment, of all that are under way. If there are several, the one
-/// that came last.
+/// Returns the stage of a function's deployment, from all deployments in progress. If there are
+/// several, returns that of the last one.
 pub fn stage_of(name: &FunctionName, all: Vec<DeploymentInfo>) -> Option<DeploymentInfo> {
     all.into_iter().rfind(|one| one.function == *name)
 }
 
-/// Three significant digits and a unit, as people read durations.
+/// Formats a duration with a unit for people.
 pub fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     match seconds {
@@ -163,7 +163,7 @@ pub fn duration(duration: Duration) -> String {
     }
 }
 
-/// Bytes as people read them.
+/// Formats a number of bytes for people.
 pub fn size(bytes: u64) -> String {
     match bytes {
         0..1024 => format!("{bytes} B"),
@@ -172,7 +172,7 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
-/// A deployment, in one line or two.
+/// Describes a deployment in one or two lines.
 pub fn deployed(deployed: &Deployed) -> String {
     let function = &deployed.function;
     let name = &function.name;
@@ -199,7 +199,7 @@ pub fn deployed(deployed: &Deployed) -> String {
     text
 }
 
-/// The freeze policy in force.
+/// Returns the freeze policy in force.
 pub fn frozen(function: &FunctionInfo) -> &'static str {
     frozen_word(function.frozen_at_entry, function.frozen_after_init)
 }
@@ -215,7 +215,7 @@ fn frozen_word(at_entry: bool, after_init: bool) -> &'static str {
     })
 }
 
-/// What a function is.
+/// Describes the kind of a function.
 pub fn kind(function: &FunctionInfo) -> String {
     let engine = function.engine.as_ref().map(|engine| &engine.name);
     kind_word(engine, function.kind)
@@ -228,7 +228,7 @@ fn kind_word(engine: Option<&FunctionName>, kind: FunctionKind) -> String {
     }
 }
 
-/// Functions as a table.
+/// Formats functions as a table.
 pub fn functions(functions: &[FunctionBrief]) -> String {
     let width = |function: &FunctionBrief| function.name.as_str().len();
     let width = functions.iter().map(width).max().unwrap_or(0).max(4);
@@ -251,13 +251,13 @@ pub fn functions(functions: &[FunctionBrief]) -> String {
     text
 }
 
-/// Log lines, one a line.
+/// Formats log entries, each as one line.
 pub fn log_lines(lines: &[LogLine]) -> String {
     let line = |line: &LogLine| format!("{}\n", TabbedLine(line));
     lines.iter().map(line).collect()
 }
 
-/// Reads a module; one that no node takes is not even read.
+/// Reads a module. Rejects a file that is too large for any node without reading it.
 pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
     let failed = |error: io::Error| {
         Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
@@ -273,7 +273,7 @@ pub fn read_module(file: &Path) -> Result<Bytes, Exit> {
     std::fs::read(file).map(Bytes::from).map_err(failed)
 }
 
-/// The data directory of a command: what was given, or the user's.
+/// Returns the data directory of a command: the given one, or the user's default.
 pub fn data_dir(given: DataDir) -> Result<PathBuf, Exit> {
     let absolute = |variable| {
         std::env::var_os(variable)
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn only_this_module_and_the_writers_of_whole_lines_reach_the_standard_streams() {
-        // Each module escapes its lines, and has a test of that.
+        // Each of these modules escapes its lines, and has a test for that.
         let writers = [
             "access_log/mod.rs",
             "events.rs",

@@ -1,4 +1,4 @@
-//! `pod`: a node with one function, as a container of its own (docs/decisions/0030).
+//! `pod`: runs a node with one function, as a container of its own (docs/decisions/0030).
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
@@ -31,17 +31,17 @@ use super::{
     trim,
 };
 
-/// The function's port, unless `PORT` or `--listen` says another.
+/// The function's default port, if neither `PORT` nor `--listen` sets another.
 const PORT: u16 = 8080;
-/// What a container needs for microVMs.
+/// A hint about the container's requirements for microVMs.
 const JAILS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
     namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md says what it has to allow";
-/// Bytes that seeds are counted by.
+/// The size of a page in bytes.
 const PAGE: u64 = 4096;
-/// The port of `/livez`, `/readyz` and `/metrics`, unless `--health-listen` says another.
+/// The default port of `/livez`, `/readyz` and `/metrics`, if `--health-listen` sets no other.
 const HEALTH_PORT: u16 = 9090;
 
-/// What `pod` has read and made before it is confined.
+/// The inputs that `pod` reads and makes before it is confined.
 pub struct Prepared {
     name: FunctionName,
     upload: Bytes,
@@ -49,17 +49,18 @@ pub struct Prepared {
     health: SocketAddr,
     budgets: Budgets,
     given: Given,
-    /// What the host has made of it before; why that is not used.
+    /// The shared func-image of the host, or the reason why it is not used.
     shared: Option<Result<Entry, SharedError>>,
-    /// Where its admin socket is, without a data directory, if there is any place for it.
+    /// The folder of the admin socket if there is no data directory and a folder can be made.
     folder: Option<AdminFolder>,
 }
 
 impl Prepared {
-    /// Reads the file and what the container may have, and makes the folder.
+    /// Reads the file and the container's limits, and makes the folder.
     ///
     /// # Errors
-    /// What is wrong with the command line, cannot be read, or does not suffice.
+    /// Returns an error if the command line is wrong, a file cannot be read, or the container's
+    /// limits are too low.
     pub fn new(args: &Pod) -> Result<Self, Exit> {
         let name = match &args.name {
             Some(name) => name.clone(),
@@ -67,8 +68,8 @@ impl Prepared {
                 .map_err(|error| Exit::usage(error).hint("--name gives one"))?,
         };
         let budgets = budgets(args)?;
-        // Before anything else is started. Where it is not done, jails have no groups, and
-        // admission alone holds them to the container's memory.
+        // This has to run before anything else is started. If it fails, jails have no groups, and
+        // admission alone keeps them within the container's memory.
         faasw_jail::group::make_way();
         let of_all = |port| SocketAddr::new(all_addresses(), port);
         let listen = match args.listen {
@@ -95,21 +96,22 @@ impl Prepared {
             shared: shared(args),
             folder: match args.data_dir {
                 Some(_) => None,
-                // With a file system that nobody may write to there is none, and nobody misses it.
+                // On a read-only file system there is no folder, and the admin socket is not
+                // essential.
                 None => AdminFolder::new().ok(),
             },
         })
     }
 }
 
-/// What the host has made of the function. Whatever is wrong with that, the pod can do without.
+/// Opens the shared func-image. Any failure is only reported, because the pod works without it.
 fn shared(args: &Pod) -> Option<Result<Entry, SharedError>> {
     let (folder, key) = args.shared.as_ref().zip(args.shared_key.as_ref())?;
     let key = read_key(key);
     Some(key.and_then(|key| Entry::open(folder, &key)))
 }
 
-/// The port that whoever starts containers has chosen, by the environment.
+/// Returns the port that the container's environment sets.
 fn port() -> Result<Option<u16>, Exit> {
     let Some(text) = std::env::var_os("PORT") else {
         return Ok(None);
@@ -119,7 +121,7 @@ fn port() -> Result<Option<u16>, Exit> {
         .ok_or_else(|| Exit::usage(format_args!("PORT is {text:?}, and no port")))
 }
 
-/// All addresses of both kinds, where this host has both.
+/// Returns the address for all IPv6 and IPv4 addresses, or for IPv4 only if the host has no IPv6.
 fn all_addresses() -> IpAddr {
     match UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)) {
         Ok(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -138,7 +140,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
         stores: if has_stores_elsewhere {
             0
         } else {
-            // Its own, which needs no grant.
+            // One more for the function's own store, which needs no grant.
             1 + options.stores.len() as u64
         },
         instances: count(serving.max_instances),
@@ -160,7 +162,7 @@ fn budgets(args: &Pod) -> Result<Budgets, Exit> {
     })
 }
 
-/// What `pod` needs of the system once it runs.
+/// Returns the rights that `pod` needs while it runs.
 pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
     let addresses = [prepared.listen, prepared.health];
     let data_dir = args.data_dir.clone();
@@ -172,7 +174,7 @@ pub fn needs(args: &Pod, prepared: &Prepared) -> Needs {
     needs
 }
 
-/// Runs a node with the function until it is told to stop.
+/// Runs a node with the function until a signal stops it.
 pub async fn pod(
     args: Pod,
     prepared: Prepared,
@@ -241,7 +243,7 @@ pub async fn pod(
     run_until_asked(&node, args.drain_delay, stop, log, &confinement).await
 }
 
-/// Why the node did not start, and what a container lacks for microVMs if that is it.
+/// Returns the failure of the node's start, with a hint if the container lacks rights for microVMs.
 fn refused(error: StartError) -> Exit {
     use faasw::PoolStartError::{KvmMissing, KvmPermission, Sandbox};
     let is_about_jails = matches!(
@@ -272,12 +274,13 @@ async fn make(
     Ok(())
 }
 
-/// The function's seed is to have its place, and what node and seeds take now, and guests may yet
-/// have of seeds by reading their holes, is to leave what instances may come to.
+/// Checks that the function's seed fits into its budget. Also checks that node and seeds leave
+/// enough memory for the instances. Their use includes the pages of seeds that guests may still
+/// fill.
 fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
     let seeds = node.tree();
     let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;
-    // One that is larger than its budget was evicted at once, and would be made again and again.
+    // A seed that exceeds its budget was evicted at once, and would be made again and again.
     if seeds.iter().find(is_its).is_none() {
         return Err(Exit::failure(format_args!(
             "the seed of the function does not fit the {} that are left for it of the limit of {}",
@@ -313,7 +316,7 @@ fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit>
     )))
 }
 
-/// Says where probes are answered while the function is made.
+/// Reports where probes are answered while the function is made.
 fn starting(node: &Node, log: LogFormat) {
     let (Some(address), Some(health)) = (node.address(), node.metrics_address()) else {
         return;
@@ -328,7 +331,7 @@ fn starting(node: &Node, log: LogFormat) {
     }
 }
 
-/// Says that requests can come, and what they find.
+/// Reports that the node accepts requests, with its budgets.
 fn ready(node: &Node, budgets: &Budgets, log: LogFormat) {
     let (Some(address), Some(health)) = (node.address(), node.metrics_address()) else {
         return;

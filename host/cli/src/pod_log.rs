@@ -1,8 +1,8 @@
-//! A pod's output: the function's log, a record a line, on standard output and error.
+//! The output of a pod: the function's log on standard output and error, one record in each line.
 //!
-//! What the function writes to its output is on ours, what it writes to its error and what the node
-//! says of it on the other. Nobody waits for who reads it ([`Behind`]). Lines are escaped when they
-//! are made ([`LogLine`]), so that no record can be forged.
+//! The function's output goes to standard output. Its error output and the node's messages about it
+//! go to standard error. The node never waits for the readers ([`Behind`]). Lines are escaped when
+//! they are made ([`LogLine`]), so that a function cannot forge a record.
 
 use std::io;
 
@@ -16,7 +16,7 @@ use super::{
     serving::LogFormat,
 };
 
-/// Both streams. What is left is written when it is dropped, if that goes at once.
+/// Both streams. Dropping it writes the remaining lines if that is possible without delay.
 #[derive(Debug)]
 pub struct PodLog {
     out: Behind,
@@ -24,7 +24,7 @@ pub struct PodLog {
     format: LogFormat,
 }
 
-/// Where lines are handed over.
+/// A handle by which lines are added.
 #[derive(Clone, Debug)]
 pub struct Writer {
     out: Pen,
@@ -33,10 +33,10 @@ pub struct Writer {
 }
 
 impl PodLog {
-    /// Logs to standard output and error.
+    /// Starts to log to standard output and error.
     ///
     /// # Errors
-    /// When the system gives no threads.
+    /// Returns an error if the threads cannot be started.
     pub fn new(format: LogFormat) -> Result<Self, Exit> {
         let dropped: fn(u64) -> String = match format {
             LogFormat::Text => |count| format!("faasw: {count} lines were dropped\n"),
@@ -67,7 +67,7 @@ impl PodLog {
         })
     }
 
-    /// Where lines are handed over.
+    /// Returns a handle by which lines are added.
     pub fn writer(&self) -> Writer {
         Writer {
             out: self.out.pen(),
@@ -78,7 +78,7 @@ impl PodLog {
 }
 
 impl Writer {
-    /// Writes the function's lines; all else is shown as ever.
+    /// Writes the function's lines. Shows other events as usual.
     pub fn show(&self, event: Event<'_>) {
         match event {
             Event::Log { line, .. } => {
@@ -93,7 +93,7 @@ impl Writer {
     }
 }
 
-/// A line of the log as a record, with its end.
+/// Formats a line of the log as a record, with its end.
 fn record(format: LogFormat, line: &LogLine) -> String {
     match format {
         LogFormat::Text => format!("{}\n", TabbedLine(&line.text)),

@@ -1,9 +1,9 @@
-//! Lines for standard output that nobody waits for.
+//! Lines for standard output that are written without blocking the node.
 //!
-//! A pipe whose reader has stopped reading takes 64 KiB, and then no more: whoever writes to
-//! it stands still. `up --watch` must not, since it serves. So a thread of its own writes, and
-//! keeps a bounded number of lines for it; of more than that the oldest is left out, first one
-//! that a later line of the same function has made stale.
+//! A pipe whose reader has stopped accepts 64 KiB and then blocks its writer. `up --watch` must not
+//! block, because it serves requests. So a thread of its own writes, from a bounded queue of lines.
+//! If the queue is full, the oldest line is dropped: preferably one of the same function, which the
+//! new line makes stale.
 
 use std::{
     collections::VecDeque,
@@ -19,14 +19,14 @@ use serde::Serialize;
 
 use super::{exit::Exit, output::say};
 
-/// How many lines wait for their reader: those of a burst of saves.
+/// Maximum number of waiting lines, enough for a burst of saved files.
 const LINES_MOST: usize = 64;
 
-/// How long the end waits for a reader to take what is left.
+/// How long dropping the printer waits for the remaining lines to be written.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// Writes lines as their reader takes them. What is left is written when it is dropped, if the
-/// reader takes it then.
+/// Writes lines when their reader takes them. Dropping it writes the remaining lines if the reader
+/// takes them in time.
 #[derive(Debug)]
 pub struct Printer(Arc<Shared>);
 
@@ -39,19 +39,19 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     lines: VecDeque<(FunctionName, String)>,
-    /// Lines were left out since the last one that was written.
+    /// Whether lines were dropped since the last one was written.
     has_left_out: bool,
-    /// No more will come.
+    /// Whether no more lines will be added.
     is_closed: bool,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     has_ended: bool,
 }
 
 impl Printer {
-    /// Lines for standard output.
+    /// Creates a printer for standard output.
     ///
     /// # Errors
-    /// When the system gives no thread.
+    /// Returns an error if the thread cannot be started.
     pub fn of_stdout() -> Result<Self, Exit> {
         Self::new(io::stdout()).map_err(|error| {
             Exit::failure(format_args!(
@@ -67,7 +67,7 @@ impl Printer {
             .name("faasw-output".to_owned())
             .spawn(move || {
                 if let Err(error) = shared.write_to(&mut out) {
-                    // A reader that has gone away is no failure.
+                    // A reader that has gone away is not a failure.
                     if error.kind() != io::ErrorKind::BrokenPipe {
                         say(format_args!("standard output cannot be written: {error}"));
                     }
@@ -80,10 +80,10 @@ impl Printer {
         Ok(printer)
     }
 
-    /// Has a value written as a line of JSON, at once or when there is a reader for it.
+    /// Adds a value as a line of JSON, and writes it when the reader takes it.
     ///
     /// # Errors
-    /// When it is no JSON.
+    /// Returns an error if the value cannot be serialised.
     pub fn print_json(&self, of: &FunctionName, value: &impl Serialize) -> Result<(), Exit> {
         let json = serde_json::to_string(value).map_err(Exit::failure)?;
         self.print(of, format!("{}\n", Json(json)));
@@ -117,7 +117,7 @@ impl Drop for Printer {
             .0
             .changed
             .wait_timeout_while(state, LAST_WAIT, |state| !state.has_ended);
-        // Whoever does not read by then goes without.
+        // A reader that is slower than this loses the rest.
         drop(ended);
     }
 }
@@ -127,7 +127,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes lines as they come, until no more will.
+    /// Writes lines as they arrive, until the printer is closed.
     fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         while let Some(line) = self.next() {
             out.write_all(line.as_bytes())?;
@@ -159,7 +159,7 @@ mod tests {
     fn who_prints_does_not_wait_for_a_reader_who_finds_the_newest_lines() {
         let (reader, writer) = pipe().unwrap();
         let printer = Printer::new(writer).unwrap();
-        // Far more than pipe and queue take together.
+        // This is far more than pipe and queue hold together.
         let padding = " ".repeat(4096);
         let of_other = "other\n".to_owned();
         let last = 8 * LINES_MOST;
@@ -174,7 +174,7 @@ mod tests {
         let read: Vec<String> = lines.by_ref().map(|line| line.trim().to_owned()).collect();
         closing.join().unwrap();
         assert!(read.len() < last, "{}", read.len());
-        // Those of another function do not go for it.
+        // The line of another function is not dropped for these lines.
         assert!(read.contains(&"other".to_owned()), "{read:?}");
         let numbers: Vec<usize> = read.iter().filter_map(|line| line.parse().ok()).collect();
         assert!(numbers.is_sorted(), "{numbers:?}");

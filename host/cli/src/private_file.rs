@@ -1,4 +1,4 @@
-//! Files with what only their user may know, read while they can be.
+//! Private files, read before the node gives up the right to read them.
 
 use std::{
     fmt::Display,
@@ -12,39 +12,40 @@ use zeroize::Zeroizing;
 
 use super::exit::Exit;
 
-/// What a file has to be for its user alone.
+/// The permissions that a private file must not grant.
 const OTHERS: u32 = 0o077;
 
-/// A file, and what it is called in what is said of it.
+/// A file, and its name for messages.
 #[derive(Clone, Copy, Debug)]
 pub struct PrivateFile<'a> {
-    /// Such as "the key of images".
+    /// The name, for example "the key of images".
     pub what: &'a str,
     pub path: &'a Path,
-    /// How to make one.
+    /// How to create such a file.
     pub hint: &'a str,
 }
 
 impl PrivateFile<'_> {
-    /// What is wrong with it.
+    /// Returns the failure that something is wrong with the file.
     pub fn wrong(&self, why: impl Display) -> Exit {
         let (what, path) = (self.what, self.path.display());
         Exit::failure(format_args!("{what}, {path}, {why}"))
     }
 
-    /// The same where the system says so.
+    /// Returns the failure that the file cannot be read.
     pub fn failed(&self, error: &io::Error) -> Exit {
         self.wrong(format_args!("cannot be read: {error}"))
             .hint(self.hint)
     }
 
-    /// Reads it: at most `most` bytes and one more, which says that there are too many.
+    /// Reads at most `most` bytes and one more, which reveals a file that is too large.
     ///
     /// # Errors
-    /// When it is no file, cannot be read, or others can read or write it.
+    /// Returns an error if the file is not a regular file, cannot be read, or grants permissions to
+    /// other users.
     pub fn read(&self, most: usize) -> Result<Zeroizing<Vec<u8>>, Exit> {
         let failed = |error: io::Error| self.failed(&error);
-        // Whoever waits for a pipe waits for ever.
+        // Without this flag, opening a pipe could wait for ever.
         let mut file = File::options()
             .read(true)
             .custom_flags(libc::O_NONBLOCK)

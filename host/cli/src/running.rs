@@ -1,5 +1,5 @@
-//! What all commands share that run a node in the foreground: how it is set up, and how it is
-//! stopped.
+//! Common parts of all commands that run a node in the foreground: its configuration, and how it
+//! stops.
 
 use std::{
     net::SocketAddr,
@@ -18,7 +18,7 @@ use super::{
     signals::Stop,
 };
 
-/// What a node needs of the system once it runs, beside its addresses' own files.
+/// Returns the rights that a node needs while it runs, except the files of its addresses.
 pub fn needs(
     serving: &Serving,
     addresses: impl IntoIterator<Item = SocketAddr>,
@@ -39,15 +39,16 @@ pub fn needs(
     needs
 }
 
-/// The access log, if there is to be one. It outlives the node: what is left is written then.
+/// Opens the access log, if there is to be one. It has to outlive the node, because dropping it
+/// writes the remaining lines.
 pub fn access_log(serving: &Serving) -> Result<Option<AccessLog>, Exit> {
     let path = serving.access_log.as_deref();
     path.map(AccessLog::open).transpose()
 }
 
-/// Raises the soft limit of open files to the hard one, before any process is started that a node
-/// needs: the spawner has files open for each microVM, too. Processes in jails have limits of their
-/// own.
+/// Raises the soft limit of open files to the hard limit. This has to run before any process of the
+/// node starts, because the spawner has open files for each microVM, too. Processes in jails have
+/// limits of their own.
 pub fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -55,11 +56,11 @@ pub fn raise_open_files() {
         current: now.maximum,
         ..now
     };
-    // The node fits into what there is, and says what that is.
+    // If this fails, the node adapts to the current limit, and reports it.
     let _ = setrlimit(Resource::Nofile, most);
 }
 
-/// A node that is set up by all this, but for its addresses.
+/// Configures a node, except for its addresses.
 pub fn builder(
     serving: &Serving,
     mut limits: Limits,
@@ -116,7 +117,8 @@ pub fn builder(
     builder
 }
 
-/// Lets it run until it is told to stop, and for `delay` from then on, or until it breaks.
+/// Runs the node until a signal stops it or its confinement breaks. After a signal, it still
+/// accepts requests for `delay`.
 pub async fn run_until_asked(
     node: &Node,
     delay: Duration,
@@ -133,8 +135,8 @@ pub async fn run_until_asked(
     }
 }
 
-/// Is not ready any more, accepts requests for `delay`, and lets those under way finish; asked once
-/// more, does not.
+/// Drains the node: it is no longer ready, accepts requests for `delay`, and completes those in
+/// progress. A further signal ends it at once.
 pub async fn stop_node(
     node: &Node,
     delay: Duration,

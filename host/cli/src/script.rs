@@ -1,4 +1,4 @@
-//! Reading what is to be deployed: a module, or a script of a file or of a folder's files.
+//! Reads an upload: a module, or a script from a file or the files of a folder.
 
 use std::{
     fs, io,
@@ -16,19 +16,20 @@ use rustix::fs::FileType;
 
 use super::{exit::Exit, output::read_module, source_folder::SourceFolder};
 
-/// How files are called that a script begins with, unless another is named.
+/// Names of files with which a script starts by default.
 const ENTRIES: [&str; 4] = ["handler", "index", "main", "app"];
 
-/// Folders that hold nothing of a script.
+/// Folders that are not part of a script.
 const LEFT_OUT: [&str; 1] = ["__pycache__"];
 
-/// How deep folders are looked into.
+/// Maximum depth of folders.
 const DEPTH_MAX: usize = 64;
 
-/// What is to be deployed of a file or a folder.
+/// Reads an upload from a file or a folder.
 ///
 /// # Errors
-/// When it cannot be read, or is no script, or a module cannot begin with an `entry`.
+/// Returns an error if the path cannot be read or is not a script, or if `entry` is given for a
+/// file.
 pub fn read_upload(path: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
     if path.is_dir() {
         return read_folder(path, entry);
@@ -44,8 +45,8 @@ pub fn read_upload(path: &Path, entry: Option<&str>) -> Result<Bytes, Exit> {
     bundle(&[(&*name, &content[..])])
 }
 
-/// Whether a file is WebAssembly, as it looks; what is neither that nor a script is for the
-/// compile helper to refuse.
+/// Returns whether a file looks like WebAssembly. A file that is neither WebAssembly nor a script
+/// counts as well, because the compile helper rejects it.
 fn is_module(name: &str, content: &[u8]) -> bool {
     content.starts_with(b"\0asm")
         || script::is_script(content)
@@ -53,7 +54,7 @@ fn is_module(name: &str, content: &[u8]) -> bool {
         || Extension::of_path(name).is_none()
 }
 
-/// Whether this is the text form of WebAssembly, as it begins: behind comments.
+/// Returns whether a text starts like the text form of WebAssembly, after comments.
 fn is_module_text(mut text: &[u8]) -> bool {
     loop {
         text = text.trim_ascii_start();
@@ -69,13 +70,13 @@ fn is_module_text(mut text: &[u8]) -> bool {
     }
 }
 
-/// The name that a file or a folder suggests for its function.
+/// Returns the name that a file or a folder suggests for its function.
 ///
 /// # Errors
-/// When it suggests none.
+/// Returns [`NameError`] if it suggests no valid name.
 pub fn name_of(path: &Path) -> Result<FunctionName, NameError> {
     match fs::canonicalize(path) {
-        // Such as `.`: the folder's own name counts.
+        // A path such as `.` stands for the folder's real name.
         Ok(real) if real.is_dir() => FunctionName::from_file(&real),
         _ => FunctionName::from_file(path),
     }
@@ -105,7 +106,7 @@ fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, 
         let failed = |error: io::Error| {
             Exit::failure(format_args!("{} cannot be read: {error}", file.display()))
         };
-        // Before it is read: it may be larger than memory.
+        // The size is checked before the file is read, because it may exceed the memory.
         if bytes > left {
             return Err(Exit::failure(format_args!(
                 "the files of {} have more than {SCRIPT_MAX} bytes together",
@@ -128,7 +129,7 @@ fn read_source(source: &SourceFolder<'_>, entry: Option<&str>) -> Result<Bytes, 
     bundle(&files)
 }
 
-/// Which of a folder's files its script begins with.
+/// Returns the index of the file with which a folder's script starts.
 fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
     if let Some(wanted) = wanted {
         let found = names.iter().position(|name| *name == wanted);
@@ -158,7 +159,7 @@ fn entry_of(names: &[&str], wanted: Option<&str>) -> Result<usize, String> {
     ))
 }
 
-/// Files beside scripts that are often called like them.
+/// Returns whether a file is data that often has the same name as a script.
 fn is_data(name: &str) -> bool {
     let data = [
         "json", "txt", "md", "toml", "yaml", "yml", "html", "css", "map",
@@ -176,7 +177,7 @@ struct Listed {
     bytes: u64,
 }
 
-/// Lists all files below a folder, in order; without those whose names begin with a dot.
+/// Lists all files below a folder in order, except those whose names start with a dot.
 fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
     let mut found = Vec::new();
     let root = fs::canonicalize(source.path())?;
@@ -215,12 +216,13 @@ fn files_of(source: &SourceFolder<'_>) -> io::Result<Vec<Listed>> {
     Ok(found)
 }
 
-/// Returns the file that a link leads to, which is read later by its own path beneath the folder
-/// without following any link. A link to a folder may lead back to where it is: there is no file.
+/// Returns the file to which a link leads. It is read later by its own path beneath the folder,
+/// without following any link. Returns `None` for a link to a folder, because such a link may lead
+/// in a circle.
 ///
 /// # Errors
-/// Returns an error if the link leads nowhere, or out of the folder: the folder's author may not
-/// read what is there.
+/// Returns an error if the link leads nowhere or out of the folder, because the folder's author may
+/// have no right to read its target.
 fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Option<Listed>> {
     let target = fs::canonicalize(source.path().join(&path))
         .map_err(|error| io::Error::other(format!("the link {path}: {error}")))?;
@@ -242,10 +244,10 @@ fn linked(source: &SourceFolder<'_>, root: &Path, path: String) -> io::Result<Op
     }))
 }
 
-/// What tells that something of a file or a folder has changed.
+/// Returns the stamps of a file or of a folder's files, which reveal changes.
 ///
 /// # Errors
-/// When it is not there.
+/// Returns an error if the path does not exist.
 pub fn stamp(path: &Path) -> io::Result<Vec<(PathBuf, Stamp)>> {
     let files = if path.is_dir() {
         let files = files_of(&SourceFolder::open(path)?)?;
@@ -344,11 +346,12 @@ mod tests {
         fs::write(at("script/handler.lua"), "handler").unwrap();
         fs::write(at("script/lib/x.lua"), "harmless").unwrap();
         fs::write(at("secret"), "of root").unwrap();
-        // A link within the folder is followed, to what it has led to when the folder was listed.
+        // A link within the folder is followed to its target at the time of the listing.
         std::os::unix::fs::symlink("lib/x.lua", at("script/again.lua")).unwrap();
         let read = |replaced: &'static str| {
             let replace = |path: &str| {
-                // All is listed when the first file is opened, which the link leads to.
+                // The listing is complete when the first file is opened, which is the link's
+                // target.
                 if path == "lib/x.lua" {
                     let _ = fs::remove_file(at(replaced));
                     std::os::unix::fs::symlink(at("secret"), at(replaced)).unwrap();
@@ -357,7 +360,7 @@ mod tests {
             let source = SourceFolder::open(&at("script")).unwrap();
             read_source(&source.watched(&replace), None)
         };
-        // A file that appears after the listing is no part of the script.
+        // A file that appears after the listing is not part of the script.
         let bundle = read("script/later.lua").unwrap();
         assert_eq!(script::read(&bundle).unwrap().len(), 3);
         fs::remove_file(at("script/later.lua")).unwrap();

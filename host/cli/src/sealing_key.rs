@@ -1,14 +1,14 @@
-//! `--image-key` and `--secret-key`: what images and functions' secrets are sealed with, in files
-//! of the operator's.
+//! `--image-key` and `--secret-key`: the operator's files with the keys that seal images and
+//! functions' secrets.
 
 use std::{fmt, fs, path::Path};
 
 use super::{exit::Exit, private_file::PrivateFile};
 
-/// Bytes of a key.
+/// The size of a key in bytes.
 const BYTES: usize = 32;
 
-/// A key that was read; nothing prints it.
+/// A key, which is never printed.
 #[derive(Clone, Copy)]
 pub struct SealingKey([u8; BYTES]);
 
@@ -19,11 +19,12 @@ impl fmt::Debug for SealingKey {
 }
 
 impl SealingKey {
-    /// Reads the key of `what`, which others may not read, and which is not kept among the images
-    /// of `data_dir`.
+    /// Reads the key for `what` from a private file. The file must not be among the images of
+    /// `data_dir`.
     ///
     /// # Errors
-    /// What is wrong with the file, and what to do.
+    /// Returns an error with a hint if the file cannot be read, is not private, is among the images
+    /// or has the wrong size.
     pub fn read(what: &str, path: &Path, data_dir: Option<&Path>) -> Result<Self, Exit> {
         let (what, shown) = (format!("the key of {what}"), path.display());
         let hint = format!("make one with: (umask 077; head -c {BYTES} /dev/urandom > {shown})");
@@ -47,7 +48,7 @@ impl SealingKey {
         Ok(Self(bytes))
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the key.
     pub fn bytes(self) -> [u8; BYTES] {
         self.0
     }

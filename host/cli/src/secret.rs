@@ -16,7 +16,7 @@ use super::{
     output::{data_dir, print, print_json, say},
 };
 
-/// Does what is asked about secrets.
+/// Runs a command about secrets.
 pub async fn secret(command: Secret) -> Result<(), Exit> {
     match command {
         Secret::Set(args) => set(args).await,
@@ -37,8 +37,8 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
         }
         None => {
             if io::stdin().is_terminal() {
-                // A terminal takes lines, and not long ones: the rest of a value would be the
-                // shell's.
+                // A terminal passes on lines of limited length. The shell would read the rest of a
+                // value.
                 return Err(Exit::usage(
                     "the value comes by standard input, which is a terminal here",
                 )
@@ -47,7 +47,7 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
             let mut value = read(io::stdin()).map_err(|error| {
                 Exit::failure(format_args!("standard input cannot be read: {error}"))
             })?;
-            // What ends a line belongs to whoever printed it.
+            // The line break at the end comes from the program that printed the value.
             if value.last() == Some(&b'\n') {
                 value.pop();
                 if value.last() == Some(&b'\r') {
@@ -55,7 +55,7 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
                 }
             }
             if value.is_empty() {
-                // More likely of a command that failed than meant.
+                // Empty input more likely means that the command before the pipe has failed.
                 return Err(Exit::failure("nothing came by standard input")
                     .hint("--file takes an empty file, too"));
             }
@@ -67,7 +67,7 @@ async fn set(args: SecretSet) -> Result<(), Exit> {
     Ok(())
 }
 
-/// A little more than a secret may have at most: the node says what is wrong with that.
+/// Reads slightly more than the maximum size of a secret, so that the node reports what is wrong.
 fn read(from: impl Read) -> io::Result<Zeroizing<Vec<u8>>> {
     let most = SECRET_BYTES + 3;
     let mut value = Zeroizing::new(Vec::with_capacity(most));
@@ -89,7 +89,7 @@ async fn remove(args: SecretRm) -> Result<(), Exit> {
     let client = Client::new(&data_dir(args.node)?);
     let mut failed = None;
     for name in &args.names {
-        // Of several that fail the last is told as the command's end.
+        // If several removals fail, the last error becomes the command's result.
         if let Err(error) = client.remove_secret(&args.function, name).await
             && let Some(before) = failed.replace(error)
         {

@@ -1,4 +1,4 @@
-//! What `up`, `serve` and `pod` take about the node that they run.
+//! Options of `up`, `serve` and `pod` for their node.
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 

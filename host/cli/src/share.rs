@@ -1,4 +1,4 @@
-//! `share`: what a host has of functions for its pods (docs/decisions/0032).
+//! `share`: the store of func-images that the pods of a host share (docs/decisions/0032).
 
 use std::{
     fs::DirBuilder,
@@ -27,19 +27,19 @@ use super::{
     serving::LogFormat,
 };
 
-/// What is read and made before `add` is confined.
+/// The inputs that `add` reads and makes before it is confined.
 pub struct Prepared {
     upload: Bytes,
     store: Store,
-    /// What is the namespace's: who takes the node over comes no further.
+    /// The folder of the namespace. An attacker who takes over the node cannot leave it.
     folder: PathBuf,
 }
 
 impl Prepared {
-    /// Reads the file, and makes the store if there is none.
+    /// Reads the file, and makes the store if it does not exist.
     ///
     /// # Errors
-    /// When it cannot be read, and when this user is not root.
+    /// Returns an error if this user is not root, or if the file or the store cannot be used.
     pub fn new(args: &ShareAdd) -> Result<Self, Exit> {
         let path = &args.of.within.store;
         if !geteuid().is_root() {
@@ -62,7 +62,7 @@ impl Prepared {
         })
     }
 
-    /// What `add` needs of the system once it runs.
+    /// Returns the rights that `add` needs while it runs.
     pub fn needs(&self) -> Needs {
         Needs::new(Some(self.folder.clone()), [])
     }
@@ -77,7 +77,7 @@ fn upload(file: &Path, of: &Of) -> Result<Bytes, Exit> {
     files::read_upload(file, entry, of.folder())
 }
 
-/// What an entry is of.
+/// Returns the description of an entry.
 fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
     let name = match (of.name, file) {
         (Some(name), _) => name,
@@ -94,7 +94,7 @@ fn what(of: Of, file: Option<&Path>, upload: Digest) -> Result<What, Exit> {
     })
 }
 
-/// An entry, as it is told.
+/// An entry as it is printed.
 #[derive(Serialize)]
 struct Shown<'a> {
     entry: Digest,
@@ -149,7 +149,7 @@ pub async fn add(args: ShareAdd, prepared: Prepared, confinement: Confinement) -
     show(&found, args.format.json)
 }
 
-/// Does what is asked about a store, but for adding to it, which is confined.
+/// Runs a command about a store, except `add`, which is confined.
 pub fn share(command: Share) -> Result<(), Exit> {
     match command {
         Share::Add(_) => Ok(()),
@@ -179,7 +179,7 @@ fn find(args: ShareFind) -> Result<(), Exit> {
     }
 }
 
-/// An entry of a list.
+/// An entry in a list.
 #[derive(Serialize)]
 struct Row<'a> {
     namespace: &'a str,
@@ -188,9 +188,9 @@ struct Row<'a> {
     bytes: u64,
     name: Option<&'a FunctionName>,
     upload: Option<Digest>,
-    /// Seconds since 1970.
+    /// The time at which the entry was made, in seconds since 1970.
     made: Option<u64>,
-    /// Why no pod finds it, if none does.
+    /// The reason why no pod finds the entry, if that is so.
     unused: Option<String>,
 }
 

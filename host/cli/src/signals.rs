@@ -8,21 +8,22 @@ use tokio::{
 
 use super::exit::Exit;
 
-/// SIGINT and SIGTERM: both ask the node to stop. What comes while nobody waits for it is kept.
+/// SIGINT and SIGTERM, which ask the node to stop. Signals that arrive while no task waits are
+/// kept.
 pub struct Stop {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl Stop {
-    /// Takes them from now on, while there is one thread and no runtime. The first process of a
-    /// container has only such signals as it takes: until then the system forgets any other, and
-    /// whoever has sent it waits in vain for the node to stop.
+    /// Starts to handle the signals, while there is one thread and no runtime. The first process of
+    /// a container receives only signals that it handles. The kernel discards the others, so the
+    /// sender of an early signal would wait in vain for the node to stop.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if a handler cannot be installed.
     pub fn begin() -> Result<Self, Exit> {
-        // Who is told is known from here on; the runtime that the node has is the one that tells.
+        // This runtime only registers the handlers. The node's runtime delivers the signals later.
         let passing = Builder::new_current_thread().enable_io().build();
         let passing = passing.map_err(|error| refused(&error))?;
         passing.block_on(async {
@@ -41,8 +42,8 @@ impl Stop {
     }
 }
 
-/// SIGHUP: asks for certificates to be read again. Taken only where there are some:
-/// else it ends the node, as it does any program whose terminal goes away.
+/// SIGHUP, which asks for certificates to be read again. It is handled only if there are
+/// certificates. Otherwise it ends the node, like any program whose terminal goes away.
 pub struct Hangup(Signal);
 
 impl Hangup {
@@ -50,7 +51,7 @@ impl Hangup {
         listen(SignalKind::hangup()).map(Self)
     }
 
-    /// Reads the certificates whenever asked, for as long as the program runs.
+    /// Reads the certificates at each signal, for as long as the program runs.
     pub fn reload(mut self, node: Node) {
         tokio::spawn(async move {
             while self.0.recv().await.is_some() {

@@ -1,4 +1,5 @@
-//! A folder that the program packs: listed and read without following a link out of it.
+//! A folder that the program packs. Its files are listed and read without following links out of
+//! it.
 //!
 //! A user who may write to the folder can replace a file, or a folder on the way to it, by a link
 //! after the program has listed it and before the program opens it. The program may run as root and
@@ -18,12 +19,12 @@ use rustix::{
     io::Errno,
 };
 
-/// A folder, opened.
+/// An open folder.
 pub struct SourceFolder<'a> {
     root: OwnedFd,
     path: PathBuf,
     lookup: Lookup,
-    /// Called with the path of what is opened next. Tests change the folder in it.
+    /// Called with a path before it is opened. Tests use it to change the folder.
     before_open: &'a dyn Fn(&str),
 }
 
@@ -37,14 +38,15 @@ pub struct Entry {
 /// The way in which paths beneath the folder are opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lookup {
-    /// By `openat2` (Linux 5.6), which refuses links anywhere in the path.
+    /// With `openat2` (Linux 5.6), which rejects links anywhere in the path.
     Kernel,
     /// Component by component, each without following a link. For kernels without `openat2`, and
     /// for system-call filters without it, as `up --watch` and older container engines have.
     Components,
 }
 
-/// Flags of every opening: no waiting for a pipe, no controlling terminal, no link followed.
+/// Flags for opening any path: do not wait for a pipe, do not acquire a terminal, do not follow a
+/// link.
 const CAREFULLY: OFlags = OFlags::NOFOLLOW
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
@@ -53,10 +55,10 @@ const CAREFULLY: OFlags = OFlags::NOFOLLOW
 const A_FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY);
 
 impl SourceFolder<'static> {
-    /// Opens the folder. The path itself may be a link: the caller has chosen it.
+    /// Opens the folder. The path itself may be a link, because the caller chose it.
     ///
     /// # Errors
-    /// Returns the system's error if it cannot be opened or is no folder.
+    /// Returns the system's error if the path cannot be opened or is not a folder.
     pub fn open(path: &Path) -> io::Result<Self> {
         let root = rustix::fs::open(path, A_FOLDER | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self {
@@ -93,10 +95,10 @@ impl SourceFolder<'_> {
         &self.path
     }
 
-    /// Lists what is in the folder at `within`, or in the folder itself if that is empty.
+    /// Lists the folder at `within`, or this folder if `within` is empty.
     ///
     /// # Errors
-    /// Returns an error if there is no folder any more, or a name is not UTF-8.
+    /// Returns an error if the folder no longer exists, or a name is not UTF-8.
     pub fn entries(&self, within: &str) -> io::Result<Vec<Entry>> {
         let folder = match within {
             "" => rustix::fs::openat(&self.root, ".", A_FOLDER | CAREFULLY, Mode::empty())?,
@@ -126,8 +128,8 @@ impl SourceFolder<'_> {
     /// Reads a file.
     ///
     /// # Errors
-    /// Returns an error if there is no regular file at that path any more, or no way to it without
-    /// a link, or if the file has more than `most` bytes.
+    /// Returns an error if the path no longer leads to a regular file without passing a link, or if
+    /// the file has more than `most` bytes.
     pub fn read(&self, within: &str, most: u64) -> io::Result<Vec<u8>> {
         let file = self.open_beneath(within, OFlags::RDONLY)?;
         let status = rustix::fs::fstat(&file)?;
@@ -145,11 +147,10 @@ impl SourceFolder<'_> {
         Ok(content)
     }
 
-    /// Reads where a link leads to, without going there.
+    /// Reads the target of a link without following it.
     ///
     /// # Errors
-    /// Returns an error if there is no link at that path any more, or no way to it without another
-    /// link.
+    /// Returns an error if the path no longer leads to a link without passing another link.
     pub fn read_link(&self, within: &str) -> io::Result<Vec<u8>> {
         let (folder, name) = within.rsplit_once('/').unwrap_or((".", within));
         let folder = match folder {
@@ -161,7 +162,7 @@ impl SourceFolder<'_> {
         Ok(target.into_bytes())
     }
 
-    /// Opens what is beneath the folder at a relative path.
+    /// Opens a relative path beneath the folder.
     fn open_beneath(&self, within: &str, flags: OFlags) -> io::Result<OwnedFd> {
         (self.before_open)(within);
         let flags = flags | CAREFULLY;
@@ -174,11 +175,11 @@ impl SourceFolder<'_> {
 }
 
 impl Lookup {
-    /// Returns what the kernel and this process's filter of system calls allow.
+    /// Returns the way that the kernel and this process's system-call filter allow.
     fn of_system(root: &OwnedFd) -> io::Result<Self> {
         match open_by_kernel(root, ".", A_FOLDER | CAREFULLY) {
             Ok(_) => Ok(Self::Kernel),
-            // The kernel lacks the call; or a filter refuses it, as older container engines do.
+            // The kernel lacks the call, or a filter of an older container engine rejects it.
             Err(Errno::NOSYS | Errno::PERM) => Ok(Self::Components),
             Err(errno) => Err(errno.into()),
         }
@@ -192,7 +193,7 @@ fn open_by_kernel(root: &OwnedFd, within: &str, flags: OFlags) -> Result<OwnedFd
 
 fn open_by_components(root: &OwnedFd, within: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     let open = |folder: BorrowedFd<'_>, name: &str, flags| match name {
-        // A path beneath a folder has no part that leads up or out.
+        // A path beneath a folder has no part that leads up or stays in place.
         "" | "." | ".." => Err(Errno::XDEV),
         _ => rustix::fs::openat(folder, name, flags, Mode::empty()),
     };
@@ -210,7 +211,7 @@ fn open_by_components(root: &OwnedFd, within: &str, flags: OFlags) -> Result<Own
     open(above, name, flags)
 }
 
-/// Explains the errors that a change of the folder comes to.
+/// Converts an error number. Those that a change of the folder causes get an explanation.
 fn explained(errno: Errno) -> io::Error {
     match errno {
         Errno::LOOP | Errno::NOTDIR | Errno::INVAL | Errno::XDEV | Errno::NXIO => changed(),
@@ -234,7 +235,7 @@ mod tests {
         os::unix::{fs::symlink, net::UnixListener},
     };
 
-    /// A folder with a file in another one, and a secret beside it.
+    /// Makes a folder with a file in a subfolder, and a secret beside it.
     fn scene() -> tempfile::TempDir {
         let scene = tempfile::tempdir().unwrap();
         let at = |path: &str| scene.path().join(path);
@@ -245,7 +246,7 @@ mod tests {
         scene
     }
 
-    /// Opens by each way of looking paths up.
+    /// Opens the folder once for each way of opening paths.
     fn by_each_lookup(path: &Path) -> [SourceFolder<'static>; 2] {
         let open = || SourceFolder::open(path).unwrap();
         [open(), open().without_openat2()]
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_link_that_appears_before_the_opening_is_not_followed() {
-        // A file, and a folder on the way to one, become links: absolute ones, and ones that stay
+        // A file, or a folder on the way to one, becomes a link: an absolute one, or one that stays
         // within the folder.
         for (replaced, target) in [
             ("packed/lib/a", "../../elsewhere/a"),

@@ -1,4 +1,4 @@
-//! `stats`: the node's metrics for people.
+//! `stats`: shows the node's metrics to people.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 
@@ -10,7 +10,7 @@ use super::{
     output::{data_dir, duration, print, print_json, size},
 };
 
-/// Prints what the node has done since it started.
+/// Prints a summary of the node's metrics since its start.
 pub async fn stats(args: Stats) -> Result<(), Exit> {
     let summary = Client::new(&data_dir(args.node)?).stats().await?;
     if args.format.json {
@@ -114,7 +114,7 @@ fn text(summary: &Summary) -> String {
     text
 }
 
-/// Zygotes, and how often one was there.
+/// Describes the zygotes, and how often one was ready.
 fn zygotes(zygotes: &ZygoteSummary) -> String {
     format!(
         "{} ready; {} wanted, {} to {} by demand; {}",
@@ -126,7 +126,7 @@ fn zygotes(zygotes: &ZygoteSummary) -> String {
     )
 }
 
-/// Control groups, and how often a free one was there.
+/// Describes the control groups, and how often a free one was available.
 fn groups(groups: &GroupSummary) -> String {
     format!(
         "{}; at most {} kept free; {}",
@@ -136,7 +136,7 @@ fn groups(groups: &GroupSummary) -> String {
     )
 }
 
-/// How often something was there, and the share of that.
+/// Describes the hits and misses of a pool, and the share of hits.
 fn takes(takes: &BTreeMap<String, u64>) -> String {
     let (hits, misses) = (of(takes, "hit"), of(takes, "miss"));
     let all = hits.saturating_add(misses);
@@ -153,7 +153,7 @@ fn of(counts: &BTreeMap<String, u64>, what: &str) -> u64 {
     counts.get(what).copied().unwrap_or(0)
 }
 
-/// What functions hold, and what they may.
+/// Describes the memory that functions hold, and their budgets.
 fn memory(summary: &Summary) -> String {
     let of = |sizes: &BTreeMap<String, u64>, what| size(of(sizes, what));
     format!(
@@ -165,7 +165,7 @@ fn memory(summary: &Summary) -> String {
     )
 }
 
-/// What all microVMs take together, and what they may.
+/// Describes the memory that all microVMs use together, and its limit.
 fn instance_memory(summary: &Summary) -> String {
     let max = match of(&summary.instance_memory, "max") {
         0 => return "no limit of all microVMs is told".to_owned(),
@@ -181,7 +181,7 @@ fn seconds(seconds: f64) -> String {
     duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
-/// `12 of 200, 1 of 404`.
+/// Formats counts by name, as `12 200, 1 404`.
 fn counts(counts: &BTreeMap<String, u64>) -> String {
     let texts: Vec<_> = counts
         .iter()

@@ -1,4 +1,4 @@
-//! A file with a function's configuration or environment: a table of texts, as TOML or JSON.
+//! A file with a function's configuration or environment: a table of strings, as TOML or JSON.
 
 use std::{
     collections::BTreeMap,
@@ -12,15 +12,15 @@ use faasw_client::CONFIGURATION_BYTES;
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::Value;
 
-/// Most bytes of a file: as much as a configuration or an environment takes, with room for comments
-/// and escapes.
+/// Maximum size of a file in bytes: enough for a configuration or an environment, with comments and
+/// escapes.
 const FILE_BYTES: usize = 8 * CONFIGURATION_BYTES;
 
-/// Keys and values of a file.
+/// The keys and values of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableFile(pub BTreeMap<String, String>);
 
-/// Reads a file; the end of its name says which format it has.
+/// Reads a file. The extension determines its format.
 pub fn read(path: &str) -> Result<TableFile, String> {
     let text = text_of(Path::new(path)).map_err(|error| error.to_string())?;
     match Path::new(path).extension().and_then(|end| end.to_str()) {

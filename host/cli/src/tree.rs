@@ -1,4 +1,4 @@
-//! `tree`: the running node's seeds.
+//! `tree`: shows the running node's seeds.
 
 use std::fmt::Write as _;
 
@@ -54,7 +54,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
             "evicted".into()
         };
         let disk = seed.image_bytes.map_or("-".into(), size);
-        // Of what all share nothing is any function's account.
+        // Shared seeds count towards no function's account.
         let holds = if seed.is_shared {
             "-".into()
         } else {
@@ -81,7 +81,7 @@ fn drawn(seeds: &[SeedInfo]) -> String {
     text
 }
 
-/// Whether a seed of this level follows under the same parent.
+/// Returns whether another seed of this level follows under the same parent.
 fn follows(seeds: &[SeedInfo], place: usize, level: u8) -> bool {
     let later = seeds.get(place + 1..).unwrap_or_default();
     let same_parent = later.iter().take_while(|seed| seed.level >= level);
@@ -155,7 +155,7 @@ mod tests {
             lines[7].starts_with("   └─ b ") && lines[7].contains("evicted"),
             "{text}"
         );
-        // In memory, on disk, or both.
+        // The seeds are in memory, on disk, or both.
         assert!(lines[2].contains("70 KiB"), "{text}");
         assert!(lines[3].contains("1.0 MiB          -    1.5 MiB"), "{text}");
         assert!(lines[7].contains("evicted    9.0 MiB"), "{text}");

@@ -1,4 +1,4 @@
-//! Values of options, as they are written.
+//! Parsers for values of options.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     Ok(time)
 }
 
-/// A network of addresses, or one.
+/// Parses a network of addresses, or a single address.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
     AllowPrivate::network(text).map_err(|error| error.to_string())
 }

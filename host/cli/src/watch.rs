@@ -1,8 +1,8 @@
-//! `--watch`: which file has changed.
+//! `--watch`: detects changed files.
 //!
-//! Files are looked at some times a second. A change counts once the file has
-//! stayed as it is for one look, so that a compiler can finish writing; whoever saves a
-//! script waits for it, and has it deployed within a tenth of a second.
+//! Files are checked several times a second. A change counts if the file is unchanged at the next
+//! check, so that a compiler can finish writing. A changed script is deployed within a tenth of a
+//! second, because its author waits for it.
 
 use std::{future, path::PathBuf, time::Duration};
 
@@ -15,41 +15,42 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{files, output::say};
 
-/// How long it takes at most to notice that a module changed; it is deployed after twice that.
+/// Maximum time until a change of a module is noticed. It is deployed after at most twice this
+/// time.
 const MODULE: Duration = Duration::from_millis(200);
 
-/// The same of a script.
+/// Maximum time until a change of a script is noticed.
 const SCRIPT: Duration = Duration::from_millis(20);
 
-/// Of whatever time a look takes, as in a folder of many files, so many times passes until the
-/// next.
+/// Minimum pause between checks, as a multiple of the duration of a check. It limits the cost for
+/// folders with many files.
 const PAUSE: u32 = 20;
 
-/// Files whose changes are of interest.
+/// The watched files.
 #[derive(Debug, Default)]
 pub struct Watch {
     files: Vec<Watched>,
 }
 
-/// A file, as it was when it was deployed.
+/// A file and its state at its last deployment.
 #[derive(Debug)]
 struct Watched {
     name: FunctionName,
     path: PathBuf,
-    /// What a folder begins with, if that was named.
+    /// The entry of a folder's script, if it was named.
     entry: Option<String>,
-    /// The folder of its files, if it has some.
+    /// The folder of the function's files, if there is one.
     files: Option<PathBuf>,
     digest: Digest,
     stamp: Settling<Vec<(PathBuf, Stamp)>>,
-    /// When it is looked at next, and how long after that again.
+    /// The time of the next check, and the minimum interval of checks.
     due: Instant,
     every: Duration,
 }
 
 impl Watch {
-    /// Adds a file, what a folder begins with and where its own files are, and what of it was
-    /// deployed.
+    /// Adds a file with its content at the deployment, the entry of its script and the folder of
+    /// its files.
     pub fn add(
         &mut self,
         name: FunctionName,
@@ -65,8 +66,7 @@ impl Watch {
             entry,
             files,
             digest: Digest::of(module),
-            // Not stamped: should it have changed since it was read, the first
-            // looks notice.
+            // There is no stamp yet, so the first checks notice a change since the file was read.
             stamp: Settling::new(None),
             due: Instant::now(),
             every: if is_script { SCRIPT } else { MODULE },
@@ -93,7 +93,7 @@ impl Watch {
 
 impl Watched {
     fn look(&mut self) -> Option<(FunctionName, Bytes)> {
-        // In the middle of a rename there is no file for a moment.
+        // In the middle of a rename, the file is missing for a moment.
         let folder = self.files.as_deref();
         let now = files::stamp(&self.path, folder).ok()?;
         if !self.stamp.look(now) {
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    /// A file that was deployed, and whose stamp is known.
+    /// Returns a deployed file whose stamp is known.
     fn watched(folder: &tempfile::TempDir) -> Watched {
         let path = folder.path().join("f.wat");
         fs::write(&path, "one").unwrap();
@@ -156,7 +156,7 @@ mod tests {
     fn a_file_that_is_replaced_by_another_has_changed() {
         let folder = tempfile::tempdir().unwrap();
         let mut watched = watched(&folder);
-        // As editors do it: the old one away, then another in its place.
+        // Editors move the old file away and then put another one in its place.
         fs::rename(&watched.path, folder.path().join("f.wat~")).unwrap();
         assert_eq!(watched.look(), None);
         fs::write(folder.path().join(".f.new"), "two").unwrap();

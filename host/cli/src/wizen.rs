@@ -1,4 +1,4 @@
-//! `wizen`: a module that begins where its initialisation has left it, as a file.
+//! `wizen`: writes a module that starts from its initialised state.
 
 use std::{
     ffi::OsString,
@@ -14,7 +14,7 @@ use super::{
     output::{read_module, say, size},
 };
 
-/// Writes the module that begins where the export has left the one that is given.
+/// Writes a module that starts where the initialising export has left the given one.
 pub async fn wizen(args: Wizen) -> Result<(), Exit> {
     let module = read_module(&args.file)?;
     let mut options = FunctionOptions::default();
@@ -54,7 +54,7 @@ pub async fn wizen(args: Wizen) -> Result<(), Exit> {
     Ok(())
 }
 
-/// What the initialisation prints.
+/// Shows the output of the initialisation.
 fn show(event: Event<'_>) {
     if let Event::Log {
         line: LogLine { text, .. },
@@ -65,14 +65,14 @@ fn show(event: Event<'_>) {
     }
 }
 
-/// Writes a file whole or leaves what was there.
+/// Writes a file completely, or leaves the old one.
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let mut part: OsString = path.into();
     part.push(format!(".{}.part", std::process::id()));
     let part = PathBuf::from(part);
     let written = fs::write(&part, content).and_then(|()| fs::rename(&part, path));
     if written.is_err() {
-        // It may not be there.
+        // The file may not exist.
         let _ = fs::remove_file(&part);
     }
     written

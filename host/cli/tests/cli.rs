@@ -1,5 +1,5 @@
-//! The program's client commands against a node without VMs, and what it says
-//! where it cannot run one.
+//! Tests the program's client commands against a node without VMs, and its errors where it cannot
+//! run a node.
 
 #![allow(
     clippy::unwrap_used,
@@ -88,7 +88,7 @@ async fn deploy_ls_invoke_logs_and_rm_work_on_the_running_node() {
     );
     let listed: serde_json::Value = serde_json::from_str(&stdout(&run(&["ls", "--json"]))).unwrap();
     assert_eq!(listed[1]["name"], "my-func");
-    // What may be long is elsewhere.
+    // Fields that may be long are elsewhere.
     assert!(listed[1].get("environment").is_none(), "{listed}");
     let details = stdout(&run(&["inspect", "my-func", "--json"]));
     let details: serde_json::Value = serde_json::from_str(&details).unwrap();
@@ -186,7 +186,7 @@ async fn a_configuration_comes_from_files_and_options() {
         assert_ne!(code(&refused), 0, "{words:?}");
         assert!(stderr(&refused).contains(part), "{refused:?}");
     }
-    // The largest is taken, whatever it is spelled with.
+    // The largest configuration is accepted, however it is escaped.
     let largest = format!("k={}", "\u{1}".repeat((16 << 10) - 1));
     let deployed = deploy(&["--config", &largest]);
     assert_eq!(code(&deployed), 0, "{}", stderr(&deployed));
@@ -258,7 +258,7 @@ async fn logs_follow_until_interrupted() {
         .unwrap();
     let mut lines = BufReader::new(following.stdout.take().unwrap()).lines();
     let mut next = || lines.next().unwrap().unwrap();
-    // What was there, then what comes.
+    // The earlier lines come first, then new ones.
     assert!(next().contains("initialising"));
     let (_, line) = tokio::join!(
         node.invoke("f", http::Request::get("/log").body(String::new()).unwrap()),

@@ -1,10 +1,10 @@
-//! A node that is killed at any moment loses nothing it acknowledged and keeps
-//! nothing by half (docs/decisions/0010).
+//! A node that is killed at any moment loses nothing that it acknowledged, and keeps no half-done
+//! operation (docs/decisions/0010).
 //!
-//! Real processes, real KVM, SIGKILL at random moments of deployments,
-//! rollbacks and removals; after each restart the registry is held against a
-//! model of what was acknowledged. `FAASW_TEST_SEED` repeats the choices of a
-//! run, `FAASW_CRASH_OPERATIONS` says how many there are.
+//! The test uses real processes, real KVM, and SIGKILL at random moments of deployments, rollbacks
+//! and removals. After each restart it compares the registry with a model of what was acknowledged.
+//! `FAASW_TEST_SEED` repeats the choices of a run, `FAASW_CRASH_OPERATIONS` sets the number of
+//! operations.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,13 +36,13 @@ use faasw::{
 };
 use fastrand::Rng;
 
-/// Versions that a node keeps.
+/// Number of versions that a node keeps.
 const KEPT: usize = 10;
 
-/// Names, and which of the two clients has each: their operations overlap.
+/// The names of each of the two clients, whose operations overlap in time.
 const NAMES: [[&str; 2]; 2] = [["a", "b"], ["c", "d"]];
 
-/// What is known of one name: the answers of its versions.
+/// The expected state of one name: the answers of its versions.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Known {
     versions: BTreeMap<u64, String>,
@@ -50,7 +50,7 @@ struct Known {
     newest: u64,
 }
 
-/// What a client asks for.
+/// An operation that a client requests.
 #[derive(Clone, Debug)]
 enum Operation {
     Deploy { answer: String },
@@ -72,7 +72,7 @@ impl Operation {
         }
     }
 
-    /// What is known when it is done.
+    /// Returns the expected state after the operation.
     fn done(&self, before: &Known) -> Known {
         let mut after = before.clone();
         match self {
@@ -105,7 +105,7 @@ impl Operation {
     }
 }
 
-/// The smallest function that gives this answer, which has 15 bytes.
+/// Returns the smallest function with this answer, which has 15 bytes.
 fn module(answer: &str) -> Bytes {
     let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let escaped = answer.escape_default().to_string();
@@ -118,14 +118,14 @@ fn module(answer: &str) -> Bytes {
 #[derive(Clone)]
 struct Lane {
     known: BTreeMap<&'static str, Known>,
-    /// What was asked for when the node died: done or not, nobody can say.
+    /// The operation that was under way when the node died, which may be done or not.
     unsure: Option<(&'static str, Operation)>,
     asked: usize,
     chance: Rng,
 }
 
 impl Lane {
-    /// Asks for one thing after the other until the node is gone or `count` are asked.
+    /// Requests one operation after the other until the node is gone or `count` were requested.
     async fn run(mut self, client: Client, count: usize) -> Self {
         let names: Vec<_> = self.known.keys().copied().collect();
         for _ in 0..count {
@@ -150,7 +150,8 @@ impl Lane {
         self
     }
 
-    /// Holds what the node says against what is known, and takes it over.
+    /// Compares the node's state with the expected state, and adopts the outcome of an unsure
+    /// operation.
     async fn check(&mut self, client: &Client, address: SocketAddr) {
         let unsure = self.unsure.take();
         for (name, known) in &mut self.known {
@@ -187,7 +188,7 @@ impl Lane {
     }
 }
 
-/// The current version and the digests of all, as the node tells them.
+/// Returns the current version and the digests of all versions, as the node reports them.
 async fn told(client: &Client, name: &str) -> (u64, BTreeMap<u64, Digest>) {
     match client.inspect(&FunctionName::new(name).unwrap()).await {
         Ok(details) => {
@@ -226,7 +227,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     let wanted = number("FAASW_CRASH_OPERATIONS").unwrap_or(if slow { 24 } else { 200 });
     let wanted = usize::try_from(wanted).unwrap();
     let seed = chance::seed();
-    // Long enough for a few operations, on either kind of machine.
+    // Long enough for a few operations, on a fast or a slow machine.
     let longest = time_limit(1) / if slow { 4 } else { 20 };
     println!("FAASW_TEST_SEED={seed} FAASW_CRASH_OPERATIONS={wanted}");
     let mut chance = Rng::with_seed(seed);
@@ -247,7 +248,7 @@ fn a_killed_node_keeps_what_it_acknowledged_and_nothing_by_half() {
     let (mut kills, mut unsure) = (0, 0);
     loop {
         if chance.u8(..4) == 0 {
-            // Also while it starts.
+            // The node may also be killed while it starts.
             let mut node = start(folder.path());
             std::thread::sleep(up_to(&mut chance, time_limit(1) / 10));
             node.child.kill().unwrap();

@@ -1,9 +1,9 @@
-//! A node that is killed while it writes images has whole ones, or none: whatever it was doing,
-//! the next one answers rightly, and what was left by half is gone.
+//! A node that is killed while it writes images has complete images, or none. Whatever it was
+//! doing, the next node answers correctly, and partial files are removed.
 //!
-//! Real processes, real KVM, SIGKILL at random moments behind deployments and starts, half of
-//! them once a file is being written. `FAASW_TEST_SEED` repeats the choices of a run,
-//! `FAASW_CRASH_ROUNDS` says how often it is killed.
+//! The test uses real processes, real KVM, and SIGKILL at random moments after deployments and
+//! starts, half of them once a file is being written. `FAASW_TEST_SEED` repeats the choices of a
+//! run, `FAASW_CRASH_ROUNDS` sets the number of kills.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ fn start(data_dir: &Path) -> Running {
     Running::serving(data_dir, &["--zygotes", "2"])
 }
 
-/// What is there of images: whole ones, as far as their names say, and others.
+/// Returns the files of images: complete ones, as far as their names tell, and partial ones.
 fn images(data_dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let entries = fs::read_dir(data_dir.join("images")).unwrap().flatten();
     let is_whole = |path: &PathBuf| {
@@ -45,7 +45,7 @@ fn images(data_dir: &Path) -> (Vec<PathBuf>, Vec<PathBuf>) {
     entries.map(|entry| entry.path()).partition(is_whole)
 }
 
-/// A script and a module, whose versions give these answers.
+/// A script and a module, whose answers contain the version.
 struct Functions {
     client: Client,
     runtime: tokio::runtime::Runtime,
@@ -107,16 +107,16 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
         node.stop("TERM");
     }
     let (begun, mut kills, mut halves) = (Instant::now(), 0, 0);
-    // More often where it is never caught at it.
+    // The rounds go on if the node was never killed while it wrote.
     while kills < rounds || (halves == 0 && kills < 10 * rounds) {
-        // These are written anew when somebody asks for what they are of.
+        // The node writes these again when a request needs their seeds.
         for path in images(folder.path()).0 {
             if chance.bool() {
                 fs::remove_file(path).unwrap();
             }
         }
         let mut node = start(folder.path());
-        // Also while it starts.
+        // The node may also be killed while it starts.
         if chance.u8(..3) > 0 {
             let address = node.address();
             if chance.bool() {
@@ -132,7 +132,7 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
             while images(folder.path()).1.is_empty() && Instant::now() < deadline {
                 std::hint::spin_loop();
             }
-            // A chunk or a few.
+            // Enough time to write a chunk or a few.
             wait /= 200;
         }
         std::thread::sleep(wait);
@@ -146,7 +146,8 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
         let mut node = start(folder.path());
         let address = node.address();
         functions.answer(address);
-        // Its own is not there for longer than it takes to write, and whatever was left is gone.
+        // The new node's own partial file exists only while it is written, and older ones are
+        // removed.
         until("what was left by half is gone", || {
             half.iter().all(|path| !path.exists())
         });
@@ -170,7 +171,8 @@ fn a_node_that_is_killed_while_it_writes_images_has_whole_ones_or_none() {
     assert!(halves > 0, "it was never killed while it wrote");
 }
 
-/// What is used is not the first to go after the next start, in a confined node as well.
+/// An image that is in use is not the first to be removed after the next start, in a confined node
+/// as well.
 fn a_confined_node_notes_which_images_it_uses() {
     let folder = tempfile::tempdir().unwrap();
     let mut functions = Functions {

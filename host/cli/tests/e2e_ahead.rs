@@ -1,4 +1,4 @@
-//! A node that has instances parked before anybody calls their function (`--min-parked`).
+//! A node that parks instances before a request for their function arrives (`--min-parked`).
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use e2e::{
 };
 use faasw::{FunctionOptions, Node};
 
-/// A node on a data directory, every microVM of which is an instance.
+/// A node with a data directory and without zygotes, so that every microVM is an instance.
 struct Program {
     running: Running,
     address: SocketAddr,
@@ -35,7 +35,7 @@ impl Program {
         Self { running, address }
     }
 
-    /// The processes that are microVMs.
+    /// Returns the number of processes that are microVMs.
     fn sandboxes(&self) -> usize {
         let is_sandbox = |pid: &u32| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm"));
@@ -45,7 +45,7 @@ impl Program {
         all.iter().filter(|pid| is_sandbox(pid)).count()
     }
 
-    /// What a request of the function was served by, as the node tells.
+    /// Returns the kind of instance that served a request of the function, as the node reports it.
     fn served(&self, name: &str) -> String {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let asking = "x-faasw-timing: 1\r\n";
@@ -58,14 +58,14 @@ impl Program {
     }
 }
 
-/// How many instances are parked, as the node tells.
+/// Returns how many instances are parked, as the node reports it.
 fn parked(data_dir: &Path) -> u64 {
     let stats: serde_json::Value =
         serde_json::from_str(&told(&["stats", "--json"], data_dir)).unwrap();
     stats["microvms"]["parked"].as_u64().unwrap()
 }
 
-/// Deploys a version that differs from others by what it is told.
+/// Deploys a version that differs from others in its environment.
 fn deploy(version: &str, data_dir: &Path) {
     let module = data_dir.join("hello.wasm");
     fs::write(&module, file("tests/fixtures/wat/hello.wasm")).unwrap();
@@ -83,13 +83,13 @@ fn instances_are_there_from_deployment_to_removal() {
     assert_eq!(node.sandboxes(), 3);
     assert_eq!(node.served("hello"), "ready");
 
-    // A version has its own before it takes another one's place.
+    // A version has its own instances before it replaces another one.
     deploy("2", data_dir);
     assert_eq!(node.served("hello"), "ready");
     until("the others are gone", || {
         parked(data_dir) == 3 && node.sandboxes() == 3
     });
-    // One that was there before waits for them for a moment only.
+    // A version that was deployed before waits for its instances only briefly.
     told(&["rollback", "hello"], data_dir);
     until("three are parked of that", || {
         let served = node.served("hello");

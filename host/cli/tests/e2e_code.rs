@@ -1,5 +1,5 @@
-//! Compiled code on disk: it is in memory as long as something is made of it, comes back when it
-//! is asked for, and is compiled again where it is not what was stored, or another faasw's.
+//! Compiled code on disk: it is in memory while seeds or instances use it, and is loaded again on
+//! demand. If the file is damaged or from another faasw, the code is compiled again.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,10 +31,10 @@ use tempfile::TempDir;
 
 const SCRIPT: &str = "export default { fetch() { return new Response('script') } }";
 
-/// What all functions share.
+/// Number of seeds that all functions share.
 const SHARED: usize = 2;
 
-/// A data directory, and what was compiled on it.
+/// A data directory, and the number of compilations.
 struct Disk {
     folder: TempDir,
     compiled: Arc<AtomicUsize>,
@@ -48,7 +48,7 @@ impl Disk {
         }
     }
 
-    /// One with these functions.
+    /// Makes a data directory with these functions.
     fn with(functions: &[(&str, &[u8])]) -> Self {
         let disk = Self::new();
         let bench = disk.start(|builder| builder);
@@ -74,17 +74,18 @@ impl Disk {
         Bench::start(with(builder), limits())
     }
 
-    /// A node that keeps nothing that nobody uses.
+    /// Starts a node that keeps nothing unused in memory.
     fn start_with_no_memory(&self) -> Bench {
         self.start(|builder| builder.seed_memory(0).max_parked(0))
     }
 
-    /// How many modules were compiled since this was asked last.
+    /// Returns how many modules were compiled since the last call.
     fn compiled(&self) -> usize {
         self.compiled.swap(0, Ordering::Relaxed)
     }
 
-    /// Whole files of a folder, and what tells each from another of its name.
+    /// Returns the complete files of a directory, with what distinguishes each from another file of
+    /// the same name.
     fn files(&self, folder: &str) -> BTreeMap<PathBuf, (u64, Option<SystemTime>)> {
         let files = fs::read_dir(self.folder.path().join(folder)).unwrap();
         let files = files.flatten().filter_map(|file| {
@@ -97,7 +98,7 @@ impl Disk {
     }
 }
 
-/// An answer of the same size each time, which says a number.
+/// Returns a function whose answer contains a number and always has the same size.
 fn numbered(number: usize) -> Vec<u8> {
     let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let text = "hello from wat";
@@ -111,12 +112,13 @@ fn answer(number: usize) -> String {
     format!("hello from {number:03}\n")
 }
 
-/// Its data directory is free again.
+/// Stops a node, so that its data directory is free again.
 fn stop(bench: Bench) {
     bench.end();
 }
 
-/// Asks another function on a node that keeps nothing. Then both have left memory.
+/// Sends a request to another function on a node that keeps nothing. Then both functions have left
+/// memory.
 fn have_leave(bench: &Bench, name: &str, other: &str) {
     bench.text(other);
     until("its seed has left", || {
@@ -125,7 +127,7 @@ fn have_leave(bench: &Bench, name: &str, other: &str) {
     until("all code has left", || in_memory() == 0);
 }
 
-/// How many artifacts this process has in memory: the node is a part of it.
+/// Returns how many artifacts this process has in memory. The node runs in this process.
 fn in_memory() -> usize {
     let descriptors = fs::read_dir("/proc/self/fd").unwrap().flatten();
     let targets = descriptors.filter_map(|one| fs::read_link(one.path()).ok());
@@ -134,7 +136,7 @@ fn in_memory() -> usize {
         .count()
 }
 
-/// Seeds in memory, and the bytes of code that are there for each.
+/// Returns the seeds in memory, with the bytes of code that are loaded for each.
 fn code_bytes(bench: &Bench) -> BTreeMap<String, u64> {
     let seeds = bench.node.tree().into_iter();
     let seeds = seeds.filter(|seed| seed.is_in_memory);
@@ -161,12 +163,12 @@ fn code_leaves_memory_with_its_seed_and_comes_back_with_it() {
         have_leave(&bench, "two", "/one/");
     }
     stop(bench);
-    // With memory all stays: the scripts' engine has its code once.
+    // With enough memory all code stays, and the scripts' engine has its code once.
     let bench = disk.start(|builder| builder);
     for path in ["/one/", "/two/", "/script/", "/one/"] {
         bench.text(path);
     }
-    // While an engine's code is on its way, who brings it has it open for writing, too.
+    // While an engine's code is being loaded, the loader also holds it open for writing.
     until("all of it is there", || in_memory() == 3);
     let told = code_bytes(&bench);
     assert!(
@@ -202,7 +204,8 @@ fn code_counts_for_what_seeds_may_take() {
         until("what does not fit has left", || in_memory() <= stay);
         stop(bench);
     }
-    // A function's own budget, too: what it may not hold it has for as long as it works.
+    // Code counts towards a function's own budget, too: code beyond it stays only while the
+    // function works.
     let bench = disk.start(|builder| builder.function_memory(1 << 10).max_parked(0));
     for _ in 0..3 {
         assert_eq!(bench.text("/one/"), answer(1));
@@ -213,7 +216,7 @@ fn code_counts_for_what_seeds_may_take() {
     stop(bench);
 }
 
-/// What should leave memory does so, whoever looks at it meanwhile.
+/// Code leaves memory as it should, even while other threads list the seeds.
 fn looking_at_seeds_keeps_none_in_memory() {
     let disk = Disk::with(&[("one", &numbered(1))]);
     let bench = disk.start(|builder| builder.function_memory(1 << 10).max_parked(0));
@@ -235,8 +238,8 @@ fn looking_at_seeds_keeps_none_in_memory() {
     stop(bench);
 }
 
-/// A node that starts makes seeds ahead of requests, one after the other. Those of functions that
-/// may hold none leave memory again, though nobody asks for anything.
+/// A node that starts makes seeds ahead of requests, one after the other. Seeds of functions that
+/// may hold none leave memory again, though no request comes.
 fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
     let module = r#"(module
         (import "wasi_snapshot_preview1" "fd_write"
@@ -251,7 +254,7 @@ fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
     let names = ["one", "two", "three", "four", "five"];
     let disk = Disk::with(&names.map(|name| (name, module.as_bytes())));
     let bench = disk.start(|builder| {
-        // Without images each making is one that tells.
+        // Without images, each making runs the initialisation, which writes a log line.
         let builder = builder.image_disk(0);
         builder.function_memory(1 << 10).max_parked(0)
     });
@@ -262,13 +265,14 @@ fn what_is_made_ahead_leaves_memory_where_it_may_not_stay() {
             .filter(|line| *line == "made")
             .count()
     };
-    // Once by their deployment. Who has begun was not the first, so all but one have ended.
+    // The first line is from the deployment. Seeds are made one after the other, so all but the
+    // last making have ended.
     until("all were made", || names.iter().all(|name| made(name) > 1));
     until("all code has left", || in_memory() == 0);
     stop(bench);
 }
 
-/// Says so when it is dropped.
+/// Sets a flag when it is dropped.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -277,8 +281,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Nobody asks for anything after code has been gathered into large pages, behind a request or
-/// after it: what it takes in those counts all the same.
+/// Code that is gathered into large pages, during a request or after it, is counted with its new
+/// size, though no further request comes.
 fn code_counts_as_it_is_when_it_is_gathered_late() {
     let names: Vec<String> = (0..12).map(|number| format!("f{number:02}")).collect();
     let modules: Vec<Vec<u8>> = (0..12).map(numbered).collect();
@@ -303,11 +307,11 @@ fn code_counts_as_it_is_when_it_is_gathered_late() {
     }
 }
 
-/// A seed is in use while its image is written. It leaves memory after that, though no request
+/// A seed is in use while its image is written. It leaves memory afterwards, though no request
 /// comes.
 fn what_was_in_use_for_its_image_leaves_memory_after_it() {
     let large = e2e::filled(64);
-    // What all share has its images: whoever writes them has nothing else to do.
+    // The shared seeds have their images, so the writer has no other work.
     let disk = Disk::with(&[("one", &numbered(1))]);
     let bench = disk.start_with_no_memory();
     for number in 0..3 {
@@ -315,7 +319,7 @@ fn what_was_in_use_for_its_image_leaves_memory_after_it() {
         bench.deploy(&format!("large-{number}"), &large, options);
         until("it has left memory", || in_memory() == 0);
     }
-    // One that left before anybody wrote it has none, which hardly happens.
+    // A seed that left memory before its image was written has none, which is rare.
     assert!(disk.files("images").len() > SHARED + 1);
     stop(bench);
 }
@@ -365,7 +369,7 @@ fn damaged_code_is_compiled_again() {
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     for _ in 0..2 {
-        // It is not kept, and serves all the same.
+        // The artifact cannot be stored, and the function serves all the same.
         let bench = disk.start(|builder| builder);
         assert_eq!(bench.text("/one/"), answer(1));
         stop(bench);
@@ -381,7 +385,7 @@ fn damaged_code_is_compiled_again() {
     assert_eq!(disk.compiled(), 1);
 }
 
-/// The code goes from disk under a node that has let it leave memory.
+/// The code disappears from disk while the node does not have it in memory.
 fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
     let disk = Disk::with(&[("one", &numbered(1)), ("two", &numbered(2))]);
     disk.compiled();
@@ -396,7 +400,8 @@ fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
             }
         }
         assert_eq!(bench.text("/one/"), answer(1));
-        // What the start brings ahead of requests may come to the other one by itself.
+        // Code that the node loads at its start, ahead of requests, may have been compiled for the
+        // other function, too.
         let compiled = disk.compiled();
         assert!(compiled == 1 || compiled == 2, "{compiled}");
         have_leave(&bench, "two", "/one/");
@@ -406,15 +411,15 @@ fn code_that_is_damaged_while_it_is_not_in_memory_is_compiled_again() {
     stop(bench);
 }
 
-/// Requests come without a pause to a function whose code never stays, while it is deployed
-/// anew, rolled back and removed.
+/// Requests arrive without a pause at a function whose code never stays, while it is deployed anew,
+/// rolled back and removed.
 fn no_request_is_lost_while_code_comes_and_goes() {
     let mut chance = chance::rng();
     let disk = Disk::with(&[("f", &numbered(0))]);
     let bench = disk.start_with_no_memory();
     let address = bench.address;
     let has_ended = Arc::<AtomicBool>::default();
-    // Odd as long as it may not be there.
+    // Odd while the function may be missing.
     let removals = Arc::<AtomicUsize>::default();
     let newest = Arc::<AtomicUsize>::default();
     let clients: Vec<_> = (0..4)
@@ -451,7 +456,7 @@ fn no_request_is_lost_while_code_comes_and_goes() {
                 bench.deploy("f", &numbered(number), FunctionOptions::default());
             }
             5..8 => {
-                // Where there is no version before this one it is refused.
+                // Without a version before this one, the rollback is refused.
                 let _ = bench.block_on(bench.node.rollback("f", None));
             }
             _ => {
@@ -470,7 +475,7 @@ fn no_request_is_lost_while_code_comes_and_goes() {
     stop(bench);
 }
 
-/// As many functions as are made ready at the start, and some more.
+/// More functions than are made ready at the start.
 const MANY: usize = 70;
 
 fn many() -> Disk {
@@ -488,7 +493,7 @@ fn many() -> Disk {
     disk
 }
 
-/// All are there, and come from the disk.
+/// Asserts that all functions answer, and that their seeds come from disk.
 fn all_are_good(disk: &Disk, isa: Isa) {
     let bench = disk.start(|builder| builder.isa(isa));
     for number in 0..MANY {
@@ -516,18 +521,18 @@ fn after_an_upgrade_code_and_images_are_made_again_unasked() {
     assert_eq!((of("-x86-64-v2-"), of("-x86-64-v3-")), (MANY, 0));
     let before = disk.files("images");
     let bench = disk.start(|builder| builder.isa(Isa::V3));
-    // Meanwhile requests are answered.
+    // Requests are answered in the meantime.
     assert_eq!(bench.text("/f69/"), answer(69));
     until("all are compiled and have images again", || {
         let now = disk.files("images");
-        // What all share is not for an instruction set.
+        // Images of shared seeds do not depend on the instruction set.
         let renewed = now
             .iter()
             .filter(|(path, file)| before.get(*path) != Some(file));
         of("-x86-64-v3-") == MANY && renewed.count() >= MANY
     });
     assert_eq!((of("-x86-64-v2-"), disk.compiled()), (0, MANY));
-    // What nobody asked for does not stay for that.
+    // Code without requests does not stay in memory because it was compiled.
     until("most are at rest", || in_memory() <= 65);
     stop(bench);
     all_are_good(&disk, Isa::V3);

@@ -1,6 +1,6 @@
-//! A function's code comes from disk while its guests run, and its memory beside it: whoever comes
-//! to a piece that is not there yet waits for it, and runs what was compiled over what was frozen,
-//! or the request is answered without.
+//! A function's code and memory are read from disk while its guests run. A guest that needs a piece
+//! which is not loaded yet waits for it, and runs the compiled code over the frozen memory.
+//! Otherwise the request is answered without the stored code.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,11 +35,12 @@ use wasm_encoder::{
     Module, RefType, TableSection, TableType, TypeSection, ValType,
 };
 
-/// Functions of the module, of which a request calls one: some 70 KiB of code each.
+/// Number of functions in the module, each with some 70 KiB of code. A request calls one of them.
 const PARTS: usize = 64;
 const STEPS: usize = 6000;
 
-/// A table in its memory, of which each part adds a word that is far from the others'.
+/// A table in the module's memory. Each part adds one of its words, far from the other parts'
+/// words.
 const TABLE_BYTES: usize = 3 << 20;
 const TABLE_AT: usize = 1 << 20;
 const BETWEEN: usize = 48_000;
@@ -49,10 +50,10 @@ fn table() -> Vec<u8> {
     (0..TABLE_BYTES).map(|_| random.u8(..)).collect()
 }
 
-/// The one that requests call before what they use is known.
+/// The part that requests call before the working set is known.
 const USED: usize = 20;
 
-/// The factor and summand of each step of a part.
+/// Returns the factor and summand of each step of a part.
 fn steps(part: usize) -> impl Iterator<Item = (u32, u32)> {
     let mut random = Rng::with_seed(part as u64);
     (0..STEPS).map(move |_| (random.u32(..) | 1, random.u32(1 << 16..)))
@@ -69,10 +70,10 @@ fn result(part: usize) -> u32 {
 
 const HEAD: &[u8] = b"Status: 200 OK\nContent-Type: text/plain\n\n";
 
-/// A command that reads two digits, calls the part of that number, adds its word, and writes what
-/// that comes to.
+/// A command that reads two digits, calls the part of that number, adds its word of the table, and
+/// writes the result.
 static MODULE: LazyLock<Vec<u8>> = LazyLock::new(|| {
-    /// Where it has its two vectors, what it reads, its head and its answer.
+    /// Addresses of its input, its response head and its answer. The two vectors begin at 8 and 16.
     const INPUT: i32 = 64;
     const HEAD_AT: i32 = 128;
     const ANSWER: i32 = 256;
@@ -186,15 +187,15 @@ static MODULE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     module.finish()
 });
 
-/// What a request for a part is answered with.
+/// Returns the answer to a request for a part.
 fn answer(part: usize) -> String {
     let value = result(part);
     let nibble = |place: u32| char::from(b'a' + (value >> (28 - 4 * place) & 15) as u8);
     (0..8).map(nibble).collect()
 }
 
-/// A data directory with the module's code and an image in which it is known what requests for one
-/// part use; and what was compiled since.
+/// A data directory with the module's code, and an image in which the working set for one part is
+/// recorded; and the number of compilations since.
 struct Disk {
     folder: TempDir,
     compiled: Arc<AtomicUsize>,
@@ -214,7 +215,7 @@ impl Disk {
         until("what requests use of its code is known", || {
             large(&bench).is_some_and(|seed| seed.code_pages > 0)
         });
-        // The writer has done with it when the node has ended.
+        // The image writer has finished when the node has ended.
         bench.end();
         disk.compiled();
         disk
@@ -232,7 +233,7 @@ impl Disk {
         Bench::start(with(builder), limits())
     }
 
-    /// How many modules were compiled since this was asked last.
+    /// Returns how many modules were compiled since the last call.
     fn compiled(&self) -> usize {
         self.compiled.swap(0, Ordering::Relaxed)
     }
@@ -243,7 +244,7 @@ impl Disk {
 
     fn images(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.folder.path().join("images")).unwrap();
-        // A node that ends may leave the beginning of one, which goes at the next start.
+        // A node that ends may leave a partial image, which is removed at the next start.
         let files = files.map(Result::unwrap);
         let whole = files.filter(|file| !file.file_name().to_string_lossy().starts_with('.'));
         let mut files: Vec<_> = whole.map(|file| file.path()).collect();
@@ -276,7 +277,7 @@ fn until_whole(bench: &Bench) {
     });
 }
 
-/// Asks for as many parts at once, each for another one.
+/// Sends `count` requests at once, each for another part.
 fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
     let mut parts: Vec<usize> = (0..PARTS).collect();
     random.shuffle(&mut parts);
@@ -307,7 +308,8 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
     for start in 0..6 {
         let held = (start == 0).then(HeldPagers::new);
         let bench = disk.start(|builder| builder);
-        // All share the one reading; none but one has what it calls there when it begins.
+        // All requests share one reading of the code, and at most one of them finds its part loaded
+        // when it begins.
         asks_at_once(&bench, &mut random, 12);
         drop(held);
         until_whole(&bench);
@@ -319,7 +321,8 @@ fn whoever_comes_to_code_that_is_not_there_waits_for_it() {
     assert_eq!(disk.compiled(), 0);
 }
 
-/// Requests that come to use other parts, after a start.
+/// After a start, requests use other parts than before. The next start knows the pages for those,
+/// too.
 fn what_was_waited_for_of_code_is_known_at_the_next_start() {
     let mut random = chance::rng();
     let disk = Disk::deployed();
@@ -369,14 +372,14 @@ fn code_that_is_damaged_is_compiled_again_whenever_that_is_found() {
         assert_eq!(disk.compiled(), 1, "{place}");
         assert_eq!(disk.images(), images);
     }
-    // And is good.
+    // The stored code is good.
     let bench = disk.start(|builder| builder);
     asks_at_once(&bench, &mut random, 8);
     bench.end();
     assert_eq!(disk.compiled(), 0);
 }
 
-/// Sends a request, and does not wait for its answer.
+/// Sends a request without waiting for its response.
 fn begins(address: SocketAddr, part: usize) -> TcpStream {
     let request = format!("POST /large/ HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{part:02}");
     e2e::begins(address, &request)
@@ -407,7 +410,7 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
         asks_at_once(&bench, &mut random, 2);
         bench.end();
     }
-    // A node that ends in the middle of it ends, and so does all that it has.
+    // A node that is stopped in the middle of loading ends, and so do all its processes.
     for _ in 0..4 {
         let bench = disk.start(|builder| builder);
         let clients: Vec<_> = (0..4)
@@ -421,7 +424,8 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     assert_eq!(disk.compiled(), 0);
 }
 
-/// Another function of the same module needs all of the code; and another version is compiled.
+/// Another function of the same module needs all of the code, and another version is compiled in
+/// the meantime.
 fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
     let mut random = chance::rng();
     let disk = Disk::deployed();
@@ -450,7 +454,7 @@ fn code_is_wanted_by_others_and_compiled_anew_while_it_comes() {
     assert_eq!(disk.compiled(), 0);
 }
 
-/// A seed that leaves memory while it is filled, and comes back.
+/// A seed leaves memory while it is still being filled, and comes back.
 fn code_leaves_memory_before_all_of_it_was_there_and_comes_back() {
     let mut random = chance::rng();
     let disk = Disk::deployed();

@@ -1,5 +1,5 @@
-//! The next version of a large function is compiled with what was kept of the one before:
-//! it is what it would have been, whatever has become of that.
+//! The next version of a large function is compiled with the cache of the previous version. The
+//! result is the same as without the cache, whatever state the cache is in.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ use e2e::{Bench, limits};
 use faasw::{Digest, FunctionOptions, Node};
 use tempfile::TempDir;
 
-/// A component with so much in a custom section that something is kept of its compilation.
+/// Returns a component with a custom section so large that its compilation leaves a cache.
 fn large(told: u8) -> Vec<u8> {
     let mut module = e2e::file("tests/fixtures/http-probe.wasm");
     let content = [&[3][..], b"pad", &vec![told; 1 << 20]].concat();
@@ -42,14 +42,14 @@ impl Deployments {
         Self { folder, bench }
     }
 
-    /// The next version under this name, which answers.
+    /// Deploys the next version of a name, and checks that it answers.
     fn deploy(&self, name: &str, module: &[u8]) {
         let deployed = self.bench.deploy(name, module, FunctionOptions::default());
         assert!(deployed.compile_time.is_some());
         assert_eq!(self.bench.text(&format!("/{name}/poll")), "ready 1\n");
     }
 
-    /// Files of what was kept, with those that a name has.
+    /// Returns the number of cache files, and those of a name.
     fn kept(&self, name: &str) -> (usize, Vec<PathBuf>) {
         let folder = fs::read_dir(self.folder.path().join("compiled")).unwrap();
         let mut files: Vec<_> = folder.map(|file| file.unwrap().path()).collect();
@@ -66,7 +66,7 @@ impl Deployments {
     }
 }
 
-/// As the node stores it.
+/// Returns content in the form in which the node stores it.
 fn sealed(content: &[u8]) -> Vec<u8> {
     [Digest::of(content).to_string().as_bytes(), content].concat()
 }
@@ -83,7 +83,8 @@ fn each_function_has_its_own_for_as_long_as_it_is_there() {
     node.deploy("a", &large(3));
     let second = fs::read(node.kept_of("a")).unwrap();
     assert!(second.len().abs_diff(first.len()) < first.len() / 4);
-    // Code that was made with it is for nobody else, and `deploy` sees it compiled again.
+    // Code that was compiled with a function's cache is not shared with others, and `deploy` checks
+    // that it is compiled again.
     node.deploy("b", &large(3));
     node.bench.block_on(node.bench.node.remove("a")).unwrap();
     assert_eq!((node.kept("a").1.len(), node.kept("b").0), (0, 1));
@@ -103,7 +104,7 @@ fn what_was_spoilt_spoils_nothing() {
         whole[..whole.len() - 1].to_vec(),
         whole[..10].to_vec(),
         vec![],
-        // As an earlier helper that was taken over may have left it.
+        // An earlier helper under an attacker's control may have left the following.
         sealed(b""),
         sealed(&torn),
         sealed(&values_cut),

@@ -1,4 +1,4 @@
-//! Configuration, as functions in real microVMs find it, and interfaces that link to be refused
+//! Configuration as functions in real microVMs read it, and interfaces that link but are refused
 //! when they are called.
 
 #![allow(
@@ -61,7 +61,7 @@ fn it_is_read_by_every_interface_for_it() {
     }
 }
 
-/// As bindings leave it before any tool has made a component of it.
+/// The core module is as bindings leave it, before a tool makes a component of it.
 fn a_core_module_is_the_component_that_it_tells_of() {
     let deployed = BENCH.function(
         "core",
@@ -90,7 +90,7 @@ fn no_function_sees_anothers() {
         };
         BENCH.function(name, PROBE, options);
     }
-    // Instances that were brought back, too, and in turn.
+    // The rounds alternate between the functions, and use reset instances, too.
     for _ in 0..5 {
         assert_eq!(BENCH.text("/red/all"), "colour=red\nred=mine\n");
         assert_eq!(BENCH.text("/blue/all"), "blue=mine\ncolour=blue\n");
@@ -118,7 +118,7 @@ fn it_belongs_to_the_version() {
     }
 }
 
-/// Read from the image or made anew.
+/// The seed is read from its image, or made anew.
 fn it_survives_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let start = |image_bytes| {
@@ -128,7 +128,7 @@ fn it_survives_a_restart() {
     let bench = start(1 << 30);
     bench.deploy("kept", &e2e::file(PROBE), colour("green"));
     bench.end();
-    // Its directory is locked for as long as it is there.
+    // The data directory is locked until the node is dropped.
     drop(bench);
     for image_bytes in [1 << 30, 0] {
         let bench = start(image_bytes);
@@ -169,7 +169,7 @@ fn what_is_refused_says_why_when_it_is_called() {
         let told = BENCH.text(&format!("/refused/refused/{what}"));
         assert!(told.contains(why), "{what}: {told}");
     }
-    // Nothing that it could answer with.
+    // This function has no error value to return, so it traps.
     let trapped = BENCH.get("/refused/refused/postgres4-builder");
     assert_eq!(trapped.status, 502);
     let why = "functions make no connections here";

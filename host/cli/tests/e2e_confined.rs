@@ -1,5 +1,5 @@
-//! The daemon as it confines itself, seen from outside: what the system says of its threads,
-//! and that what it cannot do any more is done for it, or is not done.
+//! The daemon's confinement, seen from outside: the kernel's information about its threads, and
+//! that other processes do what it cannot do any more, or that it is not done.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use std::{
 use common::give_up;
 use e2e::process::{Running, descendants, faasw, get, is_alive};
 
-/// `CAP_NET_BIND_SERVICE`, as the system writes sets.
+/// `CAP_NET_BIND_SERVICE`, as the kernel prints capability sets.
 const BIND: &str = "0000000000000400";
 const NOTHING: &str = "0000000000000000";
 const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
@@ -45,7 +45,7 @@ fn serve(data_dir: &Path, listen: &str) -> (Running, SocketAddr) {
     (node, address)
 }
 
-/// Deploys the smallest function, and has it asked.
+/// Deploys the smallest function, and sends a request to it.
 fn hello(data_dir: &Path, address: SocketAddr) {
     let deployed = faasw(&["deploy", "tests/fixtures/wat/hello.wasm"])
         .env("FAASW_DATA_DIR", data_dir)
@@ -69,10 +69,10 @@ fn status(pid: u32) -> Status {
     fields(&fs::read_to_string(format!("/proc/{pid}/status")).unwrap())
 }
 
-/// What the system says of every thread.
+/// Returns the kernel's status of every thread.
 fn threads(pid: u32) -> Vec<Status> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    // One that ends meanwhile has nothing to say.
+    // A thread that ends in the meantime has no status.
     let texts = tasks
         .flatten()
         .map(|task| fs::read_to_string(task.path().join("status")));
@@ -82,8 +82,8 @@ fn threads(pid: u32) -> Vec<Status> {
         .collect()
 }
 
-/// A living child of a process. A fork has its parent's name before it takes its own, so
-/// that names tell nobody apart.
+/// Returns a living child of a process. Names do not identify children, because a fork has its
+/// parent's name until it sets its own.
 fn child(parent: u32) -> Option<u32> {
     descendants(parent).into_iter().find(|pid| {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -118,7 +118,7 @@ fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Every thread of a node has `kept`, and nothing beside.
+/// Asserts that every thread of a node has the capabilities `kept`, and no others.
 fn is_confined(pid: u32, kept: &str) {
     let threads = threads(pid);
     assert!(threads.len() > 2, "a node has workers: {threads:?}");
@@ -127,7 +127,7 @@ fn is_confined(pid: u32, kept: &str) {
         for set in SETS {
             let expected = match set {
                 "CapPrm" | "CapEff" => kept,
-                // Nobody can take from it without a privilege, nor get anything by it.
+                // An unprivileged process cannot reduce this set, and cannot gain anything by it.
                 "CapBnd" if !is_root() => continue,
                 _ => NOTHING,
             };
@@ -141,7 +141,7 @@ fn every_thread_of_a_serving_node_is_confined() {
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     let pid = node.child.id();
     is_confined(pid, NOTHING);
-    // Threads that are started later, for deployments and files, are no others.
+    // Threads that start later, for deployments and files, are confined, too.
     hello(folder.path(), address);
     is_confined(pid, NOTHING);
     assert_eq!(node.stop("TERM"), Some(0));
@@ -185,14 +185,14 @@ fn what_makes_jails_keeps_what_that_takes_behind_a_filter() {
 
 fn a_port_for_the_privileged_leaves_that_one_privilege() {
     let folder = tempfile::tempdir().unwrap();
-    // An address that nobody else here uses.
+    // An address that no other program here uses.
     let (node, address) = serve(folder.path(), "127.213.77.9:80");
     is_confined(node.child.id(), BIND);
     hello(folder.path(), address);
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-/// What helpers are started from, as the launcher has it.
+/// Returns the path of the program that helpers are started from, by the launcher's descriptor.
 fn helper_program(node: u32) -> PathBuf {
     format!("/proc/{}/fd/4", launcher(node).unwrap()).into()
 }
@@ -201,8 +201,8 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).unwrap().len()
 }
 
-/// The files in memory that a node and its processes hold of the compiler, by what they have of it
-/// in bytes.
+/// Returns the sizes in bytes of the non-empty in-memory files with the compiler that a node and
+/// its processes hold.
 fn compilers_in_memory(node: u32) -> Vec<u64> {
     let processes = descendants(node).into_iter().chain([node]);
     let files = processes.flat_map(|pid| {
@@ -214,7 +214,7 @@ fn compilers_in_memory(node: u32) -> Vec<u64> {
         name.to_string_lossy().contains("faasw-compiler")
     };
     let paths = files.map(|file| file.path()).filter(is_compiler);
-    // One that was closed meanwhile holds nothing.
+    // A file that was closed in the meantime holds nothing.
     let sizes = paths.filter_map(|path| fs::metadata(path).ok());
     sizes
         .map(|file| file.len())
@@ -222,7 +222,7 @@ fn compilers_in_memory(node: u32) -> Vec<u64> {
         .collect()
 }
 
-/// The compiler is most of what the program has, and a node seldom needs it.
+/// The compiler is most of the program's code, and a node seldom needs it.
 fn the_compiler_is_in_memory_only_while_something_is_compiled() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
@@ -233,7 +233,7 @@ fn the_compiler_is_in_memory_only_while_something_is_compiled() {
         return;
     }
     assert_eq!(size(&program), 0);
-    // Two may want it at once.
+    // Several deployments may need it at once.
     let deploying = ["a", "b", "c"].map(|name| {
         let data_dir = folder.path().to_owned();
         thread::spawn(move || {
@@ -261,7 +261,7 @@ fn the_compiler_is_in_memory_only_while_something_is_compiled() {
     });
     assert_eq!(node.stop("TERM"), Some(0));
 
-    // What was compiled is kept, so nobody misses it.
+    // The compiled code is stored, so the compiler is not needed.
     let (node, address) = serve(folder.path(), "127.0.0.1:0");
     assert_eq!(get(address, "/a/").body, "hello from wat\n");
     assert_eq!(size(&helper_program(node.child.id())), 0);
@@ -278,7 +278,8 @@ fn a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs() {
         let killed = spawner(pid).unwrap();
         let capabilities = status(killed)["CapEff"].clone();
         kill(killed);
-        // Who needs it has it replaced; the first answer may be of an instance that was there.
+        // The spawner is replaced on demand; an instance that existed before may give the first
+        // answer.
         let mut other = killed;
         eventually("the function answers by another spawner", || {
             let answers = get(address, "/hello/").status == 200;
@@ -286,7 +287,7 @@ fn a_spawner_that_is_killed_is_replaced_by_one_with_all_it_needs() {
             answers && other != killed
         });
         assert_eq!(status(other)["CapEff"], capabilities);
-        // A deployment makes its processes, too.
+        // A deployment makes the spawner's processes, too.
         hello(folder.path(), address);
     }
     assert_eq!(launcher(pid), before);
@@ -312,7 +313,7 @@ fn a_node_without_its_launcher_says_so_and_ends() {
     });
 }
 
-/// Whether this host restricts files (`faasw doctor`).
+/// Whether this host can restrict files (`faasw doctor`).
 fn has_landlock() -> bool {
     let told = faasw(&["doctor", "--json"]).output().unwrap();
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
@@ -323,7 +324,7 @@ fn has_landlock() -> bool {
     files.unwrap()["state"] == "good"
 }
 
-/// A watched file that becomes a link to one elsewhere: the node has no business there.
+/// A watched file becomes a link to a file elsewhere, which the node must not read.
 fn a_node_reads_files_of_its_own_folders_alone() {
     let has_landlock = has_landlock();
     println!("Landlock: {has_landlock}");
@@ -343,7 +344,7 @@ fn a_node_reads_files_of_its_own_folders_alone() {
     let address = up.address();
     assert_eq!(get(address, "/f/").body, "hello number 1\n");
 
-    // As editors do it: another file in its place.
+    // Replaces the file as editors do: by renaming another file onto it.
     let next = own.path().join("next");
     fs::write(&next, version(2)).unwrap();
     fs::rename(&next, &file).unwrap();
@@ -366,8 +367,7 @@ fn a_node_reads_files_of_its_own_folders_alone() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
-/// The file of an access log is given another name, and made anew, by a node that may do little
-/// else.
+/// A node with few rights renames the file of its access log, and creates it anew.
 fn a_confined_node_goes_on_with_its_access_log() {
     const FULL: u64 = 64 << 20;
     println!("Landlock: {}", has_landlock());
@@ -375,7 +375,7 @@ fn a_confined_node_goes_on_with_its_access_log() {
     let logs = folder.path().join("logs");
     fs::create_dir(&logs).unwrap();
     let (path, old) = (logs.join("access.log"), logs.join("access.log.1"));
-    // As large as one becomes, without taking room.
+    // As large as the file may become, without occupying disk space.
     fs::File::create(&path).unwrap().set_len(FULL).unwrap();
     let options = ["--access-log", path.to_str().unwrap()];
     let mut node = Running::serving(&folder.path().join("data"), &options);
@@ -391,7 +391,7 @@ fn a_confined_node_goes_on_with_its_access_log() {
     };
     asks("/full/");
     assert_eq!(size(&old), FULL);
-    // In place of the one before.
+    // The new old file replaces the one before.
     fs::File::options()
         .write(true)
         .open(&path)
@@ -412,7 +412,7 @@ fn a_confined_node_goes_on_with_its_access_log() {
 }
 
 fn main() {
-    // Whether others can have such a port is the system's to say.
+    // The kernel's settings decide whether other users can have such a port.
     let not_root = (!is_root()).then_some("not root");
     let of_root = tests![a_port_for_the_privileged_leaves_that_one_privilege];
     let of_all = tests![

@@ -1,5 +1,5 @@
-//! HTTP at the edge with functions in real microVMs: what must not be smuggled,
-//! what functions may not forge, old and new protocol versions, slow clients.
+//! HTTP at the edge with functions in real microVMs: request smuggling, forged responses, old and
+//! new protocol versions, and slow clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -32,7 +32,7 @@ use tokio::{
 
 const NEXT: &str = "GET /probe/echo/smuggled HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// All bytes that come until the node closes.
+/// Returns all bytes that arrive until the node closes the connection.
 fn bytes_for(sent: &[u8]) -> Vec<u8> {
     BENCH.block_on(async {
         let exchange = async {
@@ -46,7 +46,7 @@ fn bytes_for(sent: &[u8]) -> Vec<u8> {
     })
 }
 
-/// What comes for these bytes and those of one more request.
+/// Returns the responses to these bytes and to one more request.
 fn answers(sent: &str) -> Vec<RawResponse> {
     parse_all(&bytes_for(format!("{sent}{NEXT}").as_bytes()), &[])
 }
@@ -96,7 +96,8 @@ fn what_could_be_smuggled_is_not() {
             "{sent:?}: {answers:?}"
         );
     }
-    // The coding holds, and nothing comes after it (RFC 9112, section 6.3).
+    // The transfer coding takes precedence, and the connection is closed after it (RFC 9112,
+    // section 6.3).
     let both = answers(&post(
         "Content-Length: 5\r\nTransfer-Encoding: chunked",
         chunks,
@@ -117,7 +118,7 @@ fn requests_in_a_row_have_an_instance_each() {
     assert_eq!((bodies[0], bodies[2]), ("1\n", "1\n"));
     assert!(bodies[1].ends_with("\n\nabc"), "{bodies:?}");
     assert!(bodies[3].starts_with("GET /echo/smuggled\n"), "{bodies:?}");
-    // A body that its function does not read is never taken for a request.
+    // A body that its function does not read is never interpreted as a request.
     let answers = self::answers(unread);
     assert_eq!(answers[0].body, "hello\n");
     if let Some(next) = answers.get(1) {
@@ -131,7 +132,7 @@ fn functions_cannot_forge_responses() {
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
         let answers = answers(&request);
-        // The next answer is where it must be, so nothing was split.
+        // The next response is where it must be, so no response was split.
         assert_eq!(answers.len(), 2, "{path}: {answers:?}");
         assert!(
             answers[1].body.starts_with("GET /echo/smuggled\n"),
@@ -151,7 +152,7 @@ fn functions_cannot_forge_responses() {
     assert!([200, 502].contains(&malformed.status), "{malformed:?}");
     assert_eq!(malformed.header("bad name"), None, "{malformed:?}");
     for length in [5, 20] {
-        // The length that a body has, or none at all: never the one that is not so.
+        // The response has its body's real length, or none at all; never the forged one.
         let path = format!("/probe/body/10?content-length={length}");
         let received = bytes_for(
             format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").as_bytes(),
@@ -212,7 +213,7 @@ fn head_and_old_clients_are_served() {
         (stays.len(), stays[0].header("connection")),
         (2, Some("keep-alive"))
     );
-    // HTTP/1.0 knows no chunks: the end of the connection is the body's.
+    // HTTP/1.0 has no chunks: the end of the connection ends the body.
     let stream = parse_all(
         &bytes_for(b"GET /drip/ HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"),
         &[],
@@ -285,7 +286,7 @@ fn bodies_in_drips_are_bounded() {
             received
         })
     };
-    // The response has begun: `echo` streams. Its end is then a cut.
+    // The response has begun, because `echo` streams. So it ends by being cut off.
     for (name, drips, slug) in [("total", true, "longer than"), ("idle", false, "client")] {
         let received = post(name, drips);
         let cut = received.is_empty()
@@ -359,7 +360,7 @@ fn a_stream_that_is_reset_ends_its_instance() {
     BENCH.function("sleeper", "tests/fixtures/http-probe.wasm", options);
     BENCH.block_on(async {
         let mut connection = Connection::open(BENCH.address).await;
-        // Before the response has begun.
+        // The stream is reset before the response has begun.
         let request = connection
             .request("GET", "/sleeper/sleep/2000000")
             .body(empty());
@@ -368,14 +369,14 @@ fn a_stream_that_is_reset_ends_its_instance() {
         under_way("sleeper", 1).await;
         asking.abort();
         under_way("sleeper", 0).await;
-        // In the middle of it.
+        // The stream is reset in the middle of the response.
         let mut response = connection.get("/sleeper/body/500000000").await;
         response.body_mut().frame().await.unwrap().unwrap();
         under_way("sleeper", 1).await;
         drop(response);
         under_way("sleeper", 0).await;
         assert_eq!(connection.get("/sleeper/hello").await.status(), 200);
-        // With the connection.
+        // The stream ends with its connection.
         let _response = connection.get("/sleeper/body/500000000").await;
         under_way("sleeper", 1).await;
         connection.cut();
@@ -390,7 +391,7 @@ fn a_slow_client_holds_back_a_fast_function() {
     let size = (64 << 20) / time_limit(1).as_secs().max(1) as usize;
     BENCH.block_on(async {
         let mut connection = Connection::open(BENCH.address).await;
-        // Taken late, it is whole.
+        // A response that is read late is complete.
         let mut response = connection.get(&format!("/probe/body/{size}")).await;
         for _ in 0..5 {
             let (count, _) = read(connection.get("/probe/count").await).await;
@@ -402,7 +403,8 @@ fn a_slow_client_holds_back_a_fast_function() {
             length += frame.unwrap().into_data().unwrap().len();
         }
         assert_eq!(length, size);
-        // Never taken, it ends by the limit that says so: it was not made meanwhile.
+        // A response that is never read ends by the limit for idle clients, because it is not
+        // produced completely in the meantime.
         let response = connection.get(&format!("/held/body/{size}")).await;
         under_way("held", 0).await;
         BENCH.log_once("held", |log| {

@@ -1,6 +1,6 @@
-//! A language engine comes from disk while a script of it runs: each script has what it uses of the
-//! engine's code and memory before the rest, whoever comes to what is not there yet waits for it,
-//! and what is damaged is made anew.
+//! A language engine is read from disk while its scripts run. The part of the engine's code and
+//! memory that a script uses is loaded first, and a guest that needs more waits for it. Damaged
+//! files are made again.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,8 @@ use faasw_pool::trial::HeldPagers;
 use fastrand::Rng;
 use tempfile::TempDir;
 
-/// What a request may ask for: each has the engine run other code.
+/// Expressions that a request can choose from, with their results. Each makes the engine run other
+/// code.
 const PARTS: [(&str, &str); 9] = [
     (
         r#"JSON.stringify(JSON.parse('{"a":[1,2,{"b":null}]}'))"#,
@@ -51,7 +52,7 @@ const PARTS: [(&str, &str); 9] = [
     ("new Uint8Array([3, 1, 2]).sort().reverse().join()", "3,2,1"),
 ];
 
-/// The same in Python.
+/// Expressions in Python, with their results.
 const PYTHON: [(&str, &str); 6] = [
     ("'plain'", "plain"),
     (
@@ -67,10 +68,10 @@ const PYTHON: [(&str, &str); 6] = [
     (r#"base64.b64encode(b"abc").decode()"#, "YWJj"),
 ];
 
-/// The two scripts, and what is asked of each before what they use is known.
+/// The two scripts, with the part that is requested of each before its working set is known.
 const SCRIPTS: [(&str, usize); 2] = [("first", 0), ("second", 3)];
 
-/// A script that does any of it.
+/// Returns a script that evaluates any of the expressions.
 fn script() -> Vec<u8> {
     let parts: Vec<String> = PARTS
         .iter()
@@ -93,12 +94,12 @@ fn script() -> Vec<u8> {
     bundle(&[("handler.js", &text)])
 }
 
-/// What it has drawn at its top level is to be the same in all requests.
+/// Returns options by which all requests share what the script drew at its top level.
 fn shared() -> FunctionOptions {
     FunctionOptions::default().freeze(FreezePolicy::AfterInit)
 }
 
-/// A data directory with both scripts, and images in which it is known what their requests use.
+/// A data directory with both scripts, and images in which their working sets are recorded.
 struct Disk {
     folder: TempDir,
 }
@@ -118,7 +119,7 @@ impl Disk {
                 seed(&bench, name).is_some_and(|seed| seed.code_pages > 0)
             });
         }
-        // The writer has done with it when the node has ended.
+        // The image writer has finished when the node has ended.
         bench.end();
         disk
     }
@@ -128,7 +129,7 @@ impl Disk {
         Bench::start(with(builder), limits())
     }
 
-    /// The same with a script of an engine that is ten times as large, alone.
+    /// Makes a data directory with only one script, whose engine is ten times as large.
     fn with_python() -> Self {
         let disk = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -155,12 +156,12 @@ impl Disk {
         disk
     }
 
-    /// The engine's code.
+    /// Returns the file of the engine's code.
     fn artifact(&self) -> PathBuf {
         e2e::artifact(self.folder.path())
     }
 
-    /// The engine's image.
+    /// Returns the file of the engine's image.
     fn image(&self) -> Option<PathBuf> {
         let files = fs::read_dir(self.folder.path().join("images")).ok()?;
         let mut files = files.map(|file| file.unwrap().path());
@@ -177,7 +178,7 @@ fn seed(bench: &Bench, name: &str) -> Option<SeedInfo> {
     of.next()
 }
 
-/// Engines and scripts, as far as they are in memory.
+/// Returns the engines and scripts that are in memory.
 fn large(bench: &Bench) -> Vec<SeedInfo> {
     let seeds = bench.node.tree().into_iter();
     seeds
@@ -191,7 +192,7 @@ fn asks(bench: &Bench, name: &str, part: usize) {
     assert_eq!(bench.text(&format!("/{name}/?part={part}")), expected);
 }
 
-/// Has several requests for either script come at once.
+/// Sends requests to both scripts at once.
 fn asks_at_once(bench: &Bench, random: &mut Rng, count: usize) {
     std::thread::scope(|scope| {
         for number in 0..count {
@@ -208,7 +209,8 @@ fn until_whole(bench: &Bench) {
     });
 }
 
-/// The second one's is told though the engine's code is in large pages by then.
+/// The second script's working set is recorded even though the engine's code is in large pages by
+/// then.
 fn what_each_script_uses_of_its_engines_code_is_known_and_is_some_of_it() {
     let disk = Disk::deployed();
     let bytes = fs::metadata(disk.artifact()).unwrap().len();
@@ -271,7 +273,7 @@ fn scripts_begin_before_all_of_their_engine_is_there_and_wait_for_what_is_not() 
             .sum::<u64>();
         bench.end();
     }
-    // Whoever waits has begun before all of it was there.
+    // A guest that waited began before all of its engine was loaded.
     assert!(late > 0, "no guest had to wait");
 }
 
@@ -298,7 +300,7 @@ fn code_that_is_damaged_is_compiled_again_whoever_finds_that() {
             fs::read(&path).is_ok_and(|now| now != damaged)
         });
         asks_at_once(&bench, &mut random, 4);
-        // It was not for their images, so none was initialised again.
+        // The images remained valid, so no script was initialised again.
         assert_eq!(drawn(&bench), before, "{place}");
         bench.end();
     }
@@ -331,7 +333,7 @@ fn memory_that_is_damaged_is_made_anew_whoever_finds_that() {
     }
 }
 
-/// Sends a request, and does not wait for its answer.
+/// Sends a request without waiting for its response.
 fn begins(address: SocketAddr, number: usize, part: usize) -> TcpStream {
     let name = SCRIPTS[number % 2].0;
     let request = format!("GET /{name}/?part={part} HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -362,7 +364,7 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
         });
         bench.end();
     }
-    // A node that ends in the middle of it ends, and so does all that it has.
+    // A node that is stopped in the middle of loading ends, and so do all its processes.
     for _ in 0..3 {
         let bench = disk.start(|builder| builder);
         let clients: Vec<_> = (0..4)
@@ -375,7 +377,8 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     }
 }
 
-/// A script is made of an engine that is on its way; and all of it leaves memory, and comes back.
+/// A script is made from an engine that is still being loaded. Then all seeds leave memory, and
+/// come back.
 fn scripts_are_made_of_an_engine_that_is_on_its_way() {
     let mut random = chance::rng();
     let disk = Disk::deployed();

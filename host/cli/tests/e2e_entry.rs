@@ -1,5 +1,5 @@
-//! Functions whose own code says where they are to be frozen: what ran before is there for every
-//! request, what comes behind runs in each, and whatever else they do there harms nobody.
+//! Functions whose own code determines where they are frozen: all requests share what ran before
+//! that, each runs what comes after it, and misuse harms no other function.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,8 @@ fn refused(bench: &Bench, module: &[u8], options: FunctionOptions) -> DeployErro
     deployed.map(|done| panic!("{done:?}")).unwrap_err()
 }
 
-/// What a request of the command is answered with: the lines but the last, and what it drew.
+/// Sends a request to the command. Returns the lines of its answer but the last, and the last,
+/// which contains what it drew.
 fn answer(bench: &Bench, function: &str, body: &str) -> (Vec<String>, String) {
     let path = format!("/{function}/a/b?c=d");
     let response = bench.request("POST", &path, "", body);
@@ -71,14 +72,14 @@ fn a_command_begins_behind_its_entry_point() {
             assert_eq!(lines, expected("", &body));
             assert!(drawn.insert(fresh));
         }
-        // It ran that once.
+        // The code before the entry point ran once.
         assert_eq!(bench.log("f").len(), 1);
         bench.deploy("f", &e2e::file(COMMAND), in_mode("twice"));
         assert_eq!(answer(bench, "f", "").0, expected("twice", ""));
     });
 }
 
-/// Before a seed is there, and where there is no room for one, a request runs it all.
+/// Before a seed exists, or if seeds have no memory, a request runs the whole function.
 fn an_instance_without_a_seed_runs_all_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
@@ -98,7 +99,7 @@ fn an_instance_without_a_seed_runs_all_of_it() {
         assert_eq!(answer(&bench, "f", "b").0, expected("a", "b"));
     }
     bench.end();
-    // What is to be frozen before anything runs, too.
+    // So does a function that is frozen before anything runs.
     let bench = Bench::start(Node::builder(), limits());
     let options = in_mode("a").freeze(FreezePolicy::BeforeInit);
     let function = bench.function("f", COMMAND, options).function;
@@ -118,7 +119,8 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
         for _ in 0..5 {
             assert_got_there(bench);
         }
-        // By an export that initialises it in memory, too; or never.
+        // An export that initialises the function in memory may reach the entry point, too. Without
+        // that export it is never reached.
         let here = String::from_utf8(with(COMPONENT, "(global $fresh", TABLE_SET)).unwrap();
         let later = here.replace("(call $freeze)\n      (global.set $fresh (call $draw))", "");
         assert_ne!(later, here);
@@ -135,7 +137,8 @@ fn a_component_may_come_to_it_while_it_is_instantiated() {
     });
 }
 
-/// A command that comes to it while it is instantiated answers behind that, whoever serves.
+/// A command that reaches its entry point while it is instantiated answers from there, with a seed
+/// or without.
 fn a_command_may_come_to_it_while_it_is_instantiated() {
     const EARLY: &[u8] = br#"(module
         (import "faasw:function/entry@0.1.0" "freeze" (func $freeze))
@@ -154,7 +157,7 @@ fn a_command_may_come_to_it_while_it_is_instantiated() {
         }
         bench.end();
     }
-    // Not frozen there where it is to be frozen before.
+    // With `BeforeInit` the function is not frozen at its entry point.
     with_node(|bench| {
         let before = || by_nothing().freeze(FreezePolicy::BeforeInit);
         let function = bench.deploy("f", EARLY, before()).function;
@@ -173,7 +176,7 @@ fn warmed_up() -> FunctionOptions {
     by_nothing().warm_up(WarmUpRequest::new("/").unwrap())
 }
 
-/// For programs that can be told nothing else: an interpreter's script opens the file.
+/// For programs that cannot call the interface, such as an interpreter: its script opens the file.
 fn a_file_that_is_opened_may_be_the_point() {
     let mut files = Files::default();
     files.add(Kind::File, "request", b"");
@@ -204,7 +207,7 @@ fn a_file_that_is_opened_may_be_the_point() {
             assert!(matches!(bad, DeployError::Options(_)), "{bad}");
         }
     });
-    // Without a seed each request runs all of it; and it belongs to what is kept.
+    // Without a seed each request runs the whole function. The path is stored with the version.
     let folder = tempfile::tempdir().unwrap();
     let start = |builder: NodeBuilder| Bench::start(builder.data_dir(folder.path()), limits());
     let bench = start(Node::builder().seed_memory(0));

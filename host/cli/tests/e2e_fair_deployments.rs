@@ -1,5 +1,5 @@
-//! Deployments whose code never comes to the end of its initialisation, in real microVMs: they hold
-//! up no other deployment, and each reports what it does.
+//! Deployments whose initialisation never ends, in real microVMs: they delay no other deployment,
+//! and each reports its progress.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,13 +38,13 @@ const SPINS: &str = r#"(module
   (start $initialise)
   (func (export "_start")))"#;
 
-/// More than there are CPU slots.
+/// Returns a number of deployments that is larger than the number of CPU slots.
 fn more_than_slots() -> usize {
     2 * std::thread::available_parallelism().unwrap().get() + 1
 }
 
-/// Deployments of code that never comes to its end, all of which run; a neighbour's is done while
-/// they go on.
+/// Starts deployments whose initialisation never ends, and waits until all of them run. Then a
+/// neighbour's deployment completes while they go on.
 fn hold_up_no_other(module: &'static str) {
     let mut patient = limits();
     patient.instantiation = Duration::from_secs(3600);

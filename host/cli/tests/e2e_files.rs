@@ -1,5 +1,5 @@
-//! Files and arguments of functions in real microVMs: what they read, what they write and what
-//! becomes of that, whose they are, and what is refused.
+//! Files and arguments of functions in real microVMs: what functions read, what becomes of their
+//! writes, to which version the files belong, and what is refused.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ use faasw::{
 const PROBE: &str = "tests/fixtures/files-probe.wasm";
 const COMPONENT: &str = "tests/fixtures/files-probe-p2.wasm";
 
-/// Bytes of the large file: more than a mailbox's ring, and no whole number of pages.
+/// Size of the large file: more than a mailbox's ring, and no multiple of the page size.
 const LARGE: usize = 3 * (1 << 20) + 17;
 
 fn files(greeting: &str) -> Files {
@@ -40,7 +40,7 @@ fn files(greeting: &str) -> Files {
     files
 }
 
-/// The probe with these files in front of it.
+/// Returns an upload of a module with these files in front of it.
 fn upload(module: &str, greeting: &str) -> Vec<u8> {
     files(greeting).before(&e2e::file(module))
 }
@@ -71,7 +71,7 @@ const WHATEVER_IT_WRITES: [(&str, &str); 12] = [
     ("read/lib/deep/module", "module"),
 ];
 
-/// Instances are brought back in between, and what one request writes the next does not find.
+/// Instances are reset in between, so a request does not find what another one wrote.
 fn a_command_reads_its_files_and_each_request_begins_with_them() {
     let deployed = BENCH.deploy("command", &upload(PROBE, "hello"), options());
     assert!(deployed.function.frozen_after_init);
@@ -123,7 +123,7 @@ fn no_path_leads_out() {
         "proc/self/environ",
     ] {
         let read = BENCH.text(&format!("/within/read/{path}"));
-        // Whatever word its library has for it.
+        // The word depends on the function's library.
         assert!(
             [
                 "NotFound",
@@ -190,7 +190,7 @@ fn they_belong_to_the_version() {
     asks(&BENCH, "versions", &[("read/greeting.txt", "second")]);
 }
 
-/// The one who is there stays, with all that it has.
+/// The deployed version stays, with all its files.
 fn bad_files_are_refused_and_lose_nothing() {
     BENCH.deploy("kept", &upload(PROBE, "kept"), options());
     let refused = |upload: Vec<u8>, options: FunctionOptions| {
@@ -208,12 +208,12 @@ fn bad_files_are_refused_and_lose_nothing() {
     }
     let large = vec![0; CONTENTS_MAX as usize + 1];
     let mut pipe = one(Kind::File, "pipe", b"");
-    // The kind of the first, behind magic, length and count.
+    // The kind of the first entry, which follows the magic bytes, the length and the count.
     pipe[20] = 9;
     let mut cut = one(Kind::File, "cut", b"cut");
     cut.truncate(25);
     let mut inner = one(Kind::File, "cut", b"cut");
-    // The length of its content.
+    // The length of the entry's content.
     inner[28] = 200;
     for (upload, told) in [
         (
@@ -254,7 +254,7 @@ fn bad_files_are_refused_and_lose_nothing() {
     asks(&BENCH, "kept", &[("read/greeting.txt", "kept")]);
 }
 
-/// Read from the image or made anew from what is stored, and counted as what they take.
+/// Files come from the image, or are made anew from what is stored. Their memory is counted.
 fn they_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let start = |image_bytes| {
@@ -270,7 +270,7 @@ fn they_survive_a_restart() {
     bench.deploy("other", &upload(PROBE, "hello"), options());
     bench.block_on(bench.node.remove("other")).unwrap();
     bench.end();
-    // Its directory is locked for as long as it is there.
+    // The data directory is locked until the node is dropped.
     drop(bench);
     for image_bytes in [1 << 30, 0] {
         let bench = start(image_bytes);
@@ -282,7 +282,7 @@ fn they_survive_a_restart() {
     }
 }
 
-/// By its image where that is good, and by the files themselves where it is not.
+/// Files move with the image if it can be used, and otherwise as stored in the export.
 fn they_move_with_their_function() {
     let [there, by_image, by_files] = [(); 3].map(|()| Place::new());
     let bench = there.start();

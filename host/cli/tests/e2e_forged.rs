@@ -1,6 +1,6 @@
-//! What hostile modules are called and say cannot make a line of a log, play with a
-//! terminal, or pass through a problem body as it is: real modules, real microVMs, and
-//! every place where their text comes out.
+//! Names and output of hostile modules cannot forge a log line, control a terminal, or pass through
+//! a problem body unescaped. The tests use real modules in real microVMs, and check every place
+//! where such text appears.
 
 #![allow(
     clippy::unwrap_used,
@@ -20,19 +20,19 @@ use std::{
 
 use e2e::process::{Running, faasw, get};
 
-/// A line as the node's own log has it, of the event that is never false.
+/// A line in the format of the node's own log, with the event that is never a false alarm.
 const FORGED: &str = "2026-01-01T00:00:00.000000Z ERROR faasw_pool::spawner: a process made a \
      system call that its jail does not allow, and was ended";
 
-/// What a terminal, a log or a reader would obey, as Wat spells it.
+/// Characters that a terminal, a log or its reader would interpret, with Wat's escapes.
 const HOSTILE: &str = r"\u{2028}\u{2029}\u{85}\u{202e}\u{2066}\u{200b}\u{feff}\1b[2J\0d\07\u{9b}";
 
-/// A text that tries all at once.
+/// Returns a text that tries all of this at once.
 fn hostile() -> String {
     format!(r"x\0a{FORGED}{HOSTILE}\0a{FORGED}\0a")
 }
 
-/// A command that writes the text, then traps in a function of that name.
+/// Returns a command that writes the text, and then traps in a function of that name.
 fn traps() -> String {
     let text = hostile();
     format!(
@@ -48,7 +48,7 @@ fn traps() -> String {
     )
 }
 
-/// A command whose start function of that name traps.
+/// Returns a command whose start function has that name and traps.
 fn does_not_start() -> String {
     let text = hostile();
     format!(
@@ -60,13 +60,13 @@ fn does_not_start() -> String {
     )
 }
 
-/// A command that imports something of that name.
+/// Returns a command with an import of that name.
 fn imports() -> String {
     let text = hostile();
     format!(r#"(module (import "{text}" "{text}" (func)) (func (export "_start")))"#)
 }
 
-/// No line of `text` is forged, and nothing in it can be obeyed.
+/// Asserts that no line of `text` is forged, and that it contains no control characters.
 fn is_clean(what: &str, text: &str) {
     let escaped = text.escape_debug();
     assert!(
@@ -97,7 +97,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     file.to_str().unwrap().to_owned()
 }
 
-/// A node of each format of its log, with a client on its data directory.
+/// Runs a test with a node for each format of the log.
 fn on_nodes(test: impl Fn(&mut Running, std::net::SocketAddr, &Path)) {
     for format in ["text", "json"] {
         let folder = tempfile::tempdir().unwrap();
@@ -109,7 +109,7 @@ fn on_nodes(test: impl Fn(&mut Running, std::net::SocketAddr, &Path)) {
             "127.0.0.1:0",
             "--log-format",
             format,
-            // So that problem bodies have text of the function's, too.
+            // Problem bodies then contain text of the function, too.
             "--verbose-errors",
             "--json",
         ];

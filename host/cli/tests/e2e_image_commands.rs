@@ -1,5 +1,5 @@
-//! `faasw image inspect`, and where `tree` and `inspect` say that seeds are: what is told of
-//! func-images.
+//! Information about func-images: `faasw image inspect`, and where seeds are, by `tree` and
+//! `inspect`.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ fn an_image_is_told_in_numbers() {
     place.deploy(&bench);
     for name in ["probe", "script"] {
         let path = format!("/{name}/");
-        // What requests use is known after some, and the image is written again.
+        // The working set is known after some requests, and the image is then written again.
         until("its working set is known", || {
             bench.get(&path);
             place.json(&["image", "inspect", name])["working_set"].is_object()
@@ -63,7 +63,7 @@ fn an_image_is_told_in_numbers() {
         assert!(text.contains("all parts are what was sealed"), "{text}");
         assert!(!text.contains(SECRET) && !told.to_string().contains(SECRET));
     }
-    // Requests are looked at when their instances are reset.
+    // The use of the working set is measured when instances are reset.
     until("how the set is used is known", || {
         bench.get("/probe/");
         place.json(&["image", "inspect", "probe"])["reuse"].is_object()
@@ -76,7 +76,7 @@ fn seeds_are_in_memory_on_disk_or_both() {
     let bench = place.start();
     place.deploy(&bench);
     let names = ["guest", "linkers", "js", "probe", "script"];
-    // Every file is told, with its size.
+    // Every file is listed with its size.
     let told = |place: &Place| -> BTreeMap<String, Option<u64>> {
         let tree = place.tree().into_iter();
         tree.map(|(name, seed)| (name, seed["image_bytes"].as_u64()))
@@ -96,8 +96,8 @@ fn seeds_are_in_memory_on_disk_or_both() {
     bench.end();
     drop(bench);
 
-    // After a start it is known before anything was read; and with room for nothing that nobody
-    // has, one of both is on disk only.
+    // After a start the images are known before any is read. Without memory for unused seeds, one
+    // of the two is on disk only.
     let builder = place.builder().seed_memory(0).max_parked(0);
     let bench = Bench::start(builder, limits());
     let mut on_disk = None;

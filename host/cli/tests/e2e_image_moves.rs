@@ -1,5 +1,5 @@
-//! `faasw image export` and `import`: functions that move between nodes with their seeds, and what
-//! becomes of those that do not arrive.
+//! `faasw image export` and `import`: functions that move between nodes with their seeds, and
+//! imports that fail.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ use e2e::{
 use faasw::FunctionOptions;
 use http_body_util::BodyExt as _;
 
-/// The whole way: nothing is initialised on the other node, not even the engine.
+/// The best case: nothing is initialised on the other node, not even the engine.
 fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
     let (there, here) = (Place::new(), Place::new());
     let bench = there.start();
@@ -65,7 +65,8 @@ fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
     }
     let environment = here.json(&["inspect", "probe"])["function"]["environment"].clone();
     assert_eq!(environment, serde_json::json!(["SECRET"]));
-    // Once more: another version of the same seed; and back again.
+    // The second import makes another version of the same seed, and a rollback goes back to the
+    // first.
     let said = here.says(&["image", "import", exports[0].to_str().unwrap()]);
     assert!(
         said.starts_with("script: version 2, its seed read from"),
@@ -80,7 +81,7 @@ fn a_function_moves_with_its_seed_to_a_node_with_the_same_images() {
     drop(bench);
     let bench = here.start();
     assert_eq!(bench.text("/script/"), born);
-    // It goes on from there as it came.
+    // The imported function can be exported again.
     until("there is an image of it", || {
         here.tree()["script"]["image_bytes"].is_u64()
     });
@@ -101,7 +102,7 @@ fn elsewhere_it_is_deployed_from_the_module_inside() {
     until("there is one more image", || there.images().len() == 6);
     let exports = ["script", "probe", "wizened"].map(|name| there.export(name));
     bench.end();
-    // The key alone: what all functions share is made apart.
+    // The nodes share only the key; each makes the seeds that all functions share.
     fs::copy(there.path("image.key"), here.path("image.key")).unwrap();
     let bench = here.start();
     for export in &exports {
@@ -111,11 +112,12 @@ fn elsewhere_it_is_deployed_from_the_module_inside() {
     }
     assert_ne!(bench.text("/script/"), born);
     assert_eq!(bench.text("/probe/count"), "1\n");
-    // What Wizer has made of it is the module; it is not initialised once more.
+    // The module in the export is the one that Wizer has initialised, and it is not initialised
+    // again.
     assert_eq!(bench.text("/wizened/"), "111\n");
     let init = &here.json(&["inspect", "wizened"])["function"]["init"];
     assert!(init["as-module"]["export"].is_string(), "{init}");
-    // They have images of their own by now.
+    // The functions have images of their own by now.
     until("there are images", || here.images().len() == 6);
     let renamed = [
         "image",
@@ -151,7 +153,7 @@ fn a_strangers_export_is_refused() {
     assert!(why.contains("no export of faasw"), "{why}");
     bench.end();
     drop(bench);
-    // With the key it is told what else is wrong.
+    // With the right key the error names the other faults.
     fs::copy(there.path("image.key"), here.path("image.key")).unwrap();
     let bench = here.start();
     for (damage, said) in [
@@ -176,7 +178,7 @@ fn a_strangers_export_is_refused() {
     bench.end();
 }
 
-/// Its length is not known ahead.
+/// The length of a piped export is not known in advance.
 fn an_export_comes_through_a_pipe() {
     let place = Place::new();
     let bench = place.start();
@@ -215,7 +217,7 @@ fn an_export_comes_through_a_pipe() {
     bench.end();
 }
 
-/// Nor do two of them mix.
+/// Two exports to the same file do not mix, either.
 fn an_export_writes_through_nothing_that_stands_there() {
     let place = Place::new();
     let bench = place.start();
@@ -245,12 +247,12 @@ fn an_export_writes_through_nothing_that_stands_there() {
     fs::create_dir(&file).unwrap();
     let why = place.refused(&words);
     assert!(why.contains("cannot be written"), "{why}");
-    // What stood there, and nothing else.
+    // The directory contains what was there before, and nothing else.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
     bench.end();
 }
 
-/// The program, with a key that the operator has put somewhere.
+/// Tests the program with a key file of the operator.
 fn a_key_of_the_operators_is_used_instead_of_its_own() {
     let (there, here) = (Place::new(), Place::new());
     let keys = tempfile::tempdir().unwrap();
@@ -287,7 +289,7 @@ fn a_key_of_the_operators_is_used_instead_of_its_own() {
     assert_eq!(node.stop("TERM"), Some(0));
 }
 
-/// Bytes of memory that a process has, and had at most.
+/// Returns how many bytes of memory a process has, and its peak.
 fn memory(process: u32) -> (u64, u64) {
     let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
     let bytes = |key: &str| {
@@ -298,12 +300,12 @@ fn memory(process: u32) -> (u64, u64) {
     (bytes("VmRSS:"), bytes("VmHWM:"))
 }
 
-/// Does something, by which a node is not to come to have more memory than for a few pieces of an
-/// image of so many bytes.
+/// Runs `work`, and asserts that the node's memory grows by no more than a few pieces of an image
+/// of `image` bytes.
 fn in_little_memory<T>(node: &Running, image: u64, what: &str, work: impl FnOnce() -> T) -> T {
     const LITTLE: u64 = 32 << 20;
     let (now, before) = memory(node.child.id());
-    // What it had at most before must not hide that it has the image.
+    // An earlier peak must not be high enough to hide that the node holds the whole image.
     assert!(before < now + image / 2, "{before} {now}");
     let done = work();
     let (_, peak) = memory(node.child.id());
@@ -319,7 +321,7 @@ fn in_little_memory<T>(node: &Running, image: u64, what: &str, work: impl FnOnce
     done
 }
 
-/// `FAASW_TEST_EXPORT_MIB` says how large it is.
+/// `FAASW_TEST_EXPORT_MIB` sets the function's size.
 fn a_large_function_moves_in_little_memory() {
     let mebibytes = std::env::var("FAASW_TEST_EXPORT_MIB");
     let mebibytes: u32 = mebibytes.map_or(96, |text| text.parse().unwrap());
@@ -339,7 +341,8 @@ fn a_large_function_moves_in_little_memory() {
     let export = in_little_memory(&node, image, "export", || there.export("filled"));
     let bytes = fs::metadata(&export).unwrap().len();
     assert!(bytes > image && bytes < image + (1 << 20), "{bytes}");
-    // One that is damaged in front is refused at once, and whoever sends all of it hears why.
+    // An export that is damaged near its start is refused at once, and a client that sends all of
+    // it receives the reason.
     let damaged = there.path("damaged");
     let mut content = fs::read(&export).unwrap();
     content[200] ^= 1;
@@ -360,7 +363,7 @@ fn a_large_function_moves_in_little_memory() {
         let imported = if is_used {
             in_little_memory(&node, image, "import", import)
         } else {
-            // It is initialised here, and its image is written.
+            // The function is initialised here, and its image is written.
             import()
         };
         assert_eq!(imported["rebuilt"].is_null(), is_used, "{imported}");
@@ -373,7 +376,7 @@ fn a_large_function_moves_in_little_memory() {
     }
 }
 
-/// By whoever sends it, at the one end or the other, and by the end of the node.
+/// An import may end early because of its client, at either end, or because the node ends.
 fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     let place = Place::new();
     let bench = place.start();
@@ -386,7 +389,7 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     let half = export.len() / 2;
     let data_dir = place.folder.path();
     let images: Vec<PathBuf> = place.images().into_keys().collect();
-    // While one waits for the rest others go on.
+    // A stalled import does not block others.
     let stalled = begins_import(data_dir, &export, half);
     let has_come = || {
         let files = place.by_half();
@@ -399,7 +402,7 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     for file in place.by_half() {
         assert_eq!(fs::metadata(file).unwrap().mode() & 0o777, 0o600);
     }
-    // Nor for an export that nobody reads, or not to its end.
+    // Neither does an export whose client reads nothing, or not all of it.
     let unread: Vec<_> = (0..6)
         .map(|read| {
             let mut body = bench.block_on(bench.node.export("filled")).unwrap();
@@ -425,10 +428,10 @@ fn an_import_that_does_not_come_to_its_end_leaves_nothing() {
     let mut soon = limits();
     soon.idle_client = Duration::from_millis(500);
     let bench = Bench::start(place.builder(), soon);
-    // The program that reads a pipe whose writer pauses.
+    // The program reads a pipe whose writer pauses.
     let fifo = place.fifo();
     let slow = thread::spawn({
-        // No more than a pipe has room for.
+        // No more than fits into a pipe.
         let (fifo, some) = (fifo.clone(), export[..50_000].to_vec());
         move || {
             let mut fifo = fs::File::create(fifo).unwrap();

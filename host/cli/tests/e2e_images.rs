@@ -1,5 +1,5 @@
-//! Func-images: a node that starts again reads its seeds from disk, and makes those anew whose
-//! images are not what it has written.
+//! Func-images: a node that starts again reads its seeds from disk, and makes those seeds anew
+//! whose images are not as it wrote them.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,8 @@ use tempfile::TempDir;
 const SCRIPT: &str = "const born = Math.random();
     export default { fetch() { return new Response(`${born} ${Math.random()}`) } }";
 
-/// What all functions share, the probe, the engine of scripts and a script.
+/// Number of images: two of seeds that all functions share, and those of the probe, of the scripts'
+/// engine and of the script.
 const ALL: usize = 5;
 
 struct Restarts {
@@ -35,7 +36,7 @@ struct Restarts {
 }
 
 impl Restarts {
-    /// A data directory with a component and a script, of each of which there is an image.
+    /// Makes a data directory with a component and a script that have images.
     fn deployed() -> Self {
         let restarts = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -68,7 +69,7 @@ impl Restarts {
         self.folder.path().join("images")
     }
 
-    /// Whole images, and when they were written.
+    /// Returns complete images, and when they were written.
     fn images(&self) -> BTreeMap<PathBuf, SystemTime> {
         let files = fs::read_dir(self.path()).into_iter().flatten().flatten();
         files
@@ -80,7 +81,8 @@ impl Restarts {
             .collect()
     }
 
-    /// Both answer as they should; gives back what the script drew when it was initialised.
+    /// Asserts that both functions answer correctly. Returns what the script drew during its
+    /// initialisation.
     fn serves(&self, bench: &Bench) -> String {
         let mut seen = Vec::new();
         for _ in 0..4 {
@@ -96,7 +98,7 @@ impl Restarts {
     }
 }
 
-/// Its data directory is free again.
+/// Stops a node, so that its data directory is free again.
 fn stop(bench: Bench) {
     bench.end();
 }
@@ -110,8 +112,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Seeds by name: how often they were forked, and how many pages their instances are known to
-/// write.
+/// Returns the seeds in memory by name, with the number of their forks and the number of pages that
+/// their instances are known to write.
 fn seeds(bench: &Bench) -> BTreeMap<String, (u64, u64)> {
     let tree = bench.node.tree();
     let told = tree.into_iter().filter(|seed| seed.is_in_memory);
@@ -119,7 +121,7 @@ fn seeds(bench: &Bench) -> BTreeMap<String, (u64, u64)> {
         .collect()
 }
 
-/// How many seeds were made of these since the node started: none, if all were read.
+/// Returns how many seeds were made from these since the node started: 0 if all were read.
 fn made(bench: &Bench) -> u64 {
     let seeds = seeds(bench);
     ["guest", "linkers", "js"]
@@ -135,7 +137,7 @@ fn a_node_that_starts_again_makes_no_seed() {
         let bench = restarts.start();
         let now = restarts.serves(&bench);
         assert_eq!(made(&bench), 0, "{:?}", seeds(&bench));
-        // What was drawn before the seed was frozen is in it.
+        // The seed contains what was drawn before it was frozen.
         assert_eq!(*born.get_or_insert(now.clone()), now);
         stop(bench);
     }
@@ -145,7 +147,7 @@ fn what_requests_use_is_known_after_a_restart() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
     let before = restarts.images();
-    // Where it was known before, it is not learnt again.
+    // A working set that was known before is not recorded again.
     let is_known = |bench: &Bench| {
         let seeds = seeds(bench);
         ["probe", "script"].iter().all(|name| seeds[*name].1 > 0)
@@ -160,8 +162,8 @@ fn what_requests_use_is_known_after_a_restart() {
     stop(bench);
 }
 
-/// Damages an image at the start, in its header and in its pages, cuts it off, empties it, puts
-/// another one in its place.
+/// Returns damaged versions of an image: with a changed bit near the start, in the header or in the
+/// pages, cut off, empty, or replaced by another image.
 fn damages(path: &Path, other: &Path) -> Vec<Vec<u8>> {
     let whole = fs::read(path).unwrap();
     let flipped = |at: usize| {
@@ -197,7 +199,7 @@ fn what_is_spoilt_is_made_anew() {
                 damages(&images[at], other).swap_remove(damage)
             })
             .collect();
-        // One of them, or all.
+        // Damages one image, or all of them.
         let spoilt = match damage % 2 {
             0 => 0..images.len(),
             _ => damage % images.len()..damage % images.len() + 1,
@@ -229,12 +231,13 @@ fn what_is_not_a_file_or_gone_is_made_anew() {
     }
     let bench = restarts.start();
     restarts.serves(&bench);
-    // The folder goes under a node that runs, at once: somebody may be writing there.
+    // The directory disappears under a running node, in one step, because the node may be writing
+    // there.
     fs::rename(restarts.path(), restarts.folder.path().join("aside")).unwrap();
     let script = bundle(&[("handler.js", SCRIPT)]);
     bench.deploy("script", &script, FunctionOptions::default());
     restarts.serves(&bench);
-    // It is made again for what is written from then on.
+    // The node creates it again for the next image.
     until("there is an image", || !restarts.images().is_empty());
     stop(bench);
     let bench = restarts.start();
@@ -243,8 +246,8 @@ fn what_is_not_a_file_or_gone_is_made_anew() {
     stop(bench);
 }
 
-/// Images that another faasw has left: golden ones of theirs are refused by `faasw-seedtree`'s
-/// tests.
+/// Images of another version of faasw. The tests of `faasw-seedtree` refuse golden images of
+/// earlier versions.
 fn an_image_of_another_format_is_replaced() {
     let restarts = Restarts::deployed();
     let format_of = |path: &PathBuf| -> Option<u32> {
@@ -274,8 +277,8 @@ fn an_image_of_another_format_is_replaced() {
     stop(bench);
 }
 
-/// The secret is read once: what is sealed with it stays good as long as the node runs, and what
-/// is in its place then counts after the next start.
+/// The node reads the key once: images sealed with it stay valid while the node runs, and the new
+/// file is used after the next start.
 fn a_key_that_is_swapped_under_a_node_counts_after_the_next_start() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
@@ -292,14 +295,14 @@ fn a_key_that_is_swapped_under_a_node_counts_after_the_next_start() {
     let bench = restarts.start();
     restarts.serves(&bench);
     assert!(made(&bench) > 0);
-    // The engine's of before stays until nobody has used it for long.
+    // The engine's earlier image stays until it has been unused for a long time.
     until("there are images again", || {
         restarts.images().len() == ALL + 1
     });
     stop(bench);
 }
 
-/// What the disk says is nothing without the key, and other limits are another seed.
+/// Images are useless without the key, and other limits make another seed.
 fn another_key_or_limit_is_another_image() {
     let restarts = Restarts::deployed();
     let key = restarts.folder.path().join("image.key");
@@ -308,7 +311,7 @@ fn another_key_or_limit_is_another_image() {
     let bench = restarts.start();
     restarts.serves(&bench);
     assert!(made(&bench) > 0);
-    // The engine's of before stays until nobody has used it for long.
+    // The engine's earlier image stays until it has been unused for a long time.
     until("there are images again", || {
         restarts.images().len() == ALL + 1
     });
@@ -332,7 +335,7 @@ fn what_is_removed_leaves_nothing() {
     bench.block_on(bench.node.remove("probe")).unwrap();
     assert_eq!(restarts.images().len(), ALL - 1);
     stop(bench);
-    // What a crash left is nobody's.
+    // Files that a crash left belong to no seed.
     fs::write(restarts.path().join(".unfinished"), "half").unwrap();
     fs::write(restarts.path().join("0".repeat(64)), "of nobody").unwrap();
     let bench = restarts.start();
@@ -342,7 +345,7 @@ fn what_is_removed_leaves_nothing() {
     stop(bench);
 }
 
-/// A file under another one's name, both in order.
+/// A valid image under the name of another valid image.
 fn what_was_renamed_is_not_taken_for_another() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
@@ -379,7 +382,7 @@ fn what_was_renamed_is_not_taken_for_another() {
     stop(bench);
 }
 
-/// Without a disk for them there are none, and with little the first go.
+/// Without disk space for images there are none, and with little space the oldest are removed.
 fn the_disk_has_as_many_as_it_may() {
     let restarts = Restarts::deployed();
     let all: u64 = restarts
@@ -431,7 +434,7 @@ fn the_disk_has_as_many_as_it_may() {
 fn what_was_evicted_comes_from_its_image() {
     let restarts = Restarts::deployed();
     let builder = Node::builder().data_dir(restarts.folder.path());
-    // Room for nothing that nobody has.
+    // No memory for unused seeds.
     let builder = builder.seed_memory(0).max_parked(0);
     let bench = Bench::start(builder, limits());
     let is_evicted = |name: &str| !seeds(&bench).contains_key(name);
@@ -451,7 +454,7 @@ fn what_was_evicted_comes_from_its_image() {
     stop(bench);
 }
 
-/// The version that serves has one, and no other.
+/// Only the version that serves has an image.
 fn a_new_version_has_an_image_of_its_own() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();
@@ -473,7 +476,7 @@ fn a_new_version_has_an_image_of_its_own() {
     stop(bench);
 }
 
-/// Nobody who reads the disk reads what a function was given.
+/// The disk does not reveal the values that a function was configured with.
 fn images_tell_nothing() {
     let restarts = Restarts::deployed();
     let bench = restarts.start();

@@ -1,9 +1,9 @@
-//! The disk of images under a node that runs: full, read-only, taken away and replaced. Whatever
-//! becomes of it, functions answer; what was not written is told, and written when it can be.
+//! The disk of images under a running node: full, read-only, removed and replaced. In each case
+//! functions answer. The node reports images that it could not write, and writes them when it can.
 //!
-//! The disk is a small tmpfs in a mount namespace of this program's own, so that nothing is left
-//! of it however the program ends. Where the system makes no such namespace, or has no KVM, the
-//! tests count as ignored and say so.
+//! The disk is a small tmpfs in a mount namespace of this program's own, so that nothing is left of
+//! it however the program ends. Without such a namespace or without KVM, the tests are ignored,
+//! with a notice.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,13 +31,13 @@ use e2e::process::{Running, faasw, get};
 use e2e::{begins_import, bundle, filled, until};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
-/// Set in the program that runs within the namespace.
+/// Set for the program that runs within the namespace.
 const WITHIN: &str = "FAASW_TEST_OWN_MOUNTS";
 
-/// What all functions share, and the engine of scripts.
+/// Number of images of the seeds that all functions share, and of the scripts' engine.
 const SHARED: usize = 3;
 
-/// A node's data directory, whose images are on a disk of their own.
+/// A node's data directory whose images are on a disk of their own.
 struct Host {
     folder: tempfile::TempDir,
     client: Client,
@@ -50,7 +50,7 @@ fn run(command: &str, arguments: &[&str], path: &Path) {
 }
 
 impl Host {
-    /// With a disk of so many MiB.
+    /// Makes a data directory with a disk of `mebibytes` MiB.
     fn new(mebibytes: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let host = Self {
@@ -78,7 +78,7 @@ impl Host {
         (node, address)
     }
 
-    /// A script that gives this answer.
+    /// Deploys a script with this answer.
     fn deploy(&self, name: &str, answer: &str) {
         let script = format!("export default {{ fetch() {{ return new Response('{answer}') }} }}");
         let (name, options) = (FunctionName::new(name).unwrap(), FunctionOptions::default());
@@ -87,7 +87,7 @@ impl Host {
         self.runtime.block_on(deployed).unwrap();
     }
 
-    /// Names of whole images, and of others.
+    /// Returns the names of complete images, and of other files.
     fn images(&self) -> (Vec<String>, Vec<String>) {
         let names = fs::read_dir(self.disk()).into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
@@ -100,7 +100,7 @@ impl Host {
         until("there are images", || self.images().0.len() == count);
     }
 
-    /// Leaves `bytes` of room at most.
+    /// Leaves at most `bytes` of free space.
     fn fill_up_to(&self, bytes: u64) {
         let disk = rustix::fs::statvfs(self.disk()).unwrap();
         let taken = (disk.f_bavail * disk.f_frsize).saturating_sub(bytes);
@@ -109,7 +109,7 @@ impl Host {
         let filler = options.open(self.disk().join("filler")).unwrap();
         let at = filler.metadata().unwrap().len();
         if taken > 0 {
-            // Somebody else may have taken some of it since.
+            // The node may have used some of it since.
             let flags = rustix::fs::FallocateFlags::empty();
             let _ = rustix::fs::fallocate(&filler, flags, at, taken);
         }
@@ -122,7 +122,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Whatever is mounted there yet, one over the other.
+        // Unmounts all file systems that are still mounted there, one over the other.
         let unmounted = || {
             let mut command = Command::new("umount");
             let command = command.arg("-l").arg(self.disk()).stderr(Stdio::null());
@@ -162,7 +162,7 @@ fn read_only_under_a_node_it_serves_and_writes_when_it_may() {
     node.said("cannot be removed");
     assert_eq!(host.images(), before);
     node.stop("TERM");
-    // It starts, too.
+    // The node also starts with a read-only disk.
     let (node, address) = host.start();
     answers(address, "/two/", "two");
     assert_eq!(get(address, "/one/").status, 404);
@@ -186,7 +186,8 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
     host.deploy("one", "one");
     answers(address, "/one/", "one");
     host.has_images(SHARED + 1);
-    // What is below it is empty, but for what is learnt of a seed's use and written since.
+    // The directory below it is empty, except for working sets that were recorded and written
+    // since.
     let before = host.images().0;
     run("umount", &["-l"], &host.disk());
     let since = host.images().0;
@@ -197,14 +198,14 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
     until("there is its image", || {
         host.images().0.iter().any(|name| !before.contains(name))
     });
-    // Gone at once, as somebody may be writing there.
+    // The directory disappears in one step, because the node may be writing there.
     let aside = host.folder.path().join("aside");
     fs::rename(host.disk(), &aside).unwrap();
     host.deploy("three", "three");
     answers(address, "/three/", "three");
     node.said("was gone, and is there again");
     until("there is an image", || !host.images().0.is_empty());
-    // A file in its place.
+    // A file replaces the directory.
     let file = host.folder.path().join("file");
     fs::write(&file, "mine").unwrap();
     let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
@@ -223,7 +224,7 @@ fn taken_away_and_replaced_under_a_node_it_serves_and_writes_there() {
     node.stop("TERM");
 }
 
-/// Room for nothing, for a header, for some of the pages, and for all.
+/// Space for nothing, for a header, for some of the pages, and for all of them.
 fn full_it_serves_and_leaves_nothing_by_half() {
     let host = Host::new(64);
     let (node, address) = host.start();
@@ -253,7 +254,7 @@ fn full_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// Others take what there is of room once the first bytes are written.
+/// Another writer takes the free space once the first bytes of an image are written.
 fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     let host = Host::new(64);
     let (node, address) = host.start();
@@ -282,7 +283,7 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
             answers(address, "/f/", &version.to_string());
             until("it is written or not", || host.images().1.is_empty());
             let _ = fs::remove_file(host.disk().join("filler"));
-            // What is taken last is taken quickly.
+            // A small rest is taken quickly later.
             host.fill_up_to(8 << 20);
         }
         ended.store(true, Ordering::Relaxed);
@@ -300,15 +301,15 @@ fn filling_up_while_it_is_written_it_serves_and_leaves_nothing_by_half() {
     node.stop("TERM");
 }
 
-/// Others take what there is of room while an image comes from elsewhere: the function is deployed
-/// from what came with it.
+/// Another writer takes the free space while an image arrives: the function is deployed from the
+/// module that came with it.
 fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half() {
     let host = Host::new(100);
     let (node, address) = host.start();
     let (name, options) = (FunctionName::new("f").unwrap(), FunctionOptions::default());
     let deployed = host.client.deploy(&name, filled(6).into(), &options);
     host.runtime.block_on(deployed).unwrap();
-    // No script, and so no engine.
+    // There is no script, and so no engine.
     host.has_images(SHARED);
     let file = host.folder.path().join("f.faasw");
     let command = |words: &[&str]| {
@@ -329,7 +330,7 @@ fn full_while_an_image_arrives_it_deploys_the_module_and_leaves_nothing_by_half(
         let bytes = |name: &String| fs::metadata(host.disk().join(name)).map_or(0, |it| it.len());
         by_half.iter().map(bytes).sum::<u64>() > 1 << 20
     });
-    // What has come may still be on its way there, and take some of it.
+    // Data that has arrived may still be on its way to the disk, and take some space there.
     until("the disk is full", || {
         host.fill_up_to(0);
         rustix::fs::statvfs(host.disk()).unwrap().f_bavail == 0

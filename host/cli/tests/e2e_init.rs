@@ -1,6 +1,6 @@
-//! Functions that an export initialises when they are deployed, by Wizer or in memory: every
-//! request begins with what that left, however its instance came to be, and what it must not
-//! do is refused, by one way as by the other.
+//! Functions that an export initialises at deployment, by Wizer or in memory. Every request begins
+//! with the initialised state, however its instance was made. Either way refuses what an
+//! initialisation must not do.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +22,7 @@ use faasw::{FreezePolicy, FunctionOptions, Initialised, Node};
 
 const COMMAND: &str = "host/cli/tests/e2e/initialised.wat";
 
-/// A function that Wizer initialises, and one of the same text that it refuses.
+/// Returns a function that Wizer initialises, and one with the same text that Wizer refuses.
 fn forms(path: &str) -> [Vec<u8>; 2] {
     let place = match path {
         COMMAND => "(func $count",
@@ -31,7 +31,7 @@ fn forms(path: &str) -> [Vec<u8>; 2] {
     [e2e::file(path), with(path, place, TABLE_SET)]
 }
 
-/// Whether a function was initialised by this export, and in the way that its form has.
+/// Whether a function was initialised by this export, and in the way of its form.
 fn is_initialised(init: Option<&Initialised>, form: usize, by: &str) -> bool {
     match (form, init) {
         (0, Some(Initialised::AsModule { export, .. }))
@@ -40,7 +40,7 @@ fn is_initialised(init: Option<&Initialised>, form: usize, by: &str) -> bool {
     }
 }
 
-/// Why a deployment is refused.
+/// Returns the reason why a deployment is refused.
 fn refused(bench: &Bench, name: &str, module: &[u8], options: FunctionOptions) -> String {
     let deployed = bench.block_on(bench.node.deploy(name, module.to_vec(), options));
     deployed.unwrap_err().to_string()
@@ -82,8 +82,8 @@ fn a_components_exports_initialise_it_too() {
     });
 }
 
-/// Once its seed is gone, a request is served by an ancestor's instance that becomes the
-/// function; then its seed is made again.
+/// While its seed is missing, an ancestor's instance becomes the function and serves a request;
+/// then the seed is made again.
 fn a_function_is_initialised_where_its_seed_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let start = || {
@@ -106,7 +106,7 @@ fn a_function_is_initialised_where_its_seed_is_missing() {
     }
 }
 
-/// With no room for seeds each request is served by what all functions share.
+/// Without memory for seeds, each request is served by an instance of what all functions share.
 fn an_ancestors_instance_is_initialised_before_it_serves() {
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
     for module in forms(COMMAND) {

@@ -27,7 +27,7 @@ fn sharing(store: &str) -> FunctionOptions {
     plain().store(StoreName::new(store).unwrap())
 }
 
-/// Asks by each step's path, in order.
+/// Sends a request for each step's path, in order.
 #[track_caller]
 fn steps(bench: &Bench, function: &str, steps: &[(&str, &str)]) {
     for (path, expected) in steps {
@@ -135,7 +135,7 @@ fn a_shared_store_is_for_those_it_was_granted_to() {
     }
     let absent = BENCH.text("/three/spin/no%20store/open");
     assert_eq!(absent, "error Error::NoSuchStore");
-    // A version without the grant has lost it.
+    // A version without the grant has no access.
     BENCH.deploy("two", &e2e::file(PROBE), plain());
     assert_eq!(BENCH.text("/two/spin/users/get/k"), denied);
     let useless = BENCH.deploy(
@@ -171,7 +171,7 @@ fn a_store_is_not_asked_before_a_request() {
     assert_eq!(BENCH.text("/early/spin/default/set/a/1"), "done");
     let options = plain().env("AT_START", "1");
     let deployed = BENCH.deploy("early", &e2e::file(PROBE), options.clone());
-    // What it was answered is no part of the seed: each request asks anew.
+    // The store's answer is not part of the seed: each request asks again.
     assert!(!deployed.function.frozen_after_init, "{deployed:?}");
     let drawn = deployed.function.drawn;
     assert!(
@@ -195,7 +195,7 @@ fn quotas_hold_and_calls_without_end_are_ended() {
     narrow.store_keys = 3;
     narrow.store_bytes = 1_000;
     let bench = Bench::start(Node::builder(), narrow);
-    // Far longer than the answer to the one request of this function that ends.
+    // Far longer than the function's one request that ends takes.
     let brief = plain().first_byte(Duration::from_secs(3));
     bench.function("narrow", PROBE, plain());
     bench.function("endless", PROBE, brief);
@@ -222,7 +222,7 @@ fn quotas_hold_and_calls_without_end_are_ended() {
     bench.end();
 }
 
-/// With commands, by a node in a process of its own that is killed.
+/// Uses commands and a node in a process of its own that is killed.
 fn what_was_acknowledged_survives_a_kill() {
     let place = Place::new();
     let serve = || {
@@ -258,7 +258,7 @@ fn what_was_acknowledged_survives_a_kill() {
     assert_eq!(stores, expected);
     let shown = place.says(&["inspect", "kept"]);
     assert!(shown.contains("users"), "{shown}");
-    // It outlives its function, until somebody removes it.
+    // A store outlives its function, until the operator removes it.
     place.says(&["rm", "kept"]);
     assert_eq!(place.says(&["kv", "get", "kept", "by hand"]), "a value");
     let refused = place.refused(&["kv", "set", "kept", "k", "v"]);
@@ -270,7 +270,7 @@ fn what_was_acknowledged_survives_a_kill() {
     assert_eq!(place.says(&["kv", "ls", "kept"]), "");
 }
 
-/// Listings take turns with others' reads, piece by piece, and are whole all the same.
+/// Listings alternate with reads of other functions, piece by piece, and are complete all the same.
 fn many_listings_keep_no_neighbour_from_its_value() {
     BENCH.deploy("lists", &e2e::file(PROBE), plain());
     BENCH.deploy("reads", &e2e::file(PROBE), plain());

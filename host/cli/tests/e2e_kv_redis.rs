@@ -1,5 +1,5 @@
-//! The program with its key-value stores on a real Redis server: confined, and by functions in real
-//! microVMs. Without `redis-server` nothing is tested.
+//! The program with its key-value stores on a real Redis server: confined, and used by functions in
+//! real microVMs. Without `redis-server` the tests are ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ use server::Server;
 const PROBE: &str = "tests/fixtures/kv-probe.wasm";
 const PASSWORD: &str = "hush-dd7b1c";
 
-/// A node whose server is named by the environment.
+/// Starts a node whose Redis server is given by the environment.
 fn serve(data_dir: &Path, url: &str, options: &[&str]) -> (Running, SocketAddr) {
     let data_dir = data_dir.to_str().unwrap();
     let words = [
@@ -48,7 +48,7 @@ fn named(pid: u32, name: &str) -> bool {
     fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == name)
 }
 
-/// What connects for a node.
+/// Returns the process that connects to the server for a node.
 fn dialer(node: &Running) -> Option<u32> {
     let mut all = descendants(node.child.id()).into_iter();
     all.find(|pid| named(*pid, "faasw-dial"))
@@ -98,7 +98,7 @@ fn two_nodes_share_a_server_that_is_killed_meanwhile() {
     assert_eq!(places[0].says(&["kv", "rm", "kept", "--all"]), "");
     assert_eq!(places[1].says(&["kv", "ls", "kept"]), "");
 
-    // Nobody says the password, and who connects does not know it.
+    // The password appears in no output, and the connecting process does not know it.
     for (place, (node, _)) in places.iter().zip(&nodes) {
         let told = [
             node.stderr(),
@@ -108,7 +108,7 @@ fn two_nodes_share_a_server_that_is_killed_meanwhile() {
         assert!(told.iter().all(|told| !told.contains(PASSWORD)), "{told:?}");
         let pid = dialer(node).unwrap();
         for file in ["cmdline", "environ"] {
-            // Its user may not look into it; root may.
+            // The user of the process may not read these files; root may.
             let Ok(bytes) = fs::read(format!("/proc/{pid}/{file}")) else {
                 continue;
             };

@@ -1,6 +1,6 @@
-//! Limits and bad input in real microVMs: each breach is answered with the
-//! right status and a problem body that names the limit or the trap, is in the
-//! log, and harms nobody else.
+//! Limits and bad input in real microVMs: each violation is answered with the right status and a
+//! problem body that names the limit or the trap, appears in the log, and affects no other
+//! function.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,14 +24,14 @@ use e2e::{BENCH, Bench, file, limits};
 use faasw::{CompileError, DeployError, FunctionOptions, Node};
 use socket2::{Domain, Socket, Type};
 
-/// Whether this machine is so slow that a response may have begun to leave
-/// before its function fails: then it is cut off, and cannot be a problem.
+/// Whether this machine is so slow that a response may have begun to leave before its function
+/// fails. Then the response is cut off, and cannot be a problem body.
 fn is_slow() -> bool {
     time_limit(1) > Duration::from_secs(1)
 }
 
-/// Asserts that a failure is answered as it should be, is in the function's
-/// log, and that the node serves the next request.
+/// Asserts that a failure has the right response and is in the function's log, and that the node
+/// serves the next request.
 fn fails(path: &str, status: u16, slug: &str, words: &[&str]) {
     let mut answer = BENCH.get(path);
     // A response that has begun leaves 5 ms later. A busy machine may not run its function for as
@@ -85,7 +85,7 @@ fn is_healthy() {
     assert_eq!(BENCH.get("/healthy/").status, 200);
 }
 
-/// A small function that ends by itself, and is far from its time limit.
+/// Deploys a small function that ends by itself, far from its time limit.
 fn fixture(name: &str) {
     let options = FunctionOptions::default()
         .first_byte(give_up())
@@ -93,7 +93,7 @@ fn fixture(name: &str) {
     BENCH.function(name, &format!("tests/fixtures/wat/{name}.wasm"), options);
 }
 
-/// A small function that never ends, and has a short time limit.
+/// Deploys a small function that never ends, with a short time limit.
 fn endless(name: &str) {
     let options = FunctionOptions::default().first_byte(time_limit(1));
     BENCH.function(name, &format!("tests/fixtures/wat/{name}.wasm"), options);
@@ -218,7 +218,7 @@ fn a_response_that_is_cut_short_is_not_passed_on() {
         "bad-response",
         &["5 of 9 bytes"],
     );
-    // More than all buffers hold is cut off, and never looks whole.
+    // A response that exceeds all buffers is cut off, and never looks complete.
     let answer = BENCH.get("/probe/drop-body/3000000");
     assert_eq!(answer.status, 200, "{}", answer.body.len());
     assert!(!answer.is_whole && answer.trailers.is_empty());
@@ -230,7 +230,7 @@ fn a_response_that_is_cut_short_is_not_passed_on() {
     is_healthy();
 }
 
-/// Whoever has all bytes that were announced did not go away.
+/// A client that has received all announced bytes has not left early.
 fn a_function_goes_on_when_all_that_it_announced_was_taken() {
     let module = file("host/cli/tests/e2e/afterwards.wat");
     BENCH.deploy("afterwards", &module, FunctionOptions::default());
@@ -243,8 +243,9 @@ fn a_function_goes_on_when_all_that_it_announced_was_taken() {
             "{lines:?}"
         );
     }
-    // A client that leaves before it has all of them did. The system holds little of the body for
-    // this connection, so that the rest cannot have left before the client does.
+    // A client that disconnects before it has all of them has left early. The kernel buffers little
+    // of the body for this connection, so the rest cannot have been sent before the client
+    // disconnects.
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.set_tcp_mss(536).unwrap();
@@ -307,10 +308,10 @@ fn large_requests_are_refused() {
 fn a_client_that_sends_too_slowly_is_told_so() {
     let mut waiting = limits();
     waiting.idle_client = common::time_limit(1) / 2;
-    // Bodies that come too slowly for the node have a limit of their own, which is not due.
+    // The node's own limit for slow request bodies is far longer, so it does not apply.
     waiting.request_read = common::time_limit(60);
     let bench = Bench::start(Node::builder(), waiting);
-    // Its output is buffered by its C library until it has read everything.
+    // The function's C library buffers its output until it has read everything.
     bench.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let half =
         "POST /c/echo HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 5\r\n\r\nab";
@@ -329,7 +330,7 @@ fn a_flood_of_log_lines_is_bounded() {
     is_healthy();
 }
 
-/// Deploys what must be refused, with all of `words` in the reason.
+/// Deploys a module that must be refused, and checks that the reason contains all of `words`.
 fn refused(what: &str, module: Vec<u8>, words: &[&str]) -> DeployError {
     let deploying = BENCH
         .node
@@ -366,7 +367,7 @@ fn files_that_are_not_modules_are_refused() {
     refused("only a header", probe[..8].to_vec(), &[]);
     refused("nothing", Vec::new(), &[]);
     refused("text", b"hello".to_vec(), &[]);
-    // The same bytes in every run.
+    // The bytes are the same in every run.
     let mut noise = vec![0; 100_000];
     fastrand::Rng::with_seed(1).fill(&mut noise);
     refused("noise", noise.clone(), &[]);
@@ -385,8 +386,8 @@ fn a_memory_limit_that_no_guest_can_have_is_refused() {
     assert!(text.contains("65536 MiB"), "{text}");
 }
 
-/// The text of a module that takes Cranelift long: one function of additions
-/// that all depend on each other.
+/// Returns the text of a module that takes Cranelift long: one function of additions that all
+/// depend on each other.
 fn long_to_compile() -> Vec<u8> {
     let mut text = String::from(
         "(module (memory (export \"memory\") 1) (func (export \"_start\") (local i64 i64 i64 i64)",
@@ -435,7 +436,7 @@ fn compiling_has_limits() {
 
 fn a_full_node_says_when_to_try_again() {
     let bench = Bench::start(Node::builder().max_instances(1), limits());
-    // The loop lasts until its client goes away.
+    // The loop lasts until its client disconnects.
     let hour = Duration::from_secs(3600);
     let options = FunctionOptions::default().first_byte(hour).cpu_time(hour);
     bench.function("loop", "tests/fixtures/wat/loop.wasm", options);
@@ -458,7 +459,7 @@ fn a_full_node_says_when_to_try_again() {
     assert_eq!(refused.problem("type"), "urn:faasw:problem:over-capacity");
     assert!(refused.header("retry-after").is_some());
     drop(busy);
-    // The place is free again when the ended instance's process is gone.
+    // The place is free again when the process of the ended instance has ended.
     let begun = Instant::now();
     while bench.get("/hello/").status != 200 {
         assert!(begun.elapsed() < give_up(), "still full");

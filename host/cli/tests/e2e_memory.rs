@@ -1,5 +1,5 @@
-//! More memory than there is: guests that take all they get, many at once. The system
-//! ends their microVMs, never the node; their callers are told, and nobody else notices.
+//! More memory than there is: many guests at once take all that they can. The kernel kills their
+//! microVMs, never the node. Their clients receive an error, and no other function is affected.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +25,7 @@ use e2e::process::{Running, descendants};
 use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::Summary};
 use tokio::runtime::Runtime;
 
-/// Takes all the memory that it gets, touching every page, and then touches them all
+/// A function that takes all the memory it can, touches every page, and then touches them all
 /// again, for ever.
 const HOG: &str = r#"
 (module $hog
@@ -47,15 +47,15 @@ const HOG: &str = r#"
 "#;
 
 const MIB: u64 = 1 << 20;
-/// What each hog may take, in MiB.
+/// Memory limit of each hog, in MiB.
 const EACH: u64 = 128;
-/// How many there are at once.
+/// Number of hogs at once.
 const HOGS: usize = 8;
-/// Less than what all of them would take, in MiB, and more than two.
+/// Less memory than all of them would take, and more than two would, in MiB.
 const ROOM: u64 = 400;
 
-/// A folder of this process's memory group, in the hierarchy that has the controller, and
-/// the names of its files for a limit and for what is used.
+/// Returns the directory of this process's memory group in the hierarchy with that controller, and
+/// the names of its files for the limit and for the usage.
 fn own_group() -> (PathBuf, &'static str, &'static str) {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let one = own.lines().find_map(|line| line.split_once(":memory:"));
@@ -79,7 +79,7 @@ fn below(mount: &str, path: &str) -> PathBuf {
     Path::new(mount).join(path.trim_start_matches('/'))
 }
 
-/// The node's group of all microVMs.
+/// Returns the node's group of all microVMs.
 fn group_of_all(node: u32) -> PathBuf {
     let (own, ..) = own_group();
     let is_sandbox = |pid: &u32| {
@@ -93,7 +93,7 @@ fn group_of_all(node: u32) -> PathBuf {
         .flat_map(|line| line.split('/'))
         .find(|part| part.starts_with("faasw-"))
         .expect("a sandbox is in a group of ours");
-    // With version 2 it may be further up.
+    // With version 2 the group may be further up.
     own.ancestors()
         .map(|folder| folder.join(name))
         .find(|folder| folder.is_dir())
@@ -105,7 +105,7 @@ fn number(path: &Path) -> u64 {
     text.trim().parse().unwrap_or(u64::MAX)
 }
 
-/// A node with a hog and a function that does no harm.
+/// A node with a hog and a harmless function.
 struct Scene {
     node: Running,
     address: SocketAddr,
@@ -117,7 +117,7 @@ struct Scene {
 impl Scene {
     fn new(start: impl FnOnce(&[&str]) -> Running) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Longer than a busy machine takes to fill what there is.
+        // Longer than a busy machine takes to fill the available memory.
         let seconds = format!("{}s", time_limit(10).as_secs());
         let cpu_seconds = format!("{}s", time_limit(20).as_secs());
         let mut node = start(&[
@@ -132,7 +132,7 @@ impl Scene {
             "6000",
             "--timeout",
             &seconds,
-            // Never due before that.
+            // This limit is never reached before the timeout.
             "--cpu-time",
             &cpu_seconds,
             "--json",
@@ -160,7 +160,7 @@ impl Scene {
         self.runtime.block_on(self.client.stats()).unwrap()
     }
 
-    /// Has all hogs run at once, while a neighbour is asked again and again. Gives how
+    /// Runs all hogs at once, while requests are sent to a neighbour again and again. Returns how
     /// many hogs ran out of memory.
     fn hogs_run(&self) -> usize {
         let address = self.address;
@@ -184,7 +184,7 @@ impl Scene {
                         assert!(answer.header("retry-after").is_some(), "{answer:?}");
                         ended += 1;
                     }
-                    // Room for this one was left.
+                    // There was enough memory for this one.
                     (504, "urn:faasw:problem:timed-out") => {}
                     _ => panic!("{answer:?}"),
                 }
@@ -199,7 +199,7 @@ impl Scene {
         asked.1
     }
 
-    /// The node is the same, its processes are whole, and it serves.
+    /// Asserts that the node and its processes are still the same, and that the node serves.
     fn ends_well(mut self) {
         assert_eq!(
             self.node.child.try_wait().unwrap(),
@@ -224,7 +224,7 @@ fn the_group_of_all_microvms_holds_them_to_its_limit() {
     assert!(before.instance_memory["used"] > MIB);
     assert_eq!(before.out_of_memory, 0);
 
-    // Less than it was told, as if seeds and parked instances took the rest.
+    // Lowers the limit below the configured one, as if seeds and parked instances took the rest.
     let room = number(&group.join(usage)) + ROOM * MIB;
     fs::write(group.join(limit), room.to_string()).unwrap();
     let ended = scene.hogs_run();
@@ -240,7 +240,7 @@ fn the_group_of_all_microvms_holds_them_to_its_limit() {
     scene.ends_well();
 }
 
-/// A group with a limit, for a node and all that it starts.
+/// A control group with a limit, for a node and all that it starts.
 struct Narrow(PathBuf);
 
 impl Narrow {
@@ -269,18 +269,18 @@ impl Narrow {
 impl Drop for Narrow {
     fn drop(&mut self) {
         let begun = Instant::now();
-        // What is in it is ending.
+        // The processes in it are ending.
         while fs::remove_dir(&self.0).is_err() && begun.elapsed() < give_up() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// The node has told itself that there is more than its own group allows: the system
-/// has to choose among the node, its spawner and its sandboxes.
+/// The node is configured for more memory than its own group allows: the kernel has to choose among
+/// the node, its spawner and its sandboxes.
 fn in_a_group_with_its_node_sandboxes_end_first() {
     let (_, limit, usage) = own_group();
-    // Enough to compile; narrowed below.
+    // Enough memory to compile; the limit is lowered below.
     let narrow = Narrow::new(3000 * MIB);
     let scene = Scene::new(|words| narrow.start(words));
     let room = number(&narrow.0.join(usage)) + ROOM * MIB;
@@ -299,8 +299,8 @@ fn in_a_group_with_its_node_sandboxes_end_first() {
     scene.ends_well();
 }
 
-/// Why groups below this one's own have no limits, if they have none: with version 2, where a group
-/// with processes passes no controller on.
+/// Returns the reason if groups below this process's own have no limits. With version 2, a group
+/// with processes does not delegate controllers.
 fn no_limits_below() -> Option<&'static str> {
     let (own, limit, _) = own_group();
     let subtree = fs::read_to_string(own.join("cgroup.subtree_control"));

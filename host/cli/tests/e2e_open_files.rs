@@ -1,4 +1,5 @@
-//! A node that may have few files open: no client takes them from others, nor from the operator.
+//! A node with a low limit of open files: no client takes them from other clients or from the
+//! operator.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,10 +22,10 @@ use common::time_limit;
 use e2e::process::{Running, told};
 use socket2::{Domain, Socket, Type};
 
-/// Open files that the node may have.
+/// Number of files that the node may have open.
 const FILES: usize = 512;
 
-/// A node that may have [`FILES`] open.
+/// Starts a node that may have [`FILES`] files open.
 fn node(data_dir: &std::path::Path) -> (Running, SocketAddr) {
     let mut command = Command::new("sh");
     command
@@ -48,7 +49,7 @@ fn node(data_dir: &std::path::Path) -> (Running, SocketAddr) {
     (node, address)
 }
 
-/// Connects from an address of this machine's.
+/// Connects from one of this machine's addresses.
 fn connect(to: SocketAddr, from: Ipv4Addr) -> std::io::Result<TcpStream> {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
     socket.bind(&SocketAddr::from((from, 0)).into())?;
@@ -58,7 +59,7 @@ fn connect(to: SocketAddr, from: Ipv4Addr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The status of an answer; nothing where the node closed the connection.
+/// Returns the status of a response; `None` if the node closed the connection.
 fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n");
     stream.write_all(request.as_bytes()).ok()?;
@@ -67,7 +68,7 @@ fn status(stream: &mut TcpStream, path: &str) -> Option<u16> {
     std::str::from_utf8(&answer[9..]).ok()?.parse().ok()
 }
 
-/// The neighbours and the operator have what they ask for.
+/// Asserts that neighbours are served and that the operator's commands work.
 #[track_caller]
 fn all_is_well(node: &Running, address: SocketAddr, data_dir: &std::path::Path) {
     for number in 1..=12 {
@@ -97,7 +98,7 @@ fn one_address_with_more_connections_than_there_are_files_keeps_nobody_out() {
     let mut held = Vec::new();
     for _ in 0..FILES + 200 {
         let mut stream = connect(address, from).unwrap();
-        // The connection is idle after one answer.
+        // The connection is idle after one response.
         let _ = status(&mut stream, "/healthz");
         held.push(stream);
     }
@@ -116,7 +117,7 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
         let [high, low] = u16::try_from(number + 1).unwrap().to_be_bytes();
         let mut stream = connect(address, Ipv4Addr::new(127, 67, high, low)).unwrap();
         match number % 3 {
-            // Nothing at all, the begin of a head, and a body that does not come.
+            // No data, the beginning of a head, or a body that does not arrive.
             0 => {}
             1 => drop(stream.write_all(b"GET / HT")),
             _ => drop(
@@ -127,7 +128,7 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
     }
     all_is_well(&node, address, folder.path());
     drop(held);
-    // Nor do those that are half open, and never close.
+    // Half-open connections that never close keep no client out, either.
     let mut held = Vec::new();
     for number in 0..FILES + 200 {
         let [high, low] = u16::try_from(number + 1).unwrap().to_be_bytes();
@@ -143,7 +144,7 @@ fn many_addresses_that_send_slowly_keep_nobody_out() {
 fn more_requests_at_once_than_there_are_files_are_served_or_told_to_come_again() {
     let folder = tempfile::tempdir().unwrap();
     let (node, address) = node(folder.path());
-    // Each of them has an instance of its own for as long as it sleeps.
+    // Each request has an instance of its own while it sleeps.
     let clients: Vec<_> = (0..200_u16)
         .map(|number| {
             std::thread::spawn(move || {

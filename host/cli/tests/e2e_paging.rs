@@ -1,5 +1,6 @@
-//! A seed's memory comes from disk while its guests run: whoever touches what is not there yet
-//! waits for it, and finds what was frozen, or the request is answered without.
+//! A seed's memory is read from disk while its guests run. A guest that touches a page which is not
+//! loaded yet waits for it, and finds the frozen content. Otherwise the request is answered without
+//! the image.
 
 #![allow(
     clippy::unwrap_used,
@@ -24,7 +25,7 @@ use faasw::{FunctionOptions, Node};
 use faasw_pool::trial::HeldPagers;
 use tempfile::TempDir;
 
-/// Pages of a table that is made when the script is deployed, each with something else in it.
+/// Pages of a table that is made when the script is deployed. Each has different content.
 const PAGES: usize = 12_288;
 
 const SCRIPT: &str = r#"
@@ -47,8 +48,8 @@ struct Large {
 }
 
 impl Large {
-    /// A data directory with an image of the script's seed, in which it is known what requests for
-    /// the first page use.
+    /// Makes a data directory with an image of the script's seed, in which the working set of
+    /// requests for the first page is recorded.
     fn deployed() -> Self {
         let large = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -65,7 +66,7 @@ impl Large {
             let known = seeds.iter().find(|seed| seed.name == "large");
             known.is_some_and(|seed| seed.written_pages > 0)
         });
-        // The one that is written last has it.
+        // The image that is written last contains it.
         until("there is an image of it", || large.image().is_some());
         bench.end();
         large
@@ -75,7 +76,7 @@ impl Large {
         Bench::start(Node::builder().data_dir(self.folder.path()), limits())
     }
 
-    /// The largest of them.
+    /// Returns the largest image.
     fn image(&self) -> Option<PathBuf> {
         let files = fs::read_dir(self.folder.path().join("images")).ok()?;
         let sized = files.flatten().filter_map(|file| {
@@ -96,7 +97,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Asks for pages of the table, and wants them as they were made, by a guest that nobody had.
+/// Requests pages of the table, and asserts that they have their original content and that the
+/// guest is fresh.
 #[track_caller]
 fn asks(bench: &Bench, pages: &[usize]) {
     let words = |of: &dyn Fn(usize) -> usize| {
@@ -108,7 +110,7 @@ fn asks(bench: &Bench, pages: &[usize]) {
     assert_eq!(bench.text(&path), expected);
 }
 
-/// How many pages guests had to wait for since the seed was read.
+/// Returns how many pages guests had to wait for since the seed was read.
 fn late(bench: &Bench) -> u64 {
     let seeds = bench.node.tree();
     let large = seeds.into_iter().find(|seed| seed.name == "large");
@@ -133,10 +135,10 @@ fn whoever_touches_what_is_not_there_waits_for_it() {
     let large = Large::deployed();
     let mut seen = 0;
     for start in 0..5 {
-        // The first guests find nothing but what requests for the first page use.
+        // The first guests find only the working set of requests for the first page.
         let held = (start == 0).then(HeldPagers::new);
         let bench = large.start();
-        // Many at once share the one reading.
+        // Many guests at once share one reading of the image.
         std::thread::scope(|scope| {
             for _ in 0..12 {
                 let pages = random_pages(&mut random);
@@ -196,7 +198,7 @@ fn what_cannot_be_read_to_its_end_is_made_anew() {
     bench.end();
 }
 
-/// Whoever goes away, and with it a guest that waits, harms nobody.
+/// A client that disconnects ends a guest that waits, and affects no other request.
 fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
@@ -227,19 +229,20 @@ fn whoever_goes_away_meanwhile_is_missed_by_nobody() {
             }
         });
         asks(&bench, &random_pages(&mut random));
-        // A node that ends in the middle of it ends.
+        // A node that is stopped in the middle of reading ends.
         bench.end();
     }
 }
 
-/// Asks for pages so far apart that one is in each piece that is read, those that come last first.
+/// Requests pages so far apart that each is in another piece of the image, those of the last pieces
+/// first.
 fn asks_for_what_comes_last(bench: &Bench) {
     let pages: Vec<usize> = (0..100).map(|at| PAGES - 1 - at * 32).collect();
     asks(bench, &pages);
 }
 
-/// Starts a node, asks for what comes last in the image while the rest of the image is not read,
-/// and returns the node and how many pages its guest had to wait for.
+/// Starts a node, requests pages from the last pieces of the image while the rest is held back, and
+/// returns the node and how many pages its guest had to wait for.
 fn start_and_wait(large: &Large) -> (Bench, u64) {
     let held = HeldPagers::new();
     let bench = large.start();
@@ -250,7 +253,7 @@ fn start_and_wait(large: &Large) -> (Bench, u64) {
     (bench, late)
 }
 
-/// A function that comes to use another part of its memory.
+/// A function begins to use another part of its memory.
 fn what_was_waited_for_comes_first_the_next_time() {
     let large = Large::deployed();
     let image = fs::read(large.image().unwrap()).unwrap();

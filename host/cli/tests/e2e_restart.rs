@@ -1,5 +1,5 @@
-//! A node that starts again with functions that take long to initialise: what a request
-//! waits for is not behind what nobody waits for.
+//! A node that starts again with functions that take long to initialise: seeds that requests wait
+//! for are not made behind those that no request waits for.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,14 +23,14 @@ use std::{
 use common::{give_up, time_limit};
 use e2e::process::{Running, descendants, get, told};
 
-/// A node on a data directory.
+/// A node with a data directory.
 struct Node {
     running: Running,
     address: SocketAddr,
 }
 
 impl Node {
-    /// Without images: what is made anew is what most of this is about.
+    /// Starts a node without images, because most of these tests are about making seeds anew.
     fn start(data_dir: &Path) -> Self {
         Self::with(data_dir, &["--image-disk", "0"])
     }
@@ -42,7 +42,7 @@ impl Node {
     }
 }
 
-/// Whether a function's seed exists, and whether that is frozen after initialising.
+/// Returns whether a function's seed exists, and whether it is frozen after initialisation.
 fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
     let text = told(&["inspect", name, "--json"], data_dir);
     let details: serde_json::Value = serde_json::from_str(&text).unwrap();
@@ -50,15 +50,15 @@ fn is_ready(name: &str, data_dir: &Path) -> (bool, bool) {
     (of("ready"), of("frozen_after_init"))
 }
 
-/// How long the slow functions initialise: long beside everything else that a test does. The first
-/// time is enough on a machine that does nothing else. On a busy machine the test takes as long
-/// itself, which shows nothing, and it is repeated with the next time. Each is less than the minute
-/// that an initialisation may take.
+/// Returns how long the slow functions initialise: long compared with everything else in a test.
+/// The first time is enough on a machine without other work. On a busy machine the rest of the test
+/// may take as long, which proves nothing, so the test is repeated with the next time. Each is less
+/// than the minute that an initialisation may take.
 fn slow_times() -> [Duration; 3] {
     [4, 12, 48].map(|seconds| time_limit(seconds).min(Duration::from_secs(50)))
 }
 
-/// Answers, after a start function that computes for so long.
+/// Returns a function that answers, after a start function that computes for `time`.
 fn slow_module(time: Duration) -> String {
     let hello = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let import = r#"(memory (export "memory") 1)"#;
@@ -79,8 +79,8 @@ fn slow_module(time: Duration) -> String {
     hello.replace(import, &spinning)
 }
 
-/// A data directory with a quick function and ones that initialise for so long, some before it in
-/// any order.
+/// Makes a data directory with a quick function, and with functions that initialise for `slow`,
+/// whose names come before it and after it.
 fn deployed(options: &[&str], slow: Duration) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::start(folder.path());
@@ -104,7 +104,7 @@ fn a_request_waits_for_no_seed_but_its_own() {
     assert!(is_sooner, "a request waits for other functions' seeds");
 }
 
-/// Returns whether a request was answered long before functions that initialise for so long had
+/// Returns whether a request was answered long before functions that initialise for `slow` had
 /// their seeds.
 fn answers_before_slow_ones(slow: Duration) -> bool {
     let folder = deployed(&[], slow);
@@ -113,7 +113,7 @@ fn answers_before_slow_ones(slow: Duration) -> bool {
     let answer = get(node.address, "/quick/");
     let took = began.elapsed();
     assert_eq!(answer.body, "hello from wat\n");
-    // The others are far from done.
+    // The other functions are far from ready.
     let slow_ones = ["a-slow", "b-slow", "z-slow"];
     let are_ready = slow_ones.map(|name| is_ready(name, folder.path()).0);
     let stats = told(&["stats", "--json"], folder.path());
@@ -133,15 +133,15 @@ fn slow_ones_do_not_add_up_and_one_making_serves_all_who_wait() {
     assert!(do_not_add_up, "one is made after the other");
 }
 
-/// Returns whether requests of two functions that initialise for so long are answered in less than
+/// Returns whether requests to two functions that initialise for `slow` are answered in less than
 /// twice that time.
 fn takes_less_than_two(slow: Duration) -> bool {
-    // Less CPU time than initialising takes: that is not the requests' to pay.
+    // Less CPU time than the initialisation takes, which is not charged to requests.
     let folder = deployed(&["--cpu-time", "1s"], slow);
     let node = Node::start(folder.path());
     let address = node.address;
     let began = Instant::now();
-    // Last in the order of names first.
+    // The functions are called in reverse order of their names.
     let asking: Vec<_> = ["z-slow", "b-slow", "z-slow", "z-slow", "b-slow"]
         .map(|name| thread::spawn(move || get(address, &format!("/{name}/"))))
         .into_iter()
@@ -152,7 +152,7 @@ fn takes_less_than_two(slow: Duration) -> bool {
     }
     let took = began.elapsed();
     println!("{took:?} for two initialisations of {slow:?}");
-    // Nobody asked for this one; it is made all the same.
+    // No request waits for this seed; it is made all the same.
     let begun = Instant::now();
     while !is_ready("a-slow", folder.path()).0 {
         assert!(begun.elapsed() < slow + give_up());
@@ -162,7 +162,7 @@ fn takes_less_than_two(slow: Duration) -> bool {
     took < slow * 2
 }
 
-/// What an initialisation of `init-draws` drew.
+/// Returns what an initialisation of `init-draws` drew.
 fn drawn_first(address: SocketAddr, name: &str) -> String {
     let body = get(address, &format!("/{name}/")).body;
     let drawn = body.lines().find(|line| line.starts_with("init-random "));
@@ -186,7 +186,7 @@ fn freezing_is_after_a_restart_as_it_was_before() {
     assert_eq!(node.running.stop("TERM"), Some(0));
 
     let node = Node::start(folder.path());
-    // From an ancestor or a seed: every request draws its own.
+    // Whether from an ancestor or a seed, every request draws its own value.
     let mut drawn = BTreeSet::new();
     for _ in 0..4 {
         assert!(drawn.insert(drawn_first(node.address, "own")));
@@ -198,13 +198,14 @@ fn freezing_is_after_a_restart_as_it_was_before() {
         thread::sleep(Duration::from_millis(20));
     }
     assert!(is_ready("shared", folder.path()).1);
-    // From the seed, whose initialisation was shared because that was asked for.
+    // These come from the seed, whose initialisation is shared by option.
     let drawn = [0; 3].map(|_| drawn_first(node.address, "shared"));
     assert!(drawn.iter().all(|one| *one == drawn[0]), "{drawn:?}");
     assert_eq!(node.running.stop("TERM"), Some(0));
 }
 
-/// Forks of each seed that all functions share, by name: those that something was made of.
+/// Returns the number of forks of each seed that all functions share, by name. A fork means that
+/// something was made from the seed.
 fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
     let tree: serde_json::Value =
         serde_json::from_str(&told(&["tree", "--json"], data_dir)).unwrap();
@@ -218,8 +219,8 @@ fn shared_forks(data_dir: &Path) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// Asked in the moment in which it says that it is ready, again and again: what it answers by is
-/// being read, or was.
+/// Requests arrive at the moment at which the node reports that it is ready. The seed that answers
+/// them is being read from its image, or was.
 fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     let folder = tempfile::tempdir().unwrap();
     let node = Node::with(folder.path(), &[]);
@@ -243,12 +244,12 @@ fn requests_of_the_first_moment_are_answered_by_what_is_read_from_images() {
     }
 }
 
-/// The processes that this one has started.
+/// Returns the processes that descend from this one.
 fn own_processes() -> BTreeSet<u32> {
     descendants(std::process::id()).into_iter().collect()
 }
 
-/// Its first microVM is on its way before it knows whether it can have its address.
+/// The node starts its first microVM before it knows whether it can listen on its address.
 fn a_node_that_cannot_start_leaves_no_process() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +263,7 @@ fn a_node_that_cannot_start_leaves_no_process() {
         assert!(refused.contains("cannot listen on"), "{refused}");
         assert_eq!(own_processes(), before);
     }
-    // One that is given up, wherever it is, is not waited for; all that it began ends.
+    // A start that is dropped at any moment is not waited for, and all processes that it began end.
     for milliseconds in [0, 0, 0, 1, 2, 4, 8, 16, 32, 64] {
         let builder = faasw::Node::builder().data_dir(folder.path());
         runtime.block_on(async {
@@ -270,7 +271,7 @@ fn a_node_that_cannot_start_leaves_no_process() {
             tokio::task::yield_now().await;
             tokio::time::sleep(Duration::from_millis(milliseconds)).await;
             starting.abort();
-            // What has started by then ends as what has not.
+            // A node that has started by then ends in the same way.
             drop(starting.await);
         });
         let begun = Instant::now();
@@ -279,7 +280,7 @@ fn a_node_that_cannot_start_leaves_no_process() {
             thread::sleep(Duration::from_millis(10));
         }
     }
-    // Whoever comes next has the folder.
+    // The next node can use the directory.
     let builder = faasw::Node::builder().data_dir(folder.path());
     let node = runtime.block_on(builder.start()).unwrap();
     runtime.block_on(node.shutdown());

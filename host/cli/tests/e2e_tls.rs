@@ -1,5 +1,5 @@
-//! The program with certificates, on real KVM: what it says of bad ones, how it
-//! takes new ones, and what functions see.
+//! The program with certificates, on real KVM: how it reports invalid ones, how it loads new ones,
+//! and what functions see.
 
 #![allow(
     clippy::unwrap_used,
@@ -62,7 +62,7 @@ fn certificates_are_read_at_the_start_and_on_sighup() {
             "no {line} in {seen}"
         );
     }
-    // The host of this request is no certificate's.
+    // No certificate is valid for the host of this request.
     assert_eq!(get(redirect, "/probe/env").status, 421);
 
     std::fs::write(&files.key, "no key").unwrap();

@@ -1,6 +1,6 @@
-//! Functions as other toolchains build them, unmodified, in real microVMs: a Go
-//! command, a Go component, and a component that mixes versions of WASI 0.2.
-//! What is too large to be checked in (JavaScript, Python) `.ci/components` builds.
+//! Functions that other toolchains build, unmodified, in real microVMs: a Go command, a Go
+//! component, and a component that mixes versions of WASI 0.2. `.ci/components` builds those that
+//! are too large for the repository (JavaScript, Python).
 
 #![allow(
     clippy::unwrap_used,
@@ -16,15 +16,15 @@ mod e2e;
 use e2e::BENCH;
 use faasw::{FreezePolicy, FunctionKind, FunctionOptions};
 
-/// The value of a line `NAME VALUE`.
+/// Returns the value of a line `NAME VALUE`.
 fn value<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
         .unwrap_or_else(|| panic!("no {name} in {text}"))
 }
 
-/// What all the examples do: they tell of the request, draw something random,
-/// count, and echo.
+/// Checks the behaviour of all examples: they describe the request, draw a random number, count,
+/// and echo.
 fn behaves(name: &str) {
     let mut drawn = Vec::new();
     for _ in 0..3 {

@@ -1,5 +1,5 @@
-//! What a request is known by, in real microVMs: one id wherever it is told, another for each
-//! request, and none that a function has made up.
+//! The ID of a request, in real microVMs: it is the same wherever it appears, differs between
+//! requests, and cannot be forged by a function.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use serde_json::Value;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What was told of a node's requests, and of its functions' logs.
+/// The access records of a node's requests, and the lines of its functions' logs.
 #[derive(Clone, Default)]
 struct Told {
     requests: Arc<Mutex<Vec<AccessRecord>>>,
@@ -38,7 +38,8 @@ struct Told {
 }
 
 impl Told {
-    /// The record of a request, once it is there: a response may be read before it is over.
+    /// Returns the record of a request, once it exists: a client may have read the response before
+    /// the request is over.
     fn request(&self, id: &str) -> AccessRecord {
         let find = || {
             let requests = self.requests.lock().unwrap();
@@ -131,7 +132,7 @@ fn one_id_is_in_header_log_problem_and_event() {
 fn what_a_function_sees_is_its_requests_own() {
     let (bench, _told) = observed();
     bench.cgi();
-    // Instances that were brought back, too.
+    // The instances include reset ones.
     let mut ids = HashSet::new();
     for _ in 0..20 {
         let answer = bench.request("GET", "/probe/echo", "X-Request-Id: theirs\r\n", "");
@@ -160,7 +161,8 @@ fn what_a_function_sees_is_its_requests_own() {
     bench.end();
 }
 
-/// Nothing that is in a seed is in an id, and no two requests share one, at once or in turn.
+/// An ID contains nothing from a seed, and no two requests share one, at once or one after the
+/// other.
 fn requests_at_once_have_ids_of_their_own() {
     const CLIENTS: usize = 16;
     const EACH: usize = 12;
@@ -187,8 +189,8 @@ fn requests_at_once_have_ids_of_their_own() {
     let ids = bench.block_on(clients);
     let distinct: HashSet<&String> = ids.iter().collect();
     assert_eq!(distinct.len(), CLIENTS * EACH);
-    // Of the newest lines, which is what a log keeps: but for requests of which the oldest lines
-    // are gone, each has all of its own, of one instance.
+    // The log keeps only the newest lines. Each request has all its lines, of one instance, unless
+    // its oldest lines are gone.
     let lines = bench.node.logs("probe", usize::MAX).unwrap();
     let mut by_id: HashMap<&str, Vec<&LogLine>> = HashMap::new();
     for line in &lines {
@@ -205,8 +207,7 @@ fn requests_at_once_have_ids_of_their_own() {
     bench.end();
 }
 
-/// A command that writes lines as another request's, says that its id is another, and traps if it
-/// was asked to.
+/// A command that writes lines in another request's name, and a response with a forged ID.
 const FORGES: &str = r#"(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
@@ -218,7 +219,7 @@ const FORGES: &str = r#"(module
     (drop (call $write (i32.const 2) (i32.const 8) (i32.const 1) (i32.const 16)))
     (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))"#;
 
-/// The lines of an access log, once there are so many.
+/// Returns the lines of an access log, once it has `count` of them.
 fn records(path: &Path, count: usize) -> Vec<Value> {
     let read = || std::fs::read_to_string(path).unwrap_or_default();
     until("requests are in the access log", || {
@@ -278,11 +279,11 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
         (&both[1]["problem"], &both[1]["status"]),
         (&"trapped".into(), &502.into())
     );
-    // What would turn a terminal's text round is escaped as JSON escapes it.
+    // Characters that change the direction of text are escaped, as JSON allows.
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.is_ascii() && text.contains("\\u202e"), "{text}");
 
-    // The function's log: its own id on each line, in the file and by the command.
+    // Each line of the function's log has the request's own ID, in the file and by the command.
     let text = std::fs::read_to_string(data.join("logs/forge.log")).unwrap();
     assert!(text.lines().count() >= 3, "{text}");
     for line in text.lines() {
@@ -294,15 +295,15 @@ fn a_confined_node_writes_it_everywhere_and_nobody_forges_it() {
     for line in lines.as_array().unwrap() {
         assert_eq!(line["request_id"], first, "{line}");
     }
-    // The node's own events.
+    // The node's own events have the ID, too.
     node.said("request failed");
     let events = node.stderr();
     let failed = events.lines().find(|line| line.contains("request failed"));
     let failed: Value = serde_json::from_str(failed.unwrap()).unwrap();
     assert_eq!(failed["request_id"], second);
 
-    // Whoever keeps the machine's logs takes the file away: another one begins, and at the end
-    // nothing is missing.
+    // A log collector may move the file away: the node begins another one, and no record is missing
+    // at the end.
     std::fs::rename(&path, logs.join("taken.log")).unwrap();
     let mut ids = HashSet::new();
     until("the file begins anew", || {
@@ -360,8 +361,8 @@ fn a_log_that_cannot_be_written_ends_the_node_before_it_serves() {
     assert!(said.contains("access.log cannot be written"), "{said}");
 }
 
-/// A response that comes as a stream is told when it is over, with all its bytes; one that breaks
-/// off is told as that.
+/// A streamed response is recorded when it is over, with all its bytes. One that breaks off is
+/// recorded as incomplete.
 fn streams_are_told_when_they_are_over() {
     let (bench, told) = observed();
     for path in ["body/3000000", "body/3000000?content-length=3000000"] {
@@ -378,7 +379,7 @@ fn streams_are_told_when_they_are_over() {
     let record = told.request(&id);
     assert!(!record.is_whole, "{record:?}");
     assert_eq!(record.status, Some(200));
-    // Why is in the function's log, under the same id.
+    // The function's log has the reason, with the same ID.
     bench.log_once("probe", |lines| {
         let is_nodes = |line: &&LogLine| line.stream == LogStream::Node;
         of(lines, &id).into_iter().any(|line| is_nodes(&line))
@@ -386,7 +387,7 @@ fn streams_are_told_when_they_are_over() {
     bench.end();
 }
 
-/// What is in a seed, all requests find: a request that nobody made has no id there.
+/// All requests find what is in a seed, so a request that no client made has no ID there.
 fn a_warm_up_has_no_id() {
     let (bench, told) = observed();
     let options = FunctionOptions::default().warm_up(WarmUpRequest::new("/log").unwrap());

@@ -1,5 +1,6 @@
-//! Functions that answer requests before their seed is frozen: every request begins with what
-//! that left, and what goes wrong meanwhile is told and harms nobody.
+//! Functions that answer warm-up requests before their seed is frozen: every request begins with
+//! the state that those left. Failures of warm-up requests are reported, and affect no other
+//! function.
 
 #![allow(
     clippy::unwrap_used,
@@ -43,7 +44,8 @@ fn refused(bench: &Bench, module: &[u8], options: FunctionOptions) -> DeployErro
     deployed.map(|done| panic!("{done:?}")).unwrap_err()
 }
 
-/// Whoever serves while a seed is made is not warmed up; then everybody is.
+/// Waits until requests find a warm instance. Instances that serve while the seed is made are not
+/// warmed up.
 fn assert_warm(bench: &Bench, warm: &str) {
     let begun = Instant::now();
     while bench.text("/f/count") != warm {
@@ -77,7 +79,7 @@ fn every_request_begins_with_what_they_left() {
     });
 }
 
-/// What a function sees of them is what it sees of a client's.
+/// A function sees a warm-up request like a client's request.
 fn they_look_like_a_clients() {
     with_node(|bench| {
         let script = "local seen
@@ -106,7 +108,7 @@ fn they_look_like_a_clients() {
     });
 }
 
-/// What is drawn in a warm-up would be drawn for all.
+/// What a warm-up request draws would be shared by all requests.
 fn nothing_that_they_draw_is_shared_unasked() {
     with_node(|bench| {
         let module = e2e::file(PROBE);
@@ -115,13 +117,13 @@ fn nothing_that_they_draw_is_shared_unasked() {
             panic!("{error:?}");
         };
         assert!(drawn.contains("wasi:random/random"), "{drawn}");
-        // A clock is the warm-up's own.
+        // Reading a clock is allowed in a warm-up request.
         bench.deploy("f", &module, by(&["/clock"]));
         let shared = by(&["/random"]).freeze(FreezePolicy::AfterInit);
         let deployed = bench.deploy("f", &module, shared);
         assert!(deployed.function.drawn.contains("wasi:random/random"));
         assert!(deployed.notice.unwrap().contains("all requests share"));
-        // What requests draw is theirs all the same.
+        // Each request draws its own values all the same.
         let drawn: HashSet<_> = (0..20).map(|_| bench.text("/f/random")).collect();
         assert_eq!(drawn.len(), 20);
     });
@@ -155,7 +157,7 @@ fn what_answers_badly_is_not_deployed() {
             by(&["/"]),
         );
         assert!(error.to_string().starts_with("a command ends"), "{error}");
-        // It may be meant; it may be a mistake.
+        // This status may be intended, or a mistake.
         bench.deploy("strange", &module, by(&["/status/204", "/status/404?a"]));
         let told = "the warm-up request GET /status/404?a was answered with status 404";
         assert_eq!(bench.log("strange"), [told]);
@@ -170,10 +172,10 @@ fn what_answers_badly_is_not_deployed() {
     });
 }
 
-/// A seed that is made again is warmed up again; who serves meanwhile is not.
+/// A seed that is made again is warmed up again; instances that serve in the meantime are not.
 fn they_are_answered_whenever_the_seed_is_made() {
     let folder = tempfile::tempdir().unwrap();
-    // What is made anew is what this is about.
+    // Without images, because the test is about making seeds anew.
     let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
     let start = || Bench::start(builder(), limits());
     let bench = start();
@@ -184,7 +186,7 @@ fn they_are_answered_whenever_the_seed_is_made() {
     let bench = start();
     assert_warm(&bench, "3\n");
     bench.end();
-    // With no room for seeds nobody is warmed up, and everybody is served.
+    // Without memory for seeds no instance is warmed up, and all requests are served.
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
     bench.function("f", PROBE, by(&["/count"]));
     for _ in 0..3 {
@@ -194,10 +196,10 @@ fn they_are_answered_whenever_the_seed_is_made() {
     bench.end();
 }
 
-/// Whoever was deployed well is served, whatever its warm-up does now.
+/// A function that was deployed successfully is served, even if its warm-up fails later.
 fn what_fails_later_is_in_nobodys_way() {
     let folder = tempfile::tempdir().unwrap();
-    // What is made anew is what this is about.
+    // Without images, because the test is about making seeds anew.
     let builder = || Node::builder().data_dir(folder.path()).image_disk(0);
     let start = || Bench::start(builder(), limits());
     let bench = start();
@@ -221,7 +223,8 @@ fn what_fails_later_is_in_nobodys_way() {
         );
         bench.deploy("f", &bundle(&[("handler.lua", &script)]), by(&["/warm"]));
     };
-    // How long a deployment takes here: the next one has three times as long, and some seconds.
+    // Measures a deployment on this machine: the next one has three times as long, and some
+    // seconds.
     let begun = Instant::now();
     deploy(since_epoch() + Duration::from_secs(3600));
     let until = since_epoch() + time_limit(3) + 3 * begun.elapsed();

@@ -1,6 +1,6 @@
-//! Functions that Wizer initialises when they are deployed: the module that serves is
-//! another, which begins where the export has left the one that was sent, as upstream's own
-//! tool would have it. Where Wizer cannot, they are initialised in memory, and it is said why.
+//! Functions that Wizer initialises at deployment. The module that serves is another one, which
+//! begins in the state in which the export has left the uploaded one, as with upstream's own tool.
+//! Functions that Wizer refuses are initialised in memory, and the reason is reported.
 
 #![allow(
     clippy::unwrap_used,
@@ -21,7 +21,7 @@ use e2e::{
 use faasw::{Digest, FreezePolicy, FunctionOptions, Initialised, Node};
 
 const FOUND: &str = "host/cli/tests/e2e/wizened.wat";
-/// Tells what it does on standard error; its export is [`TELLING_INIT`].
+/// A component that reports its actions on standard error; its export is [`TELLING_INIT`].
 const TELLING: &str = "host/cli/tests/e2e/telling-component.wat";
 const TELLING_INIT: &str = "prepare";
 const STATEFUL: &str = "host/cli/tests/e2e/wizened-component.wat";
@@ -55,7 +55,7 @@ fn a_module_that_brings_an_initialiser_is_initialised_once() {
         for _ in 0..20 {
             assert_eq!(bench.text("/f/"), "111\n");
         }
-        // Once for each deployment, and for no request.
+        // The initialisation ran once for each deployment, and for no request.
         let log = bench.log_once("f", |lines| lines.len() >= 2);
         let texts: Vec<&str> = log.iter().map(|line| line.text.as_str()).collect();
         assert_eq!(texts, ["initialised"; 2]);
@@ -63,8 +63,8 @@ fn a_module_that_brings_an_initialiser_is_initialised_once() {
     });
 }
 
-/// Told by what it asks of the host: it writes a line when it is initialised, and another when it
-/// is called, so that lines of requests are known to be seen.
+/// The function's log shows this: it writes a line when it is initialised, and another when it is
+/// called, which proves that lines of requests are visible.
 fn initialisation_asks_nothing_of_the_host_in_a_request() {
     const REQUESTS: usize = 25;
     with_node(|bench| {
@@ -91,7 +91,7 @@ fn initialisation_asks_nothing_of_the_host_in_a_request() {
             let ready = wizen(bench, &upload, options.clone()).unwrap();
             for (upload, options, initialised) in [
                 (&upload, options, &[0][..]),
-                // There the rewritten module is all that is left of it.
+                // The rewritten module was initialised before its deployment.
                 (&ready, FunctionOptions::default(), &[][..]),
             ] {
                 let function = bench.deploy(name, upload, options).function;
@@ -134,7 +134,8 @@ fn what_was_made_outlives_the_node() {
     bench.end();
 }
 
-/// By the same version of Wizer, and its own runner: `tests/fixtures/wizened/README.md`.
+/// Upstream's output was made by the same version of Wizer with its own runner:
+/// `tests/fixtures/wizened/README.md`.
 fn it_is_what_upstreams_tool_makes_of_it() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::start(Node::builder().data_dir(folder.path()), limits());
@@ -152,7 +153,7 @@ fn it_is_what_upstreams_tool_makes_of_it() {
             let wizened = wizen(bench, &e2e::file(path), options).unwrap();
             assert_eq!(wizened, e2e::file(upstream), "{path}");
         }
-        // Nothing was deployed, and nothing stays.
+        // No function was deployed, and no seed stays.
         assert!(bench.node.list().is_empty());
         let left = bench
             .node
@@ -167,8 +168,7 @@ fn it_is_what_upstreams_tool_makes_of_it() {
     assert_eq!(logs.map_or(0, Iterator::count), 0);
 }
 
-/// As the headers of Wizer for C and C++ have it: what begins the command anew would undo
-/// what was made.
+/// Like Wizer's headers for C and C++: starting the command anew would undo the initialisation.
 fn a_command_that_is_resumed_does_not_begin_anew() {
     let resumed = |more: &str, export: &str| {
         format!(
@@ -191,7 +191,7 @@ fn a_command_that_is_resumed_does_not_begin_anew() {
     with_node(|bench| {
         for (export, options, answer) in [
             (FOUND_INIT, FunctionOptions::default(), "1\n"),
-            // Only the one goes with the other.
+            // `wizer.resume` is used only with `wizer-initialize`.
             ("prepare", by("prepare"), "0\n"),
         ] {
             for more in ["", TABLE_SET] {
@@ -203,7 +203,7 @@ fn a_command_that_is_resumed_does_not_begin_anew() {
     });
 }
 
-/// A policy that shares nothing has nothing initialised that requests would share.
+/// With a policy that shares nothing, no initialisation runs whose result requests would share.
 fn before_init_leaves_what_is_found_alone() {
     with_node(|bench| {
         let options = || FunctionOptions::default().freeze(FreezePolicy::BeforeInit);
@@ -221,7 +221,7 @@ fn before_init_leaves_what_is_found_alone() {
     });
 }
 
-/// What a module has done to its descriptors and its response is no part of it, either.
+/// Changes to a module's descriptors and response are not part of the module, either.
 fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
     with_node(|bench| {
         let import = r#"(import "wasi_snapshot_preview1" "fd_renumber"
@@ -237,7 +237,8 @@ fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
         };
         assert!(reason.contains("descriptor"), "{reason}");
         assert_eq!(bench.text("/f/"), "111\n");
-        // A part of the head, when it is instantiated: each response begins with that.
+        // The module writes part of the head when it is instantiated, and each response begins with
+        // that.
         let place = "(func (export \"wizer-initialize\")";
         let start = "(func $early (drop (call $fd_write (i32.const 1) (i32.const 24) (i32.const 1) \
              (i32.const 512)))) (start $early) \
@@ -251,7 +252,7 @@ fn a_module_that_has_changed_what_is_the_hosts_is_initialised_in_memory() {
     });
 }
 
-/// With no room for seeds the one that is asked stays until it has told.
+/// Without memory for seeds, the function is still initialised only at its deployment.
 fn it_is_initialised_once_where_there_is_no_room_for_seeds() {
     let bench = Bench::start(Node::builder().seed_memory(0), limits());
     let upload = e2e::file(FOUND);
@@ -300,7 +301,7 @@ fn what_wizer_refuses_is_initialised_in_memory() {
     });
 }
 
-/// A handle that the host has given is no part of a component's memory.
+/// A handle of the host's is not part of a component's memory.
 fn a_component_that_holds_what_is_the_hosts_is_initialised_in_memory() {
     with_node(|bench| {
         let module = e2e::file("host/cli/tests/e2e/holding-component.wat");
@@ -321,7 +322,7 @@ fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
         for (body, told) in [
             ("unreachable", "unreachable"),
             ("(loop $again (br $again))", "longer than its limit"),
-            // All the memory that there is, and then what that did not give.
+            // Takes all the memory that there is, and then writes beyond it.
             (
                 "(loop $more (br_if $more (i32.ne (memory.grow (i32.const 16)) (i32.const -1)))) \
                  (i32.store (i32.const -8) (i32.const 1))",
@@ -341,7 +342,7 @@ fn an_initialisation_that_fails_is_refused_and_harms_nobody() {
     });
 }
 
-/// `examples/index-rust`: the index is in the module, and a request finds it.
+/// `examples/index-rust`: the index is in the module, and requests find it there.
 fn the_example_is_initialised_once() {
     with_node(|bench| {
         let module = e2e::file("examples/index-rust/index.wasm");

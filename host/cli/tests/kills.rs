@@ -1,9 +1,9 @@
-//! Whatever is killed, whenever: the node goes on, what it acknowledged stays, and
+//! Whichever process is killed, and whenever: the node continues, what it acknowledged stays, and
 //! nothing else does.
 //!
-//! A node under load; SIGKILL for its sandboxes, its compile helper and its spawner at
-//! random moments, and at last for the node itself. `FAASW_TEST_SEED` repeats the
-//! choices of a run, `FAASW_KILLS` says how many there are.
+//! A node under load receives SIGKILL for its sandboxes, its compile helper and its spawner at
+//! random moments, and at last for itself. `FAASW_TEST_SEED` repeats the choices of a run,
+//! `FAASW_KILLS` sets the number of kills.
 
 #![allow(
     clippy::unwrap_used,
@@ -35,7 +35,7 @@ use e2e::chance::{self, number};
 use e2e::process::{Running, descendants, get};
 use faasw::{FunctionName, FunctionOptions, admin::Client};
 
-/// What a data directory may have in it (docs/operating.md).
+/// The files that a data directory may contain (docs/operating.md).
 const FILES: [&str; 11] = [
     "registry.redb",
     "modules",
@@ -82,7 +82,7 @@ fn named(node: u32, name: &str) -> Vec<u32> {
     found
 }
 
-/// Kills by number; whoever has ended by now needs it no more.
+/// Kills a process by its ID; an error means that it has ended already.
 fn kill(pid: u32) {
     let killed = Command::new("kill")
         .args(["-KILL", &pid.to_string()])
@@ -91,7 +91,7 @@ fn kill(pid: u32) {
     killed.unwrap();
 }
 
-/// Folders of control groups that belong to these processes' jails.
+/// Returns the directories of control groups that belong to these processes' jails.
 fn group_folders(pids: &[u32]) -> BTreeSet<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let mut folders = BTreeSet::new();
@@ -125,19 +125,19 @@ fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The smallest function, saying which one it is.
+/// Returns the smallest function, whose answer contains its number.
 fn module(number: u64) -> Bytes {
     let text = String::from_utf8(e2e::file("tests/fixtures/wat/hello.wat")).unwrap();
     let answer = format!("version {number:06}\\n");
     text.replace("hello from wat\\n", &answer).into()
 }
 
-/// Requests and deployments until told to stop.
+/// Requests and deployments until `stop` is set.
 struct Load {
     stop: Arc<AtomicBool>,
     answered: Arc<AtomicU64>,
     refused: Arc<AtomicU64>,
-    /// The newest deployment that was acknowledged, by its version.
+    /// The acknowledged deployments, by their versions.
     deployed: Arc<std::sync::Mutex<BTreeMap<u64, u64>>>,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
@@ -226,7 +226,7 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
             *killed.entry(victim).or_default() += 1;
         }
     }
-    // It answers as before, and there is one of what there is one of.
+    // The node answers as before, and each singular process exists once.
     eventually("it answers", || get(address, "/hello/").status == 200);
     eventually("one spawner is left", || {
         named(pid, "faasw-spawner").len() == 1
@@ -235,7 +235,7 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
         descendants(pid).into_iter().all(is_there)
     });
 
-    // The node itself, in the middle of its work.
+    // The node itself is killed, in the middle of its work.
     let processes = descendants(pid);
     groups.extend(group_folders(&processes));
     assert!(!processes.is_empty());
@@ -245,7 +245,7 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
         load.deployed.clone(),
     );
     for task in load.tasks {
-        // One that hung, or was answered with nonsense, has panicked by now.
+        // A task whose request hung, or had an invalid answer, has panicked by now.
         assert!(!task.is_finished(), "{:?}", runtime.block_on(task));
         task.abort();
         let ended = runtime.block_on(task).unwrap_err();
@@ -267,7 +267,7 @@ fn whatever_is_killed_the_node_goes_on_and_nothing_stays() {
     let deployed = deployed.lock().unwrap().clone();
     let changing = functions.iter().find(|one| one.name.as_str() == "changing");
     if let Some((version, number)) = deployed.last_key_value() {
-        // One more may have been done whose answer was cut off.
+        // One more deployment may be done whose answer was cut off.
         let now = changing
             .expect("an acknowledged deployment is lost")
             .version;

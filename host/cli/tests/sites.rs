@@ -1,4 +1,4 @@
-//! Functions at hosts of their own, and what those who share one cannot do.
+//! Functions at hosts of their own, and what functions that share a host cannot do.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,7 +39,7 @@ async fn get(address: SocketAddr, host: &str, path: &str) -> RawResponse {
     raw::send(address, text.as_bytes()).await
 }
 
-/// What the function `name` sees of a request: its own path, and where that begins.
+/// Asserts what a function has seen of a request: its own path, and the prefix before that.
 fn assert_seen(backend: &FakeBackend, path: &str, script_name: &str) {
     let seen = backend.take_seen();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -78,12 +78,12 @@ async fn in_a_domain_each_function_has_its_host() {
     let answer = connection.send(request.body(h2::empty()).unwrap()).await;
     assert_eq!(answer.unwrap().status(), 200);
     assert_seen(&backend, "/b", "");
-    // One that says both is refused, so that nobody can route by the other one.
+    // A request with both is refused, so that no proxy can route it by the other one.
     let both = http::Request::get("http://f.example.com/b").header("host", "g.example.com");
     let answer = connection.send(both.body(h2::empty()).unwrap()).await;
     assert_eq!(answer.unwrap().status(), 400);
 
-    // Nothing by path, inside and outside of the domain.
+    // No function is served by path, inside or outside of the domain.
     for host in [
         "example.com",
         "a.f.example.com",
@@ -98,7 +98,7 @@ async fn in_a_domain_each_function_has_its_host() {
     for host in ["127.0.0.1", "example.com", "other.test"] {
         assert_eq!(get(address, host, "/healthz").await.body, "ok\n", "{host}");
     }
-    // A client of HTTP/1.0 need not say a host.
+    // An HTTP/1.0 client need not send a host.
     let old = raw::send(address, b"GET /f/ HTTP/1.0\r\n\r\n").await;
     assert_eq!(old.status, 404);
     assert!(backend.take_seen().is_empty());
@@ -150,7 +150,8 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
     assert!(serves("a").await);
     assert_eq!(get(address, "www.shop.test", "/").await.status, 200);
     backend.take_seen();
-    // By path, too, at hosts that are nobody's; at its own there are no others.
+    // Functions are also served by path, at hosts that belong to no function; a function's own host
+    // serves no other.
     assert_eq!(get(address, "127.0.0.1", "/a/").await.status, 200);
     backend.take_seen();
     assert_eq!(get(address, "shop.test", "/f/").await.status, 200);
@@ -169,7 +170,8 @@ async fn a_host_belongs_to_one_function_across_versions_and_restarts() {
     assert_eq!(get(address, "x.test", "/a/").await.status, 200);
     assert_seen(&backend, "/", "/a");
 
-    // Without it in its next version, another may have it; then there is no way back.
+    // Once its next version does not have the host, another function may take it, and then a
+    // rollback fails.
     assert_eq!(deploy(&node, "a", &[]).await.unwrap(), 2);
     assert!(!serves("a").await);
     assert_eq!(deploy(&node, "b", &["shop.test"]).await.unwrap(), 1);
@@ -270,7 +272,8 @@ async fn the_command_line_gives_hosts_and_shows_them() {
     node.shutdown().await;
 }
 
-/// Fields that the function `f` sends, as a client of this host and path has them.
+/// Lets the function `f` send these fields. Returns the response as a client of this host and path
+/// receives it.
 async fn sent(address: SocketAddr, host: &str, path: &str, fields: &[(&str, &str)]) -> RawResponse {
     let body: Vec<String> = fields
         .iter()
@@ -327,7 +330,7 @@ async fn a_function_at_a_path_speaks_for_that_path_only() {
     );
     assert_eq!(own.header("service-worker-allowed"), Some("/"));
 
-    // Another program's origin is its own business.
+    // The node does not change responses for an embedding program, which has an origin of its own.
     let request = http::Request::post("/respond").body("set-cookie\x1fa=b; Path=/".to_owned());
     let answer = node.invoke("f", request.unwrap()).await;
     assert_eq!(answer.headers()["set-cookie"], "a=b; Path=/");

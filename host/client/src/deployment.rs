@@ -1,4 +1,4 @@
-//! Deployments under way.
+//! Deployments in progress.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::FunctionName;
 
-/// A deployment that has not ended.
+/// A deployment in progress.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeploymentInfo {
     /// The function.
     pub function: FunctionName,
-    /// The stage that it is in.
+    /// The current stage.
     pub stage: DeployStage,
-    /// How many others come before it, if it waits in a queue for that.
+    /// The number of deployments before it in the stage's queue, if it waits in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_behind: Option<usize>,
 }
@@ -22,17 +22,17 @@ pub struct DeploymentInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeployStage {
-    /// Nothing yet: too many deployments are under way.
+    /// The deployment has not started, because too many deployments are in progress.
     Waiting,
-    /// The module is compiled.
+    /// The module is being compiled.
     Compiling,
-    /// The function's code runs up to where its seed is frozen.
+    /// The function's code runs up to the point at which its seed is frozen.
     Initialising,
-    /// The version is stored, and its first instances are made.
+    /// The version is being stored, and its first instances are being made.
     Storing,
 }
 
-/// In words that follow the function's name and a colon.
+/// Formats the stage as a phrase that follows the function's name and a colon.
 impl fmt::Display for DeploymentInfo {
     fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.stage, self.queued_behind) {

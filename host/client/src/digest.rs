@@ -1,4 +1,4 @@
-//! SHA-256 digests: what modules are known by, and how damaged files are noticed.
+//! SHA-256 digests, which identify modules and reveal damaged files.
 
 use std::{
     fmt,
@@ -9,27 +9,28 @@ use std::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// A SHA-256 digest; as text, 64 lower-case hexadecimal digits.
+/// A SHA-256 digest. Its text form is 64 lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is not a digest.
+/// The error that a text is not a digest.
 #[derive(Debug, thiserror::Error)]
 #[error("a digest is 64 lower-case hexadecimal digits")]
 pub struct DigestError;
 
 impl Digest {
-    /// The digest of `bytes`.
+    /// Computes the digest of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// The digest of what is read, to its end, of which no more than a piece is in memory.
+    /// Computes the digest of everything up to the end of a reader. Holds only a buffer of 64 KiB
+    /// in memory.
     ///
     /// # Errors
-    /// The reader's.
+    /// Returns the reader's error.
     pub fn read(mut from: impl Read) -> io::Result<Self> {
         let mut digest = Sha256::new();
         let mut piece = vec![0; 64 << 10];
@@ -45,7 +46,7 @@ impl Digest {
         }
     }
 
-    /// Its bytes.
+    /// Returns the bytes of the digest.
     #[must_use]
     pub fn bytes(self) -> [u8; 32] {
         self.0

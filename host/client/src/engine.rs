@@ -1,4 +1,4 @@
-//! Language engines of a node: components that take scripts.
+//! Language engines of a node: components that run scripts.
 
 use std::{fmt, time::SystemTime};
 
@@ -7,13 +7,13 @@ use thiserror::Error;
 
 use crate::{Digest, FunctionName};
 
-/// Longest extension, in bytes.
+/// Maximum length of an extension in bytes.
 const LONGEST: usize = 16;
 
-/// Most extensions of one engine.
+/// Maximum number of extensions of one engine.
 pub const EXTENSIONS_MAX: usize = 16;
 
-/// Why an extension was refused.
+/// The error that an extension is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{0:?} is no extension of a script: such are 1 to 16 of the characters a-z and 0-9, and not \
@@ -21,17 +21,16 @@ pub const EXTENSIONS_MAX: usize = 16;
 )]
 pub struct ExtensionError(String);
 
-/// What the name of a script's first file ends with, without the dot: by that its engine is
-/// found.
+/// The extension of a script's first file, without the dot. It selects the script's engine.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Extension(String);
 
 impl Extension {
-    /// Checks an extension; a dot in front of it is not counted.
+    /// Checks an extension, with or without a leading dot.
     ///
     /// # Errors
-    /// When it has the wrong form, or is one of WebAssembly's.
+    /// Returns [`ExtensionError`] if the extension has the wrong form or belongs to WebAssembly.
     pub fn new(text: &str) -> Result<Self, ExtensionError> {
         let plain = text.strip_prefix('.').unwrap_or(text);
         let fits = (1..=LONGEST).contains(&plain.len());
@@ -42,7 +41,7 @@ impl Extension {
         Ok(Self(plain.to_owned()))
     }
 
-    /// That of a path of a script's file, if it has one.
+    /// Returns the extension of a file's path, if it has a valid one.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
@@ -53,7 +52,7 @@ impl Extension {
         Self::new(&extension.to_ascii_lowercase()).ok()
     }
 
-    /// The extension as text, without a dot.
+    /// Returns the extension as text, without a dot.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -89,31 +88,32 @@ impl From<Extension> for String {
 /// The engine that a script was deployed with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineUse {
-    /// Its name.
+    /// The engine's name.
     pub name: FunctionName,
-    /// Digest of its component. An engine that is replaced leaves the scripts before on
-    /// theirs.
+    /// The digest of the engine's component. Replacing an engine does not change it for deployed
+    /// scripts.
     pub digest: Digest,
 }
 
-/// A language engine that a node has.
+/// A language engine of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EngineInfo {
-    /// Its name.
+    /// The engine's name.
     pub name: FunctionName,
-    /// What scripts for it end with.
+    /// The extensions of its scripts.
     pub extensions: Vec<Extension>,
-    /// Digest of its component.
+    /// The digest of its component.
     pub digest: Digest,
-    /// When it was added; never, where faasw carries it and no script needed it yet.
+    /// The time at which it was added. `None` if the engine is built into faasw and no script has
+    /// used it yet.
     pub added: Option<SystemTime>,
-    /// Whether it is one that faasw carries.
+    /// Whether the engine is built into faasw.
     pub is_carried: bool,
-    /// Size of its component in bytes.
+    /// The size of its component in bytes.
     pub module_bytes: u64,
-    /// Functions that are scripts of it, by their current versions.
+    /// The number of functions whose current versions are scripts for it.
     pub functions: usize,
-    /// Whether its code and its seed are in memory: the next script waits for neither.
+    /// Whether its code and its seed are in memory, so that the next script waits for neither.
     pub is_warm: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a node says of its functions.
+//! Descriptions of functions in the admin API.
 
 use std::{
     collections::BTreeMap,
@@ -14,173 +14,174 @@ use crate::{
     spelling,
 };
 
-/// A function in a list: its current version, in what is short of every function.
+/// A short description of a function's current version, for lists.
 ///
-/// What its owner wrote, which may be long, is in [`FunctionInfo`]: a node may have thousands of
-/// functions.
+/// A node may have thousands of functions, so texts of the owner, which may be long, are only in
+/// [`FunctionInfo`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionBrief {
-    /// Its name.
+    /// The function's name.
     pub name: FunctionName,
-    /// Number of the version.
+    /// The number of the version.
     pub version: u64,
-    /// What it is.
+    /// The kind of function.
     #[serde(with = "spelling::kind")]
     pub kind: FunctionKind,
-    /// Digest of its module, or of its script.
+    /// The digest of the module or of the script.
     pub digest: Digest,
-    /// The name of the engine that runs it, where it is a script.
+    /// The name of the engine that runs it, if it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<FunctionName>,
-    /// When it was deployed.
+    /// The time of the deployment.
     pub deployed: SystemTime,
-    /// Memory limit in bytes.
+    /// The memory limit in bytes.
     pub memory: u64,
-    /// Time to the first byte of its responses.
+    /// The maximum time to the first byte of a response.
     #[serde(rename = "timeout_us", with = "spelling::microseconds")]
     pub timeout: Duration,
-    /// Whether its seed is frozen after instantiation.
+    /// Whether the seed is frozen after instantiation.
     pub frozen_after_init: bool,
-    /// Whether it is frozen where its own code says so.
+    /// Whether the seed is frozen at the function's own entry point.
     #[serde(default)]
     pub frozen_at_entry: bool,
-    /// Whether its seed is in memory now.
+    /// Whether the seed is in memory now.
     pub ready: bool,
 }
 
-/// A version of a function that the node has.
+/// A version of a function.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionInfo {
-    /// Its name.
+    /// The function's name.
     pub name: FunctionName,
-    /// Number of the version: 1 is the first that was deployed under the name.
+    /// The number of the version. The first deployment under a name has number 1.
     pub version: u64,
-    /// What it is.
+    /// The kind of function.
     #[serde(with = "spelling::kind")]
     pub kind: FunctionKind,
-    /// Digest of its module, or of its script.
+    /// The digest of the module or of the script.
     pub digest: Digest,
-    /// Where it came from, as its owner said.
+    /// The origin of the version, as its owner stated it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The engine that runs it, where it is a script.
+    /// The engine that runs it, if it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineUse>,
-    /// When it was deployed.
+    /// The time of the deployment.
     pub deployed: SystemTime,
-    /// Memory limit in bytes.
+    /// The memory limit in bytes.
     pub memory: u64,
-    /// The times that hold for its requests.
+    /// The time limits of its requests.
     pub limits: RequestLimits,
-    /// Most requests at once; nothing where only the node's limit holds.
+    /// The maximum number of concurrent requests. `None` if only the node's limit applies.
     pub concurrency: Option<usize>,
-    /// How long its instances look for their next requests by themselves at most, in microseconds;
-    /// nothing where that is as the node has it.
+    /// The maximum time for which its instances poll for their next requests, in microseconds.
+    /// `None` if the node's setting applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_us: Option<u64>,
-    /// Hosts that are its own, but for the one in the node's domain.
+    /// The function's own hosts, except the one in the node's domain.
     #[serde(default)]
     pub hosts: Vec<HostName>,
-    /// Names of its environment variables. Values may be secrets and stay.
+    /// The names of its environment variables. The values may be secret and are not reported.
     pub environment: Vec<String>,
-    /// Its configuration, by its keys. That is no place for secrets.
+    /// The configuration by key. It must not contain secrets.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub configuration: BTreeMap<String, String>,
-    /// The key-value stores that it shares, beside its own.
+    /// The shared key-value stores that it may use besides its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stores: Vec<StoreName>,
-    /// What it may make requests to.
+    /// The destinations to which it may send requests.
     #[serde(default)]
     pub outbound: Vec<Outbound>,
-    /// Names of the secrets that it reads.
+    /// The names of the secrets that it reads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretName>,
-    /// Names of the secrets that are bound to hosts, and to which.
+    /// The names of the secrets that are bound to hosts, with these hosts.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub bound_secrets: BTreeMap<SecretName, Vec<Outbound>>,
-    /// Its program arguments, but for its name.
+    /// The program arguments, without the function's name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
-    /// Its files, if it has some.
+    /// The files of the function, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<FilesInfo>,
-    /// Full names of its module's imports.
+    /// The full names of its module's imports.
     pub imports: Vec<String>,
-    /// Size of its module, or of its script, in bytes.
+    /// The size of the module or of the script in bytes.
     pub module_bytes: u64,
-    /// Size of its compiled code in bytes.
+    /// The size of the compiled code in bytes.
     pub code_bytes: u64,
-    /// The freeze policy that was asked for.
+    /// The requested freeze policy.
     #[serde(with = "spelling::freeze")]
     pub freeze: FreezePolicy,
-    /// How it was initialised when it was deployed, if it was.
+    /// How the function was initialised at its deployment, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub init: Option<Initialised>,
-    /// The requests that it answers whenever its seed is made: method and path of each.
+    /// The warm-up requests that it answers whenever its seed is made: method and path of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warm_ups: Vec<String>,
-    /// Whether its seed is frozen after instantiation: the policy in force.
+    /// Whether the seed is frozen after instantiation: the policy in force.
     pub frozen_after_init: bool,
-    /// Whether it is frozen where its own code says so, at its func-entry point.
+    /// Whether the seed is frozen at the function's own entry point.
     #[serde(default)]
     pub frozen_at_entry: bool,
-    /// What instantiating it drew, by import, one line each; empty when nothing.
+    /// The randomness and clock readings that the instantiation drew, by import, one line each.
+    /// Empty if there are none.
     pub drawn: String,
-    /// What its instantiation takes.
+    /// The duration of its instantiation.
     #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
     pub instantiation: Duration,
-    /// Size of its seed's memory layer in bytes.
+    /// The size of its seed's memory layer in bytes.
     pub layer_bytes: u64,
-    /// Whether its seed is in memory now. After a restart it is read from its image, or made in
-    /// the background, or when a request comes, which is served from what all functions share
-    /// meanwhile.
+    /// Whether the seed is in memory now. After a restart, the seed is read from its image or made:
+    /// in the background, or when a request arrives. Until then, requests are served from what all
+    /// functions share.
     pub ready: bool,
-    /// Bytes of its seed's image on disk; nothing where there is none.
+    /// The size of the seed's image on disk in bytes. `None` if there is no image.
     #[serde(default)]
     pub image_bytes: Option<u64>,
 }
 
-/// The files that a function was deployed with.
+/// The files with which a function was deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesInfo {
-    /// Where it finds them.
+    /// The path at which the function sees them.
     pub at: String,
-    /// The one at which the function is frozen when it opens it, where one was named.
+    /// The file whose opening freezes the function, if one was named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub freeze_at: Option<String>,
-    /// Of the bundle that they are packed to.
+    /// The digest of the bundle that contains them.
     pub digest: Digest,
-    /// How many files, folders and links there are.
+    /// The number of files, folders and links.
     pub entries: u32,
-    /// Bytes of all files together.
+    /// The size of all files together in bytes.
     pub bytes: u64,
-    /// Bytes of the bundle: what they take in memory and on disk.
+    /// The size of the bundle in bytes: what the files occupy in memory and on disk.
     pub bundle_bytes: u64,
 }
 
-/// How a function was initialised when it was deployed.
+/// How a function was initialised at its deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Initialised {
-    /// Its module is another than the one that was sent: it begins where the export has left
-    /// that.
+    /// The initialised state became a new module. The function starts where the export left the
+    /// uploaded module.
     AsModule {
-        /// The export.
+        /// The name of the export.
         export: String,
-        /// Digest of the module that was sent.
+        /// The digest of the uploaded module.
         upload: Digest,
     },
-    /// The export is called whenever its seed is made.
+    /// The export is called whenever the seed is made.
     InMemory {
-        /// The export.
+        /// The name of the export.
         export: String,
-        /// Why its module cannot begin there.
+        /// The reason why the initialised state could not become a module.
         reason: String,
     },
 }
 
 impl Initialised {
-    /// The export that initialised it.
+    /// Returns the name of the export that initialised the function.
     #[must_use]
     pub fn export(&self) -> &str {
         match self {
@@ -189,41 +190,42 @@ impl Initialised {
     }
 }
 
-/// A function and the versions of it that are kept.
+/// A function and its kept versions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionDetails {
-    /// The version that serves.
+    /// The current version.
     pub function: FunctionInfo,
-    /// Requests that are under way now, on whatever version.
+    /// The number of requests in progress, on any version.
     pub under_way: usize,
-    /// What it lacks of the instances that are to be parked ahead of requests, and what keeps them
-    /// from being made; nothing where it has all, or they are being made.
+    /// The instances that are to be parked ahead of requests but are missing, and the reason.
+    /// `None` if none is missing or they are being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacking: Option<Lacking>,
-    /// Versions that can be gone back to, and the current one; newest first.
+    /// The kept versions, including the current one, newest first.
     pub versions: Vec<FunctionInfo>,
 }
 
-/// A deployment that went well.
+/// A successful deployment.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deployed {
     /// The function.
     pub function: FunctionInfo,
-    /// What compiling took; nothing when the code was there already.
+    /// The duration of the compilation. `None` if the code existed already.
     #[serde(rename = "compile_us", with = "spelling::optional_microseconds")]
     pub compile_time: Option<Duration>,
-    /// What making the seed took.
+    /// The duration of making the seed.
     #[serde(rename = "seed_us", with = "spelling::microseconds")]
     pub seed_time: Duration,
-    /// What its owner should know about the freeze, if anything.
+    /// A notice about the freeze for the owner, if there is one.
     pub notice: Option<String>,
 }
 
-/// What another node has exported is a function here.
+/// A function that was deployed from another node's export.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Imported {
-    /// The function.
+    /// The deployment.
     pub deployed: Deployed,
-    /// Why its image is not used, so that it was initialised anew; nothing where it is.
+    /// The reason why the exported image was not used and the function was initialised anew. `None`
+    /// if the image is used.
     pub rebuilt: Option<String>,
 }

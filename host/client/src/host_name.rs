@@ -1,35 +1,35 @@
-//! Names of hosts: a node's domain, and hosts of single functions.
+//! Host names: a node's domain, and hosts of single functions.
 //!
-//! Checked once, here. What clients send in `Host` is compared with these, never
-//! made one of them.
+//! This module checks each name once. A `Host` header of a client is compared with these names and
+//! never becomes one of them.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longest name and label, in bytes (RFC 1035, section 2.3.4).
+/// Maximum length of a name and of a label in bytes (RFC 1035, section 2.3.4).
 const LONGEST: usize = 253;
 const LONGEST_LABEL: usize = 63;
 
-/// Why a host's name was refused.
+/// The reason why a host name is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum HostNameError {
-    /// It has the wrong form.
+    /// The name has the wrong form.
     #[error(
         "{0:?} is not the name of a host: labels of 1 to 63 of the characters a-z, 0-9 and -, with \
          dots between them and neither port nor wildcard"
     )]
     Form(String),
-    /// It is written in letters that DNS does not have.
+    /// The name has characters that DNS does not have.
     #[error("{0:?} is not the name of a host in ASCII: write it as DNS has it, with xn--")]
     NotAscii(String),
-    /// It is an address.
+    /// The name would be taken for an address.
     #[error("{0:?} would be taken for an address: it needs a name")]
     Address(String),
 }
 
-/// A valid name of a host, in lower case and without a trailing dot.
+/// A valid host name, in lower case and without a trailing dot.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct HostName(Arc<str>);
@@ -38,7 +38,7 @@ impl HostName {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it is none, or an address.
+    /// Returns [`HostNameError`] if the name is malformed, is not ASCII, or looks like an address.
     pub fn new(name: &str) -> Result<Self, HostNameError> {
         let shown = || name.chars().take(80).collect();
         if !name.is_ascii() {
@@ -48,7 +48,7 @@ impl HostName {
         if lower.len() > LONGEST || !lower.split('.').all(is_label) {
             return Err(HostNameError::Form(shown()));
         }
-        // Clients take names whose last label is a number for addresses.
+        // Clients treat a name whose last label is a number as an address.
         let last = lower.rsplit('.').next().unwrap_or_default();
         let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -58,14 +58,14 @@ impl HostName {
         Ok(Self(lower.into()))
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// What of `host` is in front of this domain: nothing is left of the domain itself.
-    /// `None` for hosts that are not in it.
+    /// Returns the part of `host` before this domain, which is empty for the domain itself. Returns
+    /// `None` if the host is not in the domain.
     #[must_use]
     pub fn part_below<'a>(&self, host: &'a str) -> Option<&'a str> {
         let below = host.strip_suffix(&*self.0)?;

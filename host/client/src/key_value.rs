@@ -1,4 +1,4 @@
-//! Key-value stores, as the admin API names and tells them.
+//! Key-value stores in the admin API.
 
 use std::fmt;
 
@@ -7,27 +7,27 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FunctionName, StoreName};
 
-/// Most keys of a page.
+/// Maximum number of keys of a page.
 pub const STORE_PAGE: usize = 1_000;
 
-/// Most bytes of a value.
+/// Maximum size of a value in bytes.
 pub const STORE_VALUE_BYTES: usize = faasw_abi::store::VALUE_MAX;
 
 /// A key-value store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "name", rename_all = "lowercase")]
 pub enum Store {
-    /// The one that a function has to itself.
+    /// The own store of a function.
     Function(FunctionName),
-    /// One that functions share, by its name.
+    /// A shared store, by its name.
     Shared(StoreName),
 }
 
 impl Store {
-    /// The store of a path's last two segments.
+    /// Returns the store that the last two segments of a path name.
     ///
     /// # Errors
-    /// What is wrong, in a sentence.
+    /// Returns a sentence that describes the mistake if the kind is unknown or the name is invalid.
     pub fn of_path(kind: &str, name: &str) -> Result<Self, String> {
         let bad = |error: &dyn fmt::Display| error.to_string();
         match kind {
@@ -41,7 +41,7 @@ impl Store {
         }
     }
 
-    /// Where the admin API has it.
+    /// Returns the store's path in the admin API, without the prefix of the version.
     #[must_use]
     pub fn path(&self) -> String {
         match self {
@@ -50,7 +50,7 @@ impl Store {
         }
     }
 
-    /// Its name, or its function's.
+    /// Returns the name of a shared store, or of the function that owns the store.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -60,31 +60,31 @@ impl Store {
     }
 }
 
-/// What a key-value store has.
+/// Statistics of a key-value store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreInfo {
-    /// Which it is.
+    /// The store.
     #[serde(flatten)]
     pub store: Store,
-    /// How many keys.
+    /// The number of keys.
     pub keys: u64,
-    /// Bytes of its keys and values together.
+    /// The size of its keys and values together in bytes.
     pub bytes: u64,
 }
 
-/// Keys of a store in their order.
+/// A page of keys, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoreKeys {
-    /// At most [`STORE_PAGE`].
+    /// The keys, at most [`STORE_PAGE`].
     pub keys: Vec<String>,
-    /// Whether more follow the last of them.
+    /// Whether more keys follow.
     pub has_more: bool,
 }
 
-/// Reads the one parameter of a request about a store: `key`, or `after` of a list.
+/// Reads the only parameter of a request about a store: `key`, or `after` of a list.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if there is any other parameter.
 pub fn read_parameter(query: Option<&str>, wanted: &str) -> Result<Option<String>, String> {
     let mut found = None;
     for (parameter, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
@@ -96,7 +96,7 @@ pub fn read_parameter(query: Option<&str>, wanted: &str) -> Result<Option<String
     Ok(found)
 }
 
-/// Writes what [`read_parameter`] reads.
+/// Writes a parameter for [`read_parameter`].
 pub(crate) fn write_parameter(parameter: &str, value: &str) -> String {
     Serializer::new(String::new())
         .append_pair(parameter, value)

@@ -1,46 +1,46 @@
-//! What the admin API of a node says: what is asked, what is answered, how failures look,
-//! and a client. A node's own side is in `faasw`, which uses the same types.
+//! The admin API of a node: the types of its requests, answers and failures, and a client. The
+//! node's side is in `faasw`, which uses the same types.
 //!
 //! The API is HTTP with JSON on a Unix socket in the data directory ([`admin_socket`]).
 //!
 //! | request | does |
 //! | --- | --- |
-//! | `GET /v1/node` | tells about the node: [`NodeInfo`] |
+//! | `GET /v1/node` | describes the node: [`NodeInfo`] |
 //! | `GET /v1/functions` | lists functions, in short: [`FunctionBrief`]s |
 //! | `PUT /v1/functions/NAME?…` | deploys the body: [`Deployed`] |
-//! | `GET /v1/functions/NAME` | one with its versions: [`FunctionDetails`] |
-//! | `POST /v1/functions/NAME/rollback?version=…` | goes back to a version, or the one before: [`FunctionInfo`] |
-//! | `GET /v1/functions/NAME/image` | what the image of its seed has, all of which is read: [`ImageInfo`] |
-//! | `GET /v1/functions/NAME/export` | module, options and image, sealed for nodes with the same key |
-//! | `POST /v1/import?name=…` | makes a function of the body, which is such an export: [`Imported`] |
+//! | `GET /v1/functions/NAME` | returns a function and its versions: [`FunctionDetails`] |
+//! | `POST /v1/functions/NAME/rollback?version=…` | makes a version current, or the one before: [`FunctionInfo`] |
+//! | `GET /v1/functions/NAME/image` | reads and describes the whole image of its seed: [`ImageInfo`] |
+//! | `GET /v1/functions/NAME/export` | returns module, options and image, sealed for nodes with the same key |
+//! | `POST /v1/import?name=…` | deploys a function from an export in the body: [`Imported`] |
 //! | `DELETE /v1/functions/NAME` | removes a function |
-//! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes it: its response |
-//! | `GET /v1/functions/NAME/logs?lines=…` | its newest log lines: a [`LogPage`] |
-//! | `GET /v1/functions/NAME/logs?after=…` | those after a place; waits for one for at most 30 s |
-//! | `GET /v1/deployments` | lists deployments under way, and what each does or waits for: [`DeploymentInfo`]s |
+//! | `POST /v1/functions/NAME/invoke?path=…&method=…` | invokes the function and returns its response |
+//! | `GET /v1/functions/NAME/logs?lines=…` | returns the newest log lines: a [`LogPage`] |
+//! | `GET /v1/functions/NAME/logs?after=…` | returns the log lines after a place; waits for one for at most 30 s |
+//! | `GET /v1/deployments` | lists deployments in progress with their stages: [`DeploymentInfo`]s |
 //! | `GET /v1/engines` | lists language engines: [`EngineInfo`]s |
-//! | `PUT /v1/engines/NAME?extension=…` | adds the body as an engine for scripts of these names: [`EngineInfo`] |
-//! | `POST /v1/engines/NAME/warm` | has its code and its seed made ahead: [`EngineInfo`] |
-//! | `DELETE /v1/engines/NAME` | removes an engine; scripts that are deployed keep it |
-//! | `GET /v1/kv` | lists the key-value stores that have anything: [`StoreInfo`]s |
-//! | `GET /v1/kv/functions/NAME?after=…` | keys of a function's own store, behind one: [`StoreKeys`]; `shared/NAME` is a shared one's |
-//! | `GET /v1/kv/functions/NAME/value?key=…` | the value of a key; 204 where there is none |
-//! | `PUT /v1/kv/functions/NAME/value?key=…` | sets it to the body, on disk |
-//! | `DELETE /v1/kv/functions/NAME/value?key=…` | removes it, on disk |
-//! | `GET /v1/secrets` | lists functions' secrets, never what they are: [`SecretInfo`]s; `GET /v1/secrets/NAME` one function's |
+//! | `PUT /v1/engines/NAME?extension=…` | adds the body as an engine for scripts with these extensions: [`EngineInfo`] |
+//! | `POST /v1/engines/NAME/warm` | makes the engine's code and seed in advance: [`EngineInfo`] |
+//! | `DELETE /v1/engines/NAME` | removes an engine; deployed scripts keep it |
+//! | `GET /v1/kv` | lists the key-value stores that have keys: [`StoreInfo`]s |
+//! | `GET /v1/kv/functions/NAME?after=…` | lists keys of a function's own store after a key: [`StoreKeys`]; `shared/NAME` is a shared store |
+//! | `GET /v1/kv/functions/NAME/value?key=…` | returns the value of a key; 204 if there is none |
+//! | `PUT /v1/kv/functions/NAME/value?key=…` | sets the key to the body, on disk |
+//! | `DELETE /v1/kv/functions/NAME/value?key=…` | removes the key, on disk |
+//! | `GET /v1/secrets` | lists all secrets without their values: [`SecretInfo`]s; `GET /v1/secrets/NAME` those of one function |
 //! | `PUT /v1/secrets/NAME/value?name=…` | sets a function's secret to the body, on disk |
-//! | `DELETE /v1/secrets/NAME/value?name=…` | removes one, on disk |
-//! | `GET /v1/tree` | the tree of seeds: [`SeedInfo`]s, parents first |
-//! | `GET /v1/stats` | what the node has done since it started: a [`Summary`] |
-//! | `GET /metrics` | metrics as OpenMetrics text |
+//! | `DELETE /v1/secrets/NAME/value?name=…` | removes a secret, on disk |
+//! | `GET /v1/tree` | returns the tree of seeds: [`SeedInfo`]s, parents first |
+//! | `GET /v1/stats` | summarises the metrics since the start: a [`Summary`] |
+//! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
-//! `freeze`, `init` (an export), `warmup-request` (any number of times), the times `cpu-time`,
-//! `timeout`, `idle-client`, `idle-guest` and `total-time` (as `500ms` or `10s`) and, any number of
-//! times, `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
-//! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant); `source` says where it came from,
-//! and is shown. Failures are problem bodies. Who may open the socket may do everything; its mode
-//! and its directory's leave that to the node's user.
+//! `freeze`, `init` (an export), `warmup-request` (repeatable), and the times `cpu-time`,
+//! `timeout`, `idle-client`, `idle-guest` and `total-time` (as `500ms` or `10s`). Also repeatable
+//! are `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
+//! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant). `source` states the origin of the
+//! version, for display only. Failures have problem bodies. A process that can open the socket can
+//! do everything. The modes of the socket and of its directory restrict that to the node's user.
 
 mod client;
 mod deployment;

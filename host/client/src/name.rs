@@ -1,30 +1,30 @@
 //! Function names.
 //!
-//! A name is the first segment of a function's path, a file name in the data
-//! directory and a key of the registry. It is checked once, here; everything
-//! behind a [`FunctionName`] may use it as any of these without escaping.
+//! A name is the first segment of a function's path, a file name in the data directory and a key of
+//! the registry. This module checks it once, so a [`FunctionName`] can be used in all these places
+//! without escaping.
 
 use std::{fmt, path::Path, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longest name, in bytes: that of a DNS label, so that names can become host names.
+/// Maximum length in bytes: that of a DNS label, so that names can become host names.
 const LONGEST: usize = 63;
 
-/// First path segments that belong to the node itself.
+/// First path segments that the node itself uses.
 const RESERVED: [&str; 5] = ["healthz", "livez", "metrics", "readyz", "faasw"];
 
-/// Why a name was refused.
+/// The reason why a name is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum NameError {
-    /// It has the wrong form.
+    /// The name has the wrong form.
     #[error("{0:?} cannot name a function: a name is 1 to 63 of the characters a-z, 0-9 and -")]
     Form(String),
-    /// The node uses this path itself.
+    /// The node itself uses this path.
     #[error("{0:?} cannot name a function: the node uses that path itself")]
     Reserved(String),
-    /// Nothing of a file's name can be used.
+    /// No part of a file name can be used.
     #[error("no function name can be made of the file name {0:?}: give one")]
     File(String),
 }
@@ -38,7 +38,7 @@ impl FunctionName {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it has the wrong form or is reserved.
+    /// Returns [`NameError`] if the name has the wrong form or is reserved.
     pub fn new(name: &str) -> Result<Self, NameError> {
         let fits = (1..=LONGEST).contains(&name.len());
         if !fits || !name.bytes().all(is_name_byte) {
@@ -50,11 +50,11 @@ impl FunctionName {
         Ok(Self(name.into()))
     }
 
-    /// The name that a file suggests: its stem in lower case, with `-` for
-    /// every run of other characters. `my_func.wasm` gives `my-func`.
+    /// Derives a name from a file's name: its stem in lower case, with `-` for every run of other
+    /// characters. `my_func.wasm` becomes `my-func`.
     ///
     /// # Errors
-    /// When nothing remains, or what remains is reserved.
+    /// Returns [`NameError`] if no character remains or the result is reserved.
     pub fn from_file(file: &Path) -> Result<Self, NameError> {
         let stem = file.file_stem().unwrap_or_default().to_string_lossy();
         let mut name = String::with_capacity(stem.len());
@@ -73,7 +73,7 @@ impl FunctionName {
         Self::new(name)
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -86,7 +86,7 @@ fn is_name_byte(byte: u8) -> bool {
 
 impl fmt::Display for FunctionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `pad`, not `write_str`, so that tables can align names.
+        // `pad` instead of `write_str`, so that tables can align names.
         f.pad(&self.0)
     }
 }

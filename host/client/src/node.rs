@@ -1,4 +1,4 @@
-//! What a node says of itself.
+//! The description of a node.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -6,30 +6,30 @@ use serde::{Deserialize, Serialize};
 
 use crate::RequestLimits;
 
-/// What a node says of itself.
+/// The description of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeInfo {
-    /// Version of faasw.
+    /// The version of faasw.
     pub version: String,
-    /// Process id.
+    /// The process id.
     pub pid: u32,
-    /// Address of the gateway, if it has one.
+    /// The address of the gateway, if it has one.
     pub address: Option<SocketAddr>,
-    /// Data directory.
+    /// The data directory.
     pub data_dir: PathBuf,
-    /// Number of functions.
+    /// The number of functions.
     pub functions: usize,
-    /// Largest module that it deploys, in bytes.
+    /// The maximum size of a module in bytes.
     pub module_limit: usize,
-    /// What holds for functions that say nothing else.
+    /// The limits of functions that do not set their own.
     pub defaults: FunctionLimits,
 }
 
-/// Limits that a function may set for itself, as they are where it does not.
+/// The defaults of limits that a function may set for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FunctionLimits {
-    /// Of its linear memories together, in bytes.
+    /// The limit of all its linear memories together in bytes.
     pub memory: u64,
-    /// Times of its requests.
+    /// The time limits of its requests.
     pub times: RequestLimits,
 }

@@ -1,26 +1,27 @@
-//! Where a function may send requests.
+//! Grants of outbound requests.
 
 use std::{cmp::Ordering, fmt};
 
 use faasw_egress_policy::{Grant, GrantError};
 use serde::{Deserialize, Serialize};
 
-/// A grant: requests that a function may make, by scheme, host and port, as `https://api.example.com` and
-/// `http://*.internal:8080`. What it reaches is filtered by its addresses all the same.
+/// A grant of outbound requests by scheme, host and port, for example `https://api.example.com` or
+/// `http://*.internal:8080`. The addresses to which a host resolves are filtered in addition.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Outbound(Grant);
 
 impl Outbound {
-    /// Reads a grant.
+    /// Parses a grant.
     ///
     /// # Errors
-    /// When it grants nothing, or something else than whoever wrote it may think.
+    /// Returns [`GrantError`] if the text grants nothing, or could grant something other than its
+    /// author expects.
     pub fn new(text: impl AsRef<str>) -> Result<Self, GrantError> {
         text.as_ref().parse().map(Self)
     }
 
-    /// What it grants.
+    /// Returns the parsed grant.
     #[must_use]
     pub fn grant(&self) -> &Grant {
         &self.0
@@ -39,7 +40,7 @@ impl fmt::Debug for Outbound {
     }
 }
 
-/// By how they are spelled.
+/// Orders grants by their text.
 impl Ord for Outbound {
     fn cmp(&self, other: &Self) -> Ordering {
         self.0.to_string().cmp(&other.0.to_string())

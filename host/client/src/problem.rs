@@ -1,7 +1,7 @@
-//! Problem bodies (RFC 9457): how every failure looks to a client.
+//! Problem bodies (RFC 9457), the format of every failure that a client sees.
 //!
-//! A problem's type is stable and for programs, its detail is for people. The
-//! members `function` and `instance` are there where they are known.
+//! The type of a problem is stable and for programs; its detail is for people. The members
+//! `function` and `instance` are present if they are known.
 
 use std::borrow::Cow;
 
@@ -14,53 +14,53 @@ use crate::RequestId;
 /// Media type of a problem body.
 const MEDIA_TYPE: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// A problem, before it is a response.
+/// A problem from which a response is made.
 #[derive(Clone, Debug)]
 pub struct Problem {
-    /// Last part of the type: `timed-out` in `urn:faasw:problem:timed-out`.
+    /// The last part of the type: `timed-out` in `urn:faasw:problem:timed-out`.
     pub slug: &'static str,
-    /// The same for every problem of its type.
+    /// The title, equal for all problems of one type.
     pub title: &'static str,
     /// The response's status.
     pub status: StatusCode,
-    /// What happened this time, and what to do about it.
+    /// The cause of this occurrence, and what to do about it.
     pub detail: Cow<'static, str>,
-    /// The function that it was asked of, where that is known.
+    /// The function that was to handle the request, if it is known.
     pub function: Option<String>,
-    /// The number of the instance that it happened in, where that is known.
+    /// The number of the instance in which the problem occurred, if it is known.
     pub instance: Option<u64>,
-    /// Seconds after which trying again makes sense.
+    /// The number of seconds after which a retry makes sense.
     pub retry_after: Option<u32>,
 }
 
-/// What a response that was made of a problem has among its extensions: the problem's slug.
+/// The slug of a problem, stored in the extensions of its response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProblemSlug(pub &'static str);
 
 /// A problem body.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ProblemBody<'a> {
-    /// `urn:faasw:problem:` and what is of the type's own.
+    /// `urn:faasw:problem:` followed by the slug.
     pub r#type: Cow<'a, str>,
-    /// The same for every problem of its type.
+    /// The title, equal for all problems of one type.
     pub title: Cow<'a, str>,
     /// The response's status.
     pub status: u16,
-    /// What happened this time, and what to do about it.
+    /// The cause of this occurrence, and what to do about it.
     pub detail: Cow<'a, str>,
-    /// The function that it was asked of, where that is known.
+    /// The function that was to handle the request, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<Cow<'a, str>>,
-    /// The instance that it happened in, where that is known.
+    /// The instance in which the problem occurred, if it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<String>,
-    /// The request that it happened to, where that is known: what logs have of it has the same.
+    /// The id of the request, if it is known. Logs have the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
 }
 
 impl Problem {
-    /// A problem of no particular function.
+    /// Creates a problem without a function.
     #[must_use]
     pub fn new(
         status: StatusCode,
@@ -79,15 +79,14 @@ impl Problem {
         }
     }
 
-    /// The problem of this function.
+    /// Sets the function of the problem.
     #[must_use]
     pub fn of_function(mut self, name: &str) -> Self {
         self.function = Some(name.into());
         self
     }
 
-    /// The problem of a request as the response to it; `head_only` leaves the body out, as HEAD
-    /// wants it.
+    /// Creates the response to a request. With `head_only`, as for HEAD, it has no body.
     #[must_use]
     pub fn response<B: From<Vec<u8>> + Default>(
         &self,

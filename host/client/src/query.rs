@@ -1,4 +1,4 @@
-//! The admin API's query parameters, both ways.
+//! Reads and writes the query parameters of the admin API.
 
 use std::borrow::Cow;
 
@@ -9,15 +9,15 @@ use crate::{
     StoreName, TimeLimit, WarmUpRequest, spelling,
 };
 
-/// Lines of a log that are given unless a number is asked for.
+/// Default number of log lines.
 const LOG_LINES: usize = 100;
 
-/// What an `invoke` asks for.
+/// The parameters of `invoke`.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Invocation {
-    /// Its method.
+    /// The method.
     pub method: String,
-    /// Path and query that the function sees.
+    /// The path and query that the function sees.
     pub path: String,
 }
 
@@ -32,15 +32,15 @@ fn unknown(parameter: &str) -> String {
 /// Reads the options of a deployment.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_options(query: Option<&str>) -> Result<FunctionOptions, String> {
     options_of(pairs(query))
 }
 
-/// Reads the options of a deployment from parameters and their values, wherever they stand.
+/// Reads the options of a deployment from parameters and their values, whatever their source.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn options_of<'a>(
     pairs: impl IntoIterator<Item = (Cow<'a, str>, Cow<'a, str>)>,
 ) -> Result<FunctionOptions, String> {
@@ -115,14 +115,14 @@ pub fn options_of<'a>(
     Ok(options)
 }
 
-/// Writes what [`read_options`] reads.
+/// Writes options for [`read_options`].
 #[must_use]
 pub fn write_options(options: &FunctionOptions) -> String {
     let mut query = Serializer::new(String::new());
     query.extend_pairs(option_pairs(options)).finish()
 }
 
-/// The parameters that [`options_of`] reads, and their values.
+/// Returns options as parameters and values for [`options_of`].
 #[must_use]
 pub fn option_pairs(options: &FunctionOptions) -> Vec<(&'static str, String)> {
     let freeze = spelling::freeze::word(options.freeze_policy());
@@ -184,10 +184,11 @@ pub fn option_pairs(options: &FunctionOptions) -> Vec<(&'static str, String)> {
     pairs
 }
 
-/// Reads what scripts of an engine end with.
+/// Reads the file extensions of an engine's scripts.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid, or if there
+/// are no or too many extensions.
 pub fn read_extensions(query: Option<&str>) -> Result<Vec<Extension>, String> {
     let mut extensions = Vec::new();
     for (parameter, value) in pairs(query) {
@@ -207,7 +208,7 @@ pub fn read_extensions(query: Option<&str>) -> Result<Vec<Extension>, String> {
     }
 }
 
-/// Writes what [`read_extensions`] reads.
+/// Writes extensions for [`read_extensions`].
 #[must_use]
 pub fn write_extensions(extensions: &[Extension]) -> String {
     let mut query = Serializer::new(String::new());
@@ -217,10 +218,10 @@ pub fn write_extensions(extensions: &[Extension]) -> String {
     query.finish()
 }
 
-/// Reads how a function is to be invoked.
+/// Reads the parameters of an invocation.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
     let mut invocation = Invocation {
         method: "GET".into(),
@@ -237,7 +238,7 @@ pub fn read_invocation(query: Option<&str>) -> Result<Invocation, String> {
     Ok(invocation)
 }
 
-/// Writes what [`read_invocation`] reads.
+/// Writes an invocation for [`read_invocation`].
 #[must_use]
 pub fn write_invocation(invocation: &Invocation) -> String {
     Serializer::new(String::new())
@@ -246,19 +247,19 @@ pub fn write_invocation(invocation: &Invocation) -> String {
         .finish()
 }
 
-/// Which lines of a log are wanted.
+/// A selection of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines {
-    /// This many of the newest.
+    /// The number of newest lines.
     pub newest: usize,
-    /// The lines after this place instead.
+    /// If set, the lines after this place are selected instead.
     pub after: Option<u64>,
 }
 
-/// Reads which log lines are wanted.
+/// Reads the selection of log lines.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_lines(query: Option<&str>) -> Result<Lines, String> {
     let mut lines = Lines {
         newest: LOG_LINES,
@@ -274,10 +275,10 @@ pub fn read_lines(query: Option<&str>) -> Result<Lines, String> {
     Ok(lines)
 }
 
-/// Reads which version is wanted: the one before the current, unless named.
+/// Reads the version of a rollback. `None` stands for the version before the current one.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
     let mut version = None;
     for (parameter, value) in pairs(query) {
@@ -289,10 +290,10 @@ pub fn read_version(query: Option<&str>) -> Result<Option<u64>, String> {
     Ok(version)
 }
 
-/// Reads which name an import is to have: its own, unless named.
+/// Reads the name of an import. `None` stands for the exported name.
 ///
 /// # Errors
-/// What is wrong, in a sentence.
+/// Returns a sentence that describes the mistake if a parameter is unknown or invalid.
 pub fn read_name(query: Option<&str>) -> Result<Option<FunctionName>, String> {
     let mut name = None;
     for (parameter, value) in pairs(query) {

@@ -1,31 +1,31 @@
-//! The id of a request, by which all that is told of it is found.
+//! The id of a request, by which logs and reports about it are found.
 
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use thiserror::Error;
 
-/// Longest id in bytes: as long as those of the proxies that give any.
+/// Maximum length in bytes: that of the ids of common proxies.
 const LONGEST: usize = 64;
 
 /// The id of a request: 1 to 64 ASCII letters, digits, `-`, `_`, `.` and `:`.
 ///
-/// It can be written to any log as it is. One that a node makes has 128 random bits, as 32
+/// An id can be written to any log unescaped. An id from a node has 128 random bits, as 32
 /// lower-case hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId {
-    /// What is behind the text is zero.
+    /// Bytes after the text are zero.
     bytes: [u8; LONGEST],
     length: u8,
 }
 
-/// A text that is no id of a request.
+/// The error that a text is not an id of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("a request's id is 1 to {LONGEST} ASCII letters, digits, `-`, `_`, `.` and `:`")]
 pub struct RequestIdError;
 
 impl RequestId {
-    /// The id that these bits spell.
+    /// Creates an id from 128 bits, as hexadecimal digits.
     #[must_use]
     pub fn from_bits(bits: u128) -> Self {
         let mut bytes = [0; LONGEST];
@@ -35,10 +35,10 @@ impl RequestId {
         Self { bytes, length: 32 }
     }
 
-    /// Reads an id as somebody sends it.
+    /// Parses an id from a client.
     ///
     /// # Errors
-    /// When it is empty, too long, or has another character.
+    /// Returns [`RequestIdError`] if the id is empty, too long, or has another character.
     pub fn read(text: &[u8]) -> Result<Self, RequestIdError> {
         let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(byte);
         let mut bytes = [0; LONGEST];
@@ -47,12 +47,12 @@ impl RequestId {
             return Err(RequestIdError);
         }
         room.copy_from_slice(text);
-        // It is at most as long as the array.
+        // The text is at most as long as the array.
         let length = text.len() as u8;
         Ok(Self { bytes, length })
     }
 
-    /// Its text.
+    /// Returns the id as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         let text = self.bytes.get(..usize::from(self.length));
@@ -60,7 +60,7 @@ impl RequestId {
     }
 }
 
-/// The hexadecimal digit of four bits.
+/// Returns the hexadecimal digit of four bits.
 fn digit(bits: u8) -> u8 {
     match bits {
         0..10 => b'0' + bits,

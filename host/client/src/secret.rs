@@ -1,4 +1,4 @@
-//! Secrets of functions, as the admin API names and tells them: never what they are.
+//! Secrets of functions in the admin API, which never reports their values.
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
@@ -7,15 +7,15 @@ use thiserror::Error;
 
 use crate::{FunctionName, options::is_key};
 
-/// Most bytes of a secret.
+/// Maximum size of a secret in bytes.
 pub const SECRET_BYTES: usize = faasw_abi::secrets::VALUE_MAX;
 
-/// Why a text cannot name a secret.
+/// The error that a text cannot name a secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0:?} cannot name a secret: a name has 1 to 256 bytes, without = and control characters")]
 pub struct SecretNameError(String);
 
-/// The name of a secret: what a function asks for, as for a key of its configuration.
+/// The name of a secret, by which a function looks it up like a key of its configuration.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct SecretName(Arc<str>);
@@ -24,7 +24,7 @@ impl SecretName {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it has the wrong form.
+    /// Returns [`SecretNameError`] if the name has the wrong form.
     pub fn new(name: impl AsRef<str>) -> Result<Self, SecretNameError> {
         match name.as_ref() {
             name if is_key(name) => Ok(Self(name.into())),
@@ -32,7 +32,7 @@ impl SecretName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -65,14 +65,14 @@ impl From<SecretName> for String {
     }
 }
 
-/// A secret that has a value. Nothing tells which.
+/// A secret that has a value, without the value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecretInfo {
-    /// Whose it is. There need not be such a function yet.
+    /// The function that owns the secret. It need not exist yet.
     pub function: FunctionName,
-    /// What it is called.
+    /// The secret's name.
     pub name: SecretName,
-    /// When it was set.
+    /// The time at which the secret was set.
     pub set: SystemTime,
 }
 

@@ -1,8 +1,7 @@
-//! How kinds, freeze policies and log streams are spelled.
+//! The spelling of function kinds, freeze policies, log streams, times and durations.
 //!
-//! The same words appear in the registry, the admin API, log files and on the
-//! command line, so they are written down once. Each submodule is usable with
-//! `#[serde(with = …)]`.
+//! The registry, the admin API, log files and the command line use the same words, so they are
+//! defined only here. Most submodules can be used with `#[serde(with = …)]`.
 
 use std::time::Duration;
 
@@ -16,25 +15,25 @@ macro_rules! words {
         pub mod $module {
             use super::*;
 
-            /// Every word there is.
+            /// All words.
             pub const WORDS: &[&str] = &[$($word),+];
 
-            /// The word for a value.
+            /// Returns the word for a value.
             #[must_use]
             pub fn word(value: $type) -> &'static str {
                 match value { $($variant => $word,)+ }
             }
 
-            /// The value that a word stands for, if any.
+            /// Returns the value for a word, if there is one.
             #[must_use]
             pub fn parse(word: &str) -> Option<$type> {
                 match word { $($word => Some($variant),)+ _ => None }
             }
 
-            /// Writes the word.
+            /// Serialises a value as its word.
             ///
             /// # Errors
-            /// As the serialiser.
+            /// Returns the serialiser's error.
             pub fn serialize<S: Serializer>(
                 value: &$type,
                 serializer: S,
@@ -42,10 +41,10 @@ macro_rules! words {
                 serializer.serialize_str(word(*value))
             }
 
-            /// Reads the word.
+            /// Deserialises a value from its word.
             ///
             /// # Errors
-            /// When it is none.
+            /// Returns an error if the text is not one of the words.
             pub fn deserialize<'de, D: Deserializer<'de>>(
                 deserializer: D,
             ) -> Result<$type, D::Error> {
@@ -57,7 +56,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What a function is.
+    /// The kinds of function.
     kind: FunctionKind {
         FunctionKind::HttpComponent = "http-component",
         FunctionKind::CliComponent = "cli-component",
@@ -66,7 +65,7 @@ words! {
 }
 
 words! {
-    /// When a seed is frozen.
+    /// The freeze policies.
     freeze: FreezePolicy {
         FreezePolicy::Auto = "auto",
         FreezePolicy::BeforeInit = "before-init",
@@ -75,7 +74,7 @@ words! {
 }
 
 words! {
-    /// Where a log line came from.
+    /// The streams of log lines.
     stream: LogStream {
         LogStream::Out = "out",
         LogStream::Err = "err",
@@ -83,13 +82,13 @@ words! {
     }
 }
 
-/// For how long instances look for requests by themselves.
+/// The maximum polling time of instances.
 pub mod poll {
     use faasw_common::{POLL, POLL_MAX};
 
     use super::*;
 
-    /// The text for a time; that for none is `off`.
+    /// Returns the text for a time: `off` for zero.
     #[must_use]
     pub fn word(time: Duration) -> String {
         if time.is_zero() {
@@ -99,10 +98,10 @@ pub mod poll {
         }
     }
 
-    /// The time that `off`, `auto` or a duration stands for.
+    /// Returns the time for `off`, `auto` or a duration.
     ///
     /// # Errors
-    /// Why it stands for none, in a few words.
+    /// Returns a short reason if the text is none of these or the duration is too long.
     pub fn parse(text: &str) -> Result<Duration, String> {
         match text {
             "off" => Ok(Duration::ZERO),
@@ -116,71 +115,71 @@ pub mod poll {
     }
 }
 
-/// Durations as whole microseconds: exact in JSON, fine enough for any stage.
+/// Durations as whole microseconds, which are exact in JSON and fine enough for any stage.
 pub mod microseconds {
     use super::*;
 
-    /// Writes microseconds.
+    /// Serialises a duration as microseconds.
     ///
     /// # Errors
-    /// As the serialiser.
+    /// Returns the serialiser's error.
     pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
     }
 
-    /// Reads microseconds.
+    /// Deserialises a duration from microseconds.
     ///
     /// # Errors
-    /// When there is no number.
+    /// Returns an error if the value is not a number.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_micros)
     }
 }
 
-/// Moments as RFC 3339 has them, in UTC with milliseconds.
+/// Times in the format of RFC 3339, in UTC with milliseconds.
 pub mod time {
     use std::time::SystemTime;
 
     use super::*;
 
-    /// The moment's text.
+    /// Returns the text of a time.
     #[must_use]
     pub fn text(time: SystemTime) -> String {
         humantime::format_rfc3339_millis(time).to_string()
     }
 
-    /// The moment that a text stands for, if any.
+    /// Returns the time for a text, if it is valid.
     #[must_use]
     pub fn parse(text: &str) -> Option<SystemTime> {
         humantime::parse_rfc3339(text).ok()
     }
 
-    /// Writes the text.
+    /// Serialises a time as text.
     ///
     /// # Errors
-    /// As the serialiser.
+    /// Returns the serialiser's error.
     pub fn serialize<S: Serializer>(time: &SystemTime, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&humantime::format_rfc3339_millis(*time))
     }
 
-    /// Reads the text.
+    /// Deserialises a time from text.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns an error if the text is not a time in the format of RFC 3339.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<SystemTime, D::Error> {
         let text = String::deserialize(deserializer)?;
         parse(&text).ok_or_else(|| D::Error::custom("no moment as RFC 3339 has it"))
     }
 }
 
-/// The same for a stage that may not have been needed.
+/// Optional durations as whole microseconds, for stages that may have been unnecessary.
 pub mod optional_microseconds {
     use super::*;
 
-    /// Writes microseconds.
+    /// Serialises an optional duration as microseconds.
     ///
     /// # Errors
-    /// As the serialiser.
+    /// Returns the serialiser's error.
     pub fn serialize<S: Serializer>(
         duration: &Option<Duration>,
         serializer: S,
@@ -191,10 +190,10 @@ pub mod optional_microseconds {
         }
     }
 
-    /// Reads microseconds.
+    /// Deserialises an optional duration from microseconds.
     ///
     /// # Errors
-    /// When there is no number.
+    /// Returns an error if there is a value that is not a number.
     pub fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Duration>, D::Error> {

@@ -1,110 +1,107 @@
-//! Metrics for people: `faasw stats`.
+//! The summary of a node's metrics for people, as `faasw stats` shows it.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a node has done since it started.
+/// A summary of a node's metrics since its start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Functions that the node has.
+    /// The number of functions.
     pub functions: u64,
     /// Requests in instances now.
     pub under_way: u64,
-    /// Requests for names that are no function's.
+    /// Requests for names that no function has.
     pub unknown: u64,
-    /// Processes that were ended for a system call that their jail does not allow.
+    /// Processes that were ended because of a system call that their jail does not allow.
     pub forbidden_calls: u64,
-    /// Instances that were to be reset after a request: `done`, or `failed` and ended instead.
+    /// Attempts to reset an instance after a request: `done`, or `failed`, which ends the instance.
     #[serde(default)]
     pub resets: BTreeMap<String, u64>,
-    /// Seeds that no more zygotes are preset with, because that failed too often.
+    /// Seeds for which the node makes no more specialised zygotes, because that failed too often.
     #[serde(default)]
     pub abandoned_parents: u64,
-    /// The confinement of each microVM: `full`, `reduced` or `in-process`; empty if the node is of
-    /// a version that does not report it.
+    /// The confinement of each microVM: `full`, `reduced` or `in-process`. Empty if the node's
+    /// version does not report it.
     #[serde(default)]
     pub confinement: String,
-    /// VMs by state.
+    /// MicroVMs by state.
     pub microvms: BTreeMap<String, u64>,
-    /// Instances that are to be parked ahead of requests and are not, by what keeps them from being
-    /// made.
+    /// Instances that are to be parked ahead of requests but are missing, by reason.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lacking: BTreeMap<String, u64>,
-    /// Zygotes.
+    /// The zygotes.
     pub zygotes: ZygoteSummary,
-    /// Control groups that are kept.
+    /// The control groups that are kept.
     pub groups: GroupSummary,
-    /// Bytes that functions hold between requests, by account: of their `seeds`, and of
-    /// `parked` instances.
+    /// Bytes that functions hold between requests, by account: `seeds`, and `parked` instances.
     pub memory: BTreeMap<String, u64>,
-    /// Bytes that they may hold: `seeds` of all functions, and one `function` in all.
+    /// Budgets of these bytes: `seeds` of all functions, and one `function` in all.
     pub memory_budget: BTreeMap<String, u64>,
-    /// Bytes that the processes of all microVMs and compilations take together: `used`,
-    /// 0 where no control group tells, and `max`.
+    /// Bytes that the processes of all microVMs and compilations use together: `used`, which is 0
+    /// if no control group reports it, and `max`.
     pub instance_memory: BTreeMap<String, u64>,
-    /// Processes that the system ended for want of memory.
+    /// Processes that the kernel ended because memory ran out.
     pub out_of_memory: u64,
-    /// Deployments by how they ended.
+    /// Deployments by result.
     pub deployments: BTreeMap<String, u64>,
-    /// What functions answered, by name.
+    /// The statistics of each function, by name.
     pub by_function: BTreeMap<String, FunctionSummary>,
-    /// Where the time of answered requests went, in the order of the stages.
+    /// The durations of the stages of answered requests, in the order of the stages.
     pub stages: Vec<StageSummary>,
 }
 
-/// Zygotes.
+/// Statistics of zygotes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ZygoteSummary {
-    /// Ready ones, by state: `bare`, or `preset` with a seed that functions descend
-    /// from.
+    /// Ready zygotes by state: `generic`, or `specialised` for a seed from which functions descend.
     pub ready: BTreeMap<String, u64>,
-    /// How many are to be ready: `low` at least, `now` by demand, `high` at most.
+    /// Targets for the number of ready zygotes: `low` at least, `now` by demand, `high` at most.
     pub wanted: BTreeMap<String, u64>,
-    /// Instances that took one, by result: a `hit` if it was ready, a `miss` if it was
-    /// made while they waited.
+    /// Instances that took a zygote, by result: `hit` if it was ready, `miss` if the instance had
+    /// to wait for it.
     pub takes: BTreeMap<String, u64>,
 }
 
-/// Control groups of jails, which are kept for the next ones.
+/// Statistics of the control groups of jails, which are kept for reuse.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GroupSummary {
     /// Groups by state: `free` for the next jail, or `used` by one.
     pub count: BTreeMap<String, u64>,
-    /// Groups that are kept free at most.
+    /// The maximum number of free groups that are kept.
     pub free_max: u64,
-    /// Jails that took one, by result: a `hit` if it was free, a `miss` if it was made.
+    /// Jails that took a group, by result: `hit` if it was free, `miss` if it had to be made.
     pub takes: BTreeMap<String, u64>,
 }
 
-/// What one function has answered.
+/// The statistics of one function.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FunctionSummary {
     /// Requests by status.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that the node answered, by the type of problem.
+    /// Requests that the node itself answered, by the type of problem.
     pub problems: BTreeMap<String, u64>,
     /// Traps by kind.
     pub traps: BTreeMap<String, u64>,
     /// Requests by the kind of microVM that served them.
     pub served: BTreeMap<String, u64>,
-    /// Page faults of its instances.
+    /// Page faults of the function's instances.
     pub page_faults: u64,
-    /// Exits of its instances.
+    /// VM exits of the function's instances.
     pub vm_exits: u64,
 }
 
-/// How long one stage took.
+/// The durations of one stage.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageSummary {
-    /// `queue`, `fork`, `init`, `exec`, `run` or `reset`.
+    /// The stage: `queue`, `fork`, `init`, `exec`, `run` or `reset`.
     pub stage: String,
-    /// Requests that were measured.
+    /// The number of measured requests.
     pub count: u64,
-    /// Mean in seconds.
+    /// The mean in seconds.
     pub mean: f64,
-    /// Median in seconds, as exact as the histogram's buckets are.
+    /// The median in seconds, with the precision of the histogram's buckets.
     pub median: f64,
-    /// 99th percentile in seconds, likewise.
+    /// The 99th percentile in seconds, with the same precision.
     pub p99: f64,
 }

@@ -1,4 +1,4 @@
-//! Names of stores that functions share.
+//! Names of shared stores.
 
 use std::{fmt, sync::Arc};
 
@@ -6,23 +6,23 @@ use faasw_abi::store::{OWN_STORE, STORE_MAX, is_store_name};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a name cannot be that of a store.
+/// The reason why a name of a store is invalid.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum StoreNameError {
-    /// It has the wrong form.
+    /// The name has the wrong form.
     #[error(
         "{0:?} cannot name a store: 1 to {STORE_MAX} letters, digits, - _ and . can, of which a \
          letter or a digit is the first"
     )]
     Form(String),
-    /// It means something else already.
+    /// The name denotes each function's own store.
     #[error(
         "{OWN_STORE:?} is the store that each function has to itself: nothing has to grant that"
     )]
     Own,
 }
 
-/// The name of a store that functions share: the same for all that were granted it.
+/// The name of a shared store, which denotes the same store for all functions with a grant.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct StoreName(Arc<str>);
@@ -31,7 +31,7 @@ impl StoreName {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it has the wrong form, or is the one of functions' own stores.
+    /// Returns [`StoreNameError`] if the name has the wrong form, or denotes functions' own stores.
     pub fn new(name: impl AsRef<str>) -> Result<Self, StoreNameError> {
         match name.as_ref() {
             OWN_STORE => Err(StoreNameError::Own),
@@ -40,7 +40,7 @@ impl StoreName {
         }
     }
 
-    /// The name as text.
+    /// Returns the name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,4 +1,4 @@
-//! The kinds of time that a request may take.
+//! The time limits of a request.
 
 use std::time::Duration;
 
@@ -6,46 +6,45 @@ use serde::{Deserialize, Serialize};
 
 use crate::spelling;
 
-/// The times that hold for a request: the function's own where it set them,
-/// else the node's.
+/// The time limits of a request: those of the function, or else the node's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestLimits {
-    /// CPU time of the instance.
+    /// The CPU time of the instance.
     #[serde(rename = "cpu_time_us", with = "spelling::microseconds")]
     pub cpu_time: Duration,
-    /// From the fork to the first byte of the response.
+    /// The time from the fork to the first byte of the response.
     #[serde(rename = "first_byte_us", with = "spelling::microseconds")]
     pub first_byte: Duration,
-    /// Without progress of the client while the function waits for it.
+    /// The time without progress of the client while the function waits for it.
     #[serde(rename = "idle_client_us", with = "spelling::microseconds")]
     pub idle_client: Duration,
-    /// Without progress of the function after its first byte.
+    /// The time without progress of the function after its first byte.
     #[serde(rename = "idle_guest_us", with = "spelling::microseconds")]
     pub idle_guest: Duration,
-    /// From the fork to the end; nothing is no limit.
+    /// The time from the fork to the end. `None` means unlimited.
     #[serde(rename = "total_time_us", with = "spelling::optional_microseconds")]
     pub total_time: Option<Duration>,
 }
 
-/// A kind of time that can be limited. The same word is the flag of the command
-/// line, the parameter of the admin API and the key in the registry.
+/// A kind of time limit. The flag of the command line, the parameter of the admin API and the key
+/// in the registry are the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TimeLimit {
-    /// CPU time of the instance.
+    /// The CPU time of the instance.
     CpuTime,
-    /// To the first byte.
+    /// The time to the first byte.
     Timeout,
-    /// Without progress of the client.
+    /// The time without progress of the client.
     IdleClient,
-    /// Without progress of the function.
+    /// The time without progress of the function.
     IdleGuest,
-    /// To the end.
+    /// The time to the end.
     TotalTime,
 }
 
 impl TimeLimit {
-    /// Its word.
+    /// Returns the word for the limit.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -57,7 +56,7 @@ impl TimeLimit {
         }
     }
 
-    /// The kind that a word stands for, if any.
+    /// Returns the limit for a word, if there is one.
     #[must_use]
     pub fn parse(word: &str) -> Option<Self> {
         [

@@ -1,14 +1,14 @@
-//! Where a request is in a distributed trace (W3C Trace Context).
+//! The position of a request in a distributed trace (W3C Trace Context).
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
-/// Digits of both ids (W3C Trace Context, sections 3.2.2.3 and 3.2.2.4).
+/// The number of digits of both ids (W3C Trace Context, sections 3.2.2.3 and 3.2.2.4).
 const TRACE_DIGITS: usize = 32;
 const PARENT_DIGITS: usize = 16;
 
-/// A trace, and the operation in it that a request was made by: `trace-id` and `parent-id` of
+/// A trace and the operation in it that made a request: `trace-id` and `parent-id` of
 /// `traceparent`. Neither is zero.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TraceContext {
@@ -17,7 +17,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// Reads both ids: exactly 32 and 16 lower-case hexadecimal digits, not all of them zeros.
+    /// Parses both ids: exactly 32 and 16 lower-case hexadecimal digits, not all of them zeros.
     #[must_use]
     pub fn read(trace_id: &[u8], parent_id: &[u8]) -> Option<Self> {
         let trace_id = number(trace_id, TRACE_DIGITS)?;
@@ -30,20 +30,20 @@ impl TraceContext {
         })
     }
 
-    /// The trace.
+    /// Returns the id of the trace.
     #[must_use]
     pub fn trace_id(&self) -> u128 {
         self.trace_id
     }
 
-    /// The operation, its span.
+    /// Returns the id of the operation, its span.
     #[must_use]
     pub fn parent_id(&self) -> u64 {
         self.parent_id
     }
 }
 
-/// The number that so many digits are.
+/// Parses a number with exactly this many hexadecimal digits.
 fn number(text: &[u8], digits: usize) -> Option<u128> {
     let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let is_number = text.len() == digits && text.iter().all(is_digit);
@@ -52,7 +52,7 @@ fn number(text: &[u8], digits: usize) -> Option<u128> {
 }
 
 impl fmt::Display for TraceContext {
-    /// Both ids with `-` between them, as in `traceparent`.
+    /// Writes both ids with `-` between them, as in `traceparent`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}-{:016x}", self.trace_id, self.parent_id)
     }
@@ -64,7 +64,7 @@ impl fmt::Debug for TraceContext {
     }
 }
 
-/// As logs have it.
+/// The ids as logs spell them.
 #[derive(Serialize, Deserialize)]
 struct Spelled {
     trace_id: String,

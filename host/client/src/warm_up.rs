@@ -8,10 +8,10 @@ use http::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A request that nobody made: a function answers it before its seed is frozen, for what that
-/// leaves behind. It is text: a path or a method and a path, then header fields, a line each,
-/// then behind an empty line the body, as in a message of HTTP/1.1 (RFC 9112). Without a method
-/// it is GET, or POST where there is a body.
+/// A warm-up request. A function answers it before its seed is frozen, for the state that this
+/// leaves. The request is text in the style of an HTTP/1.1 message (RFC 9112): a path, or a method
+/// and a path; then header fields, one in each line; then an empty line and the body. The default
+/// method is POST if there is a body, and GET otherwise.
 ///
 /// ```
 /// use faasw_client::WarmUpRequest;
@@ -29,40 +29,41 @@ pub struct WarmUpRequest {
     method: Method,
     path: PathAndQuery,
     headers: HeaderMap,
-    /// Where the body begins in the text.
+    /// The offset of the body in the text.
     body: usize,
 }
 
-/// Why a text is no request.
+/// The reason why a text is not a request.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WarmUpError {
-    /// Its first line.
+    /// The first line is invalid.
     #[error("a warm-up request begins with /PATH or METHOD /PATH, not with {0:?}")]
     FirstLine(String),
-    /// Its path.
+    /// The path is invalid.
     #[error("{path:?} cannot be the path of a request: {why}")]
     Path {
         /// The path.
         path: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// A line of its header.
+    /// A header field is invalid.
     #[error(
         "{0:?} is no header field of a warm-up request: NAME: VALUE, and an empty line before the \
          body"
     )]
     Field(String),
-    /// A second host.
+    /// The request names a second host.
     #[error("a warm-up request is for one host; {0:?} names another")]
     Host(String),
 }
 
 impl WarmUpRequest {
-    /// The request that a text spells.
+    /// Parses a request.
     ///
     /// # Errors
-    /// When it spells none.
+    /// Returns [`WarmUpError`] if the first line, the path or a header field is invalid, or if
+    /// there are two hosts.
     pub fn new(text: impl Into<String>) -> Result<Self, WarmUpError> {
         let text = text.into();
         let without_mark = text.strip_prefix('\u{feff}').unwrap_or(&text);
@@ -81,7 +82,7 @@ impl WarmUpRequest {
             }
             headers.append(name, value);
         }
-        // Such as an editor leaves at a file's end.
+        // Line breaks that an editor leaves at the end of a file are not a body.
         if rest.bytes().all(|byte| byte == b'\r' || byte == b'\n') {
             rest = "";
         }
@@ -98,38 +99,38 @@ impl WarmUpRequest {
         })
     }
 
-    /// Its method.
+    /// Returns the method.
     #[must_use]
     pub fn method(&self) -> &Method {
         &self.method
     }
 
-    /// Path and query that the function sees.
+    /// Returns the path and query that the function sees.
     #[must_use]
     pub fn path(&self) -> &PathAndQuery {
         &self.path
     }
 
-    /// Its header fields; one that names no host is for `localhost`.
+    /// Returns the header fields. The default host is `localhost`.
     #[must_use]
     pub fn headers(&self) -> &HeaderMap {
         &self.headers
     }
 
-    /// Its body.
+    /// Returns the body.
     #[must_use]
     pub fn body(&self) -> &str {
         self.text.get(self.body..).unwrap_or_default()
     }
 
-    /// The text that spells it.
+    /// Returns the text of the request.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
     }
 }
 
-/// Its method and its path.
+/// Writes the method and the path.
 impl std::fmt::Display for WarmUpRequest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.method, self.path)
@@ -150,7 +151,7 @@ impl From<WarmUpRequest> for String {
     }
 }
 
-/// The first line of a text, and what is behind it.
+/// Splits a text after its first line.
 fn line(text: &str) -> (&str, &str) {
     let (line, rest) = text.split_once('\n').unwrap_or((text, ""));
     (line.strip_suffix('\r').unwrap_or(line), rest)

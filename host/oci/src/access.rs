@@ -1,17 +1,17 @@
-//! How a registry is spoken to: by which authorities, in which times, and who may be shown
-//! credentials.
+//! How the client connects to registries: certificate authorities, timeouts, and the hosts that may
+//! receive credentials.
 //!
-//! A registry names the server that gives tokens for it (`WWW-Authenticate: Bearer realm=…`), and
-//! clients show that one the registry's password. Docker and most others do that wherever the realm
-//! is, so whoever answers once for a registry is told its clients' passwords. Here a realm is shown
-//! them only
-//! - at the registry's own host, or at a host above or below it by name (`gitlab.com` for
-//!   `registry.gitlab.com`): whoever has a domain says who answers below it;
-//! - at the one that Docker Hub and DigitalOcean's registry are known to have;
-//! - at a host that the user named,
+//! A registry names a token server (`WWW-Authenticate: Bearer realm=…`), to which clients send the
+//! registry's password. Docker and most other clients do that wherever the realm is. So an attacker
+//! who answers for a registry once obtains its clients' passwords. This client sends the
+//! credentials only
+//! - to the registry's own host, or to a host above or below it by name (`gitlab.com` for
+//!   `registry.gitlab.com`), because the owner of a domain controls the names below it;
+//! - to the known token servers of Docker Hub and of DigitalOcean's registry;
+//! - to a host that the user named,
 //!
-//! and by TLS, unless the registry itself is spoken to without. Any other may be asked for a token
-//! that needs no log-in.
+//! and by TLS, unless the registry itself is used without TLS. Any other token server can only be
+//! asked for a token that needs no login.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -23,23 +23,25 @@ use rustls::{
 
 use crate::{OciError, Reference};
 
-/// How long it may take to connect.
+/// The timeout for connecting.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// How long nothing may come unless another time is given.
+/// The default time without data after which a registry counts as stalled.
 const STALL: Duration = Duration::from_secs(30);
 
-/// Bytes a second that come at least, on the whole, beside a first time of twice the longest
-/// silence: else a registry that sends a byte whenever it must would be listened to for weeks.
+/// The minimum average rate in bytes per second, after an initial period of twice the timeout for
+/// silence. Otherwise a registry could send one byte before each timeout and keep a transfer alive
+/// for weeks.
 pub(crate) const RATE_MIN: u64 = 8 << 10;
 
-/// Registries whose servers of tokens are elsewhere: publicly known, and not theirs alone to say.
+/// Registries whose token servers are on other hosts. They are public knowledge, so the registry
+/// alone does not decide about them.
 const KNOWN: [(&str, &str); 2] = [
     ("docker.io", "auth.docker.io"),
     ("registry.digitalocean.com", "api.digitalocean.com"),
 ];
 
-/// How registries are spoken to.
+/// The settings for connections to registries.
 #[derive(Clone, Debug)]
 pub struct Access {
     stall: Duration,
@@ -60,26 +62,26 @@ impl Default for Access {
 }
 
 impl Access {
-    /// Has a registry that neither sends nor takes anything for this long be given up.
+    /// Sets the time without data in either direction after which a registry counts as stalled.
     #[must_use]
     pub fn stall(mut self, time: Duration) -> Self {
         self.stall = time;
         self
     }
 
-    /// Speaks without TLS: everybody on the way sees and may change what passes, credentials too.
-    /// This machine's own (`localhost`, 127.0.0.0/8, `[::1]`) are spoken to so without this, unless
-    /// authorities are given.
+    /// Disables TLS. Everyone on the network path can then read and change the traffic, including
+    /// credentials. Registries on this machine (`localhost`, 127.0.0.0/8, `[::1]`) are used without
+    /// TLS by default, unless authorities are set.
     #[must_use]
     pub fn plain_http(mut self, is_wanted: bool) -> Self {
         self.plain_http = is_wanted;
         self
     }
 
-    /// Trusts the authorities of a file of PEM beside the system's.
+    /// Adds certificate authorities from a PEM file to those of the system.
     ///
     /// # Errors
-    /// When it has none.
+    /// Returns [`OciError::Client`] if the file has no certificate or an unreadable one.
     pub fn authorities(mut self, pem: &[u8]) -> Result<Self, OciError> {
         for certificate in CertificateDer::pem_slice_iter(pem) {
             let certificate = certificate.map_err(|error| {
@@ -96,7 +98,7 @@ impl Access {
         }
     }
 
-    /// Lets this host be shown credentials where a registry says so.
+    /// Allows this host to receive credentials if a registry names it as its token server.
     #[must_use]
     pub fn token_host(mut self, host: impl Into<String>) -> Self {
         self.token_hosts.push(host.into().to_ascii_lowercase());
@@ -107,7 +109,7 @@ impl Access {
         self.stall
     }
 
-    /// Where a reference's registry answers.
+    /// Returns the base address of a reference's registry.
     pub(crate) fn base(&self, of: &Reference) -> Result<Url, OciError> {
         let host = of.host();
         let without_tls = self.plain_http || (is_here(host) && self.authorities.is_empty());
@@ -115,14 +117,15 @@ impl Access {
         Url::parse(&format!("{scheme}://{host}/")).map_err(|error| OciError::protocol(host, error))
     }
 
-    /// A client that follows nothing by itself: where a registry leads to is looked at first.
+    /// Creates a client that follows no redirects by itself, because their targets are checked
+    /// first.
     pub(crate) fn client(&self, of: &Reference) -> Result<Client, OciError> {
         let failed = |error: &dyn std::fmt::Display| OciError::Client(error.to_string());
         let mut roots = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
-            // Who names authorities wants no others, also where theirs cannot be read.
+            // A user who names authorities wants no others, even if these cannot be read.
             let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].map(std::env::var_os);
             if named.iter().flatten().any(|path| !path.is_empty()) {
                 let why = found.errors.first().map(ToString::to_string);
@@ -146,8 +149,7 @@ impl Access {
             .with_no_client_auth();
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let mut client = Client::builder();
-        // A proxy of the environment is elsewhere, and would be told what is for this machine
-        // alone.
+        // A proxy from the environment is another machine and must not see local requests.
         if is_here(of.host()) {
             client = client.no_proxy();
         }
@@ -161,7 +163,7 @@ impl Access {
             .map_err(|error| failed(&error))
     }
 
-    /// Whether the server of tokens that a registry names may be shown what the registry is.
+    /// Returns whether a token server that a registry names may receive the registry's credentials.
     pub(crate) fn may_see_credentials(
         &self,
         registry: &Reference,
@@ -177,7 +179,7 @@ impl Access {
         if self.token_hosts.iter().any(|named| named == host) {
             return true;
         }
-        // Without TLS a name proves nothing, so the very same.
+        // Without TLS a name proves nothing, so only the registry's own origin is accepted.
         if realm.scheme() != "https" {
             return is_same_origin(base, realm);
         }
@@ -187,7 +189,7 @@ impl Access {
     }
 }
 
-/// Whether a host is this machine.
+/// Returns whether a host is this machine.
 fn is_here(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
@@ -197,14 +199,15 @@ fn is_here(host: &str) -> bool {
     name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
-/// Whether a name stands below another, which is a domain: not of one label alone, and no address.
+/// Returns whether a name is below a domain. A domain has more than one label and is not an
+/// address.
 fn is_below(name: &str, domain: &str) -> bool {
     let is_name = name.parse::<IpAddr>().is_err() && !name.starts_with('[');
     let above = name.strip_suffix(domain);
     is_name && domain.contains('.') && above.is_some_and(|above| above.ends_with('.'))
 }
 
-/// Whether two addresses are of the same scheme, host and port.
+/// Returns whether two addresses have the same scheme, host and port.
 pub(crate) fn is_same_origin(one: &Url, other: &Url) -> bool {
     let of = |url: &Url| {
         (

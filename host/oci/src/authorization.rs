@@ -1,24 +1,26 @@
-//! What a registry wants to be shown, and where that is had: `WWW-Authenticate`, read.
+//! Parses a registry's requirements for authorization (`WWW-Authenticate`) and the answers of token
+//! servers.
 
 use http::{HeaderMap, HeaderValue, header::WWW_AUTHENTICATE};
 use serde::Deserialize;
 
-/// How a registry wants its clients to be known.
+/// The kind of authorization that a registry requires.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Challenge {
-    /// By a token of this server.
+    /// A token from a token server.
     Bearer {
-        /// Where tokens are had.
+        /// The address of the token server.
         realm: String,
-        /// What they are to be for, in that server's words.
+        /// The name of the service for which the token is, as the token server knows it.
         service: Option<String>,
     },
-    /// By name and password.
+    /// A user name and password.
     Basic,
 }
 
 impl Challenge {
-    /// What a response asks for: a token rather than a password. Nothing where it is neither.
+    /// Returns the challenge of a response; prefers a token to a password. Returns `None` if there
+    /// is neither.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut found = None;
         for value in headers.get_all(WWW_AUTHENTICATE) {
@@ -48,7 +50,7 @@ impl Challenge {
     }
 }
 
-/// What a server of tokens answers, by either of its names.
+/// The answer of a token server, which has the token under either name.
 #[derive(Deserialize)]
 pub(crate) struct TokenAnswer {
     #[serde(default)]
@@ -58,8 +60,8 @@ pub(crate) struct TokenAnswer {
 }
 
 impl TokenAnswer {
-    /// The token as it is shown to a registry; nothing where there is none, or one that no line
-    /// could have.
+    /// Returns the token as an `Authorization` header. Returns `None` if there is no token, or one
+    /// that is not valid in a header.
     pub(crate) fn header(self) -> Option<HeaderValue> {
         let there = |text: &String| !text.is_empty();
         let token = self

@@ -1,4 +1,4 @@
-//! What goes wrong between here and a registry.
+//! Errors of transfers from and to a registry.
 
 use std::{io, time::Duration};
 
@@ -8,71 +8,71 @@ use thiserror::Error;
 
 use crate::{credentials::CredentialError, reference::ReferenceError};
 
-/// Most characters of what others wrote in a message.
+/// Maximum number of characters of foreign text in a message.
 const TOLD_MAX: usize = 400;
 
-/// Why something was neither pushed nor pulled. Text of a registry's or an artifact's is escaped
-/// already.
+/// The reason why a push or a pull failed. Texts of registries and artifacts are already escaped.
 #[derive(Debug, Error)]
 pub enum OciError {
-    /// A text names no artifact.
+    /// A text is not a valid reference.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// What is kept of log-ins cannot be used.
+    /// The stored logins cannot be used.
     #[error(transparent)]
     Credentials(#[from] CredentialError),
-    /// Authorities cannot be read, or the system gives no client.
+    /// The HTTP client cannot be created, for example because certificate authorities are
+    /// unreadable.
     #[error("there is no client for registries: {0}")]
     Client(String),
-    /// It cannot be connected to, is not who it should be, or breaks off.
+    /// A connection cannot be made, fails verification, or breaks.
     #[error("{host}: {why}")]
     Connection {
-        /// Who.
+        /// The host.
         host: String,
-        /// What happened.
+        /// The reason.
         why: String,
     },
-    /// It takes too long.
+    /// A host neither sends nor accepts data.
     #[error("{host} neither sends nor takes anything for {} s", .after.as_secs_f64())]
     Stalled {
-        /// Who.
+        /// The host.
         host: String,
-        /// How long it was waited for.
+        /// The timeout that expired.
         after: Duration,
     },
-    /// It goes on, but for ever.
+    /// A host sends data too slowly.
     #[error("{host} is too slow: less than {rate} bytes a second")]
     Slow {
-        /// Who.
+        /// The host.
         host: String,
-        /// Bytes a second that it is to have at least.
+        /// The required rate in bytes per second.
         rate: u64,
     },
-    /// It refuses.
+    /// A host rejects a request.
     #[error("{host} refuses: {status}{}{detail}", if .detail.is_empty() { "" } else { ": " })]
     Refused {
-        /// Who.
+        /// The host.
         host: String,
-        /// How.
+        /// The status of the response.
         status: StatusCode,
-        /// Its own words.
+        /// The host's explanation, which may be empty.
         detail: String,
     },
-    /// There is no such artifact.
+    /// The artifact or blob does not exist.
     #[error("there is no {what}")]
     Missing {
-        /// Which.
+        /// The name of the artifact or blob.
         what: String,
     },
-    /// It wants a log-in that there is none of, or that it does not take.
+    /// The registry requires a login, but none is stored or the stored one is rejected.
     #[error("{registry} wants a log-in{}", if *.had_one { " other than the one that is kept for it" } else { "" })]
     Unauthorized {
         /// The registry.
         registry: String,
-        /// Whether there was one.
+        /// Whether a login is stored.
         had_one: bool,
     },
-    /// It wants its credentials to be shown to somebody else.
+    /// The registry names a token server that must not receive its credentials.
     #[error(
         "{registry} sends its clients to {realm} with their credentials, which vouches for \
          nothing: they were not sent"
@@ -80,42 +80,42 @@ pub enum OciError {
     Realm {
         /// The registry.
         registry: String,
-        /// Who would see them.
+        /// The token server's host.
         realm: String,
     },
-    /// It leads from TLS to a connection without.
+    /// A host redirects from TLS to a connection without TLS.
     #[error("{host} leads to {to}, which is not by TLS")]
     Downgrade {
-        /// Who.
+        /// The host.
         host: String,
-        /// Where to.
+        /// The target's host.
         to: String,
     },
-    /// What it says makes no sense.
+    /// A host violates the protocol.
     #[error("{host} does not keep to the protocol: {why}")]
     Protocol {
-        /// Who.
+        /// The host.
         host: String,
-        /// In what.
+        /// The violation.
         why: String,
     },
-    /// More comes than may.
+    /// A transfer exceeds its limit.
     #[error("{what} has more than {limit} bytes")]
     TooLarge {
-        /// What.
+        /// The name of the transferred object.
         what: String,
-        /// How many may come.
+        /// The maximum size in bytes.
         limit: u64,
     },
-    /// Other bytes come than were announced.
+    /// The transferred bytes differ from those that were announced.
     #[error("{what} is damaged: {why}; nothing of it is used")]
     Damaged {
-        /// What.
+        /// The name of the transferred object.
         what: String,
-        /// In which way.
+        /// The difference.
         why: String,
     },
-    /// It is something else than a module.
+    /// The artifact is not a module.
     #[error("the artifact is no module: {0}")]
     Artifact(String),
     /// A file cannot be written or read.
@@ -143,7 +143,7 @@ impl OciError {
     }
 }
 
-/// Text of others, plain and no longer than it takes to understand it.
+/// Escapes and shortens foreign text.
 fn told(text: impl std::fmt::Display) -> String {
     let text = text.to_string();
     let short: String = text.chars().take(TOLD_MAX).collect();

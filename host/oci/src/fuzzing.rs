@@ -1,5 +1,5 @@
-//! What fuzz targets reach of this crate: what a registry or whoever made an artifact wrote. Not
-//! for anybody else.
+//! Entry points for fuzz targets: parsers of data from registries and authors of artifacts. Not for
+//! any other use.
 
 use std::io::{Cursor, Read as _};
 
@@ -15,7 +15,7 @@ use crate::{
     authorization::{Challenge, TokenAnswer},
 };
 
-/// Whether a manifest is one of a module, or leads to one.
+/// Returns whether a manifest describes a module or leads to another manifest.
 #[must_use]
 pub fn manifest(bytes: &[u8]) -> bool {
     let Ok(document) = Document::read(bytes) else {
@@ -23,12 +23,12 @@ pub fn manifest(bytes: &[u8]) -> bool {
     };
     let leads = document.of_wasi().is_ok_and(|digest| digest.is_some());
     let is_one = document.content().is_ok();
-    // It is never both.
+    // A manifest never does both.
     assert!(!(leads && is_one));
     leads || is_one
 }
 
-/// Whether a registry asks for something that can be had.
+/// Returns whether a registry's challenge can be satisfied.
 #[must_use]
 pub fn challenge(bytes: &[u8]) -> bool {
     let Ok(value) = HeaderValue::from_bytes(bytes) else {
@@ -39,22 +39,22 @@ pub fn challenge(bytes: &[u8]) -> bool {
     Challenge::of(&headers).is_some()
 }
 
-/// Whether an answer has a token that can be shown.
+/// Returns whether an answer has a valid token.
 #[must_use]
 pub fn token(bytes: &[u8]) -> bool {
     let answer = serde_json::from_slice::<TokenAnswer>(bytes).ok();
     answer.and_then(TokenAnswer::header).is_some()
 }
 
-/// The length of the module in an image's layer, if it has one.
+/// Returns the size of the module in an image's layer, if it has one.
 #[must_use]
 pub fn module_in(layer: Vec<u8>, limit: u64) -> Option<usize> {
     let module = module_of(Cursor::new(layer), limit);
     module.ok().map(|module| module.len())
 }
 
-/// How many files, folders and links a layer of files has, and bytes in them; nothing where it is
-/// refused.
+/// Returns the number of entries in a layer of files and the size of its files in bytes. Returns
+/// `None` if the layer is rejected.
 #[must_use]
 pub fn files_in(layer: Vec<u8>, limits: FilesLimits) -> Option<(usize, u64)> {
     let (mut count, mut bytes) = (0, 0);
@@ -67,7 +67,7 @@ pub fn files_in(layer: Vec<u8>, limits: FilesLimits) -> Option<(usize, u64)> {
     read.ok().map(|()| (count, bytes))
 }
 
-/// What a layer is before it is packed: damage to that gets past a checksum.
+/// Decompresses a layer, so that mutations of the result are not rejected by a checksum.
 #[must_use]
 pub fn unpacked(layer: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -1,19 +1,19 @@
 //! Modules as OCI artifacts.
 //!
-//! Who calls this is the `faasw` program, in the process of whoever typed `push`, `pull` or
-//! `deploy oci://…`: a node never speaks to a registry. Nothing that a registry or an artifact says
-//! is trusted: every body has a bound before it is read, every wait an end, every byte that is kept
-//! a digest that was known before it came, and credentials go to the registry that they are for and
-//! to whom that vouches for by its name alone ([`access`]).
+//! Only the `faasw` program calls this crate, in the process of a user who runs `push`, `pull` or
+//! `deploy oci://…`. A node never connects to a registry. No data from a registry or an artifact is
+//! trusted. Every body has a size limit, and every wait has a timeout. All stored bytes are checked
+//! against a digest that was known beforehand. Credentials go only to the registry for which they
+//! are stored, and to token servers that its name vouches for ([`access`]).
 //!
-//! | module | what it has |
+//! | module | purpose |
 //! | --- | --- |
 //! | [`mod@reference`] | `registry/repository:tag` |
-//! | [`credentials`] | what Docker and Podman keep of log-ins |
-//! | [`access`] | how a registry is spoken to: authorities, times, who may be shown credentials |
+//! | [`credentials`] | the logins that Docker and Podman store |
+//! | [`access`] | connection settings: authorities, timeouts, hosts that may receive credentials |
 //! | [`registry`] | the protocol: manifests, blobs, uploads |
-//! | [`artifact`] | which of an artifact's layers is the module, and what is in them |
-//! | [`push`] | an artifact of a module |
+//! | [`artifact`] | the module among an artifact's layers, and their contents |
+//! | [`push`] | creates an artifact from a module |
 #![forbid(unsafe_code)]
 
 pub mod access;

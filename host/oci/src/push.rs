@@ -1,4 +1,4 @@
-//! An artifact of a module, in the CNCF's Wasm layout.
+//! Creates and pushes an artifact in the CNCF's Wasm layout.
 
 use std::collections::BTreeMap;
 
@@ -12,23 +12,23 @@ use crate::{
     reference::spelled,
 };
 
-/// What a manifest of an artifact is.
+/// Media type of the manifest.
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// What a file is called where clients such as `oras` unpack an artifact.
+/// Annotation with the file's name, used when clients such as `oras` unpack an artifact.
 const TITLE: &str = "org.opencontainers.image.title";
 
-/// What is to be pushed.
+/// An artifact to push.
 #[derive(Debug)]
 pub struct Pushed {
     /// The module.
     pub module: Bytes,
-    /// What its file is called, `….wasm`.
+    /// The name of the module's file, `….wasm`.
     pub name: String,
-    /// The layer of files that it is to have, as [`write_files`](crate::artifact::write_files)
-    /// makes it.
+    /// The layer of files, if there is one, made by
+    /// [`write_files`](crate::artifact::write_files).
     pub files: Option<Bytes>,
-    /// What is written to it.
+    /// The annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -53,7 +53,7 @@ struct Descriptor<'a> {
     annotations: BTreeMap<&'a str, &'a str>,
 }
 
-/// The config, by which runtimes know what it is, and containerd what to start.
+/// The config, by which runtimes recognise the artifact and containerd knows what to start.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Config {
@@ -78,11 +78,11 @@ fn descriptor<'a>(media_type: &'a str, bytes: &Bytes, title: Option<&'a str>) ->
     }
 }
 
-/// The system that a module is for: a component's, or one of before there were components. Nothing
-/// where it is no module.
+/// Returns the system for which a module is: that of components or that of core modules. Returns
+/// `None` for anything else.
 #[must_use]
 pub fn os_of(module: &[u8]) -> Option<&'static str> {
-    // The layer's number stands behind the version's.
+    // The layer field (core module or component) follows the version field.
     match module.get(..8)? {
         [b'\0', b'a', b's', b'm', _, _, 1, 0] => Some("wasip2"),
         [b'\0', b'a', b's', b'm', 1, 0, 0, 0] => Some("wasip1"),
@@ -91,11 +91,11 @@ pub fn os_of(module: &[u8]) -> Option<&'static str> {
 }
 
 impl Pushed {
-    /// Sends it, the manifest last: until then nobody is led to it. Says the manifest's digest,
-    /// which is always the same of the same.
+    /// Pushes the artifact. The manifest is sent last, so that no client finds an incomplete
+    /// artifact. Returns the digest of the manifest, which is equal for equal artifacts.
     ///
     /// # Errors
-    /// When it is no module, or the registry does not take it.
+    /// Returns an error if the module is invalid or the registry rejects a part.
     pub async fn push(&self, registry: &Registry, tag: &str) -> Result<Digest, OciError> {
         let os = os_of(&self.module)
             .ok_or_else(|| OciError::artifact("the file does not begin as WebAssembly does"))?;

@@ -1,32 +1,32 @@
-//! What names an artifact: a registry, a repository of it, and a tag or a digest.
+//! References to artifacts: a registry, a repository, and a tag or a digest.
 //!
-//! The words are those of the distribution specification. Unlike Docker's, the registry is always
-//! named: a typing error is not to become somebody's image on Docker Hub.
+//! The terms are those of the distribution specification. In contrast to Docker, the registry is
+//! mandatory, so that a typing error does not lead to a stranger's image on Docker Hub.
 
 use std::{fmt, str::FromStr};
 
 use faasw_client::Digest;
 use thiserror::Error;
 
-/// Longest repository, in bytes, as registries take them.
+/// Maximum length of a repository in bytes, as registries accept it.
 const REPOSITORY_MAX: usize = 255;
 
-/// Longest host of a registry with its port, in bytes.
+/// Maximum length of a registry's host with its port, in bytes.
 const REGISTRY_MAX: usize = 260;
 
-/// Longest tag, in bytes.
+/// Maximum length of a tag in bytes.
 const TAG_MAX: usize = 128;
 
-/// What Docker Hub is called, and where it answers.
+/// The name of Docker Hub, and the host that serves it.
 const HUB: &str = "docker.io";
 const HUB_HOST: &str = "registry-1.docker.io";
 
-/// Which of a repository's artifacts is meant.
+/// The selector of an artifact in a repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// The one that a name leads to now.
+    /// The artifact to which this tag leads now.
     Tag(String),
-    /// The one of this manifest, for ever.
+    /// The artifact with this manifest, which never changes.
     Digest(Digest),
 }
 
@@ -38,43 +38,43 @@ pub struct Reference {
     which: Which,
 }
 
-/// Why a text names no artifact.
+/// The reason why a text is not a valid reference.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ReferenceError {
-    /// It begins with no registry.
+    /// The text does not start with a registry.
     #[error(
         "it names no registry: a reference is REGISTRY/REPOSITORY[:TAG], as \
          registry.example.com/team/hello:v1"
     )]
     NoRegistry,
-    /// What it begins with is no host.
+    /// The registry is not a valid host.
     #[error("{0:?} is no registry: that is a host, and a port where it is not 443")]
     Registry(String),
-    /// A repository's name is another.
+    /// The repository has an invalid name.
     #[error(
         "{0:?} is no repository: that is lower-case letters and digits, with ., _, - and / between \
          them"
     )]
     Repository(String),
-    /// A tag is another.
+    /// The tag is invalid.
     #[error(
         "{0:?} is no tag: that is 1 to {TAG_MAX} letters, digits, _, . and -, and begins with \
          neither . nor -"
     )]
     Tag(String),
-    /// A digest is another, or by another algorithm.
+    /// The digest is invalid, or is not SHA-256.
     #[error("{0:?} is no digest: that is sha256: and 64 lower-case hexadecimal digits")]
     Digest(String),
 }
 
 impl Reference {
-    /// The registry's host and port, as it was named, in lower case.
+    /// Returns the registry's host and port as named, in lower case.
     #[must_use]
     pub fn registry(&self) -> &str {
         &self.registry
     }
 
-    /// The host and port that answer for the registry.
+    /// Returns the host and port that serve the registry.
     #[must_use]
     pub fn host(&self) -> &str {
         match self.registry.as_str() {
@@ -83,19 +83,19 @@ impl Reference {
         }
     }
 
-    /// The repository.
+    /// Returns the repository.
     #[must_use]
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// Which of its artifacts.
+    /// Returns the tag or digest.
     #[must_use]
     pub fn which(&self) -> &Which {
         &self.which
     }
 
-    /// The same repository's artifact of this digest.
+    /// Returns a reference to the artifact with this digest in the same repository.
     #[must_use]
     pub fn at(&self, digest: Digest) -> Self {
         Self {
@@ -110,7 +110,7 @@ impl FromStr for Reference {
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
         let (registry, rest) = text.split_once('/').ok_or(ReferenceError::NoRegistry)?;
-        // As Docker tells a host from the first part of a repository.
+        // Docker distinguishes a host from the first part of a repository in the same way.
         let is_host = registry.contains(['.', ':']) || registry.eq_ignore_ascii_case("localhost");
         if !is_host {
             return Err(ReferenceError::NoRegistry);
@@ -164,12 +164,12 @@ impl fmt::Display for Reference {
     }
 }
 
-/// A digest as registries spell it.
+/// Returns a digest as registries spell it.
 pub(crate) fn spelled(digest: Digest) -> String {
     format!("sha256:{digest}")
 }
 
-/// A digest of what registries spell. Others than of SHA-256 are not taken.
+/// Parses a digest as registries spell it. Only SHA-256 is accepted.
 pub(crate) fn parse_digest(text: &str) -> Result<Digest, ReferenceError> {
     let digits = text.strip_prefix("sha256:");
     let digest = digits.and_then(|digits| digits.parse().ok());
@@ -215,7 +215,8 @@ fn is_repository(text: &str) -> bool {
     text.len() <= REPOSITORY_MAX && text.split('/').all(is_part)
 }
 
-/// Letters and digits, and between two of them `.`, `_`, `__` or any number of `-`.
+/// Returns whether a part has only letters and digits, separated by `.`, `_`, `__` or any number
+/// of `-`.
 fn is_part(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -267,7 +268,7 @@ mod tests {
     fn what_is_left_out_is_filled_in() {
         let read = |text: &str| text.parse::<Reference>().unwrap();
         assert_eq!(read("Reg.Test/a").to_string(), "reg.test/a:latest");
-        // Who names both wants that content.
+        // With both, the digest takes precedence.
         let both = read(&format!("reg.test/a:v1@{DIGEST}"));
         assert_eq!(both.to_string(), format!("reg.test/a@{DIGEST}"));
         let hub = read("index.docker.io/hello");

@@ -20,14 +20,14 @@ use crate::{
     server::{Handler, Received},
 };
 
-/// Time for a client to send a module. It is the node's own user: waiting
-/// costs nothing.
+/// Maximum time for a client to send a module. Waiting costs nothing, because the client is the
+/// node's own operator.
 const MODULE_TIME: Duration = Duration::from_secs(600);
 
-/// Most bytes of files in front of a module.
+/// Maximum number of bytes of files in front of a module.
 const FILES_MAX: usize = upload::FILES_MAX as usize + 64;
 
-/// How long a request waits for a log line; the client asks again.
+/// Time for which a request waits for a log line. The client then sends the request again.
 const LOG_WAIT: Duration = Duration::from_secs(30);
 
 /// Answers the requests of the admin socket.
@@ -38,7 +38,7 @@ pub(crate) struct Api {
     uploads: Uploads,
 }
 
-/// Either is an answer; a problem is the shorter way out.
+/// The result of a handler: a response, or a problem that becomes one.
 pub(super) type Answer = Result<Response<Body>, Problem>;
 
 impl Handler for Api {
@@ -53,7 +53,7 @@ impl Handler for Api {
 }
 
 impl Api {
-    /// An API of a node whose gateway has this address.
+    /// Returns an API for `node`, whose gateway listens at `gateway`.
     pub(crate) fn new(node: Node, gateway: Option<SocketAddr>) -> Self {
         let largest = node.limits().module.saturating_add(FILES_MAX);
         Self {
@@ -184,16 +184,17 @@ impl Api {
         json(&engine.map_err(|error| error.problem())?)
     }
 
-    /// What a client sends of at most so many bytes, and its place among all uploads, to be kept
-    /// until what it is for is done.
+    /// Receives an upload of at most `limit` bytes. Returns it with its slot among all uploads,
+    /// which the caller keeps until it has processed the upload.
     async fn upload(&self, body: Received, limit: usize) -> Result<(Bytes, UnderWay), Problem> {
-        // What does not say how long it is may be as long as any.
+        // A body without a length may be as long as the limit.
         let announced = body.size_hint().exact();
         let announced = announced.map_or(limit, |bytes| usize::try_from(bytes).unwrap_or(limit));
         let place = match self.uploads.begin(announced.min(limit)) {
             Ok(place) => place,
             Err(problem) => {
-                // Who sends it all before it listens is to hear of that.
+                // A client that sends the whole body before it reads the response must still
+                // receive it.
                 message::discard(body).await;
                 return Err(problem);
             }
@@ -225,7 +226,8 @@ impl Api {
         let mut export = pin!(body);
         let imported = self.node.import_from(export.as_mut(), name).await;
         if imported.is_err() {
-            // Who sends it all before it listens is to hear what is wrong with it.
+            // A client that sends the whole body before it reads the response must still receive
+            // the error.
             message::discard(export).await;
         }
         json(&imported.map_err(|error| error.problem())?)
@@ -239,7 +241,7 @@ impl Api {
         Ok(no_content())
     }
 
-    /// The response is the function's own, also where it is a problem.
+    /// Invokes a function. The response is the function's own, even if it is a problem.
     async fn invoke(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The admin API's part about key-value stores.
+//! The key-value part of the admin API.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
     services::key_value::StoreError,
 };
 
-/// Time for a client to send a value.
+/// Maximum time for a client to send a value.
 const VALUE_TIME: Duration = Duration::from_secs(60);
 
 impl Api {
@@ -31,7 +31,7 @@ impl Api {
         json(&keys.map_err(problem)?)
     }
 
-    /// The value's bytes; no content where there is no such key.
+    /// Returns the value's bytes, or 204 if the key does not exist.
     pub(super) async fn store_value(&self, kind: &str, name: &str, uri: &Uri) -> Answer {
         let (store, key) = of_key(kind, name, uri)?;
         let value = self.node.store_value(&store, &key).await.map_err(problem)?;
@@ -55,7 +55,7 @@ impl Api {
         if let Store::Function(function) = &store
             && !self.node.has_function(function.as_str())
         {
-            // One that is removed may be read and emptied still.
+            // The store of a removed function may still be read and emptied, but not written.
             return Err(
                 Failure::UnknownFunction(function.as_str().into()).problem(Audience::Operator)
             );
@@ -95,7 +95,7 @@ fn of_key(kind: &str, name: &str, uri: &Uri) -> Result<(Store, String), Problem>
     }
 }
 
-/// What a client sees: it is the operator, so nothing is held back.
+/// Converts an error to a problem. The client is the operator, so nothing is withheld.
 fn problem(error: StoreError) -> Problem {
     let detail = error.to_string();
     match error {

@@ -1,4 +1,4 @@
-//! The metrics' own listener.
+//! The listener for metrics.
 
 use faasw_client::Problem;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
@@ -13,8 +13,7 @@ use crate::{
 const OPEN_METRICS: HeaderValue =
     HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
 
-/// Answers `GET /metrics`, whether the node is there and whether requests should come, and nothing
-/// else.
+/// Answers `GET /metrics`, the liveness probe and the readiness probe, and nothing else.
 #[derive(Clone, Debug)]
 pub(crate) struct Page {
     node: Node,
@@ -53,7 +52,7 @@ impl Handler for Page {
     }
 }
 
-/// Metrics as a response.
+/// Returns metrics as a response.
 pub(crate) fn response(text: String) -> Response<Body> {
     let mut response = Response::new(Body::from(text.into_bytes()));
     let headers = response.headers_mut();

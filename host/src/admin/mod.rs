@@ -1,8 +1,8 @@
-//! The admin API's side of the node, on a Unix socket in the data directory.
+//! The node's side of the admin API, on a Unix socket in the data directory.
 //!
-//! What is asked and answered is in [`faasw_client`], and so is the client. Failures
-//! are problem bodies. Who may open the socket may do everything; its mode and its
-//! directory's leave that to the node's user.
+//! The types of requests and responses, and the client, are in [`faasw_client`]. Failures are
+//! problem bodies. A process that can open the socket may do everything. The modes of the socket
+//! and of its directory restrict it to the node's user.
 
 mod api;
 mod key_value;
@@ -20,7 +20,8 @@ pub(crate) use metrics::Page;
 
 use crate::error::StartError;
 
-/// Makes the socket. The data directory's lock is held, so one that is there is a leftover.
+/// Creates the socket. The data directory is locked, so an existing socket is a leftover and is
+/// removed.
 pub(crate) fn listen(path: &Path) -> Result<UnixListener, StartError> {
     let make = || -> io::Result<UnixListener> {
         match fs::remove_file(path) {
@@ -28,7 +29,7 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, StartError> {
             _ => {}
         }
         let listener = UnixListener::bind(path)?;
-        // The directory has been closed to others all along.
+        // The directory was closed to other users before the socket existed.
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         Ok(listener)
     };

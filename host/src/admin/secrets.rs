@@ -1,4 +1,4 @@
-//! The admin API's part about functions' secrets: it takes values, and gives none.
+//! The part of the admin API for functions' secrets: it accepts values and never returns them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::{
     server::Received,
 };
 
-/// Time for a client to send a value.
+/// Maximum time for a client to send a value.
 const VALUE_TIME: Duration = Duration::from_secs(60);
 
 impl Api {
@@ -57,7 +57,7 @@ fn of_secret(function: &str, uri: &Uri) -> Result<(FunctionName, SecretName), Pr
     ))
 }
 
-/// What a client sees: it is the operator, so nothing but the value is held back.
+/// Converts an error to a problem. The client is the operator, so only the value is withheld.
 fn problem(error: SecretError) -> Problem {
     let detail = error.to_string();
     let (status, slug, title) = match &error {

@@ -1,8 +1,8 @@
-//! How much is sent to the admin API at once, and lies in memory until what it is for is done.
+//! Limits how many uploads to the admin API are in memory at once.
 //!
-//! Whoever deploys sends all of a module before anything of it is looked at, and then waits for its
-//! turn. One user's scripts may do so hundreds of times at once; one upload too many hears so
-//! before it is read.
+//! A client sends a whole module before the node looks at any of it, and the module then waits for
+//! its deployment. Scripts of one user may do so hundreds of times at once. An upload beyond the
+//! limit is rejected before it is read.
 
 use std::sync::Arc;
 
@@ -10,20 +10,21 @@ use faasw_client::Problem;
 use http::StatusCode;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Uploads that are under way at once, from their first byte until what they are for is done: as
-/// many as deployments, most of which may wait for their own initialisations.
+/// Maximum number of concurrent uploads, from their first byte until they are processed: as many as
+/// deployments, most of which may wait for their own initialisations.
 const UPLOADS: usize = 64;
 
-/// How many of the largest there are in what all may come to.
+/// Limit of the bytes of all uploads, as a multiple of the largest upload.
 const LARGEST: usize = 2;
 
-/// What bytes are counted in.
+/// Bytes of one unit in which uploads are counted.
 const UNIT: usize = 1 << 10;
 
-/// Seconds after which one too many may be sent again: a deployment takes about that, or longer.
+/// Seconds after which a rejected upload may be retried: a deployment takes about that long, or
+/// longer.
 const RETRY_AFTER: u32 = 1;
 
-/// Uploads under way, and the bytes that they may come to.
+/// The uploads in progress and the bytes that they may need.
 #[derive(Clone, Debug)]
 pub(super) struct Uploads {
     places: Arc<Semaphore>,
@@ -31,7 +32,7 @@ pub(super) struct Uploads {
     units_max: usize,
 }
 
-/// One of them. Dropping it gives its place back.
+/// An upload in progress. Dropping it releases its slot and its bytes.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     _place: OwnedSemaphorePermit,
@@ -39,7 +40,7 @@ pub(super) struct UnderWay {
 }
 
 impl Uploads {
-    /// None yet, of which each has at most `largest` bytes.
+    /// Returns a limiter without uploads. One upload has at most `largest` bytes.
     pub(super) fn new(largest: usize) -> Self {
         let units_max = units(largest)
             .saturating_mul(LARGEST)
@@ -51,10 +52,10 @@ impl Uploads {
         }
     }
 
-    /// A place for one that may come to so many bytes.
+    /// Reserves a slot and memory for an upload of at most `bytes` bytes.
     ///
     /// # Errors
-    /// When there are too many.
+    /// Returns a problem with status 503 if too many uploads, or too many bytes, are in progress.
     pub(super) fn begin(&self, bytes: usize) -> Result<UnderWay, Problem> {
         let place = self.places.clone().try_acquire_owned();
         let place = place.map_err(|_| {
@@ -111,7 +112,7 @@ mod tests {
         let _second = uploads.begin(4000).unwrap();
         let refused = uploads.begin(1).unwrap_err();
         assert!(refused.detail.contains("8192"), "{}", refused.detail);
-        // What was refused has kept no place.
+        // The rejected upload has kept no slot.
         drop(first);
         assert!(uploads.begin(4096).is_ok());
     }

@@ -1,4 +1,4 @@
-//! What can be refused before a node's engine starts, and how it starts with that.
+//! The checks before a node's backend starts, and the start of the node with it.
 
 use std::{
     net::SocketAddr,
@@ -33,7 +33,7 @@ use crate::{
 };
 
 impl NodeBuilder {
-    /// Takes everything that can be refused.
+    /// Opens and checks everything that can fail before the backend starts.
     pub(super) async fn prepare(&self) -> Result<WithoutBackend, StartError> {
         if self.admin && self.data_dir.is_none() && self.admin_folder.is_none() {
             return Err(StartError::AdminNeedsDataDir);
@@ -72,7 +72,7 @@ impl NodeBuilder {
             (None, Some(directory)) => KeyValue::in_file(directory.key_value())?,
             (None, None) => KeyValue::in_memory()?,
         };
-        // Read once: there may be many.
+        // The functions are read once, because there may be many.
         let functions = registry.functions()?;
         let images = match &directory {
             Some(directory) => {
@@ -121,10 +121,10 @@ impl NodeBuilder {
     }
 }
 
-/// Bytes that func-images may take on disk, unless a builder is told otherwise.
+/// Bytes that func-images may take on disk by default.
 const IMAGE_DISK: u64 = 8 << 30;
 
-/// The func-images of a data directory, without those that nobody will ask for.
+/// Returns the func-images of a data directory. Images that no version can use are removed.
 fn images(
     directory: &DataDir,
     functions: &Registered,
@@ -161,15 +161,16 @@ fn listener(address: SocketAddr) -> Result<TcpListener, StartError> {
     listen().map_err(|error| StartError::Listen { address, error })
 }
 
-/// Connections to metrics and probes, which are few: others there are not to cost what the
-/// gateway's clients may.
+/// Maximum number of connections to metrics and probes. They are few, so clients there must not
+/// cost as much as the gateway's.
 const SCRAPERS: usize = open_files::SCRAPERS as usize;
-/// Of one address, so that nobody has all of these places: whoever probes finds one.
+/// Maximum number of these connections of one address, so that one client cannot take them all and
+/// probes find a free one.
 const SCRAPERS_EACH: usize = 8;
-/// Bytes of answers that all of them may leave, most of which are smaller by far.
+/// Maximum bytes of unread responses of all these connections. Most responses are far smaller.
 const SCRAPED: u64 = 2 << 20;
 
-/// A node that lacks only its engine.
+/// A node that lacks only its backend.
 pub(super) struct WithoutBackend {
     gateway: Option<Taken>,
     opens_later: bool,
@@ -181,7 +182,7 @@ pub(super) struct WithoutBackend {
     admin: Option<UnixListener>,
     storage: Storage,
     functions: Registered,
-    /// Images that somebody else has made.
+    /// Images that another node has made.
     shared: Option<Arc<Images>>,
     limits: Limits,
     observer: Observer,
@@ -191,19 +192,19 @@ pub(super) struct WithoutBackend {
 }
 
 impl WithoutBackend {
-    /// Where seeds are that are not in memory.
+    /// Returns the images of seeds that are not in memory.
     pub(super) fn images(&self) -> Option<Arc<Images>> {
         let own = self.storage.images.as_ref();
         own.or(self.shared.as_ref()).cloned()
     }
 
-    /// Whether it has functions, or is about to.
+    /// Whether the node has functions, or is about to have one.
     pub(super) fn expects_functions(&self) -> bool {
         !self.functions.is_empty() || self.shared.is_some()
     }
 
-    /// The node, whose listeners are served once `started` says that the backend has started: it
-    /// knows its functions by then.
+    /// Returns the node. The metrics listener is served at once, the others once `started` reports
+    /// that the backend has started. The node knows its functions by then.
     pub(super) async fn run(
         self,
         backend: Arc<dyn Backend>,
@@ -234,13 +235,13 @@ impl WithoutBackend {
                 return Err(error.into());
             }
         };
-        // The servers get handles without servers: a listener must not keep
-        // the node that should end it.
+        // The servers get handles without servers: a listener must not keep the node alive that
+        // ends it.
         let inner = Node::of(core.clone(), Servers::default());
         let mut servers = Servers::new(core.backlog.clone());
         let tending = core.clone();
         servers.background(async move { tending.tend().await });
-        // Who asks whether the node is ready hears that it is not.
+        // A readiness probe during the start receives a response that the node is not ready.
         if let Some(listener) = self.metrics {
             let page = admin::Page::new(inner.clone());
             let limits = Limits {

@@ -1,9 +1,9 @@
-//! Why a deployment, or what else the node's operator asked for, was not done: what a client of
-//! the admin API sees. It is the operator, so nothing is held back.
+//! The problems for a client of the admin API: why an operation was not done. The client is the
+//! operator, so nothing is withheld.
 //!
-//! Each error says whose doing it is, and a status follows from that ([`status_of`]). Beside
-//! those there are three that no fault says: that there is no such thing (404), that something
-//! else is in the way (409), and that the disk is full (507).
+//! Each error names its fault, and the status follows from that ([`status_of`]). Three statuses do
+//! not follow from a fault: the object does not exist (404), something else is in the way (409),
+//! and the disk is full (507).
 
 use faasw_client::Problem;
 use faasw_pool::{Fault, Manner};
@@ -18,11 +18,11 @@ use crate::{
     registry::RegistryError,
 };
 
-/// The status of what was not done by a fault, where nothing more is known of it.
+/// Returns the status of a fault, if the error has no status of its own.
 fn status_of(fault: (Fault, Manner)) -> StatusCode {
     match fault {
         (_, Manner::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,
-        // What was asked for is understood; what was sent cannot do it.
+        // The request is well-formed, but the uploaded content cannot be processed.
         (Fault::Function, _) => StatusCode::UNPROCESSABLE_ENTITY,
         fault => super::status_of(fault),
     }
@@ -47,7 +47,7 @@ impl RegistryError {
 }
 
 impl DeployError {
-    /// What a client of the admin API sees.
+    /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         let fault = self.fault();
         let status = self.own_status().unwrap_or_else(|| status_of(fault));
@@ -86,7 +86,7 @@ impl DeployError {
 }
 
 impl EngineError {
-    /// What a client of the admin API sees.
+    /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
             Self::NotReady(error) => return error.problem(),
@@ -108,7 +108,7 @@ impl EngineError {
 }
 
 impl RollbackError {
-    /// What a client of the admin API sees.
+    /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         match self {
             Self::Unknown(name) => {
@@ -126,7 +126,7 @@ impl RollbackError {
 }
 
 impl FunctionError {
-    /// What a client of the admin API sees.
+    /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
             Self::Unknown(name) => {
@@ -154,7 +154,7 @@ impl FunctionError {
 }
 
 impl ImportError {
-    /// What a client of the admin API sees.
+    /// Returns the problem for a client of the admin API.
     pub(crate) fn problem(&self) -> Problem {
         let (own_status, words) = match self {
             Self::Deploy(error) => return error.problem(),

@@ -1,11 +1,11 @@
-//! Why a request has no response of its function, and whose fault that is.
+//! The reasons why a request has no response from its function, and whose fault that is.
 //!
-//! The node makes a [`Failure`], which says whose doing it is and in which manner it
-//! failed; only here it is decided which status that is for the caller, and in [`admin`] for
-//! a client of the admin API. Details of the platform stay in the node's own log: the caller
-//! can do nothing with them, and they may say too much. Details that come from a guest stay in
-//! the function's log: an error message may quote a secret, and a backtrace shows the
-//! function's code. [`Audience`] selects what a problem body contains.
+//! The node makes a [`Failure`], which names the fault and the manner of the failure. This module
+//! derives the status for the caller from it, and [`admin`] does so for a client of the admin API.
+//! Details of the platform stay in the node's own log: the caller cannot act on them, and they may
+//! reveal too much. Details that come from a guest stay in the function's log: an error message may
+//! quote a secret, and a backtrace shows the function's code. [`Audience`] selects what a problem
+//! body contains.
 
 mod admin;
 mod public;
@@ -23,10 +23,10 @@ use thiserror::Error;
 use self::words::Words;
 use crate::{error::DeployError, message::Unfit};
 
-/// Seconds after which a refused request may find room.
+/// Seconds after which a rejected request may be retried.
 const RETRY_AFTER: u32 = 1;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug, Error)]
 pub(crate) enum Failure {
     #[error("there is no function named {0:?}")]
@@ -58,8 +58,8 @@ pub(crate) enum Audience {
 }
 
 impl Failure {
-    /// Whose doing it is, which decides how loud the node's log is about it, and in which
-    /// manner it failed.
+    /// Returns whose fault the failure is, which decides the level in the node's log, and its
+    /// manner.
     pub(crate) fn fault(&self) -> (Fault, Manner) {
         match self {
             Self::UnknownFunction(_) | Self::Unfit(Unfit::BodyUnreadable(_)) => {
@@ -69,19 +69,19 @@ impl Failure {
                 Unfit::HeadTooLarge { .. } | Unfit::BodyTooLarge(_) | Unfit::LengthUnknown(_),
             ) => (Fault::Caller, Manner::TooLarge),
             Self::Unfit(Unfit::BodyTimeout(_)) => (Fault::Caller, Manner::TimedOut),
-            // The limit does what its owner wants, possibly very often.
+            // The operator chose the limit, and requests may exceed it very often.
             Self::NoRoom | Self::FunctionBusy(_) => (Fault::Caller, Manner::NoRoom),
             Self::NotReady(DeployError::Seed(
                 SeedError::Function(error) | SeedError::WarmUp { error, .. },
             ))
             | Self::Invoke(error) => error.fault(),
-            // It was in order when it was deployed.
+            // The function was in order when it was deployed.
             Self::NotReady(_) | Self::Secrets(_) => (Fault::Platform, Manner::Failed),
             Self::ShuttingDown => (Fault::Platform, Manner::NoRoom),
         }
     }
 
-    /// Whether a function's code could not be had: it may have gone with the function.
+    /// Whether a function's code was unavailable: it may have been removed with the function.
     pub(crate) fn is_of_code(&self) -> bool {
         let gone = matches!(
             self,
@@ -106,7 +106,7 @@ impl Failure {
     pub(crate) fn problem(&self, audience: Audience) -> Problem {
         let fault = self.fault();
         let detail = match fault {
-            // What there is no room for is said to whoever may come again.
+            // A lack of capacity is not hidden, because the client may retry.
             (Fault::Platform, Manner::TooLarge | Manner::TimedOut | Manner::Failed) => {
                 "the node failed to run the function; the node's own log has the reason".into()
             }
@@ -116,7 +116,7 @@ impl Failure {
         problem(self.status(), self.words(), detail, fault)
     }
 
-    /// Names the cause in the node's own log: one of a fixed set.
+    /// Returns the cause for the node's own log: one of a fixed set.
     pub(crate) fn cause(&self) -> &'static str {
         match self {
             Self::Invoke(InvokeError::Trap { kind, .. }) => kind.name(),
@@ -148,7 +148,7 @@ impl Failure {
     }
 }
 
-/// A problem that says when to try again, where that makes sense.
+/// Returns a problem, with the time after which to retry if the failure is a lack of capacity.
 fn problem(
     status: StatusCode,
     (slug, title): Words,
@@ -162,7 +162,7 @@ fn problem(
     problem
 }
 
-/// The status that a failure is to its caller, where nothing more is known of it.
+/// Returns the status of a fault for the caller, if the failure has no status of its own.
 fn status_of(fault: (Fault, Manner)) -> StatusCode {
     match fault {
         (_, Manner::NoRoom) => StatusCode::SERVICE_UNAVAILABLE,

@@ -1,7 +1,7 @@
 //! The part of a failure's reason that any client of a function may read.
 //!
-//! A guest chooses the text of its errors, its exit code and the names in its backtraces. None of
-//! these is in here. Limits, sizes and times are the node's own and are.
+//! A guest chooses the text of its errors, its exit code and the names in its backtraces, so none
+//! of these is included. Limits, sizes and times are the node's own and are included.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use faasw_pool::{InvokeError, SeedError};
 use super::Failure;
 use crate::error::DeployError;
 
-/// Where the omitted part of the reason is.
+/// Appends where the omitted part of the reason is.
 macro_rules! in_the_log {
     ($what:literal) => {
         concat!(
@@ -30,7 +30,7 @@ impl Failure {
             Self::NotReady(DeployError::Seed(
                 SeedError::Function(error) | SeedError::WarmUp { error, .. },
             )) => match generic(error) {
-                // The words of the limit or of the node.
+                // The text is the limit's or the node's.
                 None => self.to_string().into(),
                 Some(_) => NOT_READY.into(),
             },
@@ -51,7 +51,7 @@ fn of_invocation(error: &InvokeError) -> Cow<'static, str> {
     }
 }
 
-/// Returns the text that replaces an error's own, if that has something of the guest's in it.
+/// Returns the text that replaces an error's own, if that contains text of the guest.
 fn generic(error: &InvokeError) -> Option<&'static str> {
     Some(match error {
         InvokeError::Trap { .. } => in_the_log!("the function trapped"),
@@ -63,8 +63,8 @@ fn generic(error: &InvokeError) -> Option<&'static str> {
         InvokeError::BadResponse { .. } => in_the_log!("the function's response is not valid"),
         InvokeError::LoadFailed { .. } => in_the_log!("the function could not be instantiated"),
         InvokeError::GuestFailed(_) => in_the_log!("the function's microVM failed"),
-        // The caller of this function keeps back what a platform's failure says, unless it says
-        // that there is no room.
+        // The caller of this function withholds the details of platform failures, unless they are a
+        // lack of capacity.
         InvokeError::Platform(_)
         | InvokeError::NoResponse
         | InvokeError::RequestTooLarge { .. }

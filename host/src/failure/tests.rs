@@ -131,7 +131,7 @@ fn every_failure_has_the_status_that_says_whose_fault_it_is() {
     }
 }
 
-/// Every failure in whose message a guest has a say, and what it says in these.
+/// Returns every failure whose message contains text of a guest, with this text.
 fn failures_with_guest_text(text: &str) -> Vec<Failure> {
     let report = || text.to_owned();
     let trap = || InvokeError::Trap {

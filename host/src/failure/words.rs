@@ -1,4 +1,4 @@
-//! What a problem's types and titles are.
+//! The types and titles of problems.
 
 use faasw_pool::{
     ClientError, CompileError, Fault, InvokeError, PlatformError, RequestPart, SeedError,

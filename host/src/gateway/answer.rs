@@ -1,4 +1,4 @@
-//! Answers without a function.
+//! Responses that come from the node instead of a function.
 
 use http::{HeaderValue, Request, Response, StatusCode, Version, header};
 
@@ -7,14 +7,14 @@ use crate::{
     server::Received,
 };
 
-/// What becomes of an HTTP/1 connection.
+/// The fate of an HTTP/1 connection after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Afterwards {
     GoOn,
     Close,
 }
 
-/// Answers without a function, once the client listens.
+/// Responds without a function, once the client is ready to read.
 pub(super) async fn answer_here(
     request: Request<Received>,
     mut response: Response<Body>,
@@ -28,20 +28,21 @@ pub(super) async fn answer_here(
     response
 }
 
-/// HTTP/2 goes on with its other streams.
+/// Whether the connection may close after a response: an HTTP/2 connection continues with its other
+/// streams.
 pub(super) fn may_close<B>(request: &Request<B>) -> bool {
     request.version() < Version::HTTP_2
 }
 
-/// Says that the connection ends. It also does behind a refusal of who asked
-/// first: the body may be left out now, or come, and nobody could tell where the
-/// next request begins. Of HTTP/2 it ends after what is under way.
+/// Announces the end of the connection. The connection also ends after a rejected request that
+/// waited for `100-continue`. Its client may omit the body or send it, so the start of the next
+/// request is unknown. An HTTP/2 connection ends after the requests that are under way.
 pub(super) fn close(response: &mut Response<Body>) {
     let close = HeaderValue::from_static("close");
     response.headers_mut().insert(header::CONNECTION, close);
 }
 
-/// OPTIONS of the node: which methods there are is for functions to say.
+/// Responds to OPTIONS of the node: functions define which methods there are.
 pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;

@@ -1,29 +1,28 @@
-//! What a browser keeps of a response, held to the function that answered.
+//! Confines what a browser stores of a response to the function that answered.
 //!
-//! A browser tells sites apart by origin: scheme, host and port. Functions that are
-//! found by path share one, and much that a response may say holds for all of it.
-//! Here that is taken away, or made to hold for the function's path alone. What
-//! scripts of one origin can do to each other no gateway can prevent: that takes a
-//! host for each function (docs/threat-model.md).
+//! A browser distinguishes sites by origin: scheme, host and port. Functions that are found by path
+//! share an origin, and many fields of a response apply to all of it. This module removes them, or
+//! restricts them to the function's path. A gateway cannot prevent what scripts of one origin do to
+//! each other: that takes a host for each function (docs/threat-model.md).
 
 use http::{HeaderMap, HeaderValue, header};
 
-/// Fields that hold for a whole origin or host.
+/// Fields that apply to a whole origin or host.
 const OF_THE_ORIGIN: [&str; 7] = [
-    // Which hints browsers send to every function.
+    // The client hints that browsers send to every function.
     "accept-ch",
-    // Where the origin is to be had instead.
+    // Alternative services for the origin.
     "alt-svc",
     "clear-site-data",
-    // Reports on requests to every function, sent to who sets it.
+    // Reports on requests to every function, sent to the function that sets the field.
     "nel",
     "report-to",
     "service-worker-allowed",
     "strict-transport-security",
 ];
 
-/// Attributes of a cookie that browsers know (RFC 6265bis), but for those that say
-/// where it holds. Others are dropped: what one client ignores another may obey.
+/// Attributes of a cookie that browsers know (RFC 6265bis), except those that define its scope.
+/// Others are dropped: an attribute that one client ignores may have an effect in another.
 const ATTRIBUTES: [&[u8]; 7] = [
     b"expires",
     b"httponly",
@@ -34,7 +33,7 @@ const ATTRIBUTES: [&[u8]; 7] = [
     b"secure",
 ];
 
-/// Longest value of an attribute that browsers do not ignore.
+/// Maximum length of an attribute's value that browsers accept, in bytes.
 const LONGEST_ATTRIBUTE: usize = 1024;
 
 /// Confines a response to the path of the function `name`.
@@ -43,7 +42,7 @@ pub(super) fn to_path(headers: &mut HeaderMap, name: &str) {
         headers.remove(field);
     }
     each_cookie(headers, |cookie| {
-        // By its name it holds for the whole host (RFC 6265bis, section 4.1.3.2).
+        // By its name, the cookie applies to the whole host (RFC 6265bis, section 4.1.3.2).
         if cookie.has_prefix(b"__host-") {
             return None;
         }
@@ -51,8 +50,8 @@ pub(super) fn to_path(headers: &mut HeaderMap, name: &str) {
     });
 }
 
-/// Confines a response to the host that it came from. Cookies for the domain above it
-/// would reach the functions beside this one.
+/// Confines a response to its host. Cookies for the domain above it would reach the functions
+/// beside this one.
 pub(super) fn to_host(headers: &mut HeaderMap) {
     each_cookie(headers, |cookie| {
         let path = cookie.path.filter(|path| path.starts_with(b"/"));
@@ -60,17 +59,17 @@ pub(super) fn to_host(headers: &mut HeaderMap) {
     });
 }
 
-/// The path as the function meant it, below its own.
+/// Returns the path that the function meant, below the function's own.
 fn path_below(name: &str, path: Option<&[u8]>) -> Vec<u8> {
     let own = format!("/{name}/").into_bytes();
     let full = match path {
         Some(path) if path.starts_with(&own) => path.to_vec(),
-        // What programs in CGI style know as `SCRIPT_NAME`.
+        // The path that programs in CGI style know as `SCRIPT_NAME`.
         Some(path) if own.strip_suffix(b"/") == Some(path) => own.clone(),
         Some([b'/', rest @ ..]) => [&own, rest].concat(),
         _ => own.clone(),
     };
-    // One that a browser ignores leaves it to choose, and above `/NAME` that is `/`.
+    // If a browser ignores the path, it chooses a default, which for `/NAME` is `/`.
     if full.len() > LONGEST_ATTRIBUTE {
         return own;
     }
@@ -98,13 +97,13 @@ fn each_cookie(headers: &mut HeaderMap, mut rewrite: impl FnMut(&Cookie<'_>) -> 
     }
 }
 
-/// A cookie as browsers read it (RFC 6265, section 5.2): everything up to the first
-/// semicolon is name and value, quoted or not; of each attribute the last counts.
+/// A cookie as browsers parse it (RFC 6265, section 5.2). Everything up to the first semicolon is
+/// name and value, quoted or not; the last occurrence of each attribute counts.
 struct Cookie<'a> {
     pair: &'a [u8],
-    /// The value of `Path`, where there is one.
+    /// The value of `Path`, if there is one.
     path: Option<&'a [u8]>,
-    /// The others, each once.
+    /// The other attributes, each once.
     attributes: Vec<&'a [u8]>,
 }
 
@@ -132,8 +131,8 @@ impl<'a> Cookie<'a> {
         cookie
     }
 
-    /// Whether its name begins like this, in whatever case. Without a name it is all
-    /// value, which browsers send as if it were one.
+    /// Whether the cookie's name starts with `prefix`, in any case. Browsers send a cookie without
+    /// a name as its value only, so the prefix of the value counts then.
     fn has_prefix(&self, prefix: &[u8]) -> bool {
         let (name, value) = split(self.pair);
         let shown = if name.is_empty() { value } else { name };
@@ -141,7 +140,8 @@ impl<'a> Cookie<'a> {
         beginning.is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix))
     }
 
-    /// The path goes first: some clients read so many attributes and no more.
+    /// Formats the cookie. The path comes first, because some clients read a limited number of
+    /// attributes.
     fn write(&self, path: Option<&[u8]>) -> Vec<u8> {
         let mut text = self.pair.to_vec();
         if let Some(path) = path {
@@ -156,7 +156,7 @@ impl<'a> Cookie<'a> {
     }
 }
 
-/// Name and value of an attribute, which need not have one.
+/// Splits an attribute into name and value; the value may be missing.
 fn split(part: &[u8]) -> (&[u8], &[u8]) {
     let mut halves = part.splitn(2, |byte| *byte == b'=');
     let mut half = || halves.next().unwrap_or_default().trim_ascii();
@@ -214,7 +214,7 @@ mod tests {
             ("=v", "=v; Path=/f/"),
             ("__Secure-a=b; Path=/", "__Secure-a=b; Path=/f/"),
         ] {
-            // A vertical tab is no byte of a field.
+            // A vertical tab is not allowed in a field.
             let cookie = cookie.replace('\u{b}', "\t");
             assert_eq!(
                 confined(cookie.as_bytes()).as_deref(),
@@ -246,8 +246,8 @@ mod tests {
 
     #[test]
     fn no_cookie_makes_a_browser_choose_the_path_itself() {
-        // Browsers ignore attributes of more than 1024 bytes, and some read only a
-        // number of them.
+        // Browsers ignore attributes of more than 1024 bytes, and some read only a limited number
+        // of them.
         let long = format!("a=b; Path=/{}", "x".repeat(1100));
         assert_eq!(confined(long.as_bytes()).unwrap(), "a=b; Path=/f/");
         let longest = format!("a=b; Path=/{}", "x".repeat(1021));
@@ -283,7 +283,7 @@ mod tests {
             headers.insert("set-cookie", value);
             to_path(&mut headers, "f");
             for cookie in cookies(&headers) {
-                // As a browser reads it.
+                // The attributes as a browser parses them.
                 let attributes: Vec<(String, &str)> = cookie
                     .split(';')
                     .skip(1)

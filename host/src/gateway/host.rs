@@ -2,8 +2,8 @@
 
 use http::{Request, header, uri::Authority};
 
-/// The host of a request's target, or of its `Host` field (RFC 9112, section 3.2.2):
-/// in lower case, without port and without a name's trailing dot.
+/// Returns the host of a request's target, or of its `Host` field (RFC 9112, section 3.2.2): in
+/// lower case, without port and without a name's trailing dot.
 pub(super) fn host_of<B>(request: &Request<B>) -> Option<String> {
     let host = match request.uri().authority() {
         Some(authority) => authority.host().to_ascii_lowercase(),

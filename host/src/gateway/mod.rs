@@ -1,9 +1,9 @@
-//! The gateway: `http://ADDRESS/NAME/…` or `http://NAME.DOMAIN/…` becomes a request to
-//! the function `NAME`.
+//! The gateway: `http://ADDRESS/NAME/…` or `http://NAME.DOMAIN/…` becomes a request to the function
+//! `NAME`.
 //!
-//! It refuses what no function should be asked, finds the function, and holds what a
-//! browser keeps of the answer to that function; everything else is the node's. The
-//! admin API and metrics are never here.
+//! The gateway rejects requests that no function should receive, finds the function, and confines
+//! what a browser stores of the response to that function. The node does everything else. The admin
+//! API and metrics are never served here.
 
 mod answer;
 mod confine;
@@ -37,12 +37,12 @@ use crate::{
 pub(crate) struct Gateway {
     node: Node,
     sites: Arc<Sites>,
-    /// That of the listener, whatever a request's target says.
+    /// The scheme of the listener, whatever a request's target says.
     scheme: Scheme,
 }
 
 impl Gateway {
-    /// Answers with the functions of `node`, found by `sites`.
+    /// Returns a gateway to the functions of `node`, found by `sites`.
     pub(crate) fn new(node: Node, sites: Arc<Sites>, scheme: Scheme) -> Self {
         Self {
             node,
@@ -87,7 +87,7 @@ impl Handler for Gateway {
 }
 
 impl Gateway {
-    /// Answers with a function.
+    /// Answers a request with a function.
     async fn ask(
         self,
         name: &str,
@@ -117,8 +117,8 @@ impl Gateway {
             confine::to_path(response.headers_mut(), name);
         }
         let is_unread = may_close && asks_first && response.status().as_u16() >= 400;
-        // Who keeps its connection to a node that stops would ask over it to the end, and be
-        // refused then. It is to come again by another, which a load balancer gives to another
+        // A client that keeps its connection to a stopping node would send requests over it until
+        // the end, and be refused then. It must reconnect, so that a load balancer selects another
         // node.
         if is_unread || self.node.readiness() == Readiness::Stopping {
             close(&mut response);
@@ -127,7 +127,7 @@ impl Gateway {
     }
 }
 
-/// Returns the length that a 304 announces of the content that its client has.
+/// Returns the length that a 304 announces for the content that its client has.
 fn announced(response: &Response<Body>) -> Option<u64> {
     let length = response.headers().get(header::CONTENT_LENGTH)?;
     match response.status() {
@@ -140,8 +140,9 @@ fn announced(response: &Response<Body>) -> Option<u64> {
 /// The field of requests for the script of a service worker.
 const SERVICE_WORKER: &str = "service-worker";
 
-/// One from `/NAME` would be let work on all that is beside it, `/`: browsers go by
-/// the last slash. `/NAME/` has its own.
+/// Returns the problem that rejects a service worker from `/NAME`. Browsers derive its scope from
+/// the last slash, so it would control everything below `/`. A service worker from `/NAME/` has the
+/// function's own scope.
 fn no_service_worker() -> Problem {
     Problem::new(
         StatusCode::FORBIDDEN,

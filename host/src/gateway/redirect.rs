@@ -1,4 +1,4 @@
-//! The plain listener beside one with TLS: whoever asks there is sent to the other.
+//! The plain listener beside a TLS listener: it redirects clients to https.
 
 use std::{future::Future, sync::Arc};
 
@@ -16,11 +16,11 @@ use crate::{
     server::{Handler, Received, Tls},
 };
 
-/// The port that https has unless a URL names another.
+/// The default port of https.
 const HTTPS: u16 = 443;
 
-/// Answers 308 to https, to hosts that the node has a certificate for: the `Host`
-/// field is the client's word, and what is sent back must not be anybody's choice.
+/// Redirects to https with status 308, for hosts that the node has a certificate for. The client
+/// chooses the `Host` field, so the target of a redirect must not follow it unchecked.
 #[derive(Clone, Debug)]
 pub(crate) struct Redirect {
     tls: Arc<Tls>,
@@ -45,7 +45,7 @@ impl Redirect {
                 port => format!(":{port}"),
             };
             let target = uri.path_and_query().map_or("/", |target| target.as_str());
-            // A target may have UTF-8 in it, which a URL may not.
+            // A target may contain UTF-8, which a URL must not.
             let target = utf8_percent_encode(target, CONTROLS);
             HeaderValue::try_from(format!("https://{host}{port}{target}")).ok()
         });

@@ -1,15 +1,15 @@
-//! Requests that reach no function, whatever their path: what HTTP forbids and
-//! hyper lets pass, and what the gateway cannot do.
+//! Requests that reach no function, whatever their path: those that HTTP forbids although hyper
+//! accepts them, and those that the gateway cannot serve.
 //!
-//! Whoever sends the first kind may want this node and another one on the way to
-//! disagree about a request, so its connection ends with the answer.
+//! A client that sends the first kind may want this node and another one on the way to disagree
+//! about a request, so its connection ends with the response.
 
 use faasw_client::Problem;
 use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Version, header, uri::Authority};
 
 use crate::message::TARGET_BYTES;
 
-/// Why a request is refused by its head alone.
+/// Returns the reason why a request is rejected by its head alone.
 pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {
     let headers = request.headers();
     let target = request.uri().path_and_query();
@@ -37,7 +37,7 @@ pub(super) fn refusal<B>(request: &Request<B>) -> Option<Problem> {
             "the only transfer coding of a request that is supported is chunked",
         ));
     }
-    // HTTP/1.0 knows neither of the two (RFC 9110, sections 7.8 and 10.1.1).
+    // HTTP/1.0 has neither of the two (RFC 9110, sections 7.8 and 10.1.1).
     if request.version() >= Version::HTTP_11 && expects_other(headers) {
         return Some(Problem::new(
             StatusCode::EXPECTATION_FAILED,
@@ -63,8 +63,8 @@ fn not_implemented(detail: &'static str) -> Problem {
     )
 }
 
-/// RFC 9112, section 3.2: a path, or a whole URI; `*` is for OPTIONS, and an
-/// authority alone for CONNECT.
+/// Checks the target by RFC 9112, section 3.2: a path, or a whole URI. `*` is for OPTIONS, and an
+/// authority alone is for CONNECT.
 fn check_target<B>(request: &Request<B>) -> Result<(), &'static str> {
     let uri = request.uri();
     if uri.path() == "*" && request.method() != Method::OPTIONS {
@@ -83,7 +83,7 @@ fn check_target<B>(request: &Request<B>) -> Result<(), &'static str> {
     }
 }
 
-/// RFC 9112, section 3.2; for HTTP/2 RFC 9113, section 8.3.1.
+/// Checks the host by RFC 9112, section 3.2; for HTTP/2 by RFC 9113, section 8.3.1.
 fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
     let mut hosts = request.headers().get_all(header::HOST).iter();
     let host = hosts.next();
@@ -108,7 +108,7 @@ fn check_host<B>(request: &Request<B>) -> Result<(), &'static str> {
     }
 }
 
-/// `uri-host [ ":" port ]`, or nothing where the target has no authority.
+/// Whether a value is `uri-host [ ":" port ]`, or empty, as without an authority in the target.
 fn is_host(value: &[u8]) -> bool {
     if value.is_empty() {
         return true;
@@ -117,7 +117,7 @@ fn is_host(value: &[u8]) -> bool {
         return false;
     };
     let after = authority.as_str().strip_prefix(authority.host());
-    // User information comes before the host, so that nothing is left then.
+    // User information comes before the host, so that the prefix does not match then.
     after.is_some_and(|port| {
         port.is_empty()
             || port
@@ -126,7 +126,8 @@ fn is_host(value: &[u8]) -> bool {
     })
 }
 
-/// hyper asks only that `chunked` is the last coding; it undoes no other one.
+/// Whether there is a transfer coding other than `chunked`. hyper only requires that `chunked` is
+/// the last one, and decodes no other.
 fn has_other_coding(headers: &HeaderMap) -> bool {
     let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
     codings
@@ -147,7 +148,7 @@ fn wants_upgrade(headers: &HeaderMap) -> bool {
         && !named(headers, &header::UPGRADE, "h2c")
 }
 
-/// Whether a field that is a list has a word.
+/// Whether a field that is a list contains a word.
 fn named(headers: &HeaderMap, field: &HeaderName, word: &str) -> bool {
     let values = headers.get_all(field).iter();
     values

@@ -1,8 +1,8 @@
-//! Where a request goes, by its host and its path.
+//! Routes requests by host and path.
 //!
-//! A host that is a function's own has one origin for a browser, and the function
-//! sees the whole path. At all other hosts functions share an origin and are told
-//! apart by the first segment of the path.
+//! A function with a host of its own has a separate origin in a browser, and sees the whole path.
+//! At all other hosts, functions share an origin and are distinguished by the first segment of the
+//! path.
 
 use faasw_client::{FunctionName, HostName};
 use http::{Request, Uri};
@@ -13,43 +13,44 @@ use crate::message::Named;
 /// How functions are found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sites {
-    /// `NAME` of this domain is the function `NAME`.
+    /// The node's domain: the host `NAME` below it is the function `NAME`.
     pub(crate) domain: Option<HostName>,
-    /// The one function that there is, at all paths of all hosts.
+    /// The only function that is served, at all paths of all hosts.
     pub(crate) root: Option<FunctionName>,
-    /// By path, at hosts that are no function's; unset, where there is no domain.
+    /// Whether functions are found by path, at hosts that belong to no function. If unset, they are
+    /// if there is no domain.
     pub(crate) paths: Option<bool>,
 }
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Route {
-    /// To the node itself.
+    /// The node's liveness probe.
     Health,
-    /// To the node as a whole (RFC 9112, section 3.2.4).
+    /// The node as a whole (RFC 9112, section 3.2.4).
     Asterisk,
-    /// To a function.
+    /// A function.
     Function { name: String, site: Site },
-    /// Nowhere, with what a client should have asked for.
+    /// No destination, with the form that a client should have used.
     Nothing(&'static str),
 }
 
-/// Where a function is.
+/// How a function was addressed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Site {
-    /// It has the host for itself.
+    /// The function has the whole host.
     Host,
-    /// It has a path of a host that others are at, too.
+    /// The function has a path of a shared host.
     Path {
-        /// The URI that it sees: the name is off the path.
+        /// The URI that the function sees, without the name.
         uri: Uri,
-        /// The path was the name alone, without the slash behind it.
+        /// Whether the path was the name alone, without a slash after it.
         is_bare: bool,
     },
 }
 
 impl Sites {
-    /// Routes a request. `owner` says whose a host is that a function was deployed with.
+    /// Routes a request. `owner` returns the function that was deployed with a host.
     pub(super) fn route<B>(
         &self,
         request: &Request<B>,
@@ -69,9 +70,10 @@ impl Sites {
             .as_ref()
             .and_then(|domain| domain.part_below(&host));
         match below {
-            // Its own name is no function's: what is served there is for the node alone.
+            // The domain itself belongs to no function; only the node is served there.
             Some("") if is_health => Route::Health,
-            // What has more than one label, too, is nobody's, or the name of none.
+            // A host of more than one label below the domain, or an invalid name, belongs to no
+            // function.
             Some(name) if FunctionName::new(name).is_ok() => Route::at_host(name),
             Some(_) => {
                 Route::Nothing("the host names no function: it is NAME and the node's domain")
@@ -121,7 +123,7 @@ mod tests {
         }
     }
 
-    /// Routes on a node on which `shop` has a host of its own.
+    /// Routes a request on a node on which `shop` has a host of its own.
     fn route(sites: &Sites, host: &str, target: &str) -> Route {
         let request = Request::get(target).header("host", host).body(()).unwrap();
         sites.route(&request, |host| {
@@ -227,7 +229,7 @@ mod tests {
                 );
             }
         }
-        // The domain's word goes first.
+        // The domain takes precedence.
         let inside = route(&sites(Some("test"), None), "shop.test", "/");
         assert_eq!(inside, Route::at_host("shop"));
         let inside = route(&sites(Some("shop.test"), None), "shop.test", "/");

@@ -9,8 +9,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Size at which a file becomes the old one and a new one begins, in bytes.
-/// A function's log takes at most twice this on disk.
+/// Size in bytes at which a file becomes the old one and a new one begins. A function's log takes
+/// at most about twice this on disk.
 const ROTATE_AT: u64 = 4 << 20;
 
 #[derive(Debug)]
@@ -27,7 +27,7 @@ struct Open {
 }
 
 impl LogFile {
-    /// The function's file in `folder`.
+    /// Returns the function's file in `folder`.
     pub(super) fn new(folder: &Path, name: &FunctionName) -> Self {
         Self {
             path: folder.join(format!("{name}.log")),
@@ -35,7 +35,7 @@ impl LogFile {
         }
     }
 
-    /// Adds a line. One write call, so that a crash leaves whole lines.
+    /// Adds a line, by one write call, so that a crash leaves whole lines.
     pub(super) fn add(&mut self, line: &LogLine) -> io::Result<()> {
         let mut open = match self.open.take() {
             Some(open) => open,
@@ -48,14 +48,14 @@ impl LogFile {
         let text = format!("{line}\n");
         open.file.write_all(text.as_bytes())?;
         open.bytes += text.len() as u64;
-        // Where files are many, functions that log keep none of them open from line to line.
+        // If the process has many files open, the file is not kept open between lines.
         let number = u64::try_from(open.file.as_raw_fd()).unwrap_or(u64::MAX);
         self.open = (number < open_files::limit() / 2).then_some(open);
         Ok(())
     }
 
-    /// The last lines of the file and the one before it, oldest first, out of
-    /// at most `bytes` of each. What is no whole line is left out.
+    /// Returns the last lines of the file and the one before it, oldest first, from at most `bytes`
+    /// of each. Incomplete lines are omitted.
     pub(super) fn tail(&self, bytes: u64) -> io::Result<Vec<LogLine>> {
         let mut lines = Vec::new();
         for path in [&old(&self.path), &self.path] {
@@ -114,7 +114,7 @@ mod tests {
         let name = FunctionName::new("f").unwrap();
         let mut file = LogFile::new(folder.path(), &name);
         let text = [b'x'; 16 << 10];
-        // To the millisecond, as the file has it.
+        // In milliseconds, as the file stores it.
         let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(1_700_000_000_123);
         let line = LogLine::new(time, 1, LogStream::Out, &text);
         for _ in 0..3 * ROTATE_AT / text.len() as u64 {

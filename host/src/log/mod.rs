@@ -1,10 +1,9 @@
-//! A function's log: what its instances write and what the node says of them.
+//! A function's log: the lines that its instances write, and the node's lines about them.
 //!
-//! The newest lines are in memory, for `faasw logs`; with a data directory all
-//! lines also go to a file per function, which the next node reads the end of.
-//! Everything is bounded: the memory, the
-//! file, and the rate, so that a function that only writes costs no more disk
-//! or memory than any other. A log outlives the versions of its function.
+//! The newest lines are in memory, for `faasw logs`. With a data directory, all lines also go to a
+//! file for each function, and the next node reads its end. Memory, file and rate are bounded, so
+//! that a function that only writes costs no more disk or memory than any other. A log outlives the
+//! versions of its function.
 
 mod file;
 mod limiter;
@@ -35,15 +34,15 @@ use file::LogFile;
 use rate::{Allowance, Rate};
 use recent::Recent;
 
-/// How long a file that could not be written is left alone: mostly its disk is full.
+/// Pause after a file could not be written: its disk is usually full.
 const FILE_REST: Duration = Duration::from_secs(10);
 
-/// The log of one function. Shared by its instances; lines never interleave.
+/// The log of one function. Its instances share it; lines never interleave.
 pub(crate) struct FunctionLog {
     name: FunctionName,
     observer: Observer,
     state: Mutex<State>,
-    /// Wakes who waits for a line.
+    /// Wakes tasks that wait for a line.
     added: Notify,
 }
 
@@ -51,16 +50,16 @@ struct State {
     recent: Recent,
     rate: Rate,
     file: Option<LogFile>,
-    /// Whether the recent lines have what the file had when the node started. It is
-    /// read when somebody asks or writes, not for every function at the start.
+    /// Whether the recent lines include those that the file had when the node started. The file is
+    /// read on the first read or write of the log, not for every function at the start.
     continued: bool,
-    /// When the file could last not be written.
+    /// When writing the file last failed.
     failed: Option<Instant>,
     deleted: bool,
 }
 
 impl FunctionLog {
-    /// An empty log. With a folder, its lines continue the function's file there.
+    /// Returns an empty log. With a folder, its lines continue the function's file there.
     pub(crate) fn new(name: FunctionName, folder: Option<&Path>, observer: Observer) -> Self {
         let file = folder.map(|folder| LogFile::new(folder, &name));
         Self {
@@ -78,7 +77,8 @@ impl FunctionLog {
         }
     }
 
-    /// Adds a line of an instance, or of the node about it, and about the request that it serves.
+    /// Adds a line that an instance has written, or that the node writes about the instance and its
+    /// request.
     pub(crate) fn add(
         &self,
         instance: u64,
@@ -87,7 +87,7 @@ impl FunctionLog {
         bytes: &[u8],
     ) {
         let allowance = self.state().rate.take(bytes.len(), Instant::now());
-        // One that is dropped is not even made: it is dropped for costing too much.
+        // A dropped line is not even formatted, because it is dropped for its cost.
         let line = || {
             let line = LogLine::new(SystemTime::now(), instance, stream, bytes);
             match request {
@@ -113,7 +113,7 @@ impl FunctionLog {
     }
 
     fn write(&self, line: LogLine) {
-        // Outside the lock, so that an observer may read the log.
+        // The observer runs outside of the lock, so that it may read the log.
         self.observer.log(&self.name, &line);
         let mut state = self.continued();
         state.write_file(&self.name, &line);
@@ -122,17 +122,17 @@ impl FunctionLog {
         self.added.notify_waiters();
     }
 
-    /// The newest lines; at most `count`.
+    /// Returns the newest lines, at most `count`.
     pub(crate) fn newest(&self, count: usize) -> LogPage {
         self.continued().recent.newest(count)
     }
 
-    /// The lines after a place; waits until there is one.
+    /// Returns the lines after a place; waits until there is one.
     pub(crate) async fn after(&self, place: u64) -> LogPage {
         loop {
             let added = self.added.notified();
             tokio::pin!(added);
-            // Before looking, so that no line comes in between.
+            // Enabled before the check, so that no line is missed in between.
             added.as_mut().enable();
             if let Some(page) = self.continued().recent.after(place) {
                 return page;
@@ -141,22 +141,22 @@ impl FunctionLog {
         }
     }
 
-    /// Deletes the log's files: its function is gone.
+    /// Deletes the log's files, because its function was removed.
     pub(crate) fn delete_files(&self) {
         let mut state = self.state();
         state.deleted = true;
-        // Taken, so that a request still under way does not begin it anew.
+        // The file is taken, so that a request that is still under way does not create it again.
         if let Some(file) = state.file.take() {
             file.delete();
         }
     }
 
-    /// Whether its function is gone: a new one of the name needs a new log.
+    /// Whether the function was removed: a new function of this name needs a new log.
     pub(crate) fn is_deleted(&self) -> bool {
         self.state().deleted
     }
 
-    /// The state, with the lines of the node before this one.
+    /// Returns the state, with the lines of earlier nodes.
     fn continued(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
         if !state.continued {
@@ -177,7 +177,7 @@ impl FunctionLog {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock was held leaves at worst a line half accounted for.
+        // After a panic while the lock was held, at most one line is counted incompletely.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +191,8 @@ impl State {
         match file.add(line) {
             Ok(()) => self.failed = None,
             Err(error) => {
-                // The lines stay in memory meanwhile. Said once, not every time.
+                // The lines stay in memory meanwhile. The failure is reported once, not for every
+                // line.
                 if self.failed.is_none() {
                     tracing::error!(function = %name, %error, "the log file was not written; \
                          trying again from time to time");
@@ -203,7 +204,7 @@ impl State {
 }
 
 impl LogSink for FunctionLog {
-    /// Of the function's seed, which is made for no request.
+    /// Adds a line of the function's seed, which is made for no request.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]) {
         self.add(instance, None, stream, line);
     }
@@ -270,7 +271,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = log(Some(folder.path()));
         let known = Correlation::new(&http::HeaderMap::new(), Some("mine".parse().unwrap()));
-        // What a function writes is none of it.
+        // The id in the function's own text does not count.
         log.add(7, Some(&known), LogStream::Out, b"7/theirs out x");
         let lines = log.newest(9).lines;
         let ids: Vec<_> = lines.iter().map(|line| line.request_id).collect();

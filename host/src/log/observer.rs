@@ -1,4 +1,4 @@
-//! Telling the embedding program what happens, as it happens.
+//! Events for the embedding program, reported as they happen.
 
 use std::{fmt, sync::Arc};
 
@@ -10,7 +10,7 @@ use crate::message::{AccessRecord, TellRequest};
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Event<'a> {
-    /// Its module is being compiled.
+    /// The function's module is being compiled.
     Compiling {
         /// The function.
         function: &'a FunctionName,
@@ -24,32 +24,32 @@ pub enum Event<'a> {
         /// Size of its component in bytes.
         module_bytes: usize,
     },
-    /// It does what it does before its first request.
+    /// The function is being initialised, before its first request.
     Initialising {
         /// The function.
         function: &'a FunctionName,
     },
-    /// Its seed is being made.
+    /// The function's seed is being made.
     MakingSeed {
         /// The function.
         function: &'a FunctionName,
     },
-    /// Its log has a new line.
+    /// The function's log has a new line.
     Log {
         /// The function.
         function: &'a FunctionName,
         /// The line.
         line: &'a LogLine,
     },
-    /// A request is over, whoever answered it. Only where that was asked for
-    /// ([`NodeBuilder::observe_requests`](crate::NodeBuilder::observe_requests)).
+    /// A request has finished, whether a function or the node answered it. Reported only with
+    /// [`NodeBuilder::observe_requests`](crate::NodeBuilder::observe_requests).
     Request {
-        /// What there is to say of it.
+        /// The record of the request.
         record: &'a AccessRecord,
     },
 }
 
-/// Whom to tell, if anybody.
+/// The callback for events, if one is set.
 #[derive(Clone, Default)]
 pub(crate) struct Observer(Option<Arc<Tell>>);
 
@@ -66,7 +66,7 @@ impl Observer {
         }
     }
 
-    /// Whom to tell of requests, if anybody.
+    /// Returns the callback for finished requests, if one is set.
     pub(crate) fn of_requests(&self) -> Option<Arc<TellRequest>> {
         let tell = self.0.clone()?;
         Some(Arc::new(move |record: &AccessRecord| {

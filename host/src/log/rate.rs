@@ -1,14 +1,14 @@
-//! How fast a function may write its log.
+//! The rate limit of a function's log.
 
 use std::time::{Duration, Instant};
 
-/// Bytes that a function may write in a [`PERIOD`], and lines: a line costs
-/// time whatever its length.
+/// Bytes and lines that a function may write in a [`PERIOD`]. A line costs time whatever its
+/// length.
 const BYTES: usize = 4 << 20;
 const LINES: usize = 10_000;
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// Counts one function's lines, period by period.
+/// Counts one function's lines in the current period.
 #[derive(Debug)]
 pub(super) struct Rate {
     since: Instant,
@@ -17,11 +17,11 @@ pub(super) struct Rate {
     dropped: u64,
 }
 
-/// What becomes of a line.
+/// The result for a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Allowance {
     Taken,
-    /// It is the first taken after others were not.
+    /// The line is accepted, and it is the first after some were dropped.
     TakenAfter {
         dropped: u64,
     },

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 use faasw_client::{LogLine, LogPage};
 
-/// Most lines that are kept.
+/// Maximum number of lines that are kept.
 const LINES: usize = 1000;
 
-/// Most bytes of text that are kept: with the longest lines, 1000 of them
-/// would be 16 MiB a function.
+/// Maximum bytes of text that are kept: 1000 lines of maximum length would be 16 MiB for each
+/// function.
 pub(super) const BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     lines: VecDeque<LogLine>,
     bytes: usize,
-    /// Lines that there ever were: the place behind the last one.
+    /// The number of lines so far: the place after the last one.
     next: u64,
 }
 
@@ -32,7 +32,7 @@ impl Recent {
         }
     }
 
-    /// At most `count` lines.
+    /// Returns the newest lines, at most `count`.
     pub(super) fn newest(&self, count: usize) -> LogPage {
         let skipped = self.lines.len().saturating_sub(count);
         LogPage {
@@ -42,8 +42,8 @@ impl Recent {
         }
     }
 
-    /// The lines after a place; nothing if there are none yet. A place that
-    /// never was is another node's: all lines are new to who asks.
+    /// Returns the lines after a place, or `None` if there are none yet. A place beyond the last
+    /// line comes from another node: then all lines are new to the caller.
     pub(super) fn after(&self, place: u64) -> Option<LogPage> {
         if place == self.next {
             return None;

@@ -1,7 +1,7 @@
-//! What is told of each request when it is over, to whoever asked for that: an access log.
+//! The access log: a record of each finished request, for an observer that receives requests.
 //!
-//! A record is begun with the request and goes with the response's body; when that is dropped,
-//! whatever came of it, the record is told. Where nobody asked there is none.
+//! A record starts with the request and is attached to the response's body. When the body is
+//! dropped, for whatever reason, the record is reported. Without an observer there are no records.
 
 use std::{
     fmt,
@@ -23,81 +23,81 @@ use super::{
     request::RemoteAddress,
 };
 
-/// Most bytes of a target in a record, and of a host and of what a client calls itself: all of
-/// them are the client's to choose.
+/// Maximum bytes of a target in a record, and of a host and a user agent: the client chooses all of
+/// them.
 const TARGET_BYTES: usize = 2048;
 const WORDS_BYTES: usize = 256;
 
-/// A request that is over.
+/// A finished request.
 ///
-/// As JSON it is an object with these members; those that are not known are left out. What clients
-/// have said is in it as they said it, but for its length: who writes it escapes it.
+/// The JSON form is an object with these members, without those that are unknown. Text from clients
+/// is included unchanged except for its length. A program that writes it must escape it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AccessRecord {
-    /// When the request's head had come.
+    /// When the request's head had arrived.
     #[serde(serialize_with = "spelling::time::serialize")]
     pub time: SystemTime,
-    /// The request.
+    /// The id of the request.
     pub request_id: RequestId,
-    /// The trace that it belongs to.
+    /// The trace that the request belongs to.
     #[serde(flatten)]
     pub trace: Option<TraceContext>,
-    /// What its client calls the request, where that is another id.
+    /// The id that the client chose for the request, if it differs from the request's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_request_id: Option<RequestId>,
     /// The client's address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remote_address: Option<IpAddr>,
-    /// The method; one that is longer than 256 bytes is cut.
+    /// The method. Methods longer than 256 bytes are cut.
     pub method: String,
     /// The target's authority, or the `Host` field; at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Path and query, as the client sent them: the function's name is not taken off. At most
-    /// 2048 bytes.
+    /// Path and query as the client sent them, including the function's name. At most 2048 bytes.
     pub target: String,
     /// The version of HTTP.
     pub protocol: &'static str,
     /// The field `User-Agent`; at most 256 bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_agent: Option<String>,
-    /// The function that was asked, where there was one.
+    /// The function that the request was for, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// The number of the instance that served it.
+    /// The number of the instance that served the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<u64>,
-    /// The response's status; none where the client went away before there was a response.
+    /// The response's status; `None` if the client disconnected before there was a response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Why the node answered in the function's place: the last part of the problem's type.
+    /// The reason why the node answered instead of the function: the last part of the problem's
+    /// type.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<&'static str>,
-    /// Bytes of the response's body that were given to the connection.
+    /// Bytes of the response's body that were passed to the connection.
     pub body_bytes: u64,
-    /// The response was given to the connection to its end. Else it was cut off, or the client
-    /// went away.
+    /// Whether the response was passed to the connection completely. Otherwise it was cut off, or
+    /// the client disconnected.
     pub is_whole: bool,
-    /// From the request's head to the end of the response.
+    /// The time from the request's head to the end of the response.
     #[serde(rename = "milliseconds", serialize_with = "write_milliseconds")]
     pub duration: Duration,
 }
 
-/// Whom to tell of requests.
+/// The callback for finished requests.
 pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
 
-/// A request that is followed to its end. It is told when this is dropped.
+/// A request whose end is awaited. The record is reported when this is dropped.
 pub(crate) struct Follow {
     record: AccessRecord,
-    /// The number of the instance that serves it; 0 until there is one.
+    /// The number of the instance that serves the request; 0 until there is one.
     instance: Arc<AtomicU64>,
     begun: Instant,
     tell: Arc<TellRequest>,
 }
 
 impl Follow {
-    /// Follows a request that has just come.
+    /// Follows a request that has just arrived.
     pub(crate) fn begin<B>(
         tell: &Arc<TellRequest>,
         request: &Request<B>,
@@ -139,23 +139,24 @@ impl Follow {
         })
     }
 
-    /// Which function it is asked of.
+    /// Sets the function that the request is for.
     pub(crate) fn asks(&mut self, function: &str) {
         self.record.function = Some(function.to_owned());
     }
 
-    /// Where the number of the instance that serves it is put, also for one that is given up then.
+    /// Returns where the number of the instance that serves the request is stored, even if that
+    /// instance is then given up.
     pub(crate) fn instance(&self) -> Arc<AtomicU64> {
         self.instance.clone()
     }
 
-    /// So many bytes of the body were given away; whether that was the end of it.
+    /// Counts bytes of the body that were passed on. `is_end` says whether they were the last.
     pub(super) fn gave(&mut self, bytes: usize, is_end: bool) {
         self.record.body_bytes += bytes as u64;
         self.record.is_whole = is_end;
     }
 
-    /// Goes with a response, if there is anybody who wants to know.
+    /// Attaches the record to a response, if the request is followed.
     pub(crate) fn response(follow: Option<Box<Self>>, response: Response<Body>) -> Response<Body> {
         let Some(mut follow) = follow else {
             return response;
@@ -184,21 +185,21 @@ impl fmt::Debug for Follow {
     }
 }
 
-/// The id that a client has given a request, where that is not the request's.
+/// Returns the id that the client chose for a request, if it differs from the request's id.
 fn client_id(headers: &HeaderMap, request_id: RequestId) -> Option<RequestId> {
     sent_id(headers).filter(|id| *id != request_id)
 }
 
-/// The beginning of what a client said, as text.
+/// Returns the start of a client's text.
 fn text(bytes: &[u8], most: usize) -> String {
     let beginning = bytes.get(..most).unwrap_or(bytes);
     let mut text = String::from_utf8_lossy(beginning).into_owned();
-    // What is no UTF-8 takes three bytes where it was one.
+    // An invalid UTF-8 byte becomes a replacement character of three bytes.
     text.truncate(text.floor_char_boundary(most));
     text
 }
 
-/// A host without a name and a password before it, which are no log's.
+/// Returns a host without user name and password, which must not be logged.
 fn without_user(host: &[u8]) -> &[u8] {
     host.rsplit(|byte| *byte == b'@').next().unwrap_or(host)
 }
@@ -213,7 +214,7 @@ fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// With three decimals.
+/// Serialises milliseconds with three decimals.
 fn write_milliseconds<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     let microseconds = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     serializer.serialize_f64(microseconds as f64 / 1e3)
@@ -226,7 +227,7 @@ mod tests {
 
     use http_body_util::BodyExt as _;
 
-    /// Told records, and whom to tell.
+    /// Returns the reported records, and the callback that reports.
     fn told() -> (Arc<Mutex<Vec<AccessRecord>>>, Arc<TellRequest>) {
         let told = Arc::<Mutex<Vec<AccessRecord>>>::default();
         let tell = {
@@ -297,14 +298,15 @@ mod tests {
     #[tokio::test]
     async fn what_breaks_off_is_told_as_that() {
         let (told, tell) = told();
-        // The client goes away before there is a response, and before it has taken any of it.
+        // The client disconnects before there is a response, and before it has read any of the
+        // response.
         drop(follow(&tell, Request::get("/")));
         let following = follow(&tell, Request::get("/"));
         drop(Follow::response(
             Some(following),
             Response::new(Body::from("hello")),
         ));
-        // Nothing was to be taken of this one.
+        // This response has no body to read.
         let following = follow(&tell, Request::get("/"));
         let problem = faasw_client::Problem::new(http::StatusCode::NOT_FOUND, "none", "", "");
         drop(Follow::response(

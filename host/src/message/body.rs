@@ -16,27 +16,27 @@ use tokio::sync::Semaphore;
 
 use super::{access::Follow, export::Exporting, fields, timing};
 
-/// Why a body was cut off: what came before it is not the whole.
+/// The reason why a body was cut off. What came before is incomplete.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BodyError {
-    /// A function's response.
+    /// The response of a function was cut off.
     #[error("the response broke off: {0}")]
     Response(InvokeError),
-    /// An export.
+    /// An export was cut off.
     #[error("the export broke off: {0}")]
     Export(ParcelError),
 }
 
 /// The body of a response, or an export. Read it as an [`http_body::Body`].
 ///
-/// It comes while it is made, and that goes no faster than the body is read. Dropping a response's
-/// ends the function's instance, unless all bytes that its `Content-Length` announces were read:
-/// the function comes to its end then.
+/// The body is produced while it is read, and no faster. Dropping a response's body ends the
+/// function's instance, unless all bytes that its `Content-Length` announces were read: then the
+/// function runs to its end.
 #[derive(Debug, Default)]
 pub struct Body {
     content: Content,
-    /// Tells of its request when it is dropped, if anybody wants to know.
+    /// The access record, which is reported when the body is dropped, if the request is followed.
     follow: Option<Box<Follow>>,
 }
 
@@ -50,23 +50,23 @@ enum Content {
     },
     Stream(Streamed),
     Export(Exporting),
-    /// Nothing, where the message announces this length of a content that it does not have.
+    /// No content, although the message announces the length of a content.
     Announced(u64),
 }
 
-/// A response that is still being made.
+/// A response that is still being produced.
 #[derive(Debug)]
 struct Streamed {
-    /// Until it is let go.
+    /// The stream, until it has ended.
     parts: Option<ResponseStream>,
-    /// Bytes that the announced length still promises.
+    /// Bytes of the announced length that are still to come.
     left: Option<u64>,
-    /// Whether `Server-Timing` was asked for behind the body.
+    /// Whether the client requested `Server-Timing` as a trailer.
     timing: bool,
 }
 
 impl Streamed {
-    /// The next frame; nothing behind the last.
+    /// Returns the next frame; `None` after the last.
     fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
@@ -80,7 +80,7 @@ impl Streamed {
             let frame = part.and_then(|part| frame(part, &mut self.left, self.timing));
             frame.transpose()
         });
-        // One that breaks off is not seen out.
+        // A stream that breaks off is not drained.
         if is_last || matches!(frame, Some(Err(_))) {
             self.parts = None;
         }
@@ -88,8 +88,8 @@ impl Streamed {
     }
 }
 
-/// Whoever has been given all that was announced asks for no more, and did not go away: the
-/// function that made it comes to its end.
+/// Lets the function run to its end if all announced bytes were read: a client that reads no
+/// further then has not disconnected.
 impl Drop for Streamed {
     fn drop(&mut self) {
         if self.left == Some(0)
@@ -101,7 +101,7 @@ impl Drop for Streamed {
     }
 }
 
-/// Waits for the end behind the last byte that was announced. Where more bytes come it is no end.
+/// Waits for the end after the last announced byte. Stops if more bytes arrive.
 async fn see_out(mut parts: ResponseStream) {
     let mut next = async || std::future::poll_fn(|context| parts.poll_part(context)).await;
     while let Some(Ok(Part::Data(bytes))) = next().await {
@@ -112,15 +112,15 @@ async fn see_out(mut parts: ResponseStream) {
 }
 
 impl Body {
-    /// A body without content.
+    /// Returns a body without content.
     #[must_use]
     pub fn empty() -> Self {
         Self::default()
     }
 
-    /// Makes an HTTP/1 server send the `Content-Length` of a 304. hyper drops the field if the body
-    /// is known to be empty, and writes it if the body claims that length; it never writes content
-    /// behind a 304. Over HTTP/2 it keeps the field of an empty body.
+    /// Makes an HTTP/1 server send the `Content-Length` of a 304. The server drops the field if the
+    /// body is known to be empty, and writes it if the body claims that length. hyper never writes
+    /// content after a 304. Over HTTP/2 it keeps the field of an empty body.
     pub(crate) fn announcing(mut self, length: u64) -> Self {
         if matches!(self.content, Content::Empty) {
             self.content = Content::Announced(length);
@@ -132,7 +132,7 @@ impl Body {
         Content::Whole { bytes, trailers }.into()
     }
 
-    /// A body that comes part by part, `length` bytes of it where that is known.
+    /// Returns a body that arrives part by part. `length` is its length in bytes, if it is known.
     pub(crate) fn stream(parts: ResponseStream, length: Option<u64>, timing: bool) -> Self {
         let parts = Some(parts);
         let left = length;
@@ -144,19 +144,20 @@ impl Body {
         .into()
     }
 
-    /// An export, made as it is read; each piece of it takes a turn.
+    /// Returns an export that is made as it is read. Each piece takes a permit of `turns`.
     pub(crate) fn export(export: Sealing, turns: Arc<Semaphore>) -> Self {
         Content::Export(Exporting::new(export, turns)).into()
     }
 
-    /// The same, followed to its end.
+    /// Attaches an access record to the body.
     pub(super) fn followed(mut self, mut follow: Box<Follow>) -> Self {
         follow.gave(0, self.is_given());
         self.follow = Some(follow);
         self
     }
 
-    /// Whether all that was announced was given away: nobody has to ask for more to know.
+    /// Whether all announced bytes were passed on, so that the end is known without reading
+    /// further.
     fn is_given(&self) -> bool {
         let has_nothing_left = matches!(
             &self.content,
@@ -165,8 +166,8 @@ impl Body {
         has_nothing_left || http_body::Body::is_end_stream(self)
     }
 
-    /// The whole content, where it is there already: short responses of
-    /// functions are, and problems.
+    /// Returns the whole content if it is in memory already, as for short responses of functions
+    /// and for problems.
     #[must_use]
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match &self.content {
@@ -176,10 +177,11 @@ impl Body {
         }
     }
 
-    /// Waits for the whole content. It is as large as the function makes it, or its image is.
+    /// Waits for the whole content. Its size is limited only by the function's response or by the
+    /// image.
     ///
     /// # Errors
-    /// When it breaks off.
+    /// Returns [`BodyError`] if the body is cut off.
     pub async fn into_bytes(self) -> Result<Bytes, BodyError> {
         Ok(self.collect().await?.to_bytes())
     }
@@ -238,7 +240,7 @@ impl http_body::Body for Body {
         if !matches!(&next, Some(Ok(frame)) if frame.is_data()) {
             self.content = Content::Empty;
         }
-        // What has broken off is told at once: it comes to no end.
+        // A body that breaks off never ends, so its record is reported at once.
         let breaks_off = matches!(next, Some(Err(_)));
         if let Some(mut follow) = self.follow.take().filter(|_| !breaks_off) {
             let data = match &next {
@@ -263,7 +265,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match &self.content {
             Content::Empty => SizeHint::with_exact(0),
-            // With an exact size HTTP/1 would have no place for trailers.
+            // With an exact size, HTTP/1 would have no place for trailers.
             Content::Whole {
                 bytes,
                 trailers: Some(_),
@@ -282,7 +284,7 @@ impl http_body::Body for Body {
     }
 }
 
-/// A part as a frame; nothing where the body ends without trailers.
+/// Converts a part to a frame; `None` if the body ends without trailers.
 fn frame(
     part: Part,
     left: &mut Option<u64>,

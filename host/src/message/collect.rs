@@ -1,4 +1,4 @@
-//! Taking in a request's body, up to a limit.
+//! Collecting a request's body up to a limit.
 
 use std::{pin::pin, time::Duration};
 
@@ -10,16 +10,15 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{Unfit, Within};
 
-/// How much of a body that is too large is read and thrown away, and for how
-/// long, so that a client that sends before it listens still gets its answer
-/// instead of a reset connection.
+/// Bytes of a body that is too large, and time, for which it is read and discarded. A client that
+/// sends before it reads then still receives the response instead of a connection reset.
 const DRAIN_BYTES: usize = 16 << 20;
 const DRAIN_TIME: Duration = Duration::from_secs(2);
 
 /// Reads a whole body of at most `limit` bytes within `timeout`.
 ///
-/// `may_refuse_unread` says that the client asked before sending (`Expect:
-/// 100-continue`): a body announced as too large is then not even begun.
+/// `may_refuse_unread` says that the client waits for `100-continue` before it sends (`Expect:
+/// 100-continue`): a body that is announced as too large is then not read at all.
 pub(crate) async fn collect<B>(
     body: B,
     limit: usize,
@@ -44,7 +43,7 @@ where
             Ok(Some(Err(error))) => return Err(Unfit::BodyUnreadable(error.to_string())),
             Ok(Some(Ok(frame))) => frame,
         };
-        // A frame that is not data holds trailers, which no function sees yet.
+        // A frame without data holds trailers, which are ignored.
         let Ok(mut data) = frame.into_data() else {
             continue;
         };
@@ -61,21 +60,22 @@ where
     }
 }
 
-/// Takes what a client sends before it listens, so that it hears the answer. One
-/// that asked first has not sent anything, and a function hears it in any case.
+/// Discards a body that its client sends before it reads, so that the client receives the response.
+/// A client that waits for `100-continue` has sent nothing. A function that made the request
+/// receives the response in any case.
 pub(crate) async fn refuse<B: Body>(request: Request<B>) {
     if !asks_first(&request) && request.extensions().get::<Within>().is_none() {
         discard(request.into_body()).await;
     }
 }
 
-/// Whether the client waits for a word before it sends the body. HTTP/1.0 has no
-/// way to ask (RFC 9110, section 10.1.1).
+/// Whether the client waits for `100-continue` before it sends the body. HTTP/1.0 does not have
+/// this (RFC 9110, section 10.1.1).
 pub(crate) fn asks_first<B>(request: &Request<B>) -> bool {
     request.version() >= Version::HTTP_11 && request.headers().contains_key(header::EXPECT)
 }
 
-/// Reads what is left of a body that nobody wants, within bounds.
+/// Reads and discards the rest of a body, within bounds.
 pub(crate) async fn discard<B: Body>(body: B) {
     let mut body = pin!(body);
     let mut left = DRAIN_BYTES;
@@ -88,7 +88,7 @@ pub(crate) async fn discard<B: Body>(body: B) {
             left = rest;
         }
     };
-    // Whether it ended or not, the answer is the same.
+    // The response is the same whether the body ended or not.
     let _ = timeout(DRAIN_TIME, all).await;
 }
 

@@ -1,29 +1,30 @@
-//! By what all that is told of a request is found: its id, and its trace.
+//! The identifiers of a request in logs and responses: its id and its trace.
 //!
-//! Each request has an id of its own, of 128 random bits. They come of the thread's generator
-//! (ChaCha12, seeded by the system), so that an id takes nothing that threads share, and a system
-//! call once in thousands; nothing of it is in a seed or a guest's to choose. The client hears of
-//! it by `X-Request-Id`, the function finds it in the field of the same name.
+//! Each request has an id of 128 random bits. They come from the thread's generator (ChaCha12,
+//! seeded by the system), so that threads share nothing, and only one id in thousands needs a
+//! system call. No part of the generator's state is in a seed or under a guest's control. The
+//! client receives the id in `X-Request-Id`, and the function in the field of the same name.
 
 use faasw_client::{RequestId, TraceContext};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::trace::{TRACEPARENT, TRACESTATE, Trace};
 
-/// The field that has a request's id, in both directions.
+/// The field with a request's id, in both directions.
 pub(crate) const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What a request is known by, from when it comes.
+/// The identifiers of a request, from its arrival on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Correlation {
-    /// The request's own.
+    /// The id of the request.
     pub(crate) request_id: RequestId,
-    /// Which trace it belongs to.
+    /// The trace that the request belongs to.
     pub(crate) trace: Trace,
 }
 
 impl Correlation {
-    /// Of a request with these fields, which has this id, or a new one.
+    /// Returns the identifiers of a request with these fields. The id is `request_id`, or a new
+    /// one.
     pub(crate) fn new(headers: &HeaderMap, request_id: Option<RequestId>) -> Self {
         Self {
             request_id: request_id.unwrap_or_else(|| RequestId::from_bits(rand::random())),
@@ -31,28 +32,29 @@ impl Correlation {
         }
     }
 
-    /// The trace's ids, where there are any.
+    /// Returns the ids of the trace, if there are any.
     pub(crate) fn trace(&self) -> Option<TraceContext> {
         self.trace.context()
     }
 
-    /// Tells a client the id, in place of whatever a function says that it is.
+    /// Sets the id in a response, in place of one that the function has set.
     pub(crate) fn tell(&self, response: &mut HeaderMap) {
-        // Nothing that an id may have is forbidden to fields.
+        // Every character of an id is allowed in fields.
         if let Ok(value) = HeaderValue::from_str(self.request_id.as_str()) {
             response.insert(X_REQUEST_ID, value);
         }
     }
 }
 
-/// The id that whoever sends a request has given it, if that is one.
+/// Returns the id that the sender gave a request, if there is exactly one and it is valid.
 pub(crate) fn sent_id(headers: &HeaderMap) -> Option<RequestId> {
     let mut values = headers.get_all(X_REQUEST_ID).iter();
     let id = RequestId::read(values.next()?.as_bytes()).ok()?;
     values.next().is_none().then_some(id)
 }
 
-/// Takes out of a request's trailers what has its place in the head, where it was looked at.
+/// Removes fields from a request's trailers that are valid only in the head, where they were
+/// checked.
 pub(crate) fn leave_out(trailers: &mut HeaderMap) {
     for name in [X_REQUEST_ID, TRACEPARENT, TRACESTATE] {
         trailers.remove(name);
@@ -76,7 +78,7 @@ mod tests {
             .flat_map(|thread| thread.join().unwrap());
         let ids: Vec<RequestId> = ids.collect();
         assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 40_000);
-        // Every bit of them is as often set as not: none is a count or a clock.
+        // Every bit is set about half of the time, so no bits are a counter or a clock.
         let mut set = [0_u32; 128];
         for id in &ids {
             let bits = u128::from_str_radix(id.as_str(), 16).unwrap();

@@ -1,6 +1,5 @@
-//! An export on its way out: a piece is read and sealed when whoever takes it has taken the one
-//! before, by a thread that waits for nobody. Turns are taken for pieces, so that nobody keeps one
-//! who does not read.
+//! An export that is being sent. A blocking thread reads and seals a piece once the previous piece
+//! was taken. Permits are taken for single pieces, so that a client that does not read holds none.
 
 use std::{
     io,
@@ -14,10 +13,10 @@ use faasw_common::text::Line;
 use faasw_pool::{ParcelError, Sealing};
 use tokio::{runtime::Handle, sync::Semaphore, task::JoinHandle};
 
-/// A piece, or nothing behind the last one.
+/// A piece, or `None` after the last one.
 type Sealed = Result<Option<Vec<u8>>, ParcelError>;
 
-/// What is left of an export.
+/// The rest of an export.
 #[derive(Debug)]
 pub(super) struct Exporting {
     state: State,
@@ -27,15 +26,15 @@ pub(super) struct Exporting {
 
 #[derive(Debug)]
 enum State {
-    /// Until the next piece is wanted.
+    /// Waits until the next piece is polled for.
     Resting(Open),
-    /// That has its turn, or waits for it.
+    /// A piece has its permit, or waits for it.
     Sealing(JoinHandle<io::Result<(Open, Sealed)>>),
     Over,
 }
 
-/// An export whose files are open. They are closed by a thread that may wait for the disk: one that
-/// was removed meanwhile goes then.
+/// An export with open files. A blocking thread closes them, because closing may wait for the disk:
+/// a file that was unlinked in the meantime is deleted then.
 #[derive(Debug)]
 struct Open(Option<Box<Sealing>>);
 
@@ -66,12 +65,12 @@ impl Exporting {
         }
     }
 
-    /// Bytes that are still to be taken.
+    /// Returns the number of bytes that are still to be taken.
     pub(super) fn bytes_left(&self) -> u64 {
         self.left
     }
 
-    /// The next piece.
+    /// Returns the next piece.
     pub(super) fn poll_piece(
         &mut self,
         context: &mut Context<'_>,
@@ -80,8 +79,8 @@ impl Exporting {
             match std::mem::replace(&mut self.state, State::Over) {
                 State::Over => return Poll::Ready(None),
                 State::Resting(mut export) => {
-                    // A task waits for the turn: one that was given to a body that nobody reads
-                    // would be lost to all others.
+                    // A task waits for the permit. A permit that was passed to a body that is not
+                    // polled would be lost to all others.
                     let turns = self.turns.clone();
                     self.state = State::Sealing(tokio::spawn(async move {
                         let turn = turns.acquire_owned().await;
@@ -124,7 +123,7 @@ impl Exporting {
 
 impl Drop for Exporting {
     fn drop(&mut self) {
-        // What waits for its turn is to wait no more.
+        // A piece that waits for its permit stops waiting.
         if let State::Sealing(sealing) = &self.state {
             sealing.abort();
         }

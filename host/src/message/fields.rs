@@ -1,8 +1,7 @@
-//! Header fields that concern one connection only and never pass through.
+//! Header fields that concern one connection only and are never forwarded.
 //!
-//! RFC 9110, section 7.6.1: those that `Connection` names, and a list of old
-//! acquaintances that also count when it does not. A function neither sees
-//! them nor sets them, so it cannot forge a message's framing.
+//! RFC 9110, section 7.6.1: the fields that `Connection` names, and a fixed list of older ones that
+//! it may omit. A function neither sees nor sets them, so it cannot forge a message's framing.
 
 use std::collections::HashSet;
 
@@ -23,14 +22,14 @@ const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
 ];
 
-/// Tells the fields of one connection from those that pass through.
+/// Distinguishes the fields of one connection from those that are forwarded.
 pub(super) struct ConnectionFields {
-    /// A set: a function can name thousands, and have as many fields looked up.
+    /// A set, because a function can name thousands and have as many fields looked up.
     named: HashSet<HeaderName>,
 }
 
 impl ConnectionFields {
-    /// Reads what `Connection` names. Tokens that are no field names are ignored.
+    /// Reads the names in `Connection`. Tokens that are not field names are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let named = headers
             .get_all(header::CONNECTION)
@@ -41,17 +40,17 @@ impl ConnectionFields {
         Self { named }
     }
 
-    /// Whether a field ends with its connection.
+    /// Whether a field belongs to the connection only.
     pub(super) fn contain(&self, name: &HeaderName) -> bool {
         HOP_BY_HOP.contains(&name.as_str()) || self.named.contains(name)
     }
 }
 
-/// Takes the announced length away. Where it holds, whoever called this puts it
-/// back: two lengths, or none, are never passed on.
+/// Removes the announced length. If it is right, the caller sets it again: a message never passes
+/// with two lengths, or with a wrong one.
 ///
 /// # Errors
-/// What is wrong with it.
+/// Returns a message if the length is not a number, or if there are two different lengths.
 pub(crate) fn take_content_length(headers: &mut HeaderMap) -> Result<Option<u64>, String> {
     let mut announced: Option<u64> = None;
     for value in headers.get_all(header::CONTENT_LENGTH) {
@@ -70,8 +69,8 @@ pub(crate) fn take_content_length(headers: &mut HeaderMap) -> Result<Option<u64>
     Ok(announced)
 }
 
-/// Fields that decide what a message is or how it is read, and so may not come
-/// behind it (RFC 9110, section 6.5.1).
+/// Fields that decide what a message is or how it is parsed, and so are not allowed as trailers
+/// (RFC 9110, section 6.5.1).
 const NOT_BEHIND: [&str; 15] = [
     "authorization",
     "cache-control",
@@ -87,11 +86,11 @@ const NOT_BEHIND: [&str; 15] = [
     "retry-after",
     "set-cookie",
     "www-authenticate",
-    // The node's own word.
+    // Only the node sets it.
     "x-request-id",
 ];
 
-/// Those of a function's trailers that HTTP lets pass.
+/// Returns those of a function's trailers that HTTP allows.
 pub(crate) fn trailers(made: &[Pair]) -> HeaderMap {
     let mut passed = HeaderMap::new();
     for (name, value) in made {
@@ -100,7 +99,7 @@ pub(crate) fn trailers(made: &[Pair]) -> HeaderMap {
             HeaderValue::from_bytes(value),
         ) && !HOP_BY_HOP.contains(&name.as_str())
             && !NOT_BEHIND.contains(&name.as_str())
-            // A map that is full takes no more.
+            // A full map accepts no more fields.
             && passed.try_append(name, value).is_err()
         {
             break;

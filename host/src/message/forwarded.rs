@@ -1,4 +1,4 @@
-//! Requests that a trusted proxy sends for others.
+//! Requests that a trusted proxy forwards.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,9 +6,10 @@ use http::{HeaderMap, HeaderName};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The address that a trusted proxy speaks for: the last one of `X-Forwarded-For` that is
-/// not a trusted proxy's itself. What stands before it is the client's word, and looked at
-/// by nobody. Nothing where the proxy does not tell: then it speaks for itself.
+/// Returns the address that a trusted proxy forwards for: the last one of `X-Forwarded-For` that is
+/// not a trusted proxy's. If only proxies' addresses can be read, returns the first of these.
+/// Everything before it is the client's claim and is ignored. Returns `None` if the proxy names no
+/// address; the request then counts for the proxy.
 pub(crate) fn forwarded_for(
     headers: &HeaderMap,
     is_proxy: impl Fn(IpAddr) -> bool,
@@ -31,7 +32,7 @@ pub(crate) fn forwarded_for(
     first
 }
 
-/// An address as proxies write it: alone, with a port, or in brackets.
+/// Parses an address as proxies write it: alone, with a port, or in brackets.
 fn address(piece: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(piece).ok()?.trim();
     let address = text
@@ -69,7 +70,7 @@ mod tests {
             (&["[2001:db8::1]:1234"], Some("2001:db8::1")),
             (&["[2001:db8::1]"], Some("2001:db8::1")),
             (&["::ffff:192.0.2.1"], Some("192.0.2.1")),
-            // What the client wrote is not looked at.
+            // The part that the client wrote is ignored.
             (&["192.0.2.1, unknown"], None),
             (&["192.0.2.1, x, 10.0.0.2"], Some("10.0.0.2")),
             (&["192.0.2.1, \u{e9}, 10.0.0.2"], Some("10.0.0.2")),

@@ -1,10 +1,9 @@
-//! Waiting for a request's body before anything is taken for it.
+//! Waiting for a request's body before resources are reserved for it.
 //!
-//! A client pays next to nothing for the promise of a body, and a place and a microVM are
-//! much. So both are taken when the client has shown that it means it: it has sent all of
-//! the body, or a good deal. A function that answers before its client has sent anything,
-//! or while it does, still can: after a moment the request goes on as it is, where nobody
-//! else wants the place.
+//! Promising a body costs a client next to nothing, but a slot and a microVM are expensive. So both
+//! are taken once the client has sent all of the body, or a good part of it. A function can still
+//! answer before its client has sent anything, or while it sends. After a moment the request
+//! proceeds as it is, if no other request wants the slot.
 
 use std::{
     collections::VecDeque,
@@ -19,35 +18,35 @@ use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 
-/// As much of a body as shows that more will come.
+/// Bytes of a body that show that more will follow.
 const ENOUGH: usize = 64 << 10;
-/// Most bytes of a body without a length that are held in memory to find its length: half of what
-/// one connection may hold by default ([`crate::Limits::undelivered_connection`]).
+/// Maximum bytes of a body without a length that are held in memory to find its length: half of
+/// what one connection may hold by default ([`crate::Limits::undelivered_connection`]).
 const LENGTH_MAX: u64 = 1 << 20;
-/// A piece of a body that is kept as it came.
+/// Minimum bytes of a piece of a body that is kept as it arrived.
 const LARGE: usize = 4 << 10;
-/// Room for smaller ones is taken in such steps: at least what a piece has.
+/// Bytes by which memory for smaller pieces is reserved: at least the size of a piece.
 const STEP: usize = 8 << 10;
-/// How long a body is waited for, while there are places.
+/// Time to wait for a body while there are free slots.
 const MOMENT: Duration = Duration::from_millis(50);
 
-/// A body of which some is there.
+/// A body of which a part, or all, has arrived.
 pub(crate) struct Gathered {
-    /// All of it.
+    /// The whole body, including the part that has not arrived yet.
     pub(crate) body: RequestBody,
-    /// It goes on although little of it was there.
+    /// Whether the request proceeds although little of its body has arrived.
     pub(crate) is_early: bool,
-    /// How long it is in bytes, where all of it is there.
+    /// Length of the body in bytes, if all of it has arrived.
     pub(crate) length: Option<u64>,
 }
 
-/// What is waited for.
+/// The part of a body that is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// Signs that the client means it.
+    /// Enough of the body to show that the client sends it.
     Signs,
-    /// The body's end, for its length, which programs in CGI style read in `CONTENT_LENGTH`
-    /// (RFC 3875, section 4.1.2). Without the length they would find the body empty.
+    /// The body's end, for its length. Programs in CGI style read it in `CONTENT_LENGTH` (RFC 3875,
+    /// section 4.1.2), and would find the body empty without it.
     Length,
 }
 
@@ -75,9 +74,9 @@ impl From<ClientError> for GatherError {
     }
 }
 
-/// Waits until enough of a body is there, or all, or a moment has passed while there is
-/// room for those who come early. What is held meanwhile counts for `account`. Where the length
-/// is wanted, only the end of the body is enough.
+/// Waits until enough of a body, or all of it, has arrived. Also returns when a moment has passed
+/// while `has_room` allows early requests. The bytes that are held meanwhile count for `account`.
+/// If the length is wanted, only the end of the body is enough.
 ///
 /// # Errors
 /// Returns an error if the body breaks off, and if its length is wanted and cannot be found.
@@ -135,7 +134,7 @@ pub(crate) async fn gather(
         match frame.into_data() {
             Ok(data) => taken.data(data, account),
             Err(trailers) => {
-                // They are the end.
+                // Trailers are the end.
                 taken.flush();
                 taken.held.push_back(trailers);
                 has_ended = true;
@@ -148,7 +147,7 @@ pub(crate) async fn gather(
     let body = if taken.held.is_empty() && !has_ended {
         body
     } else {
-        // A body that has ended is not to be asked again.
+        // A body that has ended must not be polled again.
         RequestBody::new(Held {
             held: taken.held,
             body: (!has_ended).then_some(body),
@@ -161,17 +160,17 @@ pub(crate) async fn gather(
     })
 }
 
-/// What was taken of a body. Small pieces are put together: each would take far more
-/// memory than it has bytes, and may keep all of a read buffer.
+/// The part of a body that has arrived. Small pieces are joined: each would take far more memory
+/// than it has bytes, and may keep a whole read buffer in memory.
 #[derive(Default)]
 struct Taken {
     held: VecDeque<Frame<Bytes>>,
     small: BytesMut,
-    /// Room for those that are put together, and how much it is.
+    /// The reservation for joined pieces, and its size in bytes.
     room: Option<Lease>,
     room_bytes: usize,
     bytes: usize,
-    /// There was no room for some of it.
+    /// Whether a reservation failed.
     is_full: bool,
 }
 
@@ -204,7 +203,7 @@ impl Taken {
         }
     }
 
-    /// Makes one piece of the small ones.
+    /// Joins the small pieces to one.
     fn flush(&mut self) {
         if self.small.is_empty() {
             return;
@@ -219,10 +218,10 @@ impl Taken {
     }
 }
 
-/// A body, and what was taken of it already.
+/// A body with the part that was taken already.
 struct Held {
     held: VecDeque<Frame<Bytes>>,
-    /// The rest, if any is to come.
+    /// The rest, if more is to come.
     body: Option<RequestBody>,
 }
 
@@ -307,15 +306,15 @@ mod tests {
         assert_eq!(all.to_bytes().len(), 90_000);
     }
 
-    /// A body of so many parts of 10,000 bytes, each of which is later than a moment, and the task
-    /// that sends it.
+    /// Returns a body of `parts` parts of 10,000 bytes, each of which takes longer than a moment to
+    /// arrive, and the task that sends it.
     fn sent_slowly(parts: usize) -> (RequestBody, tokio::task::JoinHandle<()>) {
         let (mut sender, body) = Channel::<Bytes, ClientError>::new(1);
         let sending = tokio::spawn(async move {
             for _ in 0..parts {
                 tokio::time::sleep(MOMENT * 2).await;
                 let part = Bytes::from(vec![b'x'; 10_000]);
-                // The receiver of a refused body is gone.
+                // The receiver of a rejected body is gone.
                 let _ = sender.send_data(part).await;
             }
         });
@@ -325,7 +324,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_length_that_is_wanted_is_waited_for() {
         let account = Account::default();
-        // 1,040,000 bytes are the most parts that fit into a MiB.
+        // 104 parts, which are 1,040,000 bytes, are the most that fit into a MiB.
         for (parts, length) in [(0, 0), (9, 90_000), (104, 1_040_000)] {
             let (body, sending) = sent_slowly(parts);
             let gathering = gather(body, &account, Wanted::Length, || true);
@@ -346,7 +345,7 @@ mod tests {
             panic!("a body of 1,200,000 bytes is held");
         };
         assert_eq!(limit, LENGTH_MAX);
-        // The rest of it can still be read, such as to let the client listen.
+        // The rest can still be read, for example to let the client receive the response.
         let rest = rest.collect().await.unwrap().to_bytes();
         assert_eq!(rest.len(), 1_200_000 - 1_050_000);
         sending.await.unwrap();
@@ -367,7 +366,7 @@ mod tests {
     async fn a_body_whose_length_is_wanted_is_refused_where_others_hold_the_room() {
         let backlog = Backlog::new(BacklogLimits::default());
         let account = Account::new(backlog.function(), backlog.connection());
-        // All that the connection may hold is taken by another request on it.
+        // The lease stands for another request that holds all that the connection may hold.
         let held = account.try_lease(BacklogLimits::default().connection);
         assert!(held.is_some());
         let (body, sending) = sent_slowly(9);
@@ -376,7 +375,7 @@ mod tests {
         sending.await.unwrap();
     }
 
-    /// Nine large pieces, and an account that has room for two.
+    /// Returns nine large pieces, and an account with capacity for two.
     async fn without_room() -> (
         http_body_util::channel::Sender<Bytes, ClientError>,
         RequestBody,
@@ -438,7 +437,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_has_ended_is_not_asked_again() {
-        // It panics then.
+        // Polling it again would panic.
         for bytes in [&b""[..], b"abc"] {
             let (mut sender, body) = Channel::<Bytes, ClientError>::new(4);
             if !bytes.is_empty() {

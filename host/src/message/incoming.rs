@@ -1,4 +1,4 @@
-//! A request's body on its way to the function, up to a limit, and not too slowly.
+//! A request's body on its way to the function, with a limit of its size and a minimum rate.
 
 use std::{
     fmt::Display,
@@ -19,25 +19,25 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::correlation;
 
-/// How much of a body that is too large is read and thrown away before it is
-/// refused, so that a client that sends before it listens still gets its answer
-/// instead of a reset connection. The time for it is the exchange's.
+/// Bytes of a body that is too large which are read and discarded before it is rejected. A client
+/// that sends before it reads then still receives the response instead of a connection reset. The
+/// exchange's timeouts limit how long this takes.
 const DRAIN_BYTES: u64 = 16 << 20;
 
-/// What a body is held to.
+/// The limits of a body.
 #[derive(Clone, Debug)]
 pub(crate) struct BodyLimits {
-    /// Most bytes of it.
+    /// Maximum bytes of the body.
     pub(crate) bytes: u64,
-    /// Bytes that must come in a second, on average; 0 is no limit.
+    /// Minimum bytes per second on average; 0 is no limit.
     pub(crate) rate: u64,
-    /// How far it may be behind.
+    /// How far the body may be behind.
     pub(crate) grace: Duration,
-    /// Its response has begun: from then on both sides may take their time.
+    /// Whether the response has begun. From then on, the rate does not matter.
     pub(crate) is_answered: Arc<AtomicBool>,
 }
 
-/// The body as the pool takes it; it fails where it breaks a limit.
+/// Returns the body for the pool. It fails if it breaks a limit.
 pub(crate) fn limited<B>(body: B, limits: BodyLimits) -> RequestBody
 where
     B: Body + Send + 'static,
@@ -45,7 +45,7 @@ where
     B::Error: Display,
 {
     if body.is_end_stream() {
-        // Most requests have none, and nothing of it is to be kept in memory.
+        // Most requests have no body, so nothing is kept in memory for it.
         return RequestBody::new(Empty::new().map_err(|never| match never {}));
     }
     RequestBody::new(Limited {
@@ -67,24 +67,24 @@ struct Limited<B> {
     body: Pin<Box<B>>,
     limit: u64,
     left: u64,
-    /// Once it was too large: how much more is thrown away.
+    /// The remaining bytes to discard, once the body was too large.
     surplus: Option<u64>,
     rate: BodyRate,
 }
 
-/// How fast a body comes, by the time that somebody waited for it.
+/// The rate of a body, measured over the time in which a reader waited for it.
 struct BodyRate {
     limits: BodyLimits,
     received: u64,
     owed: Duration,
-    /// Since when somebody waits.
+    /// The time since which a reader waits.
     since: Option<Instant>,
-    /// When it will be too late.
+    /// The deadline of the current wait.
     late: Option<Pin<Box<Sleep>>>,
 }
 
 impl BodyRate {
-    /// Something has come.
+    /// Counts bytes that have arrived.
     fn receives(&mut self, bytes: u64) {
         self.received = self.received.saturating_add(bytes);
         if let Some(since) = self.since.take() {
@@ -93,7 +93,7 @@ impl BodyRate {
         self.late = None;
     }
 
-    /// Somebody waits; ready when that was too long.
+    /// Notes that a reader waits. Becomes ready if the body is too slow.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<ClientError> {
         let rate = self.limits.rate;
         if rate == 0 {
@@ -101,7 +101,7 @@ impl BodyRate {
         }
         let since = *self.since.get_or_insert_with(Instant::now);
         let late = self.late.get_or_insert_with(|| {
-            // At least a millisecond's worth at a time keeps this exact enough.
+            // The rounding to milliseconds is exact enough.
             let earned = Duration::from_millis(self.received.saturating_mul(1000) / rate);
             let left = (self.limits.grace + earned).saturating_sub(self.owed);
             Box::pin(sleep_until(since + left))
@@ -180,7 +180,7 @@ mod tests {
     use http_body_util::Full;
     use std::collections::VecDeque;
 
-    /// Frames that are there already.
+    /// Frames that have all arrived.
     struct Frames(VecDeque<Result<Frame<Bytes>, &'static str>>);
 
     impl Body for Frames {
@@ -230,7 +230,7 @@ mod tests {
             if is_answered {
                 assert!(end.is_none() && took == Duration::from_secs(30), "{took:?}");
             } else {
-                // Half as fast as it must be: what was granted lasts twice as long.
+                // The body has half of the required rate, so the grace period lasts twice as long.
                 assert!(matches!(end, Some(Err(ClientError::TooSlow(1000)))));
                 assert!((9..12).contains(&took.as_secs()), "{took:?}");
             }

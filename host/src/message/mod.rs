@@ -1,8 +1,8 @@
-//! Requests on their way to a function, responses on their way back.
+//! Requests on their way to a function, and responses on their way back.
 //!
-//! This is the node's side of HTTP semantics: what a function may see of a
-//! request, and what of its response may reach a client. It knows no sockets;
-//! the gateway and the library's `invoke` both go through it.
+//! This is the node's side of HTTP semantics: what a function may see of a request, and what of its
+//! response may reach a client. It does not use sockets; the gateway and the library's `invoke`
+//! both use it.
 
 mod access;
 mod body;

@@ -1,21 +1,21 @@
-//! Targets of functions that share a host: the first segment of the path names one.
+//! Targets of functions that share a host: the first segment of the path names the function.
 
 use http::{Uri, uri::PathAndQuery};
 
-/// A target taken apart.
+/// A parsed target.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// What names the function. It need not be the name of any.
+    /// The name in the path. A function of this name need not exist.
     pub(crate) name: String,
-    /// The URI that it sees: the name is off the path.
+    /// The URI that the function sees, without the name.
     pub(crate) uri: Uri,
-    /// The path was the name alone, without the slash behind it.
+    /// Whether the path was the name alone, without a slash after it.
     pub(crate) is_bare: bool,
 }
 
 impl Named {
-    /// Takes a target apart; nothing where it names none. A valid name has nothing that need
-    /// be percent-encoded, but may be (RFC 3986, section 2.3).
+    /// Parses a target; `None` if it names no function. A valid name has no characters that must be
+    /// percent-encoded, but they may be (RFC 3986, section 2.3).
     pub(crate) fn of(uri: &Uri) -> Option<Self> {
         let path = uri.path().strip_prefix('/')?;
         let slash = path.find('/');
@@ -36,7 +36,7 @@ impl Named {
     }
 }
 
-/// The URI with another path: scheme, authority and query stay.
+/// Returns the URI with another path, and with its scheme, authority and query.
 fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let path_and_query = match uri.query() {
         Some(query) => PathAndQuery::try_from(format!("{path}?{query}")),

@@ -1,9 +1,8 @@
 //! The request as its function sees it.
 //!
-//! The path is the function's own: whoever routes the request (the gateway, an
-//! embedding program) has taken the name off. Fields of the connection and
-//! those that talk to the node are removed, and `Content-Length` says what the
-//! body really is, where that is known before it comes.
+//! The path is the function's own: the router of the request (the gateway, or an embedding program)
+//! has removed the name. Fields of the connection and fields for the node are removed.
+//! `Content-Length` is the actual length of the body, if it is known before the body arrives.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -17,13 +16,13 @@ use super::{
     timing,
 };
 
-/// The client's address, as an extension of a request; without it the function
-/// sees none. The gateway sets it; a program that embeds the library may.
+/// The client's address, as an extension of a request; without it the function sees none. The
+/// gateway sets it, and a program that embeds the library may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemoteAddress(pub IpAddr);
 
-/// Whoever made this request runs the node, as an extension of it: what a node tells
-/// nobody else unless it was told to.
+/// An extension of a request from the node's operator. Its response may contain details that other
+/// clients receive only if the node is configured for that.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FromOperator;
 
@@ -36,24 +35,24 @@ pub(crate) struct Within {
     pub(crate) budget: Arc<RequestBudget>,
 }
 
-/// How a request came to the gateway, as an extension of it.
+/// An extension of a request with how it reached the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrival {
-    /// The connection's. A target that names a scheme is the client's word only, and
-    /// does not count then.
+    /// The scheme of the connection. A scheme in the target is only the client's claim, and is
+    /// ignored.
     pub(crate) scheme: Scheme,
-    /// The function has the host for itself: its paths begin at the root.
+    /// Whether the function has the whole host: its paths start at the root.
     pub(crate) has_host: bool,
 }
 
-/// The connection that a request came on, as an extension of it: whom its response counts
-/// for until it is taken.
+/// An extension of a request with its connection, for which the response counts until the client
+/// has read it.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(pub(crate) Arc<ConnectionBacklog>);
 
-/// The head of a request to the function `name`, whose body is `length` bytes
-/// long where that is known. One that is made before a seed is frozen has no id: what
-/// is found then, all requests find.
+/// Returns the head of a request to the function `name`, with the body's `length` in bytes if it is
+/// known. A request before the freeze has no id: its state becomes part of the seed and is visible
+/// to all later requests.
 pub(crate) fn request_head(
     name: &str,
     parts: &Parts,
@@ -102,14 +101,14 @@ fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation
     let headers = &parts.headers;
     let connection = ConnectionFields::of(headers);
     let authority = parts.uri.authority();
-    // RFC 9112, section 3.2.2, and RFC 9113, section 8.3.1: the target's
-    // authority is the host, whatever the field says.
+    // RFC 9112, section 3.2.2, and RFC 9113, section 8.3.1: the target's authority is the host,
+    // whatever the `Host` field says.
     let hidden = |name: &HeaderName| {
         connection.contain(name)
             || match *name {
                 header::CONTENT_LENGTH | header::EXPECT => true,
                 header::HOST => authority.is_some(),
-                // HTTP/2 may have it in pieces, which no function expects.
+                // HTTP/2 may split it into pieces, which functions do not expect.
                 header::COOKIE => parts.version == Version::HTTP_2,
                 _ => {
                     let is_told =
@@ -139,7 +138,7 @@ fn visible_fields(parts: &Parts, length: Option<u64>, known: Option<&Correlation
     fields
 }
 
-/// The pieces of a cookie as one field (RFC 9113, section 8.2.3).
+/// Returns the pieces of a cookie as one field (RFC 9113, section 8.2.3).
 fn whole_cookie(headers: &HeaderMap) -> Option<Pair> {
     let pieces = headers.get_all(header::COOKIE).iter();
     let pieces: Vec<&[u8]> = pieces.map(HeaderValue::as_bytes).collect();
@@ -155,7 +154,7 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    /// Without an id.
+    /// Returns a head without an id.
     fn request_head(name: &str, parts: &Parts, length: Option<u64>) -> RequestHead {
         super::request_head(name, parts, length, None)
     }
@@ -222,7 +221,7 @@ mod tests {
         };
         let id = || ("x-request-id".to_owned(), "mine".to_owned());
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        // Whatever its client calls it.
+        // The request's own id replaces the client's.
         let ids = [("x-request-id", "theirs"), ("x-request-id", "twice")];
         assert_eq!(seen(&ids), [id()]);
         let good = [

@@ -1,8 +1,8 @@
 //! The response as its client sees it.
 //!
-//! A function's response is whatever its guest wrote. It becomes a response
-//! only if HTTP allows it; what would change the framing of the message is
-//! taken away, because that is the gateway's business alone.
+//! A guest can write anything as its function's response. It becomes a response only if HTTP allows
+//! it. Fields that would change the framing of the message are removed, because only the gateway
+//! sets them.
 
 use std::collections::HashSet;
 
@@ -12,20 +12,20 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, hea
 
 use super::{body::Body, fields, fields::ConnectionFields, timing};
 
-/// What a request says about its response.
+/// The properties of a request that affect its response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     head_only: bool,
-    /// The client takes trailers.
+    /// Whether the client accepts trailers.
     trailers: bool,
-    /// It asks where its time goes.
+    /// Whether the client requests `Server-Timing`.
     pub(crate) timing: bool,
 }
 
 impl Asked {
     pub(crate) fn of(parts: &http::request::Parts) -> Self {
-        // HTTP/1 clients must say so (RFC 9110, section 6.5.1); later ones have
-        // a place for trailers anyway.
+        // HTTP/1 clients must announce it (RFC 9110, section 6.5.1); later versions always have a
+        // place for trailers.
         let mut accepted = parts.headers.get_all(header::TE).iter();
         Self {
             head_only: parts.method == Method::HEAD,
@@ -39,16 +39,16 @@ impl Asked {
     }
 }
 
-/// Makes a client's response of a function's.
+/// Makes a client's response from a function's.
 ///
 /// # Errors
-/// [`InvokeError::BadResponse`] when it breaks a rule of HTTP.
+/// Returns [`InvokeError::BadResponse`] if the response breaks a rule of HTTP.
 pub(crate) fn response(
     asked: Asked,
     head: &ResponseHead,
     body: ReplyBody,
 ) -> Result<Response<Body>, InvokeError> {
-    // A final response: an informational one is not for functions to send.
+    // Only final responses: functions must not send informational ones.
     let status = StatusCode::from_u16(head.status)
         .ok()
         .filter(|status| (200..600).contains(&status.as_u16()))
@@ -64,7 +64,7 @@ pub(crate) fn response(
         ignore(body);
         Body::empty()
     } else if asked.head_only {
-        // What GET would have sent, by the function's word.
+        // The length that GET would have sent, according to the function.
         if let Some(length) = declared {
             headers.insert(header::CONTENT_LENGTH, length.into());
         }
@@ -72,7 +72,7 @@ pub(crate) fn response(
         Body::empty()
     } else {
         match body {
-            // Its length is seen, whatever was announced.
+            // The actual length is sent, whatever was announced.
             ReplyBody::Whole { bytes, trailers } => {
                 let trailers = fields::trailers(&trailers);
                 let trailers = Some(trailers).filter(|all| asked.trailers && !all.is_empty());
@@ -99,7 +99,7 @@ pub(crate) fn response(
     Ok(response)
 }
 
-/// Names fields that come behind the body, those that are not named yet.
+/// Announces trailers that are not announced yet.
 fn announce<'a>(headers: &mut HeaderMap, names: impl IntoIterator<Item = &'a HeaderName>) {
     let named: HashSet<HeaderName> = headers
         .get_all(header::TRAILER)
@@ -114,7 +114,7 @@ fn announce<'a>(headers: &mut HeaderMap, names: impl IntoIterator<Item = &'a Hea
     }
 }
 
-/// Lets a function finish a body that nobody wants.
+/// Drains a body that is not sent, so that the function can finish.
 fn ignore(body: ReplyBody) {
     async fn drain(mut parts: ResponseStream) {
         while std::future::poll_fn(|context| parts.poll_part(context))
@@ -157,7 +157,7 @@ fn checked_fields(head: &ResponseHead) -> Result<HeaderMap, InvokeError> {
     let connection = ConnectionFields::of(&fields);
     let mut kept = HeaderMap::new();
     for (name, value) in &fields {
-        // Which trailers come is not for one connection to know.
+        // `Trailer` announces fields to the client, not to one connection.
         if !connection.contain(name) || name == header::TRAILER {
             kept.append(name.clone(), value.clone());
         }
@@ -230,13 +230,13 @@ mod tests {
 
     #[test]
     fn a_head_full_of_names_takes_no_time_to_speak_of() {
-        // As many as a head has room for: half of it names, half of it fields.
+        // The names and fields fill a head.
         let names = "a,".repeat(16 << 10) + "x-last";
         let mut fields = vec![("connection".to_owned(), names)];
         fields.extend((0..3000).map(|number| (format!("x{number}"), String::new())));
         let fields: Vec<(&str, &str)> = fields.iter().map(|(a, b)| (&**a, &**b)).collect();
         let head = head(200, &fields);
-        // Compared one by one that is 50 million comparisons.
+        // Pairwise comparison would take 50 million comparisons.
         let answers: Vec<Duration> = (0..5)
             .map(|_| {
                 let started = Instant::now();

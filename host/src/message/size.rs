@@ -1,19 +1,18 @@
-//! What a head's fields come to: against the limit, and in memory.
+//! The size of a head's fields: for the limit, and in memory.
 
 use http::HeaderMap;
 
 use super::Unfit;
 use crate::limits::Limits;
 
-/// Longest path and query that functions are asked for. RFC 9110, section 4.1,
-/// wants 8000 bytes at least; with the largest header fields it must fit into
-/// the mailbox.
+/// Maximum length of path and query of a request to a function, in bytes. RFC 9110, section 4.1,
+/// asks for at least 8000 bytes. With the largest header fields it must fit into the mailbox.
 pub(crate) const TARGET_BYTES: usize = 16 << 10;
 
-/// What a field takes in memory beside its name and value, at least.
+/// Minimum bytes of memory that a field takes besides its name and value.
 const FIELD: usize = 110;
 
-/// Bytes of the fields' names and values.
+/// Returns the bytes of the fields' names and values.
 pub(crate) fn head_size(fields: &HeaderMap) -> usize {
     let each = fields
         .iter()
@@ -21,12 +20,12 @@ pub(crate) fn head_size(fields: &HeaderMap) -> usize {
     each.sum()
 }
 
-/// What the fields take in memory, at least.
+/// Returns the minimum bytes of memory that the fields take.
 pub(crate) fn head_cost(fields: &HeaderMap) -> u64 {
     (head_size(fields) + fields.len() * FIELD) as u64
 }
 
-/// Refuses a head that is larger than the node takes.
+/// Rejects a head that is larger than the node accepts.
 pub(crate) fn check_size(fields: &HeaderMap, limits: &Limits) -> Result<(), Unfit> {
     let count = fields.len();
     if count > limits.request_fields {

@@ -1,5 +1,5 @@
-//! `Server-Timing`: where a request's time went, for those who ask. It comes as
-//! a header field, or behind the body of a response that came as a stream.
+//! `Server-Timing`: where a request's time went, for clients that request it. It is a header field,
+//! or a trailer of a response that is streamed.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ pub(super) const ASKING: HeaderName = HeaderName::from_static("x-faasw-timing");
 
 pub(super) const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// Whether a request asks where its time goes.
+/// Whether a request asks for `Server-Timing`.
 pub(super) fn wants_timing(request: &HeaderMap) -> bool {
     request.get(ASKING).is_some_and(|value| value == "1")
 }
 
-/// Adds the stages of a request to fields of its response, beside what the function says of its
-/// own.
+/// Adds the stages of a request to the fields of its response, besides those that the function has
+/// set.
 pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     let text = format!(
         "queue;dur={}, fork;dur={}, init;dur={}, exec;dur={}, run;dur={}, served;desc=\"{}\"",
@@ -33,7 +33,7 @@ pub(crate) fn add_server_timing(response: &mut HeaderMap, timing: &Timing) {
     }
 }
 
-/// Milliseconds with three decimals, by integers: a float would round twice.
+/// Formats milliseconds with three decimals, by integers: a float would round twice.
 fn milliseconds(duration: Duration) -> String {
     let microseconds = duration.as_micros();
     format!("{}.{:03}", microseconds / 1000, microseconds % 1000)

@@ -1,8 +1,8 @@
-//! `traceparent` and `tracestate`: where a request is in a distributed trace (W3C Trace Context,
-//! levels 1 and 2).
+//! `traceparent` and `tracestate`: the position of a request in a distributed trace (W3C Trace
+//! Context, levels 1 and 2).
 //!
-//! A node passes both on as they came and removes what cannot be read, as proxies may (section
-//! *Alternative Processing*): the function goes on with its caller's trace, or begins its own.
+//! A node forwards both unchanged and removes those that it cannot parse, as proxies may (section
+//! *Alternative Processing*): the function continues its caller's trace, or starts its own.
 
 use faasw_client::TraceContext;
 use http::{HeaderMap, HeaderName};
@@ -10,47 +10,48 @@ use http::{HeaderMap, HeaderName};
 pub(super) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 pub(super) const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// Most members of `tracestate` (section *list*).
+/// Maximum number of members of `tracestate` (section *list*).
 const MEMBERS: usize = 32;
-/// Longest key and value of a member (section *list-members*).
+/// Maximum length of a member's key and value in bytes (section *list-members*).
 const PART_BYTES: usize = 256;
 
-/// The trace of a request, as its client says.
+/// The trace of a request, as its client sent it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Trace {
-    /// None where there is no `traceparent` that can be read.
+    /// The ids; `None` without a valid `traceparent`.
     context: Option<TraceContext>,
-    /// Its `tracestate` can be passed on.
+    /// Whether the `tracestate` can be forwarded.
     has_state: bool,
 }
 
 impl Trace {
-    /// That of a request with these fields.
+    /// Returns the trace of a request with these fields.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let mut values = headers.get_all(TRACEPARENT).iter();
         let context = values.next().and_then(|value| read(value.as_bytes()));
-        // Of two nobody knows which one counts.
+        // With two values, it is unknown which one counts.
         let context = context.filter(|_| values.next().is_none());
         Self {
             context,
-            // Without the one the other means nothing (section *No traceparent Received*).
+            // Without `traceparent`, `tracestate` means nothing (section *No traceparent
+            // Received*).
             has_state: context.is_some() && is_state(headers),
         }
     }
 
-    /// The ids, where there are any.
+    /// Returns the ids, if there are any.
     pub(crate) fn context(&self) -> Option<TraceContext> {
         self.context
     }
 
-    /// Whether a field of the request is not for its function.
+    /// Whether a field of the request is hidden from its function.
     pub(super) fn hides(&self, name: &HeaderName) -> bool {
         (self.context.is_none() && *name == TRACEPARENT) || (!self.has_state && *name == TRACESTATE)
     }
 }
 
-/// Reads a `traceparent` (section 3.2.2), also one of a later version (section 3.2.4): as far as
-/// version 00 says what it is.
+/// Parses a `traceparent` (section 3.2.2), also one of a later version (section 3.2.4): the part
+/// that version 00 defines.
 fn read(value: &[u8]) -> Option<TraceContext> {
     let (version, rest) = part(value, 2)?;
     let (trace_id, rest) = part(rest.strip_prefix(b"-")?, 32)?;
@@ -68,13 +69,13 @@ fn read(value: &[u8]) -> Option<TraceContext> {
     TraceContext::read(trace_id, parent_id)
 }
 
-/// The first so many bytes, and what is behind them.
+/// Splits a value after `bytes` bytes.
 fn part(value: &[u8], bytes: usize) -> Option<(&[u8], &[u8])> {
     value.split_at_checked(bytes)
 }
 
-/// Whether the `tracestate` fields are a list of members (section 3.3). Keys may come twice: who
-/// reads them says which counts.
+/// Whether the `tracestate` fields are a list of members (section 3.3). A key may occur twice; the
+/// reader decides which one counts.
 fn is_state(headers: &HeaderMap) -> bool {
     let values = headers.get_all(TRACESTATE).iter();
     let members = values.flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
@@ -91,7 +92,7 @@ fn is_state(headers: &HeaderMap) -> bool {
     count > 0
 }
 
-/// `key "=" value`. Keys are those of level 2, which has all that level 1 had.
+/// Whether a member is `key "=" value`. Keys follow level 2, which includes all keys of level 1.
 fn is_member(member: &[u8]) -> bool {
     let Some(equals) = member.iter().position(|byte| *byte == b'=') else {
         return false;

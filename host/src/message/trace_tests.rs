@@ -1,5 +1,5 @@
-//! The cases are those of the test suite of the specification (w3c/trace-context, `test/test.py`),
-//! and of the section that each names.
+//! The cases follow the test suite of the specification (w3c/trace-context, `test/test.py`), and
+//! the section that each names.
 
 use super::*;
 use http::HeaderValue;
@@ -36,7 +36,7 @@ fn what_the_specification_takes_is_taken() {
     for value in [
         SENT,
         "00-12345678901234567890123456789012-1234567890123456-00",
-        // test_propagates_random_flag, and flags that nobody knows (section 3.2.2.5.3).
+        // test_propagates_random_flag, and unknown flags (section 3.2.2.5.3).
         "00-12345678901234567890123456789012-1234567890123456-02",
         "00-12345678901234567890123456789012-1234567890123456-ff",
         // test_traceparent_version_0xcc.
@@ -93,7 +93,7 @@ fn what_the_specification_refuses_is_removed() {
         "00-12345678901234567890123456789012-1234567890123456-001",
         "00-12345678901234567890123456789012-1234567890123456-1",
         "00-12345678901234567890123456789012-1234567890123456-0A",
-        // Other delimiters, a list, and what is no ASCII.
+        // Other delimiters, a list, and a character that is not ASCII.
         "00_12345678901234567890123456789012_1234567890123456_01",
         "00-12345678901234567890123456789012-1234567890123456",
         "00-12345678901234567890123456789012-1234567890123456-01, 00-1",
@@ -126,7 +126,7 @@ fn state(values: &[&str]) -> bool {
     let mut pairs = vec![("traceparent", SENT)];
     pairs.extend(values.iter().map(|value| ("tracestate", *value)));
     let trace = Trace::of(&fields(&pairs));
-    // It makes no difference to the parent (section 3.3).
+    // The state makes no difference to the parent (section 3.3).
     assert_eq!(trace.context(), expected());
     assert!(!trace.hides(&TRACEPARENT));
     !trace.hides(&TRACESTATE)
@@ -175,7 +175,7 @@ fn states_that_can_be_read_are_kept() {
         // test_tracestate_member_count_limit.
         (&[&members(1, 20), &members(21, 32)], true),
         (&[&members(1, 20), &members(21, 33)], false),
-        // test_tracestate_key_length_limit, and the same of values.
+        // test_tracestate_key_length_limit, and the same limit for values.
         (&["foo=1", &long(256)], true),
         (&["foo=1", &long(257)], false),
         (&[&long_value(256)], true),
@@ -207,7 +207,7 @@ fn nothing_that_is_sent_makes_it_panic() {
                 _ => value.insert(at, random.u8(..)),
             }
         }
-        // Whatever is taken is what the bytes say.
+        // An accepted context is what the bytes say.
         if let Some(context) = read(&value) {
             let ids = context.to_string();
             assert!(value[3..].starts_with(ids.as_bytes()), "{value:?}");

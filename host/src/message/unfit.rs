@@ -1,10 +1,10 @@
-//! Why a request is not taken as it is.
+//! The reasons why a request is rejected before a function sees it.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// What is wrong with it.
+/// The reason why a request is rejected.
 #[derive(Debug, Error)]
 pub(crate) enum Unfit {
     #[error("the request's header fields take {size} {unit}; at most {limit} are taken")]

@@ -1,4 +1,4 @@
-//! Reading what families of metrics have counted.
+//! Reads the counts of metric families.
 
 use std::{collections::BTreeMap, hash::Hash};
 
@@ -8,9 +8,8 @@ use prometheus_client::metrics::{
     gauge::Gauge,
 };
 
-/// Something that counts.
+/// A metric with a count.
 pub(super) trait Count {
-    /// How many.
     fn count(&self) -> u64;
 }
 
@@ -22,12 +21,12 @@ impl Count for Counter {
 
 impl Count for Gauge {
     fn count(&self) -> u64 {
-        // It is never below 0.
+        // The gauge is never below 0.
         u64::try_from(self.get()).unwrap_or(0)
     }
 }
 
-/// What a family has counted, by name. What it has never counted is left out.
+/// Returns the counts of a family by name, without labels that were never counted.
 pub(super) fn counted<S, M, C>(
     family: &Family<S, M, C>,
     labels: impl IntoIterator<Item = (&'static str, S)>,

@@ -1,4 +1,4 @@
-//! What is done about too many at once: who waits, and who had to go.
+//! Metrics of overload: waiting requests, evictions and closed connections.
 
 use std::sync::atomic::Ordering;
 
@@ -10,7 +10,7 @@ use prometheus_client::{
 
 use super::labels::whole;
 
-/// Gauges and counters of it.
+/// The gauges and counters of overload.
 #[derive(Debug, Default)]
 pub(super) struct Crowd {
     waiting: Gauge,
@@ -22,7 +22,6 @@ pub(super) struct Crowd {
 }
 
 impl Crowd {
-    /// Has them told.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "requests_waiting",
@@ -59,7 +58,7 @@ impl Crowd {
         );
     }
 
-    /// Takes what pool and backlog tell of themselves.
+    /// Updates the metrics from the pool's statistics and the backlog.
     pub(super) fn set(&self, stats: &PoolStats, backlog: &Backlog) {
         self.waiting.set(whole(stats.waiting));
         for (counter, count) in [
@@ -71,7 +70,7 @@ impl Crowd {
             counter.inner().fetch_max(count, Ordering::Relaxed);
         }
         let more = stats.polling.cpu.as_secs_f64() - self.polling.get();
-        // Somebody else may have told what is newer.
+        // A concurrent scrape may have set a newer value.
         self.polling.inc_by(more.max(0.0));
     }
 }

@@ -5,19 +5,19 @@ use std::fmt::{self, Write as _};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-/// The stages of a request, in their order.
+/// The stages of a request, in order.
 pub(super) const STAGES: [&str; 6] = ["queue", "fork", "init", "exec", "run", "reset"];
 
-/// What memory is held for: seeds, parked instances, instances at work, and what clients
-/// have not taken.
+/// The accounts of held memory: seeds, parked instances, instances at work, and bytes that clients
+/// have not read.
 pub(super) const HELD: [&str; 4] = ["seeds", "parked", "busy", "undelivered"];
-/// What memory has a budget for.
+/// The memory budgets.
 pub(super) const BUDGETS: [&str; 3] = ["undelivered", "seeds", "function"];
 
-/// What becomes of a function's own requests.
+/// The results of outbound calls.
 pub(super) const OUTBOUND: [&str; 2] = ["made", "refused"];
 
-/// A count as a gauge takes it.
+/// Converts a count to a gauge's value.
 pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
     count.try_into().unwrap_or(i64::MAX)
 }
@@ -26,11 +26,11 @@ pub(super) fn whole(count: impl TryInto<i64>) -> i64 {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(FunctionName);
 
-/// Whose request it was.
+/// The function that a request was for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Function {
     Named(Name),
-    /// Nobody's; Prometheus takes an empty label for none.
+    /// No function; Prometheus treats an empty label as a missing one.
     Unknown,
 }
 
@@ -73,19 +73,19 @@ pub(super) struct State {
     pub(super) state: &'static str,
 }
 
-/// The least, the present or the largest number of what is wanted.
+/// The minimum, current or maximum number of wanted zygotes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Watermark {
     pub(super) mark: &'static str,
 }
 
-/// What keeps instances from being made ahead of requests.
+/// The reason why instances are not made ahead of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct LackOf {
     pub(super) why: &'static str,
 }
 
-/// Memory of all seeds, of all parked instances, or of one function.
+/// The account or budget of an amount of memory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct MemoryOf {
     pub(super) of: &'static str,
@@ -97,7 +97,7 @@ pub(super) struct ServedOf {
     pub(super) by: &'static str,
 }
 
-/// A function's own requests, by what became of them.
+/// Outbound calls of a function by result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OutboundOf {
     pub(super) function: Name,

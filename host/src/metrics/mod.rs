@@ -1,11 +1,10 @@
-//! What the node counts, for Prometheus and for `faasw stats`.
+//! The node's metrics, for Prometheus and for `faasw stats`.
 //!
-//! The node records requests and deployments here as they end; how many
-//! functions and microVMs there are is asked when somebody reads. The text is
-//! OpenMetrics. It is served on the admin socket and, where a node is started
-//! with an address for it, on a listener of its own: never beside
-//! functions. Series are bounded: statuses, problems and kinds are fixed sets,
-//! and a function's series go with the function.
+//! The node records requests and deployments here as they end. Numbers of functions and microVMs
+//! are read when the metrics are. The format is OpenMetrics text. It is served on the admin socket
+//! and, if the node has an address for it, on a listener of its own, but never beside functions.
+//! The number of series is bounded: statuses, problems and kinds are fixed sets, and a function's
+//! series are removed with the function.
 
 mod counted;
 mod crowd;
@@ -41,11 +40,11 @@ use labels::{
 use pools::Pools;
 use times::Times;
 
-/// What is only known when somebody reads.
+/// The values that are only known when the metrics are read.
 pub(crate) struct Now<'a> {
-    /// The functions that there are.
+    /// The existing functions.
     pub(crate) functions: &'a [FunctionName],
-    /// Requests in instances.
+    /// The number of requests in instances.
     pub(crate) under_way: usize,
     pub(crate) vms: PoolStats,
     pub(crate) backlog: &'a Backlog,
@@ -63,7 +62,7 @@ pub(crate) struct Metrics {
     cpu: Family<OfFunction, Counter<f64>>,
     served: Family<ServedOf, Counter>,
     outbound: Family<OutboundOf, Counter>,
-    /// As [`STAGES`].
+    /// The histograms of the stages, in the order of [`STAGES`].
     stages: [Times; 6],
     deployments: Family<Outcome, Counter>,
     functions: Gauge,
@@ -76,13 +75,13 @@ pub(crate) struct Metrics {
     confinement: Family<Level, Gauge>,
     memory_held: Family<MemoryOf, Gauge>,
     memory_budget: Family<MemoryOf, Gauge>,
-    /// Every problem there ever was: a function's series are removed by name.
+    /// Every problem that ever occurred, because a function's series are removed by name.
     problems: Mutex<BTreeSet<&'static str>>,
 }
 
 impl Metrics {
-    /// A request was answered by its function. `timing` is there unless the
-    /// rest of the answer is still to come.
+    /// Records a request that its function has answered. `timing` is `None` if the rest of the
+    /// response is still to come.
     pub(crate) fn answered(
         &self,
         function: &FunctionName,
@@ -95,8 +94,8 @@ impl Metrics {
         }
     }
 
-    /// An instance has come to its end: with its answer, or with the stream
-    /// that followed it.
+    /// Records the times of an instance that has finished a request: with its response, or with the
+    /// stream after it.
     pub(crate) fn ran(&self, function: &FunctionName, timing: &Timing) {
         let stages = [
             timing.queue,
@@ -115,7 +114,7 @@ impl Metrics {
         self.served.get_or_create(&of).inc();
     }
 
-    /// An instance has stopped after a request that did not fail.
+    /// Records an instance that has stopped after a request that did not fail.
     pub(crate) fn retired(&self, function: &FunctionName, effort: &Effort) {
         let of = OfFunction {
             function: function.into(),
@@ -129,7 +128,7 @@ impl Metrics {
         }
     }
 
-    /// An instance has used CPU time for a request, however that ended.
+    /// Records the CPU time of an instance for a request, whatever its result.
     pub(crate) fn charged(&self, function: &FunctionName, cpu: Duration) {
         let of = OfFunction {
             function: function.into(),
@@ -137,7 +136,7 @@ impl Metrics {
         self.cpu.get_or_create(&of).inc_by(cpu.as_secs_f64());
     }
 
-    /// A function has made a request of its own, or was refused one.
+    /// Records an outbound call of a function, made or refused.
     pub(crate) fn outbound(&self, function: &FunctionName, is_made: bool) {
         let [made, refused] = OUTBOUND;
         let of = OutboundOf {
@@ -147,7 +146,7 @@ impl Metrics {
         self.outbound.get_or_create(&of).inc();
     }
 
-    /// A request was answered by the node, with a problem.
+    /// Records a request that the node answered with a problem.
     pub(crate) fn failed(&self, function: &FunctionName, failure: &Failure, problem: &Problem) {
         self.failure(
             Function::Named(function.into()),
@@ -157,8 +156,8 @@ impl Metrics {
         self.trapped(function, failure);
     }
 
-    /// A response that had begun was cut off, or its handler failed behind it.
-    /// The request was counted when its answer began.
+    /// Records a response that was cut off after it had begun, or whose handler failed after it.
+    /// The request was counted when its response began.
     pub(crate) fn cut_off(&self, function: &FunctionName, failure: &Failure) {
         let problem = failure.slug();
         self.problems().insert(problem);
@@ -182,19 +181,19 @@ impl Metrics {
         }
     }
 
-    /// A request was for a function that does not exist. Its name is the
-    /// client's invention, and no label.
+    /// Records a request for a function that does not exist. The client has invented its name, so
+    /// the name is not a label.
     pub(crate) fn unknown(&self) {
         self.failure(Function::Unknown, "unknown-function", StatusCode::NOT_FOUND);
     }
 
-    /// A deployment ended.
+    /// Records the end of a deployment.
     pub(crate) fn deployed(&self, well: bool) {
         let result = if well { "done" } else { "failed" };
         self.deployments.get_or_create(&Outcome { result }).inc();
     }
 
-    /// A function is gone, and its series with it.
+    /// Removes the series of a function that was removed.
     pub(crate) fn forget(&self, function: &FunctionName) {
         let named = Function::Named(function.into());
         for status in 100..600 {
@@ -232,7 +231,7 @@ impl Metrics {
         }
     }
 
-    /// Everything as OpenMetrics text.
+    /// Returns all metrics as OpenMetrics text.
     pub(crate) fn text(&self, now: &Now<'_>) -> String {
         self.set(now);
         let mut text = String::new();
@@ -241,7 +240,7 @@ impl Metrics {
         text
     }
 
-    /// Takes what is only known now.
+    /// Updates the values that are only known when the metrics are read.
     fn set(&self, now: &Now<'_>) {
         let Now { vms, backlog, .. } = now;
         self.functions.set(whole(now.functions.len()));
@@ -300,7 +299,7 @@ impl Metrics {
     }
 
     fn problems(&self) -> std::sync::MutexGuard<'_, BTreeSet<&'static str>> {
-        // It changes by single calls: a panic leaves nothing half done.
+        // Each change is a single call, so a panic leaves nothing incomplete.
         self.problems.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,5 @@
-//! What is made ahead of requests or kept for the next: zygotes, and
-//! the control groups of jails; how many there are, and how often one was there. And
-//! what all of them take of memory.
+//! Metrics of resources that are made ahead of requests or kept for the next one: zygotes and the
+//! control groups of jails, with their numbers and hits. Also the memory of all of them.
 
 use std::{collections::BTreeMap, sync::atomic::Ordering};
 
@@ -15,7 +14,7 @@ use super::{
     labels::{LackOf, Outcome, State, Watermark, whole},
 };
 
-/// Gauges and counters of both.
+/// The gauges and counters of the pools.
 #[derive(Debug, Default)]
 pub(super) struct Pools {
     pub(super) zygotes: Family<State, Gauge>,
@@ -36,7 +35,6 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// Has them told.
     pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "zygotes",
@@ -121,7 +119,7 @@ impl Pools {
         );
     }
 
-    /// How many zygotes are to be ready: at least, now by demand, at most.
+    /// Returns how many zygotes should be ready: at least, now by demand, at most.
     pub(super) fn wanted(&self) -> BTreeMap<String, u64> {
         let marks = ["low", "now", "high"];
         counted(
@@ -130,13 +128,13 @@ impl Pools {
         )
     }
 
-    /// Seeds that no more zygotes are preset with.
+    /// Returns the number of seeds that no more zygotes are preset with.
     pub(super) fn abandoned_parents(&self) -> u64 {
         self.zygote_parents_abandoned.get()
     }
 
-    /// Instances ahead of requests that are missing, by what keeps them from being made; nothing
-    /// that keeps none.
+    /// Returns the number of missing instances ahead of requests by reason, without reasons that
+    /// apply to none.
     pub(super) fn lacking(&self) -> BTreeMap<String, u64> {
         let all = Lack::ALL.map(|why| (why.name(), LackOf { why: why.name() }));
         let mut lacking = counted(&self.lacking, all);
@@ -144,7 +142,7 @@ impl Pools {
         lacking
     }
 
-    /// Takes what the pool tells of itself.
+    /// Updates the metrics from the pool's statistics.
     pub(super) fn set(&self, stats: &PoolStats) {
         let PoolStats {
             stock,

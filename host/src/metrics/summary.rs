@@ -1,5 +1,4 @@
-//! The metrics for people, who ask by `faasw stats`: what Prometheus reads, read from the
-//! same counters.
+//! The metrics for people, for `faasw stats`: read from the same counters as for Prometheus.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +18,7 @@ use super::{
 };
 
 impl Metrics {
-    /// What has been counted, and what is only known now.
+    /// Returns the counts, and the values that are only known now.
     pub(crate) fn summary(&self, now: &Now<'_>) -> Summary {
         self.set(now);
         let gauges = |family: &Family<MemoryOf, Gauge>, accounts: &[&'static str]| {
@@ -75,7 +74,7 @@ impl Metrics {
         }
     }
 
-    /// What has been counted of a function, if anything has.
+    /// Returns the counts of a function, if there are any.
     fn of_function(&self, name: &FunctionName) -> Option<FunctionSummary> {
         let function = || name.into();
         let of = OfFunction {
@@ -112,7 +111,7 @@ impl Metrics {
         is_counted.then_some(summary)
     }
 
-    /// Requests by status.
+    /// Returns the number of requests by status.
     fn by_status(&self, function: &Function) -> BTreeMap<String, u64> {
         let statuses = (100..600_u16).filter_map(|status| {
             let of = Status {

@@ -1,4 +1,4 @@
-//! What is counted is told, and goes with its function.
+//! Tests that counts are reported, and that a function's series are removed with it.
 
 use super::*;
 use crate::failure::Audience;

@@ -1,6 +1,6 @@
-//! How long the stages of requests took.
+//! Durations of the stages of requests.
 //!
-//! The Prometheus client's own histogram tells nobody but Prometheus what it has.
+//! The Prometheus client's own histogram can only be read by encoding it for Prometheus.
 
 use std::{
     fmt,
@@ -14,23 +14,23 @@ use prometheus_client::{
     metrics::{MetricType, TypedMetric},
 };
 
-/// Upper bounds of the histograms' buckets in seconds: from what a fork costs
-/// to what a request may take.
+/// Upper bounds of the histograms' buckets in seconds: from the cost of a fork to the time that a
+/// request may take.
 const BUCKETS: [f64; 20] = [
     10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 0.1,
     0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
 ];
 
-/// A histogram of times. Clones share it.
+/// A histogram of times. Clones share their data.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times(Arc<Mutex<Observed>>);
 
 #[derive(Clone, Debug)]
 struct Observed {
-    /// Seconds.
+    /// Sum of all times in seconds.
     sum: f64,
     count: u64,
-    /// Upper bounds in seconds, infinity last, and how many were in each alone.
+    /// Upper bounds in seconds, infinity last, and the number of times in each bucket alone.
     buckets: Vec<(f64, u64)>,
 }
 
@@ -46,7 +46,6 @@ impl Default for Observed {
 }
 
 impl Times {
-    /// Adds a time.
     pub(super) fn observe(&self, time: Duration) {
         let seconds = time.as_secs_f64();
         let mut observed = self.observed();
@@ -58,7 +57,7 @@ impl Times {
         }
     }
 
-    /// What was observed, of a stage without a name.
+    /// Returns a summary for a stage, without the stage's name.
     pub(super) fn summary(&self) -> StageSummary {
         let observed = self.observed().clone();
         let count = observed.count as f64;
@@ -76,14 +75,14 @@ impl Times {
     }
 
     fn observed(&self) -> MutexGuard<'_, Observed> {
-        // It changes by calls that do not panic.
+        // Each change is by calls that do not panic.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Observed {
-    /// Where the value of this rank is, taking values for evenly spread
-    /// within their bucket, as Prometheus does.
+    /// Returns the value at a rank. Values are assumed to be evenly spread within their bucket, as
+    /// in Prometheus.
     fn quantile(&self, rank: f64) -> f64 {
         let (mut from, mut below) = (0.0, 0.0);
         for (bound, count) in &self.buckets {

@@ -1,7 +1,8 @@
-//! Engines that faasw carries: added when a script needs one, as if the operator had.
+//! Engines that faasw carries. A carried engine is added when a script needs it, as if the operator
+//! had added it.
 //!
-//! The operator's own engines come first: one that has a carried one's name, or one of its
-//! extensions, takes its place.
+//! The operator's engines take precedence: an operator's engine with the name or an extension of a
+//! carried engine displaces the carried one.
 
 use std::sync::Arc;
 
@@ -17,7 +18,8 @@ use crate::{
     registry::RegistryError,
 };
 
-/// What a carried engine is to the node. All that is carried is well formed, which is tested.
+/// Returns the name and the digest of a carried engine. A test checks that all carried data is well
+/// formed.
 fn known(carried: &Carried) -> Option<(FunctionName, Digest)> {
     let name = FunctionName::new(carried.name).ok()?;
     let digest = Digest::try_from(carried.sha256.to_owned()).ok()?;
@@ -29,7 +31,7 @@ fn extensions(carried: &Carried) -> Vec<Extension> {
     texts.filter_map(|text| Extension::new(text).ok()).collect()
 }
 
-/// The carried engine that this is, if it is one.
+/// Returns the carried engine with this name and digest, if there is one.
 pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static Carried> {
     let its = (name.clone(), digest);
     ALL.iter()
@@ -37,13 +39,13 @@ pub(super) fn is_carried(name: &FunctionName, digest: Digest) -> Option<&'static
 }
 
 impl Core {
-    /// Whether the operator has an engine that stands where this one would.
+    /// Whether an engine of the operator displaces this carried engine.
     fn is_displaced(&self, carried: &Carried) -> bool {
         let taken = |(name, _)| self.engines.taken(&name, &extensions(carried), true);
         known(carried).and_then(taken).is_some()
     }
 
-    /// What there are engines for, or would be.
+    /// Returns the extensions of all engines, including carried engines that are not added yet.
     pub(super) fn known_extensions(&self) -> Vec<Extension> {
         let carried = ALL.iter().filter(|carried| !self.is_displaced(carried));
         let mut all: Vec<_> = carried.flat_map(extensions).collect();
@@ -55,7 +57,8 @@ impl Core {
         all
     }
 
-    /// Adds the carried engine for this script, if that is one and it is not there.
+    /// Adds the carried engine for this script. Does nothing if the module is no script, if no
+    /// carried engine fits, or if the engine was added before.
     pub(super) async fn bring_engine_for(
         self: &Arc<Self>,
         module: &[u8],
@@ -69,12 +72,13 @@ impl Core {
         };
         match self.bring(carried).await {
             Err(EngineError::NotReady(error)) => Err(error),
-            // The operator added one for these scripts meanwhile, or has removed this one.
+            // Meanwhile the operator added an engine for these scripts, or removed this one.
             Ok(()) | Err(_) => Ok(()),
         }
     }
 
-    /// Adds the carried engine of this name, if that is one and it is not there.
+    /// Adds the carried engine of this name. Does nothing if there is none, or if it was added
+    /// before.
     pub(super) async fn bring_engine_of(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
         match ALL.iter().find(|carried| carried.name == name) {
             Some(carried) => self.bring(carried).await,
@@ -95,7 +99,7 @@ impl Core {
         if is_there() {
             return Ok(());
         }
-        // One for all scripts that come at once.
+        // Scripts that arrive at the same time share one addition.
         let _carrying = self.engines.carrying.lock().await;
         if is_there() {
             return Ok(());
@@ -113,7 +117,8 @@ impl Core {
         adding.await.map(drop)
     }
 
-    /// What the carried engine of this digest is compiled from; an error where there is none.
+    /// Returns the component that the carried engine of this digest is compiled from. Returns an
+    /// error if there is no such engine or it cannot be unpacked.
     pub(super) async fn carried_component(
         &self,
         name: &FunctionName,
@@ -125,7 +130,7 @@ impl Core {
         unpacking.map_err(|_| gone())
     }
 
-    /// Carried engines that no script needed yet.
+    /// Returns the carried engines that no script has needed yet.
     pub(super) fn carried_infos(&self) -> Vec<EngineInfo> {
         let all = ALL.iter().filter(|carried| !self.is_displaced(carried));
         let infos = all.filter_map(|carried| {

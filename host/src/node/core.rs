@@ -1,8 +1,8 @@
-//! What all parts of a node share: its functions and the engine that runs them.
+//! The state that all parts of a node share: its functions and the engine that runs them.
 //!
-//! The table is the truth while the node runs; the registry follows it. A
-//! function is replaced by putting another in its place: requests under way
-//! keep the one they began with.
+//! While the node runs, the table is authoritative, and the registry follows it. A function is
+//! replaced by another entry in the table. Requests under way keep the version that they started
+//! with.
 
 use std::{
     fmt,
@@ -39,92 +39,94 @@ use crate::{
     shared::Entry,
 };
 
-/// Artifacts that are read at once: more would each take longer, and all be in memory.
+/// Artifacts that are read at the same time: with more, each read takes longer, and all of them are
+/// in memory.
 const READINGS: usize = 8;
 
-/// What the registry has of functions when a node starts: each with the number and the record of
-/// its current version.
+/// The registry's functions when a node starts: each with the number and the record of its current
+/// version.
 pub(crate) type Registered = Vec<(FunctionName, u64, VersionRecord)>;
 
-/// Where a node keeps what it has.
+/// A node's storage: its registry, key-value store, secrets, directory and func-images.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) registry: Registry,
     pub(crate) key_value: Arc<KeyValue>,
     pub(crate) secrets: Vault,
-    /// Nothing for a node that lives in memory only. After the registry, so
-    /// that the lock is held for as long as that is open.
+    /// None if the node lives in memory only. It is declared after the registry, so that the
+    /// directory's lock is held as long as the registry is open.
     pub(crate) directory: Option<DataDir>,
-    /// Where seeds are that are not in memory.
+    /// The func-images of seeds that are not in memory.
     pub(crate) images: Option<Arc<Images>>,
-    /// What a host has made of a function that is to be deployed, until that is.
+    /// The host's entry for a function that is to be deployed, until a deployment takes it.
     pub(crate) shared: std::sync::Mutex<Option<Arc<Entry>>>,
 }
 
 impl Storage {
-    /// That, for who deploys first.
+    /// Takes the host's entry; only the first deployment gets it.
     pub(super) fn take_shared(&self) -> Option<Arc<Entry>> {
-        // It changes by a call that does not panic.
+        // The lock's holders do not panic while they change the data.
         let shared = self.shared.lock();
         shared.unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
-/// What does the work.
+/// The backend and the maker of outbound calls.
 #[derive(Debug)]
 pub(crate) struct Machinery {
     /// Runs functions.
     pub(crate) backend: Arc<dyn Backend>,
-    /// Makes their requests.
+    /// Makes the outbound calls of functions.
     pub(crate) outbound: Outgoing,
 }
 
-/// What is told to whom.
+/// Which reports clients and the observer receive.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Telling {
-    /// Clients may ask where their requests' time goes.
+    /// Clients may request the timing of their requests.
     pub(crate) timing: bool,
-    /// Clients receive the whole reason of a function's failure.
+    /// Clients receive the complete reason of a function's failure.
     pub(crate) verbose_errors: bool,
-    /// The observer hears of each request.
+    /// The observer receives an event for each request.
     pub(crate) requests: bool,
 }
 
 pub(crate) struct Core {
-    /// Of itself: what the pool has stored code from does not keep the node.
+    /// A weak reference to the core itself: code sources that the pool holds do not keep the node
+    /// alive.
     pub(super) me: Weak<Self>,
     pub(super) backend: Arc<dyn Backend>,
     pub(crate) limits: Limits,
     pub(super) observer: Observer,
-    /// Whom to tell of requests.
+    /// Receives reports about requests.
     pub(super) tell_request: Option<Arc<TellRequest>>,
     pub(super) storage: Arc<Storage>,
     pub(super) metrics: Arc<Metrics>,
     table: RwLock<Table>,
     pub(super) engines: Engines,
-    /// `NAME` of this domain is the function `NAME`.
+    /// A request for the host `NAME.domain` is for the function `NAME`.
     domain: Option<HostName>,
-    /// Clients may ask where their requests' time goes.
+    /// Clients may request the timing of their requests.
     pub(super) timing: bool,
-    /// Clients receive the whole reason of a function's failure.
+    /// Clients receive the complete reason of a function's failure.
     pub(super) verbose_errors: bool,
-    /// What clients have not taken yet.
+    /// Response bytes that clients have not read yet.
     pub(crate) backlog: Arc<Backlog>,
-    /// Who makes functions' requests.
+    /// Makes the outbound calls of functions.
     pub(super) outbound: Outgoing,
     /// Held while registry and table change together.
     pub(super) committing: Mutex<()>,
     pub(super) deployments: Arc<Deployments>,
     pub(super) moves: Moves,
-    /// Turns to read code.
+    /// Permits to read code from the registry.
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
     pub(crate) readiness: State,
-    /// Nobody has the node any more.
+    /// Becomes true when the last handle of the node is dropped.
     gone: watch::Sender<bool>,
 }
 
-/// Says that the node is gone when it is dropped.
+/// Reports when dropped that the node is gone.
 #[derive(Debug)]
 pub(crate) struct Here(watch::Sender<bool>);
 
@@ -207,7 +209,7 @@ impl Core {
         }
     }
 
-    /// The log of a function: the one its version so far has, or a new one.
+    /// Returns the log of a function: that of its current version, or a new one.
     pub(super) fn log_of(&self, name: &FunctionName) -> Arc<FunctionLog> {
         if let Some(function) = self.function(name.as_str()) {
             return function.log.clone();
@@ -225,12 +227,12 @@ impl Core {
         self.table().get(name).cloned()
     }
 
-    /// The function that has a host of its own.
+    /// Returns the function that owns this host.
     pub(super) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
         self.table().of_host(host).cloned()
     }
 
-    /// Checks that a function may have the hosts that its options ask for.
+    /// Checks that a function may have the hosts that its options request.
     pub(super) fn check_hosts(
         &self,
         name: &FunctionName,
@@ -251,7 +253,7 @@ impl Core {
     }
 
     fn table(&self) -> RwLockReadGuard<'_, Table> {
-        // It changes by calls that do not panic.
+        // The lock's holders do not panic while they change the data.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -271,7 +273,8 @@ impl Core {
             let removed = self.memory_limit(replaced);
             self.backend.note_function_removed(removed);
         }
-        // Its instances and seeds may end with it: not while requests wait for the table.
+        // Instances and seeds may end with it. Requests that wait for the table do not wait for
+        // that.
         drop(replaced);
     }
 
@@ -283,7 +286,7 @@ impl Core {
         self.table().count()
     }
 
-    /// What `take` says of each function, for as long as the table is held.
+    /// Collects what `take` returns for each function. The table is locked for reading meanwhile.
     pub(super) fn each<T, All>(&self, take: impl Fn(&Function) -> Option<T>) -> All
     where
         All: FromIterator<T>,
@@ -308,7 +311,7 @@ impl Core {
         function_info(name, version, &function.record, &self.limits, state)
     }
 
-    /// Where a function's seed is.
+    /// Returns where a function's seed is.
     pub(super) fn state_of(&self, function: &Function) -> SeedState {
         match function.made.get() {
             Some(made) => SeedState {
@@ -319,7 +322,7 @@ impl Core {
         }
     }
 
-    /// What a function lacks of its instances ahead of requests.
+    /// Returns which of a function's instances parked ahead of requests are missing.
     fn lacking(&self, function: &Function) -> Option<Lacking> {
         match function.made.get() {
             Some(made) => made.lacking(),
@@ -327,8 +330,8 @@ impl Core {
         }
     }
 
-    /// What each function lacks of them that rests: a start makes those of so many only as have
-    /// room.
+    /// Returns what a function that rests lacks of its parked instances. A start provides instances
+    /// only for as many functions as there is capacity for.
     fn lacks_at_rest(&self) -> Option<Lacking> {
         let instances = self.backend.min_parked();
         let is_too_many = self.count() > self.backend.provided_functions();
@@ -336,7 +339,7 @@ impl Core {
         (instances > 0 && is_too_many).then_some(Lacking { instances, why })
     }
 
-    /// Where the seed of a version is that is in no memory.
+    /// Returns where the seed of a version is that is not in memory.
     fn state_on_disk(&self, name: &FunctionName, record: &VersionRecord) -> SeedState {
         let images = self.storage.images.as_ref();
         SeedState {
@@ -345,7 +348,7 @@ impl Core {
         }
     }
 
-    /// A function and the versions of it that are kept.
+    /// Returns a function and the versions of it that are kept.
     pub(super) async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
         let unknown = || FunctionError::Unknown(name.into());
         let name = self.function(name).ok_or_else(unknown)?.name.clone();
@@ -355,7 +358,7 @@ impl Core {
             Ok((name, versions))
         })
         .await?;
-        // Looked up again: the registry was read at a later moment.
+        // Looked up again, because the function may have changed while the registry was read.
         let function = self.function(name.as_str()).ok_or_else(unknown)?;
         let of = |(number, record): (&u64, &VersionRecord)| {
             let state = if *number == function.version {
@@ -377,8 +380,8 @@ impl Core {
         Ok(self.known(name)?.log.newest(newest).lines)
     }
 
-    /// The newest lines of a log, or those after a place in it. If there are
-    /// none, waits for one until the node ends.
+    /// Returns the newest lines of a log, or the lines after the position `after`. If there are
+    /// none after it, waits until there is a line or the node ends.
     pub(super) async fn log_page(
         &self,
         name: &str,
@@ -401,9 +404,8 @@ impl Core {
             .ok_or_else(|| FunctionError::Unknown(name.into()))
     }
 
-    /// Makes a version the function of its name, in place of any other, with
-    /// the log and the count of requests that the name has. Only while
-    /// `committing` is held.
+    /// Makes a version the current one of its function. The function keeps its log and its count of
+    /// requests. The caller holds `committing`.
     pub(super) fn replace(&self, mut function: Function) -> Arc<Function> {
         if let Some(other) = self.function(function.name.as_str()) {
             function.log = other.log.clone();
@@ -413,7 +415,7 @@ impl Core {
                 reaches.share_limits(before);
             }
         } else {
-            // The name may have been removed, and its log with it, meanwhile.
+            // Meanwhile the function may have been removed together with its log.
             if function.is_removed() {
                 function.log = self.new_log(&function.name);
             }
@@ -425,10 +427,11 @@ impl Core {
         function
     }
 
-    /// Takes a function out of registry and table.
+    /// Removes a function from registry and table.
     pub(super) async fn remove(self: &Arc<Self>, name: &str) -> Result<(), FunctionError> {
         let name = self.known(name)?.name.clone();
-        // Not dropped with this future: table and registry would disagree.
+        // A task, so that dropping this future does not interrupt it: table and registry would
+        // disagree.
         let core = Arc::clone(self);
         let removing = tokio::spawn(async move { core.commit_removal(name).await });
         removing
@@ -460,17 +463,17 @@ impl Core {
         Ok(())
     }
 
-    /// The metrics of now as OpenMetrics text.
+    /// Returns the current metrics as OpenMetrics text.
     pub(super) fn metrics_text(&self) -> String {
         self.measured(|now| self.metrics.text(now))
     }
 
-    /// The metrics of now, for people.
+    /// Returns a summary of the current metrics for people.
     pub(super) fn stats(&self) -> Summary {
         self.measured(|now| self.metrics.summary(now))
     }
 
-    /// Tells what only the node knows to who reads its metrics.
+    /// Passes values that only the node knows to `read`, which reads its metrics.
     fn measured<T>(&self, read: impl FnOnce(&Now<'_>) -> T) -> T {
         let functions = self.all();
         let under_way = functions
@@ -496,7 +499,8 @@ impl Core {
         })
     }
 
-    /// A function's version serves from now on, or none: the images of its others go.
+    /// Keeps the image of the version `now`, which serves from now on, and removes the images
+    /// `gone`.
     pub(super) async fn images_serve(&self, now: Option<&Function>, gone: Vec<ImageId>) {
         let Some(images) = self.storage.images.clone() else {
             return;
@@ -509,7 +513,7 @@ impl Core {
         .await;
     }
 
-    /// No version has this image, unless the one that serves has.
+    /// Removes this image, which no version has, unless it is the image of the current version.
     pub(super) async fn forget_image(&self, name: &FunctionName, image: ImageId) {
         let serving = self.function(name.as_str());
         let is_its = |serving: Arc<Function>| serving.record.image(name) == image;
@@ -518,36 +522,36 @@ impl Core {
         }
     }
 
-    /// Deployments under way, and what each does or waits for.
+    /// Returns the deployments under way, each with its stage and its position in the queue.
     pub(super) fn deployments_under_way(&self) -> Vec<DeploymentInfo> {
         let backend = &self.backend;
         self.deployments
             .list(|function| backend.queued_behind(function.as_str()))
     }
 
-    /// From now on requests and deployments are refused.
+    /// Makes the node reject requests and deployments from now on.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    /// What says that the node is there, for as long as it is.
+    /// Returns a guard that reports the end of the node when it is dropped.
     pub(crate) fn here(&self) -> Here {
         Here(self.gone.clone())
     }
 
-    /// Waits until nobody has the node any more.
+    /// Waits until the last handle of the node is dropped.
     pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut gone = self.gone.subscribe();
         async move {
-            // Whoever says it has said it when it is not there to say more.
+            // The sender sends the value before it is dropped, so an error means the same.
             let _ = gone.wait_for(|gone| *gone).await;
         }
     }
 
-    /// Waits until requests and deployments are refused.
+    /// Waits until the node rejects requests and deployments.
     pub(super) async fn ended(&self) {
         let mut ended = self.ended.subscribe();
-        // The sender is there as long as this is.
+        // `self` owns the sender, so the wait does not fail.
         let _ = ended.wait_for(|ended| *ended).await;
     }
 
@@ -556,7 +560,7 @@ impl Core {
     }
 }
 
-/// Does the registry's work where it may block.
+/// Runs work of the registry on a thread that may block.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, RegistryError> + Send + 'static,
 ) -> Result<T, RegistryError> {

@@ -1,8 +1,9 @@
-//! Deployments under way: how many at once, of which functions, and what each does.
+//! Deployments under way: how many at once, of which functions, and the stage of each.
 //!
 //! A deployment holds its module, its files and its compiled code in memory until it is stored. Its
-//! slot bounds that, and is shared fairly between functions. What takes processors has slots of
-//! the pool's: a deployment whose code sleeps or runs long while it is initialised delays no other.
+//! slot bounds that memory, and slots are shared fairly between functions. Work on the processors
+//! has slots of the pool, so a deployment whose code sleeps or runs long during its initialisation
+//! does not delay others.
 
 use std::{
     collections::BTreeMap,
@@ -13,8 +14,8 @@ use faasw_abi::files::upload::FILES_MAX;
 use faasw_client::{DeployStage, DeploymentInfo, FunctionName};
 use faasw_pool::{FairSlots, QueuePosition, Slot, SlotRequest, SlotRules, Urgency};
 
-/// Deployments at once: as many as uploads are taken at once. Of one function only a few: others
-/// of its deployments wait.
+/// Slots for deployments: as many as uploads at the same time. One function has only a few of them,
+/// and its other deployments wait.
 const DEPLOYMENTS: SlotRules = SlotRules {
     total: 64,
     per_owner: 4,
@@ -22,11 +23,11 @@ const DEPLOYMENTS: SlotRules = SlotRules {
     background_yields: false,
 };
 
-/// How many of the largest modules, with the most files in front of them, there is memory for in
-/// all deployments together.
+/// Memory for all deployments together, as a number of largest modules, each with the most files in
+/// front of it.
 const LARGEST: u64 = 2;
 
-/// All deployments.
+/// All deployments under way.
 #[derive(Debug)]
 pub(super) struct Deployments {
     slots: Arc<FairSlots<FunctionName>>,
@@ -35,9 +36,9 @@ pub(super) struct Deployments {
 
 #[derive(Debug, Default)]
 struct UnderWay {
-    /// The number of the next one.
+    /// The number of the next deployment.
     next: u64,
-    /// By number: in the order in which they came.
+    /// Deployments by number, and so in the order of their arrival.
     all: BTreeMap<u64, Listed>,
 }
 
@@ -46,7 +47,7 @@ struct UnderWay {
 struct Listed {
     function: FunctionName,
     stage: DeployStage,
-    /// The place in the queue for a slot, until the deployment has one.
+    /// The position in the queue for a slot, until the deployment has one.
     position: Option<QueuePosition<FunctionName>>,
 }
 
@@ -58,7 +59,7 @@ pub(super) struct DeploymentSlot {
     _slot: Slot<FunctionName>,
 }
 
-/// Reports what is done for a deployment.
+/// Reports the stages of a deployment.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeploymentProgress(Option<Arc<Reported>>);
 
@@ -70,7 +71,7 @@ struct Reported {
 }
 
 impl Deployments {
-    /// No deployments yet, of modules of at most so many bytes.
+    /// Creates an empty list. `largest` is the limit of a module in bytes.
     pub(super) fn new(largest: usize) -> Arc<Self> {
         let slots = FairSlots::new(DEPLOYMENTS);
         let upload = (largest as u64).saturating_add(FILES_MAX);
@@ -81,7 +82,7 @@ impl Deployments {
         })
     }
 
-    /// A slot for a deployment of `bytes` that are held in memory, as soon as it can be had.
+    /// Waits for a slot for a deployment that holds `bytes` in memory.
     pub(super) async fn begin(
         self: &Arc<Self>,
         function: &FunctionName,
@@ -115,8 +116,8 @@ impl Deployments {
         }
     }
 
-    /// Deployments under way, in the order in which they came. `queued_behind` tells how many come
-    /// before a function's compilation or initialisation.
+    /// Lists the deployments under way in the order of their arrival. `queued_behind` returns how
+    /// many others are ahead of a function's compilation or initialisation.
     pub(super) fn list(
         &self,
         queued_behind: impl Fn(&FunctionName) -> Option<usize>,
@@ -151,7 +152,7 @@ impl DeploymentSlot {
 }
 
 impl DeploymentProgress {
-    /// This is done from now on.
+    /// Reports that the deployment enters `stage`.
     pub(super) fn enter(&self, stage: DeployStage) {
         if let Some(Reported {
             deployments,

@@ -1,4 +1,4 @@
-//! Which language engines a node has, and the code of those that were needed.
+//! The language engines of a node, and the code of those that scripts have needed.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,14 +15,15 @@ use crate::registry::{self, EngineRecord};
 #[derive(Debug, Default)]
 pub(super) struct Engines {
     table: RwLock<registry::Engines>,
-    /// Code by the digest of its component: single-flight, and shared by all scripts.
+    /// Code by the digest of its component. It is made once and shared by all scripts of the
+    /// engine.
     code: Mutex<HashMap<Digest, Arc<OnceCell<Ready>>>>,
     /// Held while an engine that faasw carries is added.
     pub(super) carrying: tokio::sync::Mutex<()>,
 }
 
 impl Engines {
-    /// These, none of whose code is there.
+    /// Creates a table of these engines, without any code.
     pub(super) fn new(table: registry::Engines) -> Self {
         Self {
             table: RwLock::new(table),
@@ -32,7 +33,7 @@ impl Engines {
     }
 
     pub(super) fn table(&self) -> RwLockReadGuard<'_, registry::Engines> {
-        // It changes by calls that do not panic.
+        // The lock's holders do not panic while they change the data.
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -40,8 +41,8 @@ impl Engines {
         change(&mut self.table.write().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Lets code go that neither an engine nor any of these digests has. Scripts that still
-    /// need it have it, and whatever is being made goes on.
+    /// Removes the code that no engine in the table has and whose digest is not in `used`. Scripts
+    /// that still hold the code keep it, and code that is being made is completed.
     pub(super) fn prune(&self, used: &HashSet<Digest>) {
         let listed: HashSet<Digest> = self.table().values().map(|record| record.digest).collect();
         self.code()
@@ -56,7 +57,7 @@ impl Engines {
         self.code().entry(digest).or_default().clone()
     }
 
-    /// The engine for scripts that end like this.
+    /// Returns the engine for scripts with this extension.
     pub(super) fn of(&self, extension: &Extension) -> Option<EngineUse> {
         let table = self.table();
         let (name, record) = table
@@ -68,9 +69,9 @@ impl Engines {
         })
     }
 
-    /// The operator's engine that an engine of this name and these extensions would be in the
-    /// way of, and by which extension. Carried ones make room; one of the operator's replaces
-    /// that of its name, a carried one does not.
+    /// Returns the operator's engine that conflicts with an engine of this name and these
+    /// extensions, and the extension. Engines in the table that are carried never conflict. An
+    /// engine of the operator replaces another of the same name; a carried one does not.
     pub(super) fn taken(
         &self,
         name: &FunctionName,
@@ -89,7 +90,7 @@ impl Engines {
         })
     }
 
-    /// Carried engines whose scripts end like this one's.
+    /// Returns the other carried engines that share an extension with this engine.
     pub(super) fn carried_beside(
         &self,
         name: &FunctionName,

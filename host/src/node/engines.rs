@@ -1,9 +1,9 @@
-//! The node's language engines: which there are, and their code.
+//! The node's language engines and their code.
 //!
-//! An engine is a component that the operator adds. Its code is compiled when a script needs
-//! it first, or ahead; all scripts of one engine share one code and one seed. A script's
-//! version names its engine by digest, so that an engine that is replaced or removed leaves
-//! the scripts before on theirs.
+//! An engine is a component that the operator adds. Its code is compiled when a script first needs
+//! it, or ahead of that. All scripts of one engine share one code and one seed. The version of a
+//! script names its engine by digest. So if an engine is replaced or removed, existing scripts keep
+//! theirs.
 
 use std::{sync::Arc, time::SystemTime};
 
@@ -26,8 +26,8 @@ use crate::{
     registry::{EngineRecord, NewArtifact, RegistryError},
 };
 
-/// The path of the file that a script begins with, whose end says whose it is; of a module
-/// there is none.
+/// Returns the path of a script's first file, whose extension selects the engine. Returns `None`
+/// for a module.
 pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
     if !script::is_script(module) {
         return Ok(None);
@@ -37,7 +37,7 @@ pub(super) fn first_file(module: &[u8]) -> Result<Option<&str>, DeployError> {
 }
 
 impl Core {
-    /// The engine that a script is for; of a module there is none.
+    /// Returns the engine for a script, or `None` for a module.
     pub(super) fn engine_of(
         &self,
         module: &[u8],
@@ -65,7 +65,7 @@ impl Core {
         Ok(Some(engine))
     }
 
-    /// An engine's code, compiled if that has to be.
+    /// Returns an engine's code, compiled if needed.
     pub(super) async fn engine_code(&self, engine: &EngineUse) -> Result<Ready, DeployError> {
         let EngineUse { name, digest } = engine;
         let jail = self.engines.jail(*digest);
@@ -97,7 +97,7 @@ impl Core {
         self.compile_code(work, None).await
     }
 
-    /// Adds an engine, in place of the one of its name.
+    /// Adds an engine. It replaces the engine of the same name.
     pub(super) async fn add_engine(
         self: &Arc<Self>,
         name: &str,
@@ -128,7 +128,8 @@ impl Core {
         if !ready.code.is_engine() {
             return Err(EngineError::NotAnEngine);
         }
-        // What all its scripts are made of is to work before there are any.
+        // The seed that all scripts of the engine share is made now, so that an engine that fails
+        // is rejected.
         let warming = ready.code.warm(name.as_str());
         warming.await.map_err(DeployError::from)?;
         let record = EngineRecord {
@@ -138,14 +139,15 @@ impl Core {
             module_bytes: module.len() as u64,
             is_carried,
         };
-        // Not dropped with this future: the registry's thread would go on.
+        // A task, so that dropping this future does not interrupt it: the registry's thread would
+        // go on.
         let core = Arc::clone(self);
         let commit = {
             let name = name.clone();
             tokio::spawn(async move { core.commit_engine(name, record, module, ready).await })
         };
         commit.await.map_err(|_| RegistryError::Interrupted)??;
-        // Its code may have been there already, or be somebody else's work by now.
+        // Another task may have made the code before, or may be making it now.
         self.have_warm(EngineUse { name, digest }).await
     }
 
@@ -156,7 +158,7 @@ impl Core {
         self.engine_info(&engine.name)
     }
 
-    /// Lets code of engines go that no function needs any more.
+    /// Removes the code of engines that no function uses any more.
     pub(super) fn prune_engines(&self) {
         let digest = |function: &Function| Some(function.record.engine.as_ref()?.digest);
         self.engines.prune(&self.each(digest));
@@ -170,7 +172,7 @@ impl Core {
         ready: Ready,
     ) -> Result<(), EngineError> {
         let _committing = self.committing.lock().await;
-        // Once more: another may have got the extensions since.
+        // Checked again, because another engine may have taken the extensions meanwhile.
         let taken = self
             .engines
             .taken(&name, &record.extensions, record.is_carried);
@@ -202,14 +204,14 @@ impl Core {
         self.engines.change(|table| {
             table.insert(name.clone(), record);
         });
-        // Scripts that are deployed from now on share it.
+        // Scripts that are deployed from now on share this code.
         let _ = self.engines.jail(digest).set(ready.without_bytes());
         self.prune_engines();
         tracing::info!(engine = %name, %digest, "language engine added");
         Ok(())
     }
 
-    /// Has an engine's code and seed made, unless they are there.
+    /// Makes an engine's code and seed unless they exist.
     pub(super) async fn warm_engine(
         self: &Arc<Self>,
         name: &str,
@@ -228,12 +230,13 @@ impl Core {
         self.have_warm(EngineUse { name, digest }).await
     }
 
-    /// Takes an engine out of registry and table.
+    /// Removes an engine from registry and table.
     pub(super) async fn remove_engine(self: &Arc<Self>, name: &str) -> Result<(), EngineError> {
         let unknown = || EngineError::Unknown(name.into());
         let name = FunctionName::new(name).map_err(|_| unknown())?;
         let core = Arc::clone(self);
-        // Not dropped with this future: table and registry would disagree.
+        // A task, so that dropping this future does not interrupt it: table and registry would
+        // disagree.
         let removing = tokio::spawn(async move {
             let _committing = core.committing.lock().await;
             let (storage, of_it) = (core.storage.clone(), name.clone());
@@ -251,11 +254,11 @@ impl Core {
         }
     }
 
-    /// All engines, by name.
+    /// Lists all engines by name.
     pub(super) fn engine_infos(&self) -> Vec<EngineInfo> {
         let names: Vec<_> = self.engines.table().keys().cloned().collect();
         let infos = names.iter().map(|name| self.engine_info(name));
-        // One that was removed meanwhile is none.
+        // An engine that was removed meanwhile is left out.
         let mut infos: Vec<_> = infos.filter_map(Result::ok).collect();
         infos.extend(self.carried_infos());
         infos.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,5 +1,5 @@
-//! A function as the node has it: the version that serves, and what all its
-//! versions share.
+//! A function in the node's table: the version that serves, and the state that all its versions
+//! share.
 
 use std::{
     pin::pin,
@@ -28,28 +28,29 @@ pub(super) struct Function {
     pub(super) name: FunctionName,
     pub(super) version: u64,
     pub(super) record: VersionRecord,
-    /// What answers its guests' records, where it imports an interface of a store.
+    /// The service for the guests' store records, if the version imports a store interface.
     pub(super) stores: Option<Arc<dyn StoreService>>,
-    /// Its secrets, where it has some to read.
+    /// Its secrets, if it reads any.
     pub(super) secrets: Option<Given>,
-    /// What its guests' requests reach, where it was granted any.
+    /// The destinations of its outbound calls, if it was granted any.
     pub(super) reaches: Option<Reaches>,
-    /// Outlives versions.
+    /// Shared by all versions.
     pub(super) log: Arc<FunctionLog>,
-    /// Outlives versions: a limit holds across a change of them.
+    /// Shared by all versions, so that a limit holds across a change of version.
     pub(super) under_way: Arc<UnderWay>,
-    /// Outlives versions: what clients have not taken yet of its responses.
+    /// Response bytes that clients have not read yet. Shared by all versions.
     pub(super) backlog: Arc<FunctionBacklog>,
-    /// Empty after a restart, until somebody asks for it; whoever comes meanwhile waits for that.
+    /// Empty after a restart, until a request needs the version. Requests that arrive meanwhile
+    /// wait for the same attempt.
     pub(super) made: VersionJail,
 }
 
-/// The place for what makes instances of a version.
+/// Holds the [`FunctionVersion`] that makes instances of a version, once there is one.
 #[derive(Debug, Default)]
 pub(super) struct VersionJail(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
 
 impl VersionJail {
-    /// One that is not empty.
+    /// Creates one that is not empty.
     pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
@@ -58,7 +59,7 @@ impl VersionJail {
         self.jail().get().cloned()
     }
 
-    /// What is there, or comes of `wake`, which is done once, however many want it.
+    /// Returns the version, or the result of `wake`. Concurrent callers share one run of `wake`.
     pub(super) async fn get_or_wake<E>(
         &self,
         wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
@@ -67,14 +68,14 @@ impl VersionJail {
         jail.get_or_try_init(|| wake).await.cloned()
     }
 
-    /// Empties it where what is there is not in memory: whoever has that keeps it, and the next
-    /// has it made again, as after a restart.
+    /// Empties this if the version in it is not in memory. Callers that hold the version keep it,
+    /// and the next request wakes it again, as after a restart.
     pub(super) fn rest(&self) {
         let mut jail = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let is_in_memory = jail.get().is_some_and(|made| made.is_in_memory());
         let rested = (!is_in_memory).then(|| std::mem::take(&mut *jail));
         drop(jail);
-        // All that it has goes with it, for which nobody is to wait.
+        // Dropping the version may free much, so it happens outside the lock.
         drop(rested);
     }
 
@@ -84,23 +85,24 @@ impl VersionJail {
 }
 
 impl Function {
-    /// Whether it was removed, by which its log goes, too: another one of its name is not this one.
+    /// Whether the function was removed, which deletes its log, too. A later function of the same
+    /// name is another one.
     pub(super) fn is_removed(&self) -> bool {
         self.log.is_deleted()
     }
 
-    /// Takes one of the places that the function's concurrency has; it is
-    /// given back when dropped, which is when the request's instance has ended.
+    /// Takes one of the function's concurrency places. Dropping the place gives it back; that
+    /// happens when the request's instance has ended.
     ///
-    /// Where there is none, the request that has waited longest for its client is cut, and
-    /// this one has its place as soon as that has ended.
+    /// If no place is free, the request that has waited longest for its client is cut, and this
+    /// request gets the place as soon as the other has ended.
     pub(super) async fn place(&self) -> Result<Place, Failure> {
         let busy = match self.free_place() {
             Ok(place) => return Ok(place),
             Err(busy) => busy,
         };
         let most = self.most_at_once();
-        // Before it is cut: nobody else is to have its place.
+        // Reserved before the other request is cut, so that no third request takes the place.
         let reserved = UnderWay::reserve(&self.under_way);
         let is_evicted = self.made.get().is_some_and(|made| made.evict());
         if !is_evicted {
@@ -110,7 +112,7 @@ impl Function {
         timeout(EVICTING, entering).await.map_err(|_| busy)
     }
 
-    /// One of these places, if it need not be waited for.
+    /// Takes one of these places if one is free, without waiting.
     pub(super) fn free_place(&self) -> Result<Place, Failure> {
         let most = self.most_at_once();
         UnderWay::enter(&self.under_way, most).ok_or(Failure::FunctionBusy(most))
@@ -131,7 +133,8 @@ pub(super) struct UnderWay {
 #[derive(Debug, Default)]
 struct Counts {
     under_way: usize,
-    /// Requests for which others are cut: their places are nobody else's.
+    /// Requests that wait for a place of a request that was cut. Such places go to no other
+    /// request.
     reserved: usize,
 }
 
@@ -144,7 +147,7 @@ impl UnderWay {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place, if there is one more than are reserved.
+    /// Returns a place if one is free that is not reserved.
     fn enter(counter: &Arc<Self>, limit: usize) -> Option<Place> {
         let mut counts = counter.lock();
         if counts.under_way.saturating_add(counts.reserved) >= limit {
@@ -154,19 +157,19 @@ impl UnderWay {
         Some(Place(counter.clone()))
     }
 
-    /// The next place that is given back, before those that come later.
+    /// Reserves the next place that is given back, ahead of later requests.
     fn reserve(counter: &Arc<Self>) -> Reserved {
         counter.lock().reserved += 1;
         Reserved(counter.clone())
     }
 }
 
-/// A request's right to the next place. Dropping it gives the right up.
+/// A request's right to the next place. Dropping it gives up the right.
 #[derive(Debug)]
 struct Reserved(Arc<UnderWay>);
 
 impl Reserved {
-    /// A place, if one has been given back.
+    /// Returns a place, if one has been given back.
     fn enter(&self, limit: usize) -> Option<Place> {
         let mut counts = self.0.lock();
         if counts.under_way >= limit {
@@ -176,7 +179,7 @@ impl Reserved {
         Some(Place(self.0.clone()))
     }
 
-    /// As [`Reserved::enter`], as soon as there is a place.
+    /// Waits for a place. See [`Reserved::enter`].
     async fn enter_soon(self, limit: usize) -> Place {
         loop {
             let mut left = pin!(self.0.left.notified());
@@ -195,7 +198,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A place among a function's requests.
+/// A place among a function's concurrent requests.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub(super) struct Place(Arc<UnderWay>);
@@ -234,7 +237,7 @@ mod tests {
         assert!(UnderWay::enter(&counter, 1).is_none());
         let place = reserved.enter_soon(1).await;
         assert_eq!(counter.count(), 1);
-        // Whoever gives up keeps it from nobody.
+        // A reservation that is given up blocks no other request.
         drop(UnderWay::reserve(&counter));
         drop(place);
         assert!(UnderWay::enter(&counter, 1).is_some());

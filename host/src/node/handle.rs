@@ -1,4 +1,4 @@
-//! The node as embedding programs, the gateway and the admin API hold it.
+//! The handle of a node for embedding programs, the gateway and the admin API.
 
 use std::{io, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
@@ -45,13 +45,12 @@ use crate::{
 pub struct Node {
     pub(super) core: Arc<Core>,
     servers: Arc<Servers>,
-    /// What functions ask each other has the core while it runs, and goes on as long as this is
-    /// there.
+    /// Self calls hold the core while they run. They go on only as long as this guard exists.
     _here: Option<Arc<Here>>,
 }
 
 impl Node {
-    /// A handle of these.
+    /// Creates a handle of this core and these servers.
     pub(crate) fn of(core: Arc<Core>, servers: Servers) -> Self {
         Self {
             core,
@@ -60,7 +59,8 @@ impl Node {
         }
     }
 
-    /// The handle that whoever starts the node gets: it is gone when its last clone is.
+    /// Turns this into the handle for the program that started the node. When its last clone is
+    /// dropped, the node is gone.
     pub(crate) fn whole(self) -> Self {
         let here = Some(Arc::new(self.core.here()));
         Self {
@@ -69,17 +69,16 @@ impl Node {
         }
     }
 
-    /// Makes a function of a module: a component, a WASI preview 1 command, or
-    /// the text form of either; or of a script that the node has an engine for
-    /// ([`crate::script`]). With [`crate::files`] in front of it, it has these.
+    /// Deploys a function: a component, a WASI preview 1 command, or the text form of either; or a
+    /// script that the node has an engine for ([`crate::script`]). Files for the function are put
+    /// in front of the module ([`crate::files`]).
     ///
-    /// It becomes a new version of the name, and the current one at the end;
-    /// requests under way finish on the version before. Dropping the future
-    /// before that stops the work.
+    /// The upload becomes a new version of `name`, and at the end the current one. Requests under
+    /// way finish on the version before. Dropping the future before the end stops the work.
     ///
     /// # Errors
-    /// When name, options or module are refused, or the platform fails. A
-    /// function that was there before stays.
+    /// Returns an error if the name, the options or the module are rejected, or if the platform
+    /// fails. Then an existing function of this name stays as it is.
     pub async fn deploy(
         &self,
         name: &str,
@@ -89,15 +88,16 @@ impl Node {
         self.core.deploy(name, module.into(), options).await
     }
 
-    /// A module that begins where the export that `options` name has left this one
-    /// ([`FunctionOptions::init`]), or a module's `wizer-initialize`; nothing is deployed.
+    /// Returns a module that starts in the state that an export of this module has left: the export
+    /// that `options` name ([`FunctionOptions::init`]), or `wizer-initialize`. Nothing is deployed.
     ///
     /// The export runs in a microVM with the limits of a deployment.
     ///
     /// # Errors
-    /// When options or module are refused, when the export fails or draws what a module is
-    /// not to have ([`crate::FreezePolicy::AfterInit`] lets it), when no module can begin
-    /// where it has left this one; and when the platform fails.
+    /// Returns an error if the options or the module are rejected, if the export fails, or if it
+    /// draws values that a module must not contain (allowed with
+    /// [`crate::FreezePolicy::AfterInit`]). Also returns an error if no module can represent the
+    /// state that the export has left, or if the platform fails.
     pub async fn wizen(
         &self,
         module: impl Into<Bytes>,
@@ -106,12 +106,13 @@ impl Node {
         self.core.wizen(module.into(), options).await
     }
 
-    /// Adds a language engine: a component that takes scripts whose first file ends with
-    /// one of these extensions, in place of any engine of this name. Scripts that are
-    /// deployed keep the engine that they were deployed with.
+    /// Adds a language engine: a component that runs scripts whose first file has one of these
+    /// extensions. It replaces an engine of the same name. Scripts that are deployed keep the
+    /// engine that they were deployed with.
     ///
     /// # Errors
-    /// When it is no engine, does not compile or start, or another engine has an extension.
+    /// Returns an error if the component is no engine, if it does not compile or start, or if
+    /// another engine has one of the extensions ([`EngineError::Taken`]).
     pub async fn add_engine(
         &self,
         name: &str,
@@ -123,11 +124,12 @@ impl Node {
             .await
     }
 
-    /// Has an engine's code and seed made, unless they are there: the next script waits for
+    /// Makes an engine's code and seed unless they exist, so that the next script waits for
     /// neither.
     ///
     /// # Errors
-    /// When there is none of that name, or it does not compile or start.
+    /// Returns an error if there is no engine of that name ([`EngineError::Unknown`]), or if it
+    /// does not compile or start.
     pub async fn warm_engine(&self, name: &str) -> Result<EngineInfo, EngineError> {
         self.core.warm_engine(name).await
     }
@@ -135,12 +137,13 @@ impl Node {
     /// Removes an engine. Scripts that are deployed keep it.
     ///
     /// # Errors
-    /// When there is none of that name, or the registry fails.
+    /// Returns [`EngineError::Unknown`] if there is no engine of that name, and another error if
+    /// the registry fails.
     pub async fn remove_engine(&self, name: &str) -> Result<(), EngineError> {
         self.core.remove_engine(name).await
     }
 
-    /// All language engines, by name.
+    /// Lists all language engines by name.
     #[must_use]
     pub fn engines(&self) -> Vec<EngineInfo> {
         self.core.engine_infos()
@@ -148,21 +151,20 @@ impl Node {
 
     /// Runs a request in an instance of the function.
     ///
-    /// The request's path is the one the function sees. There is always a
-    /// response: a failure is a problem body (RFC 9457) with a status of 400
-    /// or more. Bodies pass as they come, both ways; a short response is whole
-    /// when it is there ([`Body::as_bytes`]) and carries a [`crate::Timing`]
-    /// among its extensions. Dropping the future or the body ends the instance.
+    /// The request's path is the path that the function sees. There is always a response: a failure
+    /// is a problem body (RFC 9457) with a status of 400 or more. Bodies are streamed in both
+    /// directions. A short response is complete when this returns ([`Body::as_bytes`]) and carries
+    /// a [`crate::Timing`] among its extensions. Dropping the future or the body ends the instance.
     ///
-    /// The request has a new id, or the [`RequestId`](crate::RequestId) among its extensions; what
-    /// is told of it in logs and problem bodies has the same, and the response's `X-Request-Id`.
+    /// The request gets a new id, or keeps the [`RequestId`](crate::RequestId) among its
+    /// extensions. Logs, problem bodies and the response's `X-Request-Id` carry the same id.
     pub async fn invoke<B>(&self, name: &str, request: Request<B>) -> Response<Body>
     where
         B: http_body::Body + Send + 'static,
         B::Data: Send,
         B::Error: std::fmt::Display,
     {
-        // A program may have given it an id of its own.
+        // The embedding program may have set an id.
         let id = request.extensions().get::<RequestId>().copied();
         let known = Correlation::new(request.headers(), id);
         let follow = self.core.follow(&request, &known);
@@ -171,7 +173,7 @@ impl Node {
         response
     }
 
-    /// Follows a request to its end, if anybody wants to know of it.
+    /// Starts to follow a request to its end, if the observer receives requests.
     pub(crate) fn follow<B>(
         &self,
         request: &Request<B>,
@@ -180,8 +182,8 @@ impl Node {
         self.core.follow(request, known)
     }
 
-    /// The same for a request that is followed, if it is, by whoever has it; its client is told
-    /// the id where it is answered.
+    /// Runs a request like [`Node::invoke`]. The caller provides its ids and, if the request is
+    /// followed, `follow`. The server adds the id to the response.
     pub(crate) async fn answer<B>(
         &self,
         name: &str,
@@ -197,12 +199,11 @@ impl Node {
         self.core.invoke(name, request, known, follow).await
     }
 
-    /// Makes a version that is kept the current one: the one asked for, or the
-    /// one numbered next below the current. Its seed is made first; requests
-    /// under way finish on the version before.
+    /// Makes a stored version the current one: `version`, or the one with the next lower number.
+    /// Its seed is made first. Requests under way finish on the version before.
     ///
     /// # Errors
-    /// When there is no such function or version, or no seed can be made of it.
+    /// Returns an error if there is no such function or version, or if its seed cannot be made.
     pub async fn rollback(
         &self,
         name: &str,
@@ -211,46 +212,47 @@ impl Node {
         self.core.rollback(name, version).await
     }
 
-    /// A function with the versions of it that are kept.
+    /// Returns a function with its stored versions.
     ///
     /// # Errors
-    /// When there is none of that name, or the registry fails.
+    /// Returns [`FunctionError::Unknown`] if there is no function of that name, and another error
+    /// if the registry fails.
     pub async fn inspect(&self, name: &str) -> Result<FunctionDetails, FunctionError> {
         self.core.inspect(name).await
     }
 
-    /// What the func-image of a function's current version has: its pages by where they come
-    /// from, how those that requests use lie in it, whether it is sound. All of it is read.
+    /// Describes the func-image of a function's current version: its pages by origin, how the pages
+    /// that requests use lie in it, and whether it is undamaged. The whole image is read for that.
     ///
     /// # Errors
-    /// When there is no function of that name, or no image of it that can be read.
+    /// Returns an error if there is no function of that name, or no image of it that can be read.
     pub async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
         self.core.image(name).await
     }
 
-    /// A function's current version for another node that has the same image key
-    /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)): its module or script, its
-    /// options, environment and configuration included, and its func-image, sealed with that key.
-    /// It is read from the disk as the body is read, a MiB of it, and is as large as the image. Of
-    /// all exports four such pieces are made at once, and others wait for these; nobody waits for a
-    /// body that is not read, which keeps its files open.
+    /// Exports a function's current version for another node that has the same image key
+    /// ([`NodeBuilder::image_key`](crate::NodeBuilder::image_key)). The export contains the module
+    /// or script, the options with environment and configuration, and the func-image, sealed with
+    /// that key. It is as large as the image and is read from disk in pieces of 1 MiB as the body
+    /// is read. Across all exports, four pieces are made at the same time, and others wait. A body
+    /// that is not read delays no other export, but keeps its files open.
     ///
     /// # Errors
-    /// When there is no function of that name, or no image of it that is sound.
+    /// Returns an error if there is no function of that name, or no undamaged image of it.
     pub async fn export(&self, name: &str) -> Result<Body, FunctionError> {
         self.core.export(name).await
     }
 
-    /// Makes a version of what [`Node::export`] gave, of the name that it had there unless another
-    /// one is given. Where the image is good here it is read instead of initialising anything;
-    /// [`Imported::rebuilt`] says why, where it is not. Four come in at once, and others wait until
-    /// the image of one of these is in its place, or it is built anew. Each MiB of it has to come
-    /// within [`Limits::idle_client`]; dropping the future leaves nothing of it behind, once its
-    /// file is removed.
+    /// Makes a version of an export ([`Node::export`]). Its name is `name`, or else the name that
+    /// it had on the other node. If the image is usable here, it is read instead of an
+    /// initialisation; otherwise [`Imported::rebuilt`] says why. Four imports run at the same time.
+    /// Others wait until the image of one of them is in place or is discarded. Each MiB has to
+    /// arrive within [`Limits::idle_client`]. Dropping the future leaves nothing behind once the
+    /// import's file is removed.
     ///
     /// # Errors
-    /// When the export does not come to its end or cannot be opened, or what is in it cannot be
-    /// deployed. A function that was there before stays.
+    /// Returns an error if the export does not arrive completely, cannot be opened, or contains a
+    /// version that cannot be deployed. Then an existing function of this name stays as it is.
     pub async fn import<B>(
         &self,
         export: B,
@@ -264,7 +266,8 @@ impl Node {
         self.import_from(std::pin::pin!(export), name).await
     }
 
-    /// The same, of a body of which the rest is somebody else's to read.
+    /// Imports like [`Node::import`]. The caller reads the rest of the body if this does not read
+    /// all of it.
     pub(crate) async fn import_from<B>(
         &self,
         export: std::pin::Pin<&mut B>,
@@ -277,46 +280,47 @@ impl Node {
         self.core.import(export, name).await
     }
 
-    /// Removes a function with all its versions and its log. Requests under
-    /// way finish.
+    /// Removes a function with all its versions and its log. Requests under way finish.
     ///
     /// # Errors
-    /// When there is none of that name, or the registry fails.
+    /// Returns [`FunctionError::Unknown`] if there is no function of that name, and another error
+    /// if the registry fails.
     pub async fn remove(&self, name: &str) -> Result<(), FunctionError> {
         self.core.remove(name).await
     }
 
-    /// All functions, by name, in what is short of each; [`Node::inspect`] has the rest.
+    /// Lists all functions by name, with the short fields of each. [`Node::inspect`] returns the
+    /// others.
     #[must_use]
     pub fn list(&self) -> Vec<FunctionBrief> {
         self.core.list()
     }
 
-    /// How many functions there are: nothing of any is looked at.
+    /// Returns the number of functions, without reading any of them.
     #[must_use]
     pub fn function_count(&self) -> usize {
         self.core.count()
     }
 
-    /// The newest lines of a function's log, oldest first; at most `newest`.
+    /// Returns the newest lines of a function's log, oldest first, at most `newest`.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// Returns [`FunctionError::Unknown`] if there is no function of that name.
     pub fn logs(&self, name: &str, newest: usize) -> Result<Vec<LogLine>, FunctionError> {
         self.core.logs(name, newest)
     }
 
-    /// The lines of a function's log after a place in it, oldest first; waits
-    /// until there is one, or the node ends. A place is [`LogPage::next`] of an
-    /// earlier call; 0 is the beginning.
+    /// Returns the lines of a function's log after the position `place`, oldest first. Waits until
+    /// there is one or the node ends. A position is [`LogPage::next`] of an earlier call; 0 is the
+    /// beginning.
     ///
     /// # Errors
-    /// When there is none of that name.
+    /// Returns [`FunctionError::Unknown`] if there is no function of that name.
     pub async fn logs_after(&self, name: &str, place: u64) -> Result<LogPage, FunctionError> {
         self.core.log_page(name, 0, Some(place)).await
     }
 
-    /// The function that has this host, in lower case, for its own.
+    /// Returns the function that owns this host, which is in lower case.
     pub(crate) fn function_of_host(&self, host: &str) -> Option<FunctionName> {
         self.core.function_of_host(host)
     }
@@ -330,49 +334,51 @@ impl Node {
         self.core.log_page(name, newest, after).await
     }
 
-    /// The node's metrics of now, as OpenMetrics text, which Prometheus reads.
+    /// Returns the node's current metrics as OpenMetrics text, which Prometheus reads.
     #[must_use]
     pub fn metrics(&self) -> String {
         self.core.metrics_text()
     }
 
-    /// What the node has done since it started, as `faasw stats` shows it.
+    /// Returns a summary of the node's work since its start, as `faasw stats` shows it.
     #[must_use]
     pub fn stats(&self) -> Summary {
         self.core.stats()
     }
 
-    /// Deployments under way, and what each does or waits for, in the order in which they came.
+    /// Lists the deployments under way in the order of their arrival, each with its stage and its
+    /// position in the queue.
     #[must_use]
     pub fn deployments(&self) -> Vec<DeploymentInfo> {
         self.core.deployments_under_way()
     }
 
-    /// The tree of seeds as it is now, parents before children: what all functions
+    /// Returns the current tree of seeds, parents before children: the seeds that all functions
     /// share, then each function's own.
     #[must_use]
     pub fn tree(&self) -> Vec<SeedInfo> {
         self.core.tree()
     }
 
-    /// The gateway's address, if it has one: the port is the real one also
-    /// when 0 was asked for.
+    /// Returns the gateway's address, if it has one. The port is the one that is bound, even if
+    /// port 0 was requested.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.servers.gateway_address()
     }
 
-    /// The address that redirects to https, if there is one; with the real port.
+    /// Returns the address of the listener that redirects to https, if there is one, with the port
+    /// that is bound.
     #[must_use]
     pub fn redirect_address(&self) -> Option<SocketAddr> {
         self.servers.redirect_address()
     }
 
-    /// Reads the certificates of [`NodeBuilder::tls`](crate::NodeBuilder::tls) again, as their
-    /// files are now. A node without any has nothing to do.
+    /// Reads the certificate files of [`NodeBuilder::tls`](crate::NodeBuilder::tls) again. Does
+    /// nothing on a node without any.
     ///
     /// # Errors
-    /// When one cannot be used: then all those before stay in use.
+    /// Returns an error if one of them cannot be used. Then all earlier certificates stay in use.
     pub async fn reload_certificates(&self) -> Result<(), TlsError> {
         let Some(tls) = self.servers.tls() else {
             return Ok(());
@@ -381,39 +387,41 @@ impl Node {
         reloading.await.unwrap_or(Err(TlsError::Interrupted))
     }
 
-    /// The address of the listener for metrics, if it has one; with the real port.
+    /// Returns the address of the listener for metrics, if there is one, with the port that is
+    /// bound.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.servers.metrics_address()
     }
 
-    /// The data directory, if the node has one.
+    /// Returns the data directory, if the node has one.
     #[must_use]
     pub fn data_dir(&self) -> Option<&Path> {
         let directory = self.core.storage.directory.as_ref();
         directory.map(crate::data_dir::DataDir::path)
     }
 
-    /// The node's limits.
+    /// Returns the node's limits.
     #[must_use]
     pub fn limits(&self) -> &Limits {
         &self.core.limits
     }
 
-    /// Lets clients connect to a node that was started with
-    /// [`NodeBuilder::opens_later`](crate::NodeBuilder::opens_later): it is ready from now on. One
-    /// that is open, or ends, has nothing to do.
+    /// Opens a node that was started with
+    /// [`NodeBuilder::opens_later`](crate::NodeBuilder::opens_later) to clients. It is ready from
+    /// now on. Does nothing if the node is open or ending.
     ///
     /// # Errors
-    /// The system's, as when another program has begun to listen on the address meanwhile.
+    /// Returns the error of the system call that failed, for example if another program has begun
+    /// to listen on the address meanwhile.
     pub fn open(&self) -> io::Result<()> {
         self.servers.open()?;
         self.core.readiness.goes_on(Readiness::Ready);
         Ok(())
     }
 
-    /// Whether requests should be sent to the node: what `/readyz` of [`NodeBuilder::metrics`]
-    /// says.
+    /// Returns whether requests should be sent to the node, as `/readyz` of
+    /// [`NodeBuilder::metrics`] reports it.
     ///
     /// [`NodeBuilder::metrics`]: crate::NodeBuilder::metrics
     #[must_use]
@@ -421,22 +429,22 @@ impl Node {
         self.core.readiness.now()
     }
 
-    /// Waits until the node is as far as this, or further, which is returned.
+    /// Waits until the node has reached `wanted` or a later state, and returns that state.
     pub async fn reaches(&self, wanted: Readiness) -> Readiness {
         self.core.readiness.reaches(wanted).await
     }
 
-    /// Ends the node as a load balancer would have it: it is not ready from now on, and still
-    /// accepts connections and requests for `delay`, since whoever sends them hears of that with a
-    /// delay; then [`Node::shutdown`].
+    /// Ends the node behind a load balancer. The node stops being ready at once, but accepts
+    /// connections and requests for another `delay`, because load balancers notice the change late.
+    /// Then it calls [`Node::shutdown`].
     pub async fn drain(&self, delay: Duration) {
         self.core.readiness.goes_on(Readiness::Stopping);
         tokio::time::sleep(delay).await;
         self.shutdown().await;
     }
 
-    /// Ends the node: new requests are refused, those under way have
-    /// [`Limits::shutdown`] to finish, then every process ends.
+    /// Ends the node. New requests are rejected, requests under way have [`Limits::shutdown`] to
+    /// finish, and then every process ends.
     pub async fn shutdown(&self) {
         self.core.readiness.goes_on(Readiness::Stopping);
         self.core.end();

@@ -1,4 +1,4 @@
-//! Func-images of functions, to be looked at and to be taken along.
+//! Describes and exports the func-images of functions.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use super::{
 };
 use crate::{error::FunctionError, message::Body, registry::RegistryError};
 
-/// Exports of which a piece is made at once, and imports that are under way: these have a module in
-/// memory and room on the disk, until the image of theirs is in its place, or it is built anew.
+/// Exports that make a piece at the same time, and imports under way. An import holds a module in
+/// memory and space on disk until its image is in place or discarded.
 const MOVES: usize = 4;
 
-/// Turns of functions that go to other nodes, and come from them. Who has none waits.
+/// Permits for exports and imports. A request without a permit waits.
 #[derive(Debug)]
 pub(super) struct Moves {
     exports: Arc<Semaphore>,
@@ -32,17 +32,17 @@ impl Default for Moves {
     }
 }
 
-/// What can be done where there is no image because this node has none at all.
+/// Advice if this node keeps no images.
 const NONE_KEPT: &str =
     "this node keeps none; it takes a data directory and an --image-disk that is not 0";
 
-/// What can be done where there is none of a function.
+/// Advice if this function has no image.
 const NONE_OF_IT: &str = "it is written behind the making of its seed: look again in a moment, or after a \
      request. What takes more than an eighth of --image-disk has none, nor what was not warmed up as \
      it was asked for; and none is written where less than a twentieth of the disk would stay free";
 
 impl Core {
-    /// What the image of a function's current version has.
+    /// Describes the image of a function's current version.
     pub(super) async fn image(&self, name: &str) -> Result<ImageInfo, FunctionError> {
         let function = self.known(name)?;
         let no_image = |why| FunctionError::NoImage {
@@ -52,7 +52,7 @@ impl Core {
         if self.storage.images.is_none() {
             return Err(no_image(NONE_KEPT));
         }
-        // What it is good for depends on its code.
+        // Whether the image is usable depends on the function's code.
         let waking = function.made.get_or_wake(self.wake(&function));
         let made = waking.await?;
         match made.describe_image().await {
@@ -65,7 +65,7 @@ impl Core {
         }
     }
 
-    /// A function's current version for another node that has the same key.
+    /// Exports a function's current version for another node that has the same image key.
     pub(super) async fn export(&self, name: &str) -> Result<Body, FunctionError> {
         let function = self.known(name)?;
         let name = function.name.clone();
@@ -73,7 +73,7 @@ impl Core {
             let why = NONE_KEPT;
             return Err(FunctionError::NoImage { name, why });
         };
-        // Its image is read, as a piece is, by who has a turn. Nobody takes turns away.
+        // Reading the image takes a permit, as making a piece does. The semaphore is never closed.
         let turns = self.moves.exports.clone();
         let turn = turns.clone().acquire_owned().await;
         let manifest = Manifest {

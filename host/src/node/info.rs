@@ -1,5 +1,4 @@
-//! What the node says of its functions: to the library's caller and, as JSON, to
-//! clients of the admin API.
+//! Describes functions for callers of the library and, as JSON, for clients of the admin API.
 
 use faasw_abi::store::is_import;
 use faasw_client::{
@@ -13,11 +12,11 @@ use crate::{limits::Limits, registry::VersionRecord};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct SeedState {
     pub(super) is_in_memory: bool,
-    /// Of its image on disk, where there is one.
+    /// The size of its image on disk, if there is one.
     pub(super) image_bytes: Option<u64>,
 }
 
-/// A function in a list.
+/// Returns the entry of a function in a list.
 pub(super) fn function_brief(
     name: &FunctionName,
     version: u64,
@@ -41,7 +40,7 @@ pub(super) fn function_brief(
     }
 }
 
-/// A version of a function, as the node tells of it.
+/// Returns the description of a version of a function.
 pub(super) fn function_info(
     name: &FunctionName,
     version: u64,
@@ -104,7 +103,7 @@ pub(super) fn function_info(
     }
 }
 
-/// How it was initialised, if it was.
+/// Returns how the version was initialised, if it was.
 fn initialised(record: &VersionRecord) -> Option<Initialised> {
     let before = || {
         Some(Initialised::InMemory {
@@ -115,9 +114,9 @@ fn initialised(record: &VersionRecord) -> Option<Initialised> {
     record.initialised.clone().or_else(before)
 }
 
-/// What the function's owner would want to know: about its initialisation, where it is, what was
-/// drawn, by which import, what it costs, and what the choice is; and whether it can read its
-/// configuration and use its stores, and which of its secrets are not set yet.
+/// Returns notices for the function's owner. They cover the initialisation: where it happens, which
+/// values it drew, by which import, what it costs and which choice there is. They also cover
+/// configuration and stores that the function cannot read, and secrets that are not set yet.
 pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
     let notices = [
         initialisation_notice(record),
@@ -131,7 +130,7 @@ pub(super) fn notice(record: &VersionRecord, unset: &[SecretName]) -> Option<Str
     (!notices.is_empty()).then(|| notices.join(". "))
 }
 
-/// Why its initialisation is no part of its module.
+/// Explains why the initialisation is not part of the module.
 fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     match record.initialised.as_ref()? {
         Initialised::AsModule { .. } => None,
@@ -142,7 +141,7 @@ fn initialisation_notice(record: &VersionRecord) -> Option<String> {
     }
 }
 
-/// That it was given what it has no way to ask for.
+/// Notes a configuration that the version has no import to read.
 fn configuration_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.configuration().is_empty();
     (has_one && !reads_configuration(record)).then(|| {
@@ -152,7 +151,7 @@ fn configuration_notice(record: &VersionRecord) -> Option<String> {
     })
 }
 
-/// That it was given what it has no way to ask for, or what is nothing yet.
+/// Notes secrets that the version has no import to read, or that have no value yet.
 fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String> {
     if record.options.secrets().is_empty() && record.options.bound_secrets().is_empty() {
         return None;
@@ -170,7 +169,7 @@ fn secrets_notice(record: &VersionRecord, unset: &[SecretName]) -> Option<String
     }
 }
 
-/// That it was granted what it has no way to ask for.
+/// Notes granted stores that the version has no import to use.
 fn stores_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.stores().is_empty();
     let is_used = record.imports.iter().any(|import| is_import(import));
@@ -181,7 +180,7 @@ fn stores_notice(record: &VersionRecord) -> Option<String> {
     })
 }
 
-/// That it was granted what it has no way to ask for.
+/// Notes granted outbound calls that the version has no import to make.
 fn outbound_notice(record: &VersionRecord) -> Option<String> {
     let has_one = !record.options.outbound().is_empty();
     (has_one && !makes_requests(record)).then(|| {
@@ -190,7 +189,7 @@ fn outbound_notice(record: &VersionRecord) -> Option<String> {
     })
 }
 
-/// Whether a version imports what requests are made by.
+/// Whether a version imports the interface for outbound HTTP requests.
 pub(super) fn makes_requests(record: &VersionRecord) -> bool {
     let mut imports = record.imports.iter();
     imports.any(|import| import.starts_with("wasi:http/outgoing-handler@"))
@@ -202,7 +201,7 @@ fn freeze_notice(record: &VersionRecord) -> Option<String> {
         return None;
     }
     let drawn = freeze.drawn.trim().lines().collect::<Vec<_>>().join("; ");
-    // A store's answer is no more for all requests than a random number.
+    // A store's answer, like a random number, must not be the same for all requests.
     let what = if freeze.drawn.contains("key-value#") || freeze.drawn.contains("wasi:keyvalue/") {
         "what a key-value store answers"
     } else {

@@ -1,10 +1,9 @@
-//! A request's way through the node.
+//! The path of a request through the node.
 //!
-//! Look the function up, check the request, have its seed run it, check the
-//! response. Whatever fails before the response has begun becomes a problem
-//! response; a response that has begun is cut off. Either is a line in the
-//! function's log: a caller always gets an answer, and never half of one for a
-//! whole.
+//! The node looks the function up, checks the request, runs it in an instance of the function's
+//! seed and checks the response. A failure before the response has begun becomes a problem
+//! response; after that, the response is cut off. Both write a line to the function's log. So a
+//! caller always receives an answer, and never takes a partial response for a complete one.
 
 use std::{
     sync::{
@@ -41,7 +40,7 @@ use crate::{
 };
 
 impl Core {
-    /// Follows a request to its end, if anybody wants to know of it.
+    /// Starts to follow a request to its end, if the observer receives requests.
     pub(super) fn follow<B>(
         &self,
         request: &Request<B>,
@@ -51,7 +50,7 @@ impl Core {
         Some(Follow::begin(tell, request, known))
     }
 
-    /// Answers a request that is known by this, and is followed if anybody wants to know of it.
+    /// Runs a request that has the ids `known`, and reports it to `follow`, if there is one.
     pub(super) async fn invoke<B>(
         &self,
         name: &str,
@@ -92,8 +91,9 @@ impl Core {
                     .answered(&function.name, response.status(), timing);
                 response
             }
-            // Its code was not in memory, and has gone with the function before it could be
-            // brought back: it is as if the request had come later.
+            // The function's code was not in memory, and the function was removed or replaced
+            // before the code could be read. The result is the same as if the request had arrived
+            // later.
             Err(failure) if failure.is_of_code() && self.is_overtaken(&function).await => {
                 self.metrics.unknown();
                 unknown()
@@ -118,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Whether a function is not the current one of its name any more, or is just being removed:
-    /// its files go before the table tells it.
+    /// Whether a function is no longer the current one of its name, or is being removed: its files
+    /// are removed before the table changes.
     async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
         drop(self.committing.lock().await);
         !self.is_current(function)
@@ -155,11 +155,11 @@ impl Core {
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
-        // Who has a place already does not wait until others give theirs back.
+        // A self call has a permit already, so it does not wait for other requests.
         let has_room =
             || within.is_some() || function.made.get().is_none_or(|made| made.has_room());
         let is_whole = body.is_end_stream();
-        // Heads of requests that wait are as much in memory as bodies.
+        // The heads of waiting requests count as memory, like bodies.
         let head_room = account.try_lease(message::head_cost(&parts.headers));
         if !is_whole && (head_room.is_none() || asks_first && !has_room()) {
             Box::pin(message::refuse(Request::from_parts(parts, body))).await;
@@ -167,15 +167,16 @@ impl Core {
         }
         let is_to_begin = asks_first || within.is_some();
         let gathered = if is_whole || is_to_begin && wanted == Wanted::Signs {
-            // Whoever waits for a word is not to be told to send in vain.
+            // Gathering the body would make a client that waits for `100 Continue` send it,
+            // possibly in vain.
             Gathered {
                 is_early: !is_whole,
                 body,
                 length,
             }
         } else {
-            // Most requests have no body: the futures for what they need not are boxed,
-            // for each that is part of this one is moved with it.
+            // Most requests have no body. The futures that they do not need are boxed, because each
+            // future that is part of this one is moved with it.
             match Box::pin(message::gather(body, &account, wanted, has_room)).await {
                 Ok(gathered) => gathered,
                 Err(error) => return Err(Box::pin(not_gathered(error, within.is_some())).await),
@@ -254,7 +255,7 @@ impl Core {
         is_answered.store(true, Ordering::Release);
         let is_whole = matches!(reply.body, ReplyBody::Whole { .. });
         let mut response = message::response(asked, &reply.head, reply.body)?;
-        // A stream's time is known at its end only.
+        // A stream's timing is known only at its end.
         if is_whole {
             let mut timing = reply.timing;
             timing.queue += waited;
@@ -266,8 +267,8 @@ impl Core {
         Ok(response)
     }
 
-    /// What can be told of a request before anything is taken for it. One that comes from within is
-    /// part of another that has begun, and goes on with that.
+    /// Validates a request before any resource is reserved for it. A self call is part of another
+    /// invocation, so it continues while the node shuts down.
     fn check<B: http_body::Body>(
         &self,
         request: &Request<B>,
@@ -293,7 +294,7 @@ impl Core {
         }
     }
 
-    /// Whom a request and its response count for: its connection, where it has one.
+    /// Returns the account of a request and its response: its connection's, if it has one.
     fn account(&self, function: &Function, parts: &http::request::Parts) -> Account {
         let connection = match parts.extensions.get() {
             Some(Connection(connection)) => connection.clone(),
@@ -303,7 +304,7 @@ impl Core {
         Account::new(function.backlog.clone(), connection)
     }
 
-    /// Lets a request in; one that comes from within only if it need not wait for a place.
+    /// Admits a request. A self call is admitted only if it need not wait for a place.
     async fn admit(&self, function: &Function, is_within: bool) -> Result<Admission, Failure> {
         let begun = Instant::now();
         let place = if is_within {
@@ -325,8 +326,8 @@ impl Core {
     }
 }
 
-/// Returns the failure of a request whose body was not gathered, once its client has sent enough
-/// of the rest to read the answer. A request from within the node has no such client.
+/// Returns the failure of a request whose body was not gathered, once its client has sent enough of
+/// the rest to read the answer. A self call has no such client.
 async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
     let (failure, rest) = match error {
         GatherError::Client(error) => return InvokeError::from(error).into(),
@@ -339,19 +340,19 @@ async fn not_gathered(error: GatherError, is_within: bool) -> Failure {
     failure
 }
 
-/// What lets a request run.
+/// The place and the version that a request needs to run.
 struct Admission {
-    /// Among the requests of its function, until its instance is free or gone.
+    /// The request's place among those of its function, until its instance is free or gone.
     place: Place,
     made: Arc<dyn FunctionVersion>,
-    /// How long it took to have both.
+    /// How long it took to get both.
     waited: Duration,
 }
 
-/// Says in the function's log and in the node's own what happened.
+/// Reports a failure in the function's log and in the node's log.
 fn report(function: &Function, failure: &Failure, instance: u64, known: &Correlation) {
-    // Lines of their own in the function's log, and none of them can be taken for one
-    // that the node begins.
+    // Each line of the message is a line of its own in the function's log. They are indented, so
+    // that none can be mistaken for a line that the node begins.
     let lines = Indented(failure).to_string();
     for line in lines.lines() {
         let line = line.as_bytes();
@@ -383,8 +384,8 @@ fn report(function: &Function, failure: &Failure, instance: u64, known: &Correla
     }
 }
 
-/// Follows one request's instance: its log, its number, and how it ended when
-/// its response had begun before.
+/// Follows one request's instance: its log, its number, and the outcome of a response that had
+/// already begun.
 #[derive(Debug)]
 pub(super) struct Follower {
     pub(super) function: Arc<Function>,
@@ -392,7 +393,7 @@ pub(super) struct Follower {
     pub(super) known: Correlation,
     /// 0 until there is an instance.
     pub(super) instance: AtomicU64,
-    /// Where somebody else who follows the request wants to have that, too.
+    /// Receives the instance's number for another follower of the request.
     told: Option<Arc<AtomicU64>>,
     /// The account in the budget of the client's request.
     budget: Option<Arc<BudgetAccount>>,

@@ -1,14 +1,15 @@
-//! The node: functions in, responses out.
+//! The node: deploys functions and answers requests.
 //!
-//! [`Node`] is what embedding programs, the gateway and the admin API hold; all
-//! three go the same way. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds
-//! what all ways through it share, `deploy`, `rollback` and `invoke` are the ways through it;
-//! by `replace` a version takes another one's place.
+//! [`Node`] is the handle for embedding programs, the gateway and the admin API, which all use the
+//! same paths. [`NodeBuilder`](crate::NodeBuilder) starts one. `core` holds the state that all
+//! paths share. `deploy`, `rollback` and `invoke` are these paths. `replace` makes a version the
+//! current one of its function.
 //!
-//! - `deployments` bounds how many deployments there are at once, and lists them.
-//! - `engines` has what runs scripts, in its `engine_table`; `images` describes seeds on disk.
-//! - `secrets` has what requests need to know; `spec` has what seeds are made of.
-//! - `sharing` has what other nodes of the host may find; `inside` carries calls between functions.
+//! - `deployments` bounds the number of simultaneous deployments and lists them.
+//! - `engines` manages the language engines in its `engine_table`; `images` describes seeds on
+//!   disk.
+//! - `secrets` holds the secrets of requests; `spec` makes the specifications of seeds.
+//! - `sharing` describes what other nodes of the host may use; `inside` makes self calls.
 //! - `tree` describes all seeds; `tend` does the node's work in the background.
 
 mod carried;

@@ -1,4 +1,4 @@
-//! The requests that functions make.
+//! The outbound calls of functions.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What a version may make requests to, and by whom they are made.
+/// The grants and limits of a version's outbound calls, and the maker of those that leave the node.
 #[derive(Clone, Debug)]
 pub(super) struct Reaches {
     grants: Arc<[Grant]>,
@@ -25,7 +25,7 @@ pub(super) struct Reaches {
 }
 
 impl Reaches {
-    /// Holds it to the limits that its function has already.
+    /// Shares the limits with another version of the same function.
     pub(super) fn share_limits(&mut self, other: &Self) {
         self.limits = other.limits.clone();
         if let (Some(maker), Some(other)) = (&self.maker, &other.maker) {
@@ -35,7 +35,8 @@ impl Reaches {
 }
 
 impl Core {
-    /// What a version reaches: nothing where it was granted nothing, or has no way to ask.
+    /// Returns the grants of a version. Returns `None` if it was granted nothing, or imports
+    /// nothing to make calls.
     pub(super) fn reaches(&self, record: &VersionRecord) -> Option<Reaches> {
         let granted = record.options.outbound();
         if granted.is_empty() || !makes_requests(record) {
@@ -49,21 +50,21 @@ impl Core {
     }
 }
 
-/// What an invocation's requests go out with.
+/// The context of an invocation's outbound calls.
 pub(super) struct Outward {
-    /// Where the request has been that it answers.
+    /// The functions that the request has passed through before this invocation.
     pub(super) hops: Hops,
-    /// The function in whose share calls to functions of the node count.
+    /// The function in whose share self calls count.
     pub(super) share: Option<Share>,
     /// The budget of the client's request.
     pub(super) budget: Arc<RequestBudget>,
-    /// Secrets that are put into them.
+    /// Secrets that the node puts into the calls.
     pub(super) bound: Option<Arc<Bound>>,
 }
 
 impl Core {
-    /// What makes the requests of one of a function's invocations, where it was granted any.
-    /// `follower` hears of those that were refused.
+    /// Returns the maker of one invocation's outbound calls, if the function was granted any.
+    /// `follower` receives the refusals.
     pub(super) fn outbound(
         &self,
         function: &Function,

@@ -1,4 +1,4 @@
-//! A version takes another one's place.
+//! Replaces the current version of a function.
 
 use std::{sync::Arc, time::Duration};
 
@@ -7,35 +7,35 @@ use tokio::time::timeout;
 use super::{core::Core, function::Function};
 use crate::backend::FunctionVersion;
 
-/// How long a version that is new waits at most for its instances before it takes another one's
-/// place.
+/// How long a deployment waits at most for the new version's instances before that version takes
+/// the place of the current one.
 pub(super) const OF_A_DEPLOYMENT: Duration = Duration::from_secs(10);
-/// The same for one that was there before: whoever goes back to it is in a hurry.
+/// The same limit for a rollback. It is shorter, because an operator who rolls back is in a hurry.
 pub(super) const OF_A_ROLLBACK: Duration = Duration::from_secs(1);
 
 impl Core {
-    /// Waits a while until a version that is to take another one's place has the instances that
-    /// are parked ahead of requests: that one has its own until then. A node that ends waits for
-    /// nothing.
+    /// Waits, at most for `most`, until a version that is to become current has its instances
+    /// parked ahead of requests. The current version keeps its own instances until then. A node
+    /// that is ending does not wait.
     pub(super) async fn provide_before(&self, function: &Function, most: Duration) {
         if let Some(made) = self.is_waited_for(function) {
             tokio::select! {
-                // What is not there by then comes later.
+                // Instances that are missing by then are made later.
                 _ = timeout(most, made.provided()) => {}
                 () = self.ended() => {}
             }
         }
     }
 
-    /// The version, if it is to have instances before it takes another one's place.
+    /// Returns the version, if it is to have instances before it takes the place of another.
     fn is_waited_for(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
         let before = self.function(function.name.as_str());
         let before = before.and_then(|before| before.made.get());
         before.and(function.made.get())
     }
 
-    /// Makes a version the function of its name, as [`Core::replace`] does, has instances of it
-    /// parked, and the images of what it replaces go.
+    /// Makes a version the current one as [`Core::replace`] does, parks instances of it, and
+    /// removes the images of the version that it replaces.
     pub(super) async fn put_in_place(&self, function: Function) -> Arc<Function> {
         let before = self.function(function.name.as_str());
         let function = self.replace(function);

@@ -1,4 +1,4 @@
-//! Going back to a version that is kept.
+//! Rollback to a stored version.
 
 use std::sync::Arc;
 
@@ -69,7 +69,8 @@ impl Core {
             made: VersionJail::with(made),
         };
         drop(slot);
-        // Not dropped with this future: table and registry would disagree.
+        // A task, so that dropping this future does not interrupt it: table and registry would
+        // disagree.
         let core = Arc::clone(self);
         let commit = tokio::spawn(async move {
             core.provide_before(&function, OF_A_ROLLBACK).await;
@@ -86,7 +87,7 @@ impl Core {
             return Err(DeployError::ShuttingDown.into());
         }
         let (name, version) = (function.name.clone(), function.version);
-        // Another function may have got the hosts of this version since.
+        // Another function may have taken the hosts of this version meanwhile.
         self.check_hosts(&name, &function.record.options)?;
         let record = function.record.clone();
         let storage = self.storage.clone();

@@ -1,4 +1,4 @@
-//! The secrets of functions: set by their operator, given to their requests.
+//! The secrets of functions: set by the operator and passed to requests.
 
 use std::{
     collections::BTreeMap,
@@ -27,22 +27,22 @@ use crate::{
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SecretError {
-    /// The value is longer than any may be.
+    /// The value is longer than the limit.
     #[error("a secret has {SECRET_BYTES} bytes at most")]
     TooLong,
-    /// The value is no text, as functions read it.
+    /// The value is not text in UTF-8, which functions read.
     #[error("a secret is text in UTF-8; encode what is none, in Base64 for one")]
     NoText,
-    /// The function has too many others.
+    /// The secrets of the function exceed their limit together.
     #[error(
         "a function's secrets and their names take {SECRETS_MAX} bytes at most, all together: \
          remove one that it does not need"
     )]
     TooMany,
-    /// There is none of this name.
+    /// The function has no secret of this name.
     #[error("{0} has no secret {1}")]
     Unknown(FunctionName, SecretName),
-    /// It cannot be sealed or opened.
+    /// The secret cannot be sealed or opened.
     #[error("{0}")]
     Seal(String),
     /// The registry failed.
@@ -56,35 +56,36 @@ impl From<SealError> for SecretError {
     }
 }
 
-/// The secrets of a version, as its requests get them.
+/// The secrets of a version, as its requests receive them.
 #[derive(Debug)]
 pub(super) struct Given {
-    /// What they are called, and the hosts of those that are bound to some.
+    /// The secrets' names, and the hosts of those that are bound to some.
     names: BTreeMap<SecretName, Option<Vec<Outbound>>>,
     opened: Mutex<Opened>,
-    /// Who opens them; whoever comes meanwhile waits for that.
+    /// Held while the secrets are opened. Requests that arrive meanwhile wait for the result.
     opening: tokio::sync::Mutex<()>,
 }
 
-/// What was opened, if it is still what is set.
+/// The opened secrets, unless secrets were set or removed since.
 #[derive(Debug, Default)]
 struct Opened {
-    /// Counts what was set or removed.
+    /// Counts changes of the function's secrets.
     changes: u64,
     secrets: Option<OpenedSecrets>,
 }
 
-/// Secrets as a request has them.
+/// The secrets of one request.
 #[derive(Clone, Debug)]
 pub(super) struct OpenedSecrets {
-    /// What the function reads: also what stands for those that are bound.
+    /// The values that the function reads. A bound secret is replaced by its token.
     pub(super) given: Secrets,
-    /// What is put into its requests.
+    /// The bound secrets that the node puts into the function's calls.
     pub(super) bound: Option<Arc<Bound>>,
 }
 
 impl Given {
-    /// Those of a version that can ask for them; nothing where it has none.
+    /// Returns the secrets of a version. Returns `None` if it has none, or imports nothing to read
+    /// them.
     pub(super) fn to(record: &VersionRecord) -> Option<Self> {
         let options = &record.options;
         let read = options.secrets().iter();
@@ -103,7 +104,7 @@ impl Given {
         })
     }
 
-    /// What was opened is not what is set any more.
+    /// Drops the opened secrets, because a secret was set or removed.
     fn have_changed(&self) {
         let mut opened = self.lock();
         opened.changes += 1;
@@ -115,7 +116,7 @@ impl Given {
     }
 }
 
-/// Whether a version imports what a configuration is read by.
+/// Whether a version imports an interface that reads a configuration.
 pub(super) fn reads_configuration(record: &VersionRecord) -> bool {
     record.imports.iter().any(|import| is_reader(import))
 }
@@ -141,7 +142,7 @@ impl OpenedSecrets {
 }
 
 impl Core {
-    /// What a request of this function is to know, if it has secrets.
+    /// Returns the secrets for a request of this function, if it has some.
     pub(super) async fn secrets_for(
         &self,
         function: &Arc<Function>,
@@ -156,7 +157,7 @@ impl Core {
         }
     }
 
-    /// Opens the secrets of a function, once however many want them.
+    /// Opens the secrets of a function. Concurrent requests share one opening.
     async fn open_for(
         &self,
         function: &Arc<Function>,
@@ -171,8 +172,8 @@ impl Core {
             opened.changes
         };
         let opened = self.open_secrets(function, given.names.clone()).await;
-        // They may have been somebody else's who has the name by now, or have gone before their
-        // function.
+        // The function may have been removed meanwhile. Then the secrets may be those of a later
+        // function of the same name, or may have been removed before their function.
         drop(self.committing.lock().await);
         if function.is_removed() {
             return Err(Failure::UnknownFunction(function.name.to_string()));
@@ -185,7 +186,7 @@ impl Core {
         Ok(secrets)
     }
 
-    /// What was set or removed of a function's secrets holds from now on.
+    /// Makes changes of a function's secrets take effect.
     fn secrets_have_changed(&self, name: &FunctionName) {
         if let Some(function) = self.function(name.as_str())
             && let Some(given) = &function.secrets
@@ -194,8 +195,8 @@ impl Core {
         }
     }
 
-    /// The secrets that a function is to read and that have no value yet, as far as that can be
-    /// told.
+    /// Returns the secrets that a function reads and that have no value yet. Returns none if the
+    /// registry cannot be read.
     pub(super) async fn unset_secrets(&self, function: &Function) -> Vec<SecretName> {
         let Some(given) = &function.secrets else {
             return Vec::new();
@@ -239,11 +240,11 @@ impl Core {
 }
 
 impl Node {
-    /// The secrets of a function, or of all: what they are called and when they were set, never
-    /// what they are.
+    /// Lists the secrets of one function or of all: their names and when they were set, never their
+    /// values.
     ///
     /// # Errors
-    /// When the registry cannot be read.
+    /// Returns an error if the registry cannot be read.
     pub async fn secrets(
         &self,
         function: Option<FunctionName>,
@@ -253,12 +254,15 @@ impl Node {
         Ok(read.await?)
     }
 
-    /// Sets a secret of a function, which need not be there yet; comes back when it is on disk,
-    /// sealed. Requests that begin after that have it, if their function was deployed with its name
-    /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). It goes with the function.
+    /// Sets a secret of a function, which need not exist yet. Returns once the sealed secret is on
+    /// disk. Requests that begin later receive it if their function was deployed with its name
+    /// ([`FunctionOptions::secret`](crate::FunctionOptions::secret)). The secret is removed with
+    /// the function.
     ///
     /// # Errors
-    /// When it is too long, no text, or one too many; when it cannot be sealed or stored.
+    /// Returns [`SecretError::TooLong`] or [`SecretError::NoText`] for an invalid value,
+    /// [`SecretError::TooMany`] if the function's secrets exceed their limit, and another error if
+    /// the secret cannot be sealed or stored.
     pub async fn set_secret(
         &self,
         function: &FunctionName,
@@ -273,10 +277,11 @@ impl Node {
         }
         let sealed = self.core.storage.secrets.seal(function, name, value)?;
         let (core, function, name) = (self.core.clone(), function.clone(), name.clone());
-        // Not dropped with this future: who has an old one opened is to hear of it.
+        // A blocking task, so that dropping this future does not interrupt it: opened secrets must
+        // be dropped after the change.
         let set = blocking(move || {
             let set = core.storage.registry.set_secret(&function, &name, &sealed);
-            // Whether it is there is not always known after an error.
+            // After an error it may be unknown whether the secret was stored.
             if !matches!(set, Ok(false)) {
                 core.secrets_have_changed(&function);
             }
@@ -289,11 +294,12 @@ impl Node {
         }
     }
 
-    /// Removes a secret of a function; comes back when that is on disk. Requests that begin after
-    /// that do not have it.
+    /// Removes a secret of a function. Returns once the removal is on disk. Requests that begin
+    /// later do not receive it.
     ///
     /// # Errors
-    /// When there is none of this name; when the registry fails.
+    /// Returns [`SecretError::Unknown`] if the function has no secret of this name, and another
+    /// error if the registry fails.
     pub async fn remove_secret(
         &self,
         function: &FunctionName,

@@ -1,8 +1,7 @@
 //! A function as a service of the tower stack.
 //!
-//! For embedding programs that route, limit or trace with tower's layers
-//! (hyper-util, axum and tonic speak it too). It adds nothing to
-//! [`Node::invoke`], which it calls.
+//! It serves embedding programs that route, limit or trace with tower's layers (hyper-util, axum
+//! and tonic use them too). It only calls [`Node::invoke`].
 
 use std::{
     convert::Infallible,
@@ -21,10 +20,10 @@ use crate::message::Body;
 
 /// A function of a node as a [`tower_service::Service`]; see [`Node::service`].
 ///
-/// It is always ready and never fails: like [`Node::invoke`] it answers a
-/// failure with a problem response, and a node at its capacity with 503. The
-/// function is looked up for each request, so the service follows deployments
-/// and removals. Like any handle of the node, it keeps the node running.
+/// The service is always ready and never fails. Like [`Node::invoke`], it answers a failure with a
+/// problem response, and a node at its capacity with 503. The function is looked up for each
+/// request, so the service follows deployments and removals. Like any handle of the node, it keeps
+/// the node running.
 ///
 /// ```no_run
 /// # async fn example(node: faasw::Node) -> Result<(), Box<dyn std::error::Error>> {
@@ -51,8 +50,8 @@ pub struct FunctionService {
 }
 
 impl Node {
-    /// A function as a [`tower_service::Service`], for programs that are built
-    /// of tower's layers. There need not be a function of that name yet.
+    /// Returns a function as a [`tower_service::Service`], for programs that are built with tower's
+    /// layers. The function need not exist yet.
     #[must_use]
     pub fn service(&self, name: &str) -> FunctionService {
         FunctionService {

@@ -1,4 +1,5 @@
-//! What a node has made of a function, whole, for others of its host (`crate::shared`).
+//! Collects everything that a node has made of a function, for other nodes of its host
+//! (`crate::shared`).
 
 use faasw_client::Initialised;
 
@@ -9,10 +10,10 @@ use super::{
 use crate::{error::FunctionError, registry::RegistryError, shared::Whole};
 
 impl Node {
-    /// The current version of a function, once its images are written.
+    /// Returns the current version of a function, once its images are written.
     ///
     /// # Errors
-    /// When there is none, or it cannot be read.
+    /// Returns an error if there is no such function, or if it cannot be read.
     pub(crate) async fn whole_of(&self, name: &str) -> Result<Whole, FunctionError> {
         self.core.whole_of(name).await
     }

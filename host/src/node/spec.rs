@@ -1,4 +1,4 @@
-//! What a version's seed is made by, of its record.
+//! Makes the specification of a version's seed from its record.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{core::Core, warm_up::warm_ups};
 use crate::{log::FunctionLog, registry::VersionRecord};
 
 impl Core {
-    /// What a function's seed is made by; where it is a script, of these files.
+    /// Returns the specification of a function's seed. For a script, `script` holds its files.
     pub(super) fn spec(
         &self,
         name: &FunctionName,
@@ -22,7 +22,8 @@ impl Core {
         let init = match &record.initialised {
             Some(Initialised::InMemory { export, .. }) => Some(export.clone()),
             Some(Initialised::AsModule { .. }) => None,
-            // Of a registry before there was another way.
+            // If the options name an export, the record is of a version of faasw that had only this
+            // kind of initialisation.
             None => record.options.init_export().map(ToOwned::to_owned),
         };
         let engine = record.engine.as_ref().map(|engine| engine.name.to_string());
@@ -41,7 +42,8 @@ impl Core {
         }
     }
 
-    /// What a function with these options is made of, which `init` is to initialise.
+    /// Returns the specification of a function with these options, which the export `init`
+    /// initialises.
     pub(super) fn spec_of(
         &self,
         name: &FunctionName,

@@ -1,4 +1,4 @@
-//! The key-value stores of functions, as their operator sees them.
+//! The key-value stores of functions, as the operator sees them.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc};
 
@@ -16,8 +16,8 @@ use crate::{
 };
 
 impl Core {
-    /// What answers on the channel of the store: of a version that imports none of its interfaces,
-    /// nothing.
+    /// Returns the service on the store channel. Returns `None` for a version that imports no store
+    /// interface.
     pub(super) fn stores(
         &self,
         name: &FunctionName,
@@ -40,8 +40,8 @@ impl Core {
     }
 }
 
-/// The stores of a function that may be removed while its requests go on: who has its name then may
-/// be somebody else.
+/// The stores of a function that may be removed while its requests continue. After a removal it
+/// denies every request, because a later function may have the name.
 #[derive(Debug)]
 struct WhileThere {
     function: Arc<Function>,
@@ -59,7 +59,7 @@ impl StoreService for WhileThere {
 }
 
 impl Function {
-    /// What answers its guests' records, where it imports an interface of a store.
+    /// Returns the service for the guests' store records, if the version imports a store interface.
     pub(super) fn store(self: &Arc<Self>) -> Option<Arc<dyn StoreService>> {
         let stores = self.stores.clone()?;
         let function = self.clone();
@@ -68,10 +68,10 @@ impl Function {
 }
 
 impl Node {
-    /// The key-value stores that have anything, functions' own before those that are shared.
+    /// Lists the key-value stores that have any keys, functions' own stores before shared ones.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, StoreError> {
         let uses = self.core.storage.key_value.uses().await?;
         let infos = uses.into_iter().filter_map(|uses| {
@@ -84,10 +84,11 @@ impl Node {
         Ok(infos.collect())
     }
 
-    /// At most [`STORE_PAGE`] keys of a store in their order, behind `after`, which may be empty.
+    /// Returns at most [`STORE_PAGE`] keys of a store in order, starting behind `after`, which may
+    /// be empty.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, StoreError> {
         let (namespace, start) = (namespace_of(store), Start::Behind(after.into()));
         let stores = &self.core.storage.key_value;
@@ -99,10 +100,10 @@ impl Node {
         })
     }
 
-    /// The value of a key, if there is one.
+    /// Returns the value of a key, if there is one.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    /// Returns an error if the store cannot be read.
     pub async fn store_value(
         &self,
         store: &Store,
@@ -114,11 +115,11 @@ impl Node {
         Ok(values.into_iter().next().flatten())
     }
 
-    /// Sets a key, or removes it; comes back when that is on disk, or the key-value server has done
+    /// Sets or removes a key. Returns once the change is on disk, or the key-value server has made
     /// it.
     ///
     /// # Errors
-    /// When the store is full or cannot be written.
+    /// Returns an error if the store is full or cannot be written.
     pub async fn set_store_value(
         &self,
         store: &Store,

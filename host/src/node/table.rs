@@ -1,4 +1,4 @@
-//! The functions that a node has: by name, and by the hosts that are theirs.
+//! The functions of a node: by name, and by the hosts that they own.
 
 use faasw_client::{FunctionName, FunctionOptions, HostName};
 use std::{
@@ -8,7 +8,7 @@ use std::{
 
 use super::function::Function;
 
-/// Both change together, and only by whole functions.
+/// The functions and their hosts. Both change together, one complete function at a time.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     functions: BTreeMap<FunctionName, Arc<Function>>,
@@ -28,12 +28,12 @@ impl Table {
         self.functions.len()
     }
 
-    /// The function that has a host of its own, in lower case.
+    /// Returns the function that owns this host, which is in lower case.
     pub(super) fn of_host(&self, host: &str) -> Option<&FunctionName> {
         self.hosts.get(host)
     }
 
-    /// A host of these options that another function has, and which one.
+    /// Returns a host of these options that another function owns, and that function.
     pub(super) fn taken(
         &self,
         name: &FunctionName,
@@ -45,9 +45,9 @@ impl Table {
         })
     }
 
-    /// Puts a function in the place of the one of its name, which comes back: whoever drops
-    /// it may end all that it has, for which nobody is to wait. A host that another one
-    /// has stays that one's.
+    /// Enters a function in place of another of the same name, and returns the replaced one.
+    /// Dropping that one may free much, so the caller drops it after releasing the table. A host
+    /// that another function owns stays with that function.
     #[must_use = "it is to be dropped where the table is not held"]
     pub(super) fn put(&mut self, function: Arc<Function>) -> Option<Arc<Function>> {
         let replaced = self.remove(&function.name);
@@ -59,7 +59,7 @@ impl Table {
         replaced
     }
 
-    /// Takes a function out, which comes back as from [`Table::put`].
+    /// Removes a function and returns it, to be dropped as after [`Table::put`].
     #[must_use = "it is to be dropped where the table is not held"]
     pub(super) fn remove(&mut self, name: &FunctionName) -> Option<Arc<Function>> {
         let removed = self.functions.remove(name)?;

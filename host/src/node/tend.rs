@@ -1,9 +1,9 @@
-//! What a node does of itself once it has started.
+//! The work that a node does in the background after its start.
 //!
-//! The functions that were used last are made ready, so many as there is memory for. All
-//! others rest: nothing of them is read before a request asks for it. But where another faasw
-//! has compiled them, or what their images were made over is another, their code is compiled and
-//! their images are made again, one after the other and beside the requests; then they rest, too.
+//! The functions that were used last are made ready, as many as there is memory for. All others
+//! rest: nothing of them is read before a request needs them. But code that another faasw has
+//! compiled is compiled again, and images that were made over another base are made again. This
+//! happens one function after the other, beside the requests. Afterwards these functions rest, too.
 
 use std::{
     cmp::Reverse,
@@ -22,30 +22,31 @@ use super::{
 };
 use crate::{backend::FunctionVersion, registry::VersionRecord};
 
-/// Functions that are made ready ahead of requests, unless more are to have instances parked: what
-/// more of them would save is what their first requests take, some milliseconds each.
+/// Functions that are made ready ahead of requests, unless more are to have instances parked.
+/// Making more of them ready would save only the start of their first requests, some milliseconds
+/// each.
 const AHEAD: usize = 64;
 
-/// How long nothing is renewed at most after something was: as long as that took.
+/// The longest pause after a renewal. A pause is as long as the renewal was, up to this.
 const PAUSE_MOST: Duration = Duration::from_secs(10);
 
-/// What all functions' images are to be made over, in short.
+/// The short digest of the base that all functions' images have to be made over.
 type Over = u64;
 
-/// What is known before anything is renewed.
+/// The state that is read before any function is renewed.
 struct Known {
     /// Modules and engines whose code need not be compiled.
     compiled: HashSet<Digest>,
-    /// What images are to be made over; nothing where there are none.
+    /// The base that images have to be made over. None if the node keeps no images.
     over: Option<Over>,
-    /// Whether those that there are may be made over something else.
+    /// Whether existing images may be made over another base.
     are_suspect: bool,
-    /// Bytes that images may take yet.
+    /// Bytes that are still free for images.
     room: u64,
 }
 
 impl Core {
-    /// Does that, and ends.
+    /// Does this work once.
     pub(crate) async fn tend(self: Arc<Self>) {
         let (ahead, rest) = self.by_use().await;
         if ahead.is_empty() {
@@ -60,7 +61,7 @@ impl Core {
         let Some(mut known) = self.look_round().await else {
             return;
         };
-        // Those that are to have instances stay, whether these fit or not.
+        // Functions that are to have instances stay ready, whether the instances fit or not.
         let ahead_rest = self.backend.min_parked() == 0;
         let rest = rest.iter().map(|function| (function, true));
         let ahead = ahead.iter().map(|function| (function, ahead_rest));
@@ -82,7 +83,7 @@ impl Core {
         }
     }
 
-    /// The functions that were used last, and all others.
+    /// Returns the functions that were used last, and all others.
     async fn by_use(&self) -> (Vec<Arc<Function>>, Vec<Arc<Function>>) {
         let mut ahead = self.all();
         let most = self.backend.provided_functions().max(AHEAD);
@@ -103,7 +104,7 @@ impl Core {
         (ahead, rest)
     }
 
-    /// A function that can serve, if it can.
+    /// Wakes a function, and logs an error if that fails.
     async fn woken(&self, function: &Function) -> Option<Arc<dyn FunctionVersion>> {
         let woken = function.made.get_or_wake(self.wake(function)).await;
         woken
@@ -138,11 +139,11 @@ impl Core {
             .ok()
     }
 
-    /// Compiles a function and has its image made, if either is to be; says whether it was. If it
-    /// `rests`, nothing of it stays for that.
+    /// Compiles a function and makes its image, if either is needed. Returns whether anything was
+    /// done. If it `rests`, nothing of it stays in memory afterwards.
     async fn renew(&self, function: &Arc<Function>, rests: bool, known: &mut Known) -> bool {
         let is_compiled = known.compiled.contains(&code_of(&function.record));
-        // What was compiled otherwise has an image of that, if any.
+        // An existing image of code that was compiled otherwise is of no use.
         let lacks_image =
             known.over.is_some() && (!is_compiled || self.lacks_image(function, known).await);
         if is_compiled && !lacks_image || !self.is_current(function) {
@@ -162,8 +163,7 @@ impl Core {
         true
     }
 
-    /// Whether a function has no image that is good, as far as that is known, and there is
-    /// room for one.
+    /// Whether a function is known to have no usable image, although there is space for one.
     async fn lacks_image(&self, function: &Arc<Function>, known: &mut Known) -> bool {
         let Some(images) = self.storage.images.clone() else {
             return false;
@@ -176,20 +176,20 @@ impl Core {
         if looking.await.unwrap_or(true) {
             return known.are_suspect;
         }
-        // Another is not to go for it that may be used more.
+        // A further image must not displace one that may be used more.
         let left = known.room.checked_sub(function.record.freeze.layer_bytes);
         known.room = left.unwrap_or(known.room);
         left.is_some()
     }
 
-    /// Whether it is still what its name stands for.
+    /// Whether this is the current version of its function.
     pub(super) fn is_current(&self, function: &Arc<Function>) -> bool {
         let current = self.function(function.name.as_str());
         current.is_some_and(|current| Arc::ptr_eq(&current, function))
     }
 }
 
-/// What its code is compiled from.
+/// Returns the digest of the component or module that the function's code is compiled from.
 fn code_of(record: &VersionRecord) -> Digest {
     record
         .engine

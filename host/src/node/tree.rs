@@ -1,5 +1,5 @@
-//! The tree of seeds as a node tells it: what the backend has, and the functions of which nothing
-//! was read yet, each below what it would be made of.
+//! The tree of seeds as a node describes it: the backend's seeds, and the functions of which
+//! nothing was read yet, each below its parent seed.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,22 +7,23 @@ use faasw_pool::SeedInfo;
 
 use super::core::Core;
 
-/// Level of functions, and of the engines whose scripts are below them.
+/// The level of functions, and of the engines that are the parents of scripts.
 const LEVEL: u8 = 2;
 
-/// A function of which nothing is in memory, not even what it is made of.
+/// A function that is not in memory at all.
 struct Resting {
     name: String,
-    /// Whose script it is, if it is one.
+    /// The engine that runs it, if it is a script.
     engine: Option<String>,
     image_bytes: Option<u64>,
 }
 
 impl Core {
-    /// The seeds of now, in memory or not: parents before children.
+    /// Returns the current seeds, in memory or not, parents before children.
     pub(super) fn tree(&self) -> Vec<SeedInfo> {
         let functions = self.all();
-        // Before the backend's: what wakes meanwhile is told by both, and then once.
+        // Read before the backend's tree: a function that wakes in between is in both lists, and is
+        // then reported once.
         let resting = functions
             .iter()
             .filter(|function| function.made.get().is_none());

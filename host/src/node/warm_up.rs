@@ -1,4 +1,4 @@
-//! Requests that nobody made, as the pool takes them.
+//! Warm-up requests, which the node makes itself, in the form that the pool takes.
 
 use bytes::Bytes;
 use faasw_client::{FunctionName, FunctionOptions, WarmUpRequest};
@@ -7,8 +7,8 @@ use http::{Request, uri::Scheme};
 
 use crate::message::{Arrival, request_head};
 
-/// The requests that a function of this name is warmed up by. They are for the hosts that they
-/// name; where it has hosts of its own their paths begin at the root.
+/// Returns the warm-up requests of a function. Each is for the host that it names. If the function
+/// owns hosts, the requests' paths begin at the root.
 pub(super) fn warm_ups(name: &FunctionName, options: &FunctionOptions) -> Vec<WarmUp> {
     let has_host = !options.hosts().is_empty();
     let requests = options.warm_ups().iter();

@@ -1,5 +1,5 @@
-//! What modules were compiled to, by generations of the engine: records, and files of code in
-//! pieces.
+//! Compiled code of modules, by the generation of the engine that compiled it: records, and files
+//! of code in pieces.
 
 use std::collections::HashSet;
 
@@ -17,10 +17,10 @@ use super::{
 };
 
 impl Registry {
-    /// What a module was compiled to by this generation of engine, if there is something that
-    /// may be this function's code, or any engine's where none is named: anything else can be
-    /// compiled again. The code itself is not looked at, unless its record is of before code had
-    /// pieces.
+    /// Returns the artifact of a module by this generation of the engine, if there is one that may
+    /// be this function's code. If no function is named, only code that is not reserved for one
+    /// function is returned. Otherwise the module can be compiled again. The code itself is not
+    /// read, unless its record dates from before code had pieces.
     pub(crate) fn artifact(
         &self,
         module: Digest,
@@ -47,7 +47,7 @@ impl Registry {
         }))
     }
 
-    /// The modules that this generation of engine has compiled.
+    /// Returns the modules that this generation of the engine has compiled.
     pub(crate) fn compiled_by(&self, generation: &str) -> Result<HashSet<Digest>, RegistryError> {
         self.store.read(|state| {
             let mut modules = HashSet::new();
@@ -61,8 +61,8 @@ impl Registry {
         })
     }
 
-    /// The code of such an artifact in memory, if it is there and undamaged. Where it is told what
-    /// is used of it `first`, the rest may be on its way.
+    /// Returns the code of such an artifact in memory, if it exists and is undamaged. If `first`
+    /// names the pages that are used first, the other pages may still be loading.
     pub(crate) fn code(
         &self,
         module: Digest,
@@ -84,7 +84,7 @@ impl Registry {
         let (bytes, pieces) = (pieces.bytes, pieces.pieces());
         match self.artifacts.code(&file, bytes, pieces, first) {
             Some(Ok(code)) => Ok(Some(code)),
-            // Whether the file or the memory for it is at fault: it can be compiled again.
+            // Whether the file or the memory for it is at fault, the code can be compiled again.
             Some(Err(error)) => {
                 tracing::warn!(file, %error, "stored code is not used; it is compiled again");
                 Ok(None)
@@ -108,7 +108,7 @@ impl Registry {
             };
             read_record::<ArtifactRecord>(file, record.value()).map(Some)
         })?;
-        // Pieces were larger once.
+        // Pieces were larger in earlier versions.
         let record = record.map(|record| ArtifactRecord {
             pieces: record.pieces.filter(PiecesRecord::has_all),
             ..record
@@ -119,8 +119,8 @@ impl Registry {
         Ok(record.filter(is_for))
     }
 
-    /// The pieces of code that was stored when that had none, or others, if it is sound; its record
-    /// has them from now on.
+    /// Returns the pieces of code that was stored without them or with pieces of another size, if
+    /// the code is undamaged. Its record has the pieces from then on.
     fn pieces_of_old(
         &self,
         file: &str,
@@ -146,8 +146,7 @@ impl Registry {
         Ok(Some(pieces))
     }
 
-    /// Stores what a version's module was compiled to anew, in place of what
-    /// other generations made of it.
+    /// Stores newly compiled code of a version's module, in place of the code of other generations.
     pub(crate) fn store_artifact(
         &self,
         module: Digest,
@@ -162,8 +161,8 @@ impl Registry {
         Ok(())
     }
 
-    /// What is known of the code that a version's module, or its engine, was compiled to, for
-    /// whoever takes it elsewhere.
+    /// Returns the record of the code of a module or an engine, with the name of its file, for use
+    /// by another node.
     pub(crate) fn code_record(
         &self,
         module: Digest,
@@ -174,7 +173,7 @@ impl Registry {
         Ok(record.map(|record| (file, record)))
     }
 
-    /// Takes up code that is in the folder that this registry was given.
+    /// Adds the record of code that is in the folder that this registry was opened with.
     pub(crate) fn take_code(
         &self,
         module: Digest,

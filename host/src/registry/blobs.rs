@@ -1,4 +1,4 @@
-//! Files that are written once, whole, and never changed.
+//! Files that are written once, completely, and never changed.
 
 use std::{
     collections::HashMap,
@@ -14,25 +14,25 @@ use faasw_pool::{CodeError, GivenFolder, Pieces, ReadCode, SealedCode, open_file
 
 use super::RegistryError;
 
-/// Such files, by name. Names come from digests and generations: none has a `/`.
+/// Such files by name. Names consist of digests and generations, so none contains a `/`.
 #[derive(Debug)]
 pub(super) enum Blobs {
     /// In a folder of the data directory.
     Folder(PathBuf),
-    /// Of a node that has none.
+    /// In memory, for a node without a data directory.
     Memory(InMemory),
 }
 
-/// Files of a node that writes none.
+/// The files of a node that writes none to disk.
 #[derive(Debug, Default)]
 pub(super) struct InMemory {
     files: Mutex<HashMap<String, Vec<u8>>>,
-    /// Where code is that somebody else has compiled, if anywhere.
+    /// A folder with code that another node has compiled, if there is one.
     given: Option<Arc<GivenFolder>>,
 }
 
 impl InMemory {
-    /// None yet but what is in this folder.
+    /// Creates an empty set of files, which also finds code in the folder `given`.
     pub(super) fn with(given: Option<Arc<GivenFolder>>) -> Self {
         Self {
             files: Mutex::default(),
@@ -41,21 +41,21 @@ impl InMemory {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Vec<u8>>> {
-        // It changes by single calls: a panic leaves nothing half done.
+        // It is changed by single calls, so a panic leaves no partial change.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a file is called until it is whole; no digest begins like this.
+/// The name of a file until it is complete. No digest begins like this.
 const UNFINISHED: &str = ".unfinished";
 
-/// What reads such a file, from wherever it likes.
+/// Reads such a file from any position.
 pub(super) trait Reader: Read + Seek + Send + Sync {}
 
 impl<T: Read + Seek + Send + Sync> Reader for T {}
 
 impl Blobs {
-    /// What reads the file; nothing if it is not there.
+    /// Opens a file for reading. Returns `None` if it does not exist.
     pub(super) fn open(&self, name: &str) -> Result<Option<Box<dyn Reader>>, RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
@@ -72,7 +72,7 @@ impl Blobs {
         }
     }
 
-    /// The file's content; nothing if it is not there.
+    /// Returns a file's content, or `None` if it does not exist.
     pub(super) fn read(&self, name: &str) -> Result<Option<Vec<u8>>, RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
@@ -88,9 +88,9 @@ impl Blobs {
         }
     }
 
-    /// The code that a file has, of so many bytes and of these pieces; nothing if it is not there,
-    /// and why where it is not that. Where it is told what is used of it `first`, the rest may be
-    /// on its way.
+    /// Returns the code in a file, which has `bytes` bytes and these pieces. Returns `None` if the
+    /// file does not exist, and an error if it has other content. If `first` names the pages that
+    /// are used first, the other pages may still be loading.
     pub(super) fn code(
         &self,
         name: &str,
@@ -115,7 +115,7 @@ impl Blobs {
         }
     }
 
-    /// Removes a file, if it is there.
+    /// Removes a file, if it exists.
     pub(super) fn remove(&self, name: &str) -> Result<(), RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
@@ -134,12 +134,14 @@ impl Blobs {
         }
     }
 
-    /// Writes a file so that after a crash it is whole or absent. One writer at a time.
+    /// Writes a file so that after a crash it is complete or absent. Only one writer at a time is
+    /// allowed.
     pub(super) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
         self.put(name, bytes, true)
     }
 
-    /// Writes a file that may be gone or damaged after a crash. One writer at a time.
+    /// Writes a file that may be missing or damaged after a crash. Only one writer at a time is
+    /// allowed.
     pub(super) fn write_for_now(&self, name: &str, bytes: &[u8]) -> Result<(), RegistryError> {
         self.put(name, bytes, false)
     }
@@ -155,13 +157,13 @@ impl Blobs {
         let unfinished = folder.join(UNFINISHED);
         let path = folder.join(name);
         write_whole(folder, &unfinished, &path, bytes, is_to_last).map_err(|error| {
-            // On a full disk a half file would stay in its own way.
+            // On a full disk, the partial file would take the space that the next attempt needs.
             let _ = fs::remove_file(&unfinished);
             RegistryError::file(&path, error)
         })
     }
 
-    /// Removes the files that `keep` does not want.
+    /// Removes the files for which `keep` returns false.
     pub(super) fn retain(&self, keep: impl Fn(&str) -> bool) -> Result<(), RegistryError> {
         let folder = match self {
             Self::Folder(folder) => folder,
@@ -204,6 +206,6 @@ fn write_whole(
     if !is_to_last {
         return Ok(());
     }
-    // The rename itself is durable only with its folder.
+    // The rename is durable only once its folder is synced.
     File::open(folder)?.sync_all()
 }

@@ -1,6 +1,6 @@
-//! What compilations have left for the next one of the same function (docs/decisions/0022).
+//! Compile caches: data of a function's compilation for its next one (docs/decisions/0022).
 //!
-//! Nothing depends on it: what cannot be written or read is not there.
+//! Nothing depends on them. A cache that cannot be written or read counts as missing.
 
 use std::{
     fs,
@@ -12,13 +12,13 @@ use faasw_client::{Digest, FunctionName};
 
 use super::blobs::{Blobs, InMemory};
 
-/// Names whose caches are kept in a data directory, those that were compiled last.
+/// The number of names whose caches are kept in a data directory: those that were compiled last.
 const KEPT: usize = 32;
 
 /// The same in memory.
 const KEPT_IN_MEMORY: usize = 2;
 
-/// Bytes of the digest before a cache.
+/// The length in bytes of the digest in front of a cache.
 const DIGEST: usize = 64;
 
 /// One cache per function name.
@@ -26,11 +26,11 @@ const DIGEST: usize = 64;
 pub(super) struct Caches {
     files: Blobs,
     kept: usize,
-    /// Their files, the one that was written last at the end.
+    /// The files' names, the one that was written last at the end.
     order: Mutex<Vec<String>>,
 }
 
-/// What a file is called; neither names nor generations have an `@`.
+/// Returns the name of a file. Neither names nor generations contain an `@`.
 fn file(name: &FunctionName, generation: &str) -> String {
     format!("{name}@{generation}")
 }
@@ -41,7 +41,7 @@ fn is_of(file: &str, name: &FunctionName) -> bool {
 }
 
 impl Caches {
-    /// Those in a folder.
+    /// Returns the caches in a folder.
     pub(super) fn in_folder(folder: PathBuf) -> Self {
         let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
         let mut files: Vec<_> = entries
@@ -58,7 +58,7 @@ impl Caches {
         }
     }
 
-    /// None yet, and none that outlives the process.
+    /// Creates empty caches that end with the process.
     pub(super) fn in_memory() -> Self {
         Self {
             files: Blobs::Memory(InMemory::default()),
@@ -67,7 +67,7 @@ impl Caches {
         }
     }
 
-    /// What was kept under a name by this generation of engine, if it is undamaged.
+    /// Returns the cache of a name by this generation of the engine, if it is undamaged.
     pub(super) fn read(&self, name: &FunctionName, generation: &str) -> Option<Vec<u8>> {
         let file = file(name, generation);
         let kept = self.files.read(&file).unwrap_or_else(|error| {
@@ -79,7 +79,7 @@ impl Caches {
         is_sound.then(|| cache.to_vec())
     }
 
-    /// Keeps this under a name, in place of what there was.
+    /// Stores the cache of a name, in place of its earlier one.
     pub(super) fn write(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
         let file = file(name, generation);
         let digest = Digest::of(cache).to_string();
@@ -97,21 +97,21 @@ impl Caches {
         self.remove_but(&order);
     }
 
-    /// Removes what is kept under a name.
+    /// Removes the cache of a name.
     pub(super) fn forget(&self, name: &FunctionName) {
         let mut order = self.order();
         order.retain(|file| !is_of(file, name));
         self.remove_but(&order);
     }
 
-    /// Removes what is kept under names that `exists` does not know.
+    /// Removes the caches of names for which `exists` returns false.
     pub(super) fn retain(&self, exists: impl Fn(&str) -> bool) {
         let mut order = self.order();
         order.retain(|file| file.split_once('@').is_some_and(|(name, _)| exists(name)));
         self.remove_but(&order);
     }
 
-    /// Removes all, for room; says whether there was anything.
+    /// Removes all caches to free space. Returns whether there were any.
     pub(super) fn clear(&self) -> bool {
         let mut order = self.order();
         let had_any = !order.is_empty();
@@ -127,7 +127,8 @@ impl Caches {
     }
 
     fn order(&self) -> MutexGuard<'_, Vec<String>> {
-        // After a panic it names too little or too much: that is removed, or not found.
+        // After a panic the list may be wrong: files that it lacks are removed, and files that do
+        // not exist are not found.
         self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,5 +1,5 @@
-//! Language engines in the registry. Their components and code are files like those of
-//! functions, and stay as long as an engine or a script's version has them.
+//! Language engines in the registry. Their components and code are stored like those of functions,
+//! and stay as long as an engine or a script's version uses them.
 
 use faasw_client::FunctionName;
 
@@ -13,12 +13,12 @@ use super::{
 };
 
 impl Registry {
-    /// All engines, by name.
+    /// Returns all engines by name.
     pub(crate) fn engines(&self) -> Result<Engines, RegistryError> {
         self.store.read(engines_in)
     }
 
-    /// Adds an engine, in place of the one of its name.
+    /// Adds an engine, in place of the one of the same name.
     pub(crate) fn store_engine(
         &self,
         name: &FunctionName,
@@ -28,7 +28,7 @@ impl Registry {
     ) -> Result<(), RegistryError> {
         let _changing = self.changing();
         let stored = self.add_engine(name, record, Some(module), new);
-        // Files that were written for a record that did not come.
+        // Removes files that were written for a record that was not stored.
         if stored.is_err()
             && let Err(error) = self.sweep()
         {
@@ -38,7 +38,8 @@ impl Registry {
         stored
     }
 
-    /// Adds an engine whose component is not stored: whoever compiles it has it from elsewhere.
+    /// Adds an engine whose component is not stored, because the node has it from elsewhere when it
+    /// compiles it.
     pub(crate) fn take_engine(
         &self,
         name: &FunctionName,
@@ -91,7 +92,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Forgets an engine; says whether there was one. What scripts need of it stays.
+    /// Removes an engine. Returns whether there was one. Its code stays as long as scripts use it.
     pub(crate) fn remove_engine(&self, name: &FunctionName) -> Result<bool, RegistryError> {
         let _changing = self.changing();
         self.reserve.spend(|| self.drop_engine(name))

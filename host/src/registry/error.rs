@@ -1,4 +1,4 @@
-//! Why the registry failed.
+//! Errors of the registry.
 
 use std::{
     io,
@@ -14,7 +14,7 @@ use super::record::FORMAT_WITH_FILES;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// The data directory's file system is full, or its user's share of it.
+    /// The data directory's file system is full, or the user's quota on it is.
     #[error(
         "no space is left on the file system of the data directory, so nothing was changed: make \
          room there (removing functions does, too) and try again"
@@ -28,24 +28,24 @@ pub enum RegistryError {
     File {
         /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the system call.
         error: io::Error,
     },
-    /// It was written by another version of faasw.
+    /// The registry was written by another version of faasw.
     #[error(
         "the registry has format {found}, this version of faasw has formats up to \
          {FORMAT_WITH_FILES}: use the version that wrote it, or another data directory"
     )]
     Format {
-        /// The format found.
+        /// The format that was found.
         found: u64,
     },
-    /// A record makes no sense.
+    /// A record cannot be parsed.
     #[error("the registry's record of {key:?} cannot be read: {error}")]
     Record {
-        /// Its key.
+        /// The record's key.
         key: String,
-        /// Why.
+        /// The parser's error.
         error: serde_json::Error,
     },
     /// A function's current version has no record.
@@ -65,13 +65,13 @@ pub enum RegistryError {
     /// An engine's component is missing or damaged.
     #[error("the stored component of the language engine {0} is missing or damaged: add it again")]
     Engine(FunctionName),
-    /// The registry's own thread died.
+    /// The task of the registry panicked or was cancelled.
     #[error("the registry's work was interrupted")]
     Interrupted,
 }
 
 impl RegistryError {
-    /// What the system said about a file.
+    /// Converts an I/O error about a file.
     pub(crate) fn file(path: &Path, error: io::Error) -> Self {
         if is_full(&error) {
             Self::NoSpace
@@ -83,7 +83,7 @@ impl RegistryError {
         }
     }
 
-    /// A record that is not what its table holds.
+    /// Returns the error for a record that cannot be parsed.
     pub(super) fn record(key: impl Into<String>, error: serde_json::Error) -> Self {
         Self::Record {
             key: key.into(),

@@ -1,5 +1,5 @@
-//! Many functions in one data directory: written at once, for measurements, and what opening and
-//! changing it costs then. Both are asked for by name:
+//! Measurements with many functions in one data directory: writes them all at once, and measures
+//! what opening and changing the directory costs then. Both tests run only on request:
 //!
 //! ```text
 //! FAASW_MANY_DIR=DATA_DIR FAASW_MANY=10000 \
@@ -16,7 +16,7 @@ use faasw_client::FunctionOptions;
 
 use super::{tables::*, *};
 
-/// Gives a registry `count` functions that are like its first one, each with an environment of
+/// Adds `count` functions to a registry that are like its first one, each with an environment of
 /// its own.
 fn multiply(registry: &Registry, count: u32) {
     let (_, _, like) = registry.functions().unwrap().swap_remove(0);
@@ -69,7 +69,7 @@ fn opening_reads_each_record_and_changes_look_at_few() {
         let functions = registry.functions().unwrap();
         let read = begun.elapsed() - opened;
         assert_eq!(functions.len(), count as usize + 1);
-        // Each drops what the one before has added.
+        // Each change drops what the one before has added.
         let mut changes: Vec<_> = (0..40)
             .map(|number| {
                 let module = format!("module {number}");
@@ -87,7 +87,7 @@ fn opening_reads_each_record_and_changes_look_at_few() {
     }
 }
 
-/// Stores a version whose code nothing else has.
+/// Stores a version whose code no other version shares.
 fn store(registry: &Registry, function: &str, module: &[u8]) {
     let name = FunctionName::new(function).unwrap();
     let code = Artifact {

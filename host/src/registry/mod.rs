@@ -1,10 +1,9 @@
 //! The registry: functions, their versions and artifacts, kept across restarts.
 //!
-//! An embedded, crash-safe store (redb) holds the records; modules and
-//! compiled code are files beside it, written whole before a record names
-//! them. Each change is one transaction, so a crash at any moment leaves the
-//! registry as it was before or after it, plus at worst files that nothing
-//! names, which the next start removes (docs/decisions/0010). Calls block; the
+//! An embedded, crash-safe store (redb) holds the records. Modules and compiled code are files
+//! beside it, and each is complete before a record names it. Each change is one transaction. So a
+//! crash at any moment leaves the registry as it was before or after the change, plus at worst
+//! files without a record. The next start removes these (docs/decisions/0010). Calls block; the
 //! node makes them off its async threads.
 
 mod artifacts;
@@ -50,10 +49,10 @@ use tables::{
 pub(crate) use tables::{Engines, Versions};
 use uses::{Exchange, Uses};
 
-/// Versions of a function that are kept, the current one included.
+/// The number of versions of a function that are kept, the current one included.
 const KEPT: u64 = 10;
 
-/// The same in memory, where each costs a module and its code.
+/// The same in memory, where each version costs a module and its code.
 const KEPT_IN_MEMORY: u64 = 2;
 
 /// Functions and artifacts of one data directory.
@@ -65,15 +64,15 @@ pub(crate) struct Registry {
     caches: Caches,
     reserve: Reserve,
     kept: u64,
-    /// Changes with the store, while `changing` is held.
+    /// Changes together with the store, while `changing` is held.
     uses: Mutex<Uses>,
-    /// Held from the first file of a change to the end of its garbage, so that
-    /// nothing takes a file whose record is still to come.
+    /// Held from the first file of a change until its garbage is removed, so that no other change
+    /// removes a file whose record is not written yet.
     changing: Mutex<()>,
 }
 
 impl Registry {
-    /// Opens the registry of a data directory, or begins it.
+    /// Opens the registry of a data directory, or creates it.
     pub(crate) fn open(directory: &DataDir) -> Result<Self, RegistryError> {
         let registry = Self {
             store: Store::open(directory.database())?,
@@ -91,8 +90,8 @@ impl Registry {
         Ok(registry)
     }
 
-    /// Begins a registry that ends with the process. Where code is `given` in a folder, it is used
-    /// by whoever takes it up ([`Registry::take_code`]).
+    /// Creates a registry that ends with the process. If there is a `given` folder with code,
+    /// [`Registry::take_code`] makes code in it known.
     pub(crate) fn in_memory(given: Option<Arc<GivenFolder>>) -> Result<Self, RegistryError> {
         Ok(Self {
             store: Store::in_memory()?,
@@ -116,7 +115,7 @@ impl Registry {
         })
     }
 
-    /// All functions, by name, each with its current version's number and record.
+    /// Returns all functions by name, each with the number and the record of its current version.
     pub(crate) fn functions(
         &self,
     ) -> Result<Vec<(FunctionName, u64, VersionRecord)>, RegistryError> {
@@ -141,7 +140,7 @@ impl Registry {
         })
     }
 
-    /// The versions of a function that are kept; none of an unknown one.
+    /// Returns the stored versions of a function, or none if it is unknown.
     pub(crate) fn versions(&self, name: &FunctionName) -> Result<Versions, RegistryError> {
         self.store.read(|state| {
             let versions = state.open_table(VERSIONS)?;
@@ -149,7 +148,7 @@ impl Registry {
         })
     }
 
-    /// The module with a digest, proven to have it.
+    /// Returns the module with a digest, after checking the digest.
     pub(crate) fn module(&self, digest: Digest) -> Result<Vec<u8>, RegistryError> {
         self.sound_module(digest)?
             .ok_or(RegistryError::Module(digest))
@@ -160,7 +159,8 @@ impl Registry {
         Ok(module.filter(|module| Digest::of(module) == digest))
     }
 
-    /// What the images of functions are made over, as far as all of them are.
+    /// Returns the short digest of the base that all functions' images are made over, if all are
+    /// known to be.
     pub(crate) fn images_are_over(&self) -> Result<Option<u64>, RegistryError> {
         self.store.read(|state| {
             let over = state.open_table(META)?.get(IMAGES_KEY)?;
@@ -168,7 +168,7 @@ impl Registry {
         })
     }
 
-    /// All images of functions are made over this.
+    /// Records that all functions' images are made over this base.
     pub(crate) fn all_images_are_over(&self, over: u64) -> Result<(), RegistryError> {
         let _changing = self.changing();
         self.store.change(|change| {
@@ -177,8 +177,8 @@ impl Registry {
         })
     }
 
-    /// Adds a version to a name and makes it the current one. Returns its
-    /// number. What is beyond the versions that are kept goes.
+    /// Adds a version to a function, makes it the current one and returns its number. The oldest
+    /// versions beyond the number of kept ones are removed.
     pub(crate) fn store_version(
         &self,
         name: &FunctionName,
@@ -193,7 +193,7 @@ impl Registry {
         }
         match stored {
             Ok(number) => Ok(number),
-            // Files that were written for a record that did not come.
+            // Removes files that were written for a record that was not stored.
             Err(failed) => {
                 if let Err(error) = self.sweep() {
                     tracing::warn!(%error, "files of a failed deployment stay until the next \
@@ -275,8 +275,8 @@ impl Registry {
         Ok(number)
     }
 
-    /// Makes a kept version the current one. Returns false when it is not
-    /// there (any more) as `record` has it.
+    /// Makes a stored version the current one. Returns false if that version does not exist (any
+    /// more) with exactly this `record`.
     pub(crate) fn roll_back(
         &self,
         name: &FunctionName,
@@ -321,7 +321,7 @@ impl Registry {
         })
     }
 
-    /// Forgets a function and all its versions.
+    /// Removes a function and all its versions.
     pub(crate) fn remove_function(&self, name: &FunctionName) -> Result<(), RegistryError> {
         let _changing = self.changing();
         self.reserve.spend(|| self.drop_function(name))?;
@@ -329,25 +329,25 @@ impl Registry {
         Ok(())
     }
 
-    /// What was kept of the last compilation of a function by this generation of engine.
+    /// Returns the compile cache of a function by this generation of the engine.
     pub(crate) fn compile_cache(&self, name: &FunctionName, generation: &str) -> Option<Vec<u8>> {
         self.caches.read(name, generation)
     }
 
-    /// Keeps something of a compilation for the next one of the same function, which must be
-    /// there; where that fails, the next one takes longer.
+    /// Stores a compile cache for the next compilation of the same function, which must exist. If
+    /// storing fails, the next compilation takes longer.
     pub(crate) fn keep_compile_cache(&self, name: &FunctionName, generation: &str, cache: &[u8]) {
         let _changing = self.changing();
         self.caches.write(name, generation, cache);
     }
 
-    /// What the func-images of all of one function's versions are named by.
+    /// Returns the identifiers of the func-images of all versions of a function.
     pub(crate) fn images_of(&self, name: &FunctionName) -> Result<Vec<ImageId>, RegistryError> {
         let versions = self.versions(name)?;
         Ok(versions.values().map(|record| record.image(name)).collect())
     }
 
-    /// Removes that.
+    /// Removes the compile cache of a function.
     pub(crate) fn forget_compile_cache(&self, name: &FunctionName) {
         let _changing = self.changing();
         self.caches.forget(name);
@@ -363,7 +363,7 @@ impl Registry {
                 versions.remove((name.as_str(), number))?;
                 exchange.dropped.extend(record.digests());
             }
-            // Whoever has the name next is somebody else.
+            // A later function of the same name may have another owner.
             drop_secrets(change, name)?;
             let mut files = drop_artifacts_of(change, name)?;
             let unused = uses.unused_after(&exchange);
@@ -376,8 +376,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Removes modules, and files of code. A change is done when it is committed; what cannot be
-    /// removed after it waits for the next start.
+    /// Removes modules and files of code that are unused after a committed change. Files that
+    /// cannot be removed now are removed at the next start.
     fn collect(&self, modules: impl IntoIterator<Item = Digest>, code: Vec<String>) {
         let modules = modules.into_iter();
         let modules = modules.map(|module| self.modules.remove(&module.to_string()));
@@ -407,8 +407,8 @@ impl Registry {
             }
             Ok((uses, unused, artifacts))
         })?;
-        // Records first: a record without its file is harmless, but a file
-        // without a record would never be looked for again.
+        // Records first: a record without its file is harmless, but a file without a record would
+        // never be found again.
         if !unused.is_empty() {
             self.store.change(|change| {
                 let mut table = change.open_table(ARTIFACTS)?;
@@ -426,17 +426,17 @@ impl Registry {
     }
 
     fn uses(&self) -> MutexGuard<'_, Uses> {
-        // It changes by a call that does not panic.
+        // The lock's holders do not panic while they change the data.
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn changing(&self) -> MutexGuard<'_, ()> {
-        // It guards no data: a panic elsewhere leaves nothing half done here.
+        // The lock guards no data, so a panic elsewhere leaves no partial change.
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A module without files.
+/// Returns a module without files.
 #[cfg(test)]
 fn only(module: &[u8]) -> NewVersion<'_> {
     NewVersion {

@@ -1,4 +1,4 @@
-//! Modules that are read as they go out, and not brought into memory.
+//! Modules that are streamed without being loaded into memory.
 
 use std::io::{Read, Seek as _};
 
@@ -7,7 +7,8 @@ use faasw_client::Digest;
 use super::{Registry, RegistryError};
 
 impl Registry {
-    /// The same of a module and of the files of its version behind it, if that has some.
+    /// Opens a module, followed by the files of its version if there are any. Returns the number of
+    /// bytes and a reader, see [`Registry::open_module`].
     pub(crate) fn open_version(
         &self,
         module: Digest,
@@ -21,8 +22,8 @@ impl Registry {
         Ok((bytes.saturating_add(more), Box::new(module.chain(files))))
     }
 
-    /// How many bytes the module with a digest has, and what reads them. All of it was read before,
-    /// and has that digest.
+    /// Opens the module with a digest. Returns its number of bytes and a reader. The whole module
+    /// is read once before, to check its digest.
     pub(crate) fn open_module(
         &self,
         digest: Digest,

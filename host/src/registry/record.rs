@@ -1,4 +1,4 @@
-//! What the registry's store holds, as JSON so that a later version can add to it.
+//! The records of the registry's store, in JSON so that a later version can add fields.
 
 use faasw_client::{
     Digest, EngineUse, Extension, FunctionName, FunctionOptions, Initialised, spelling,
@@ -9,21 +9,22 @@ use faasw_abi::wire::FunctionKind;
 use faasw_pool::{CodeDigest, FreezeReport, ImageId, Pieces};
 use serde::{Deserialize, Serialize};
 
-/// Version of tables and records. Another one is refused, never guessed at.
+/// The version of tables and records. Other versions are rejected.
 pub(super) const FORMAT: u64 = 2;
 
-/// The same, where there are language engines: versions before would take their files for
-/// garbage, so that they are to refuse the whole.
+/// The version once there are language engines. Earlier versions of faasw would remove the engines'
+/// files as garbage, so they must reject the registry.
 pub(super) const FORMAT_WITH_ENGINES: u64 = 3;
 
-/// The same once there were secrets: who knows nothing of them would leave them to the next of a
-/// function's name.
+/// The version once there are secrets. Earlier versions of faasw would leave them to a later
+/// function of the same name.
 pub(super) const FORMAT_WITH_SECRETS: u64 = 4;
 
-/// The same once a version had files: who knows nothing of them would take them for garbage.
+/// The version once a function version has files. Earlier versions of faasw would remove these as
+/// garbage.
 pub(super) const FORMAT_WITH_FILES: u64 = 5;
 
-/// A name's versions: which one serves, and which number was given last.
+/// The versions of a name: the current one, and the last number that was assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct FunctionRecord {
     pub(super) current: u64,
@@ -33,12 +34,12 @@ pub(super) struct FunctionRecord {
 /// A version of a function as it was deployed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct VersionRecord {
-    /// Of its module, or of its script.
+    /// The digest of its module or script.
     pub(crate) digest: Digest,
-    /// The engine that runs it, where it is a script.
+    /// The engine that runs it, if it is a script.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) engine: Option<EngineUse>,
-    /// Its files, if it has some.
+    /// Its files, if it has any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) files: Option<FilesRecord>,
     /// How it was initialised, if it was.
@@ -48,8 +49,7 @@ pub(crate) struct VersionRecord {
     pub(crate) kind: FunctionKind,
     pub(crate) options: FunctionOptions,
     pub(crate) deployed: SystemTime,
-    /// When what its seed was made of first was deployed, where that was on another node and its
-    /// image came from there.
+    /// When the version whose image this one uses was first deployed, if that was on another node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) imaged: Option<SystemTime>,
     pub(crate) freeze: FreezeRecord,
@@ -67,34 +67,34 @@ pub(crate) struct FilesRecord {
     pub(crate) digest: Digest,
     /// Of the bundle.
     pub(crate) bundle_bytes: u64,
-    /// Files, folders and links.
+    /// The number of files, folders and links.
     pub(crate) entries: u32,
     /// Of all files together.
     pub(crate) bytes: u64,
 }
 
-/// What a version is made of, on its way into the registry.
+/// The content of a version on its way into the registry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewVersion<'a> {
     pub(crate) module: &'a [u8],
-    /// The bundle of its files, if it has some.
+    /// The bundle of its files, if it has any.
     pub(crate) files: Option<&'a [u8]>,
 }
 
 /// A language engine as it was added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EngineRecord {
-    /// Of its component.
+    /// The digest of its component.
     pub(crate) digest: Digest,
     pub(crate) extensions: Vec<Extension>,
     pub(crate) added: SystemTime,
     pub(crate) module_bytes: u64,
-    /// Whether it is one that faasw carries, which another faasw may replace by its own.
+    /// Whether faasw carries the engine. Another version of faasw may replace it by its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_carried: bool,
 }
 
-/// What was found out when its seed was made at deployment.
+/// The results of making the version's seed at its deployment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FreezeRecord {
     pub(crate) after_init: bool,
@@ -107,7 +107,7 @@ pub(crate) struct FreezeRecord {
     pub(crate) layer_bytes: u64,
 }
 
-/// Compiled code.
+/// The record of compiled code.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ArtifactRecord {
     #[serde(with = "spelling::kind")]
@@ -115,22 +115,21 @@ pub(crate) struct ArtifactRecord {
     pub(super) imports: Vec<String>,
     #[serde(default)]
     pub(super) has_initialiser: bool,
-    /// As [`Artifact::only_for`].
+    /// See [`Artifact::only_for`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) only_for: Option<FunctionName>,
-    /// Of the code.
+    /// The digest of the code.
     pub(super) digest: Digest,
-    /// Of its pieces; records of before have none, or those of larger ones.
+    /// The pieces of the code. Earlier records have none, or pieces of a larger size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pieces: Option<PiecesRecord>,
 }
 
-/// By what code is verified as it is read.
+/// The digests by which code is verified as it is read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PiecesRecord {
-    /// Of the code.
+    /// The size of the code.
     pub(super) bytes: u64,
-    /// Of each piece.
     pub(super) digests: Vec<Digest>,
 }
 
@@ -143,7 +142,7 @@ impl PiecesRecord {
         }
     }
 
-    /// Whether they are pieces of the size that they have now, and all of them.
+    /// Whether these are all pieces of the code, and of the current size.
     pub(super) fn has_all(&self) -> bool {
         self.pieces().are_of(self.bytes)
     }
@@ -155,8 +154,8 @@ impl PiecesRecord {
 }
 
 impl VersionRecord {
-    /// What its func-image is named by: no other version's, of whatever function, unless the
-    /// image of that is its own.
+    /// Returns the identifier of the version's func-image. No other version of any function has the
+    /// same, unless it uses the same image.
     pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
         let since = self.made().duration_since(SystemTime::UNIX_EPOCH);
         let deployed = since.unwrap_or_default().as_nanos();
@@ -167,12 +166,12 @@ impl VersionRecord {
         Digest::of(told.as_bytes()).bytes()
     }
 
-    /// When what its seed was made of first was deployed.
+    /// Returns when the version whose image this one uses was first deployed.
     pub(crate) fn made(&self) -> SystemTime {
         self.imaged.unwrap_or(self.deployed)
     }
 
-    /// The digests of what its files are named by.
+    /// Returns the digests that name the version's files.
     pub(super) fn digests(&self) -> impl Iterator<Item = Digest> {
         let engine = self.engine.as_ref().map(|engine| engine.digest);
         let files = self.files.as_ref().map(|files| files.digest);
@@ -199,25 +198,25 @@ pub(crate) struct Artifact {
     pub(crate) kind: FunctionKind,
     /// Full names of the module's imports.
     pub(crate) imports: Vec<String>,
-    /// Whether the module has what initialises it though nobody has named it.
+    /// Whether the module has an initialiser that no option names.
     pub(crate) has_initialiser: bool,
-    /// The one function that it may be the code of: what was kept of its earlier uploads went
-    /// into it. Any function's that has the module, where nothing is named.
+    /// The only function that may use the code, because a compile cache of its earlier uploads went
+    /// into it. If it is `None`, any function with the module may use the code.
     pub(crate) only_for: Option<FunctionName>,
     pub(crate) code: Vec<u8>,
     pub(crate) proof: Proof,
 }
 
-/// By what stored code is known again.
+/// The digests by which stored code is verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Proof {
-    /// Of all of it: versions of before it had pieces look at that.
+    /// The digest of all of the code, which versions of faasw from before pieces check.
     pub(super) whole: Digest,
     pub(super) pieces: PiecesRecord,
 }
 
 impl Proof {
-    /// That of this code, all of which is looked at.
+    /// Returns the proof of this code, which is read completely.
     pub(crate) fn of(code: &[u8]) -> Self {
         Self {
             whole: Digest::of(code),
@@ -225,30 +224,30 @@ impl Proof {
         }
     }
 
-    /// What the code is known by.
+    /// Returns the digest that identifies the code.
     pub(crate) fn digest(&self) -> CodeDigest {
         self.pieces.pieces().digest(self.pieces.bytes)
     }
 }
 
-/// What is known of compiled code that is stored, without a look at it.
+/// The description of stored compiled code, without the code itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StoredArtifact {
     pub(crate) kind: FunctionKind,
-    /// As [`Artifact::imports`].
+    /// See [`Artifact::imports`].
     pub(crate) imports: Vec<String>,
-    /// As [`Artifact::has_initialiser`].
+    /// See [`Artifact::has_initialiser`].
     pub(crate) has_initialiser: bool,
     /// Size of the code.
     pub(crate) bytes: u64,
-    /// What it is known by.
+    /// The digest that identifies the code.
     pub(crate) digest: CodeDigest,
 }
 
 /// Code on its way into the registry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewArtifact<'a> {
-    /// Of the engine that compiled it.
+    /// The generation of the engine that compiled it.
     pub(crate) generation: &'a str,
     pub(crate) artifact: &'a Artifact,
 }

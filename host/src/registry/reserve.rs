@@ -1,8 +1,8 @@
-//! Room that is kept for removing things.
+//! Disk space that is kept for removals.
 //!
-//! A transaction writes new pages before it frees old ones, so a disk that is
-//! quite full would refuse even the removal that makes room on it. A small file
-//! that holds nothing is given up for that, and made anew when there is room.
+//! A transaction writes new pages before it frees old ones, so a nearly full disk would reject even
+//! the removal that frees space on it. A small file without content is removed for that, and
+//! written again when there is space.
 
 use std::{
     fs::{self, File},
@@ -13,15 +13,15 @@ use std::{
 
 use super::RegistryError;
 
-/// Bytes that are kept: some ten times what a small transaction writes.
+/// The size of the reserve in bytes: about ten times what a small transaction writes.
 const BYTES: usize = 512 << 10;
 
-/// The file, or nothing for a registry in memory.
+/// The reserve's file, or `None` for a registry in memory.
 #[derive(Debug)]
 pub(super) struct Reserve(Option<PathBuf>);
 
 impl Reserve {
-    /// A reserve in this file, which is made now if there is room.
+    /// Creates a reserve in this file, which is written now if there is space.
     pub(super) fn new(path: PathBuf) -> Self {
         let reserve = Self(Some(path));
         reserve.fill();
@@ -32,14 +32,14 @@ impl Reserve {
         Self(None)
     }
 
-    /// Does something that is to work on a full disk, too.
+    /// Runs work that has to succeed on a full disk, too.
     pub(super) fn spend<T>(
         &self,
         work: impl Fn() -> Result<T, RegistryError>,
     ) -> Result<T, RegistryError> {
         match (work(), &self.0) {
             (Err(RegistryError::NoSpace), Some(path)) => {
-                // If it is not there, the second attempt says so.
+                // If the file does not exist, the second attempt fails like the first.
                 let _ = fs::remove_file(path);
                 let done = work();
                 self.fill();
@@ -63,7 +63,7 @@ impl Reserve {
     }
 }
 
-/// Written, not only made long: a hole takes no room.
+/// Writes the file's content rather than only setting its length, because a hole takes no space.
 fn write(path: &PathBuf) -> io::Result<()> {
     let mut file = File::options()
         .write(true)

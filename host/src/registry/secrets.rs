@@ -1,5 +1,6 @@
-//! Functions' secrets in the registry, sealed (`services/secrets`). They are their function's,
-//! whatever its version: they may be there before it, and go with it.
+//! Functions' sealed secrets in the registry (`services/secrets`). A secret belongs to its
+//! function, whatever the version: it may be set before the function is deployed, and it is removed
+//! with the function.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,25 +14,26 @@ use super::{
 };
 use crate::services::secrets::TOKEN;
 
-/// Function and name → seconds since 1970 when it was set, and the sealed value; made when it is
-/// first changed.
+/// Function and name → when the secret was set, in seconds since 1970, and its sealed value. The
+/// table is made by the first change.
 const SECRETS: TableDefinition<'_, (&str, &str), (u64, &[u8])> = TableDefinition::new("secrets");
 
-/// Seconds since 1970 that every calendar has: what is beyond them is a damaged record's.
+/// The last second since 1970 that every calendar can represent. A later time comes from a damaged
+/// record.
 const LATEST: u64 = 253_402_300_799;
 
-/// Bytes that a name and a value take as they are spelled for a request, beside their own: less
-/// than their seal.
+/// Bytes that the encoding of a name and a value for a request adds to them: fewer than a seal
+/// adds.
 const SPELLED: usize = 8;
 
-/// What one state of the registry has of it.
+/// The table in one state of the registry.
 type Table = redb::ReadOnlyTable<(&'static str, &'static str), (u64, &'static [u8])>;
 
-/// Sealed values of a function, by their names.
+/// Sealed values of a function, with their names.
 pub(crate) type Sealed = Vec<(SecretName, Vec<u8>)>;
 
 impl Registry {
-    /// The secrets of all functions, or of one.
+    /// Lists the secrets of all functions, or of one.
     pub(crate) fn secrets(
         &self,
         function: Option<&FunctionName>,
@@ -41,7 +43,7 @@ impl Registry {
         Ok(infos)
     }
 
-    /// One secret of each function that has some: whose and what it is, and its sealed value.
+    /// Returns one secret of each function that has any: its description and its sealed value.
     pub(crate) fn samples(&self) -> Result<Vec<(SecretInfo, Vec<u8>)>, RegistryError> {
         let mut samples: Vec<(SecretInfo, Vec<u8>)> = Vec::new();
         self.each_secret(None, |info, sealed| {
@@ -53,7 +55,7 @@ impl Registry {
         Ok(samples)
     }
 
-    /// The sealed values of a function's secrets.
+    /// Returns the sealed values of a function's secrets.
     pub(crate) fn sealed(&self, function: &FunctionName) -> Result<Sealed, RegistryError> {
         let mut sealed = Vec::new();
         self.each_secret(Some(function), |info, value| {
@@ -92,7 +94,8 @@ impl Registry {
         })
     }
 
-    /// Sets a secret, if all of its function are not too much for a request; says whether it did.
+    /// Sets a secret, unless the function's secrets together become too large for a request.
+    /// Returns whether it was set.
     pub(crate) fn set_secret(
         &self,
         function: &FunctionName,
@@ -105,8 +108,8 @@ impl Registry {
         self.store.change(|change| {
             let mut secrets = change.open_table(SECRETS)?;
             let key = (function.as_str(), name.as_str());
-            // A sealed value is longer than what it opens to.
-            // What stands for one that is bound may be longer than it.
+            // A sealed value is longer than the value itself. The token of a bound secret may be
+            // longer than the secret.
             let takes = |name: &str, sealed: &[u8]| SPELLED + name.len() + sealed.len().max(TOKEN);
             let mut bytes = takes(name.as_str(), sealed);
             for entry in secrets.range((function.as_str(), "")..)? {
@@ -128,7 +131,7 @@ impl Registry {
         })
     }
 
-    /// Removes a secret; says whether there was one.
+    /// Removes a secret. Returns whether there was one.
     pub(crate) fn remove_secret(
         &self,
         function: &FunctionName,
@@ -145,7 +148,7 @@ impl Registry {
     }
 }
 
-/// The secrets of a function go with it.
+/// Removes the secrets of a function.
 pub(super) fn drop_secrets(
     change: &WriteTransaction,
     function: &FunctionName,

@@ -1,10 +1,9 @@
 //! The registry's transactions.
 //!
-//! redb refuses everything after a failed read or write until the database is
-//! opened again. So a failure here closes it and the next call opens it anew:
-//! a disk that was full for a moment does not end the node. A commit that
-//! failed may have reached the file all the same; every change counts a
-//! revision up, so that this can be told.
+//! After a failed read or write, redb rejects every call until the database is opened again. So a
+//! failure closes the database here, and the next call opens it: a disk that was full for a moment
+//! does not end the node. A commit that failed may still have reached the file. Every change
+//! increments a revision, by which such a commit is detected.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,8 +22,8 @@ use super::{
 };
 use crate::redb_file;
 
-/// redb's page cache, in bytes. The registry is small and rarely read; the
-/// default of 1 GiB is meant for databases.
+/// The size of redb's page cache in bytes. The registry is small and rarely read, and the default
+/// of 1 GiB is meant for large databases.
 const CACHE: usize = 1 << 20;
 
 const REVISION_KEY: &str = "revision";
@@ -32,14 +31,14 @@ const REVISION_KEY: &str = "revision";
 /// A database that is opened when it is needed.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// Nothing for a store in memory.
+    /// None for a store in memory.
     file: Option<PathBuf>,
-    /// Nothing after a failure, until the next call.
+    /// None after a failure, until the next call.
     database: Mutex<Option<Database>>,
 }
 
 impl Store {
-    /// Opens or begins the store in this file.
+    /// Opens or creates the store in this file.
     pub(super) fn open(file: PathBuf) -> Result<Self, RegistryError> {
         let database = open(&file)?;
         Ok(Self {
@@ -48,7 +47,7 @@ impl Store {
         })
     }
 
-    /// Begins a store that ends with the process.
+    /// Creates a store that ends with the process.
     pub(super) fn in_memory() -> Result<Self, RegistryError> {
         let database = Database::builder()
             .set_cache_size(CACHE)
@@ -74,7 +73,7 @@ impl Store {
         self.close_if_failed(&mut open, read)
     }
 
-    /// Changes the store: all that `work` does, or nothing.
+    /// Changes the store: either everything that `work` does, or nothing.
     pub(super) fn change<T>(
         &self,
         work: impl FnOnce(&WriteTransaction) -> Result<T, RegistryError>,
@@ -88,7 +87,7 @@ impl Store {
         };
         match self.close_if_failed(&mut open, committed) {
             Ok(()) => Ok(done),
-            // Whether it is in the file after all decides.
+            // The commit counts if it is in the file nevertheless.
             Err(error) => match (before, self.database(&mut open).and_then(revision)) {
                 (Ok(before), Ok(now)) if now > before => Ok(done),
                 _ => Err(error),
@@ -116,19 +115,19 @@ impl Store {
             Err(RegistryError::Store(_) | RegistryError::NoSpace)
         );
         if failed && self.file.is_some() {
-            // Dropped before another is opened: each locks the file.
+            // Dropped before another is opened, because each locks the file.
             *open = None;
         }
         result
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Database>> {
-        // A transaction that a panic cut off was never committed.
+        // A transaction that a panic interrupted was not committed.
         self.database.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What the work of a change gave, and what its commit came to.
+/// The result of the work of a change, and the result of its commit.
 type Changed<T> = (T, Result<(), RegistryError>);
 
 fn change<T>(
@@ -150,7 +149,7 @@ fn revision(database: &Database) -> Result<u64, RegistryError> {
     Ok(meta.get(REVISION_KEY)?.map_or(0, |number| number.value()))
 }
 
-/// Opens the database, or begins one.
+/// Opens the database, or creates one.
 fn open(path: &Path) -> Result<Database, RegistryError> {
     let failed = |error| match error {
         redb::Error::Io(error) => RegistryError::file(path, error),
@@ -161,8 +160,8 @@ fn open(path: &Path) -> Result<Database, RegistryError> {
     Ok(database)
 }
 
-/// Refuses another format; makes the tables of a new store. One that has them
-/// is not written to, so that it opens on a full disk, too.
+/// Rejects an unknown format, and makes the tables of a new store. A store that has its tables is
+/// not written to, so that it opens on a full disk, too.
 fn check(database: &Database) -> Result<(), RegistryError> {
     let state = database.begin_read()?;
     let format = match state.open_table(META) {

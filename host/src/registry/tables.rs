@@ -1,5 +1,4 @@
-//! The store's tables, and what is read from and written to them within a
-//! transaction.
+//! The store's tables, and the functions that read and write them within a transaction.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,9 +15,9 @@ use super::{
 };
 
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
-/// In [`META`]: the version of the rest.
+/// In [`META`]: the version of tables and records.
 pub(super) const FORMAT_KEY: &str = "format";
-/// In [`META`]: what all functions' images are made over, in short.
+/// In [`META`]: the short digest of the base that all functions' images are made over.
 pub(super) const IMAGES_KEY: &str = "images";
 /// Function name → [`FunctionRecord`] as JSON.
 pub(super) const FUNCTIONS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("functions");
@@ -28,13 +27,13 @@ pub(super) const VERSIONS: TableDefinition<'_, (&str, u64), &[u8]> =
 /// File name below `artifacts/` → [`ArtifactRecord`] as JSON.
 pub(super) const ARTIFACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("artifacts");
 
-/// Engine name → [`EngineRecord`] as JSON; there once there is an engine.
+/// Engine name → [`EngineRecord`] as JSON. The table exists once there is an engine.
 pub(super) const ENGINES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("engines");
 
 /// Versions by number, oldest first.
 pub(crate) type Versions = BTreeMap<u64, VersionRecord>;
 
-/// Makes the tables that are not there yet.
+/// Makes the tables that do not exist yet.
 pub(super) fn make_tables(change: &WriteTransaction) -> Result<(), RegistryError> {
     change.open_table(FUNCTIONS)?;
     change.open_table(VERSIONS)?;
@@ -42,7 +41,7 @@ pub(super) fn make_tables(change: &WriteTransaction) -> Result<(), RegistryError
     Ok(())
 }
 
-/// Adds the record of code; the names of files that nothing has any more come back.
+/// Adds the record of code. Returns the names of files that have no record any more.
 pub(super) fn put_artifact(
     change: &WriteTransaction,
     file: &str,
@@ -72,7 +71,7 @@ pub(super) fn put_artifact(
     Ok(others)
 }
 
-/// The names of all files with the code of a module.
+/// The range of the names of all files with the code of a module.
 struct FilesOf {
     from: String,
     to: String,
@@ -85,14 +84,14 @@ impl FilesOf {
 }
 
 fn files_of(module: &str) -> FilesOf {
-    // What comes behind the sign between digest and generation.
+    // `.` is the character after `-`, which separates digest and generation.
     FilesOf {
         from: format!("{module}-"),
         to: format!("{module}."),
     }
 }
 
-/// In place of the record of a file another one, which tells more of the same code.
+/// Replaces the record of a file by one with more details of the same code.
 pub(super) fn tell_more(
     change: &WriteTransaction,
     file: &str,
@@ -104,21 +103,21 @@ pub(super) fn tell_more(
         .get(file)?
         .map(|before| read_record::<ArtifactRecord>(file, before.value()))
         .transpose()?;
-    // It may have gone meanwhile.
+    // The record may have been removed meanwhile.
     if before.is_some_and(|before| before.digest == record.digest) {
         artifacts.insert(file, text.as_slice())?;
     }
     Ok(())
 }
 
-/// The part of an [`ArtifactRecord`] that is looked for in all of them.
+/// The part of an [`ArtifactRecord`] that is read in a search through all of them.
 #[derive(Deserialize)]
 struct Ownership {
     #[serde(default)]
     only_for: Option<FunctionName>,
 }
 
-/// The records go of code that may be this function's only; the names of its files come back.
+/// Removes the records of code that only this function may use. Returns the names of its files.
 pub(super) fn drop_artifacts_of(
     change: &WriteTransaction,
     name: &FunctionName,
@@ -138,7 +137,7 @@ pub(super) fn drop_artifacts_of(
     Ok(dropped)
 }
 
-/// The records go of the code of these modules; the names of their files come back.
+/// Removes the records of the code of these modules. Returns the names of their files.
 pub(super) fn drop_artifacts(
     change: &WriteTransaction,
     unused: &BTreeSet<Digest>,
@@ -172,7 +171,7 @@ pub(super) fn versions_of(
 /// Engines by name.
 pub(crate) type Engines = BTreeMap<FunctionName, EngineRecord>;
 
-/// All engines of a table.
+/// Returns all engines of a table.
 pub(super) fn engines_of(
     engines: &impl ReadableTable<&'static str, &'static [u8]>,
 ) -> Result<Engines, RegistryError> {
@@ -187,7 +186,7 @@ pub(super) fn engines_of(
     Ok(found)
 }
 
-/// All engines that a state of the store has.
+/// Returns all engines in a state of the store.
 pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryError> {
     match state.open_table(ENGINES) {
         Ok(engines) => engines_of(&engines),
@@ -196,7 +195,7 @@ pub(super) fn engines_in(state: &ReadTransaction) -> Result<Engines, RegistryErr
     }
 }
 
-/// Whether there ever was an engine. Asking for the table would make it.
+/// Whether there ever was an engine. Opening the table would create it.
 pub(super) fn has_engines(change: &WriteTransaction) -> Result<bool, RegistryError> {
     Ok(format(change)? >= Some(FORMAT_WITH_ENGINES))
 }
@@ -207,17 +206,17 @@ fn format(change: &WriteTransaction) -> Result<Option<u64>, RegistryError> {
     Ok(format.map(|format| format.value()))
 }
 
-/// From now on there are engines.
+/// Raises the format for engines.
 pub(super) fn begin_engines(change: &WriteTransaction) -> Result<(), RegistryError> {
     raise_format(change, FORMAT_WITH_ENGINES)
 }
 
-/// From now on there are secrets.
+/// Raises the format for secrets.
 pub(super) fn begin_secrets(change: &WriteTransaction) -> Result<(), RegistryError> {
     raise_format(change, FORMAT_WITH_SECRETS)
 }
 
-/// From now on there are versions with files.
+/// Raises the format for versions with files.
 pub(super) fn begin_files(change: &WriteTransaction) -> Result<(), RegistryError> {
     raise_format(change, FORMAT_WITH_FILES)
 }
@@ -233,12 +232,13 @@ pub(super) fn read_name(text: &str) -> Result<FunctionName, RegistryError> {
     serde_json::from_value(text.into()).map_err(|error| RegistryError::record(text, error))
 }
 
-/// Digest first: garbage is told by it.
+/// Returns the name of a file of code. The digest is first, because a sweep finds unused files by
+/// it.
 pub(super) fn artifact_file(module: Digest, generation: &str) -> String {
     format!("{module}-{generation}")
 }
 
-/// The digest that a file's name begins with.
+/// Returns the digest at the beginning of a file's name.
 pub(super) fn digest_part(file: &str) -> Option<&str> {
     file.get(..64)
 }

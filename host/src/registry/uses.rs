@@ -1,5 +1,5 @@
-//! Which modules versions and engines have, and how many have each: counted once, and kept up
-//! with each change, so that none has to look at all of them.
+//! The digests of modules that versions and engines use, and how many use each. They are counted
+//! once and updated with each change, so that no change has to read all records.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,19 +12,19 @@ use super::{
     tables::{VERSIONS, engines_in, read_record},
 };
 
-/// How many records have each digest.
+/// How many records use each digest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Uses(HashMap<Digest, usize>);
 
-/// What a change adds to the digests that are used, and takes from them; one that is there
-/// several times was or is in as many records.
+/// The digests that a change adds to and drops from the used ones. A digest occurs once for each
+/// record.
 #[derive(Debug, Default)]
 pub(super) struct Exchange {
     pub(super) added: Vec<Digest>,
     pub(super) dropped: Vec<Digest>,
 }
 
-/// The part of a version's record that is looked for in all of them.
+/// The part of a version's record that is read in a search through all of them.
 #[derive(Deserialize)]
 struct Parts {
     digest: Digest,
@@ -35,7 +35,7 @@ struct Parts {
 }
 
 impl Uses {
-    /// Those of a state of the store.
+    /// Counts the digests in a state of the store.
     pub(super) fn of(state: &ReadTransaction) -> Result<Self, RegistryError> {
         let mut uses = Self::default();
         for entry in state.open_table(VERSIONS)?.iter()? {
@@ -59,12 +59,12 @@ impl Uses {
         *self.0.entry(digest).or_default() += 1;
     }
 
-    /// Whether anything has this digest.
+    /// Whether any record uses this digest.
     pub(super) fn has(&self, digest: Digest) -> bool {
         self.0.contains_key(&digest)
     }
 
-    /// Those of the digests that a change drops that nothing has after it.
+    /// Returns those dropped digests that no record uses after the change.
     pub(super) fn unused_after(&self, exchange: &Exchange) -> BTreeSet<Digest> {
         let count =
             |all: &[Digest], one: Digest| all.iter().filter(|digest| **digest == one).count();
@@ -77,7 +77,7 @@ impl Uses {
         unused.collect()
     }
 
-    /// A change was made.
+    /// Applies a change.
     pub(super) fn apply(&mut self, exchange: Exchange) {
         for digest in exchange.added {
             self.add(digest);

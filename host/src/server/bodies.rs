@@ -1,4 +1,4 @@
-//! Bodies on their way through a connection: its client is told of what goes on with them.
+//! Bodies that report their progress to the connection's client state.
 
 use std::{
     pin::Pin,
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::message::{Body, BodyError};
 
-/// Most bytes that a client is given at once: it has the whole of its time for each.
+/// Maximum size of a piece in bytes: the client's timeout applies to each piece.
 const PIECE: usize = 32 << 10;
 
 /// A request's body.
@@ -70,21 +70,21 @@ impl http_body::Body for Received {
     }
 }
 
-/// A response's body; where the client is to be watched, in pieces.
+/// The body of a response, which is split into pieces if the client is watched.
 #[derive(Debug)]
 pub(super) struct Sent {
     body: Body,
     rest: Bytes,
     request: UnderWay,
-    /// It counts for an address behind a proxy until the end.
+    /// The request's count for an address behind a proxy, kept until the end of the body.
     _forwarded: Option<Forwarded>,
     in_pieces: bool,
 }
 
 impl Sent {
-    /// The body of the answer to `request`. Of HTTP/1 the socket shows whether the client
-    /// takes it, of HTTP/2 only that it asks for the next piece: until it has asked for the
-    /// first it takes nothing.
+    /// Returns the body of the response to `request`. With HTTP/1, the socket shows whether the
+    /// client reads it. With HTTP/2, only the request for the next piece does. Until hyper polls
+    /// for the first piece, the client counts as not reading.
     pub(super) fn new(
         body: Body,
         request: UnderWay,
@@ -120,7 +120,7 @@ impl http_body::Body for Sent {
         if !this.in_pieces {
             return Pin::new(&mut this.body).poll_frame(context);
         }
-        // Whoever asks for more has taken what it was given.
+        // A poll for more means that the client has taken the previous piece.
         this.request.takes();
         if this.rest.is_empty() {
             match ready!(Pin::new(&mut this.body).poll_frame(context)) {

@@ -1,4 +1,4 @@
-//! One connection: HTTP/1 or HTTP/2 in, responses out.
+//! Serving one connection: HTTP/1 or HTTP/2 requests in, responses out.
 
 use std::{convert::Infallible, future::Future, net::IpAddr, pin::pin, sync::Arc};
 
@@ -28,23 +28,23 @@ use crate::{
     },
 };
 
-/// Bytes and fields of a request's head that hyper reads. Both are beyond the
-/// node's own limits, so that most heads that are too large get a problem body
-/// that names the limit; hyper's own answer, 431 without a body, is for the rest.
+/// Bytes and fields of a request's head that hyper reads. Both exceed the node's own limits, so
+/// that most heads that are too large get a problem body that names the limit. Larger heads get
+/// hyper's own 431 without a body.
 const HEAD_BYTES: usize = 128 << 10;
 const HEAD_FIELDS: usize = 256;
 
-/// Requests at once on one HTTP/2 connection.
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS: u32 = 100;
-/// Bytes that a client may send on a stream of HTTP/2, and on all of its connection,
-/// before somebody has read them.
+/// Bytes that a client may send on an HTTP/2 stream, and on the whole connection, before they are
+/// read.
 const STREAM_WINDOW: u32 = 256 << 10;
 const CONNECTION_WINDOW: u32 = 512 << 10;
-/// Bytes of a response that HTTP/2 takes beyond what its client's window allows.
+/// Bytes of a response that hyper buffers beyond what the client's HTTP/2 window allows.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// Serves a connection until either side ends it, or its place is wanted. HTTP/2 is spoken
-/// by those who begin with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
+/// Serves a connection until either side ends it, or until it is evicted. Clients use HTTP/2 by
+/// starting with it (RFC 9113, section 3.3); offers to upgrade to it are ignored.
 pub(super) fn serve<S, H>(
     stream: S,
     address: Option<IpAddr>,
@@ -69,7 +69,7 @@ where
         })
     };
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // A head's time is the sweep's to watch: this would count idle time, too.
+    // The sweep enforces the timeout of heads: hyper's timeout would count idle time, too.
     builder
         .http1()
         .timer(TokioTimer::new())
@@ -104,7 +104,7 @@ where
             }
         };
         if let Err(error) = ended {
-            // Clients that go away or break the protocol are daily business.
+            // Clients often disconnect or break the protocol.
             tracing::debug!(error = %Line(error), "a connection failed");
         }
         tokio::select! {
@@ -115,7 +115,7 @@ where
     }
 }
 
-/// Answers one request, when its client has taken enough of what it was answered before.
+/// Answers one request, once the client has read enough of its earlier responses.
 async fn answer<H: Handler>(
     handler: H,
     request: Request<Incoming>,
@@ -124,7 +124,7 @@ async fn answer<H: Handler>(
     connections: &Arc<Connections>,
 ) -> Response<Sent> {
     let is_http2 = request.version() == Version::HTTP_2;
-    // Of HTTP/1 all that was read before is this request's.
+    // With HTTP/1, all bytes that were read before belong to this request.
     let head = if is_http2 {
         head_size(request.headers()) as u64
     } else {
@@ -156,7 +156,7 @@ async fn answer<H: Handler>(
     let connection = Connection(peer.backlog.clone());
     request.extensions_mut().insert(connection);
     let mut answer = handler.answer(request, known).await;
-    // HTTP/2 has no such field: it says it of the connection, and goes on with its other streams.
+    // HTTP/2 has no such field: it ends the connection by a frame, and its other streams continue.
     if is_http2 && answer.headers_mut().remove(CONNECTION).is_some() {
         peer.finish();
     }
@@ -165,7 +165,7 @@ async fn answer<H: Handler>(
     answer.map(|body| Sent::new(body, under_way, forwarded, is_http2))
 }
 
-/// Answers a request of an address that has too many under way.
+/// Answers a request of an address that has too many requests under way.
 async fn too_many_requests<B: http_body::Body>(
     request: Request<B>,
     known: &Correlation,

@@ -1,12 +1,11 @@
-//! The connections of one listener: how many there may be, of whom, and which of them has to
-//! go when there are too many.
+//! The connections of one listener: their limits, and which one is evicted when there are too many.
 //!
-//! A connection costs its client next to nothing, so whoever is new is worth more than who
-//! is there and asks for nothing. When a listener is full, one is evicted for the new
-//! one: of an address that has many connections rather than of one that has few, then who
-//! has never asked for anything, who asks for nothing now, who lets its own requests or
-//! responses wait, and of these the oldest. An address that has all that one may have loses
-//! its own.
+//! A connection costs its client next to nothing, so a new client is worth more than an idle one.
+//! If a listener is full, one connection is evicted for the new one. Connections of an address with
+//! many connections are evicted before those of an address with few. Among these, clients that
+//! never sent a request are evicted first, then idle clients, then clients whose requests or
+//! responses wait for themselves, and the oldest of these. If an address has reached its limit, one
+//! of its own connections is evicted.
 
 use std::{
     cmp::Reverse,
@@ -25,29 +24,30 @@ use tokio::time::Instant;
 use super::peer::{Peer, PeerTimeouts, Standing, Verdict};
 use crate::limits::Limits;
 
-/// Most bytes of what a client has sent that can be unread: its windows, a head, and what is
-/// read at once. What seems to be beyond was framing.
+/// Maximum unread bytes of one client: its windows, a head, and one read. Bytes beyond that were
+/// framing.
 const MOST_UNREAD: u64 = 768 << 10;
-/// The part of all places that those may have who are told of their end before it comes.
+/// Divisor of the connection limit: at most this part of the connections is notified before an
+/// eviction closes them.
 const FAREWELLS: usize = 16;
 
-/// Who speaks for others, and what is believed of it.
+/// The trusted proxies, and which of their fields are trusted.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Proxies {
-    /// Where they are.
+    /// The addresses of the proxies.
     pub(crate) addresses: Vec<IpNet>,
-    /// They give requests their ids.
+    /// Whether the proxies choose the ids of requests.
     pub(crate) give_ids: bool,
 }
 
-/// Connections of one listener.
+/// The connections of one listener.
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
     most_of_one: usize,
     proxies: Proxies,
     timeouts: PeerTimeouts,
-    /// Most bytes that all clients together may have sent that nobody has read.
+    /// Maximum unread bytes of all clients together.
     unread: u64,
     backlog: Arc<Backlog>,
     state: Mutex<State>,
@@ -56,11 +56,11 @@ pub(super) struct Connections {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    /// By age.
+    /// The connections by age.
     open: BTreeMap<u64, Open>,
-    /// How many of them are to go, and count no more.
+    /// The number of evicted connections, which do not count any more.
     leaving: usize,
-    /// How many each address has.
+    /// The number of connections and forwarded requests of each address.
     addresses: HashMap<IpAddr, Arc<AtomicUsize>>,
 }
 
@@ -68,18 +68,18 @@ struct State {
 struct Open {
     peer: Arc<Peer>,
     address: Option<Share>,
-    /// It is to go, and counts no more.
+    /// The connection is evicted and does not count any more.
     is_leaving: bool,
 }
 
-/// One of those that an address has.
+/// A connection or forwarded request in an address's count.
 #[derive(Debug)]
 struct Share {
     address: IpAddr,
     count: Arc<AtomicUsize>,
 }
 
-/// A connection's place among them. Dropping it gives it back.
+/// A connection's slot among all connections. Dropping it releases the slot.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub(super) struct Slot {
@@ -88,14 +88,15 @@ pub(super) struct Slot {
     peer: Arc<Peer>,
 }
 
-/// One of an address's requests that came through a proxy. Dropping it ends it.
+/// A request that came through a proxy, in the count of the forwarded address. Dropping it removes
+/// it from the count.
 #[derive(Debug)]
 pub(super) struct Forwarded {
     connections: Arc<Connections>,
     share: Option<Share>,
 }
 
-/// Whom an address is counted for: one customer has at least that much of IPv6.
+/// Returns the address that a client counts for. A customer has at least a /64 of IPv6.
 fn counted(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -119,7 +120,7 @@ impl Connections {
         })
     }
 
-    /// Whether there are none.
+    /// Whether there are no connections.
     pub(super) fn is_empty(&self) -> bool {
         self.state().open.is_empty()
     }
@@ -129,8 +130,8 @@ impl Connections {
         self.state().leaving > 0
     }
 
-    /// Takes a new connection in. Nothing where its address has too many that all have
-    /// something to do, or the listener.
+    /// Admits a new connection. Returns `None` if the address or the listener has too many
+    /// connections and all of them are busy.
     pub(super) fn admit(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Slot> {
         let address = address
             .filter(|address| !self.is_proxy(*address))
@@ -165,25 +166,25 @@ impl Connections {
         })
     }
 
-    /// Closes the connection that is worth least, for the open file that it has; whether there was
-    /// one that has nothing to do.
+    /// Closes the connection with the lowest value, to free its open file. Returns whether there
+    /// was one that is not busy.
     pub(super) fn make_room(&self) -> bool {
         self.state().evict(0, |_| true).is_some()
     }
 
-    /// Has all of them end after what is under way.
+    /// Ends all connections after the requests that are under way.
     pub(super) fn finish(&self) {
         for open in self.state().open.values() {
             open.peer.finish();
         }
     }
 
-    /// Whether the proxies give requests their ids.
+    /// Whether the proxies choose the ids of requests.
     pub(super) fn proxies_give_ids(&self) -> bool {
         self.proxies.give_ids
     }
 
-    /// Whether requests from there may come for others.
+    /// Whether the address is a trusted proxy's.
     pub(super) fn is_proxy(&self, address: IpAddr) -> bool {
         self.proxies
             .addresses
@@ -191,8 +192,8 @@ impl Connections {
             .any(|proxies| proxies.contains(&address))
     }
 
-    /// Counts a request that came through a proxy for the address it came from. Nothing
-    /// where that has as many as one may have connections.
+    /// Counts a request that came through a proxy for the address that it came from. Returns `None`
+    /// if the address has as many requests as one address may have connections.
     pub(super) fn forwarded(self: &Arc<Self>, address: IpAddr) -> Option<Forwarded> {
         let address = counted(address);
         let mut state = self.state();
@@ -205,8 +206,8 @@ impl Connections {
         })
     }
 
-    /// Closes the connections of clients that do not do their part, and those that hold
-    /// most where all together hold too much unread.
+    /// Closes the connections of clients that exceed a timeout. If all clients together hold too
+    /// many unread bytes, also closes those that hold most.
     pub(super) fn sweep(&self) {
         let now = Instant::now();
         let state = self.state();
@@ -238,14 +239,14 @@ impl Connections {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole between any two statements.
+        // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    /// Ends the one that is worth least of those that `may` go; nothing where all have
-    /// something to do. Up to `farewells` hear of it first, if they have nothing to ask.
+    /// Evicts the connection with the lowest value among those that `may` select; `None` if all are
+    /// busy. Up to `farewells` idle clients are notified of the end first.
     fn evict(&mut self, farewells: usize, may: impl Fn(&Open) -> bool) -> Option<()> {
         let (_, standing, Reverse(number)) = self
             .open
@@ -268,21 +269,21 @@ impl State {
         Some(())
     }
 
-    /// How many an address has.
+    /// Returns the count of an address.
     fn count(&self, address: IpAddr) -> usize {
         self.addresses
             .get(&address)
             .map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    /// One more of an address.
+    /// Adds one to the count of an address.
     fn join(&mut self, address: IpAddr) -> Share {
         let count = self.addresses.entry(address).or_default().clone();
         count.fetch_add(1, Ordering::Relaxed);
         Share { address, count }
     }
 
-    /// One less of an address.
+    /// Subtracts one from the count of an address.
     fn leave(&mut self, share: &Share) {
         if share.count.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.addresses.remove(&share.address);
@@ -291,7 +292,7 @@ impl State {
 }
 
 impl Open {
-    /// How many its address has, roughly: in powers of two.
+    /// Returns the binary logarithm of the address's count.
     fn crowd(&self) -> u32 {
         let count = self.address.as_ref();
         let count = count.map_or(1, |share| share.count.load(Ordering::Relaxed));
@@ -300,12 +301,12 @@ impl Open {
 }
 
 impl Slot {
-    /// Those that it is one of.
+    /// Returns the connections that the slot belongs to.
     pub(super) fn connections(&self) -> &Arc<Connections> {
         &self.connections
     }
 
-    /// The connection's other end.
+    /// Returns the connection's client.
     pub(super) fn peer(&self) -> &Arc<Peer> {
         &self.peer
     }
@@ -369,12 +370,12 @@ mod tests {
         let _new = all.admit(None).unwrap();
         assert!(is_closed(&oldest).await);
         assert!(!is_closed(&busy).await && !is_closed(&newest).await);
-        // It counts no more, whether it has gone yet or not.
+        // The evicted connection does not count, whether it has ended yet or not.
         let request = newest.peer().begin(true, 0);
         let _body = request.receives();
         let newer = all.admit(None).unwrap();
         let _request = newer.peer().begin(true, 0);
-        // One that has not sent its request is the next to go.
+        // A client that has not sent its whole request is evicted next.
         assert!(all.admit(None).is_some());
         assert!(is_closed(&newest).await && !is_closed(&newer).await);
     }
@@ -432,7 +433,7 @@ mod tests {
         most.peer().sent(MOST_UNREAD * 10);
         much.peer().sent(MOST_UNREAD - 1000);
         little.peer().sent(1000);
-        // What one seems to have sent beyond what can be there does not count.
+        // Bytes beyond what can be unread do not count.
         all.sweep();
         assert!(!is_closed(&most).await);
         little.peer().sent(1);
@@ -469,7 +470,7 @@ mod tests {
             drop(new.last().unwrap().peer().begin(false, 0));
             let hears = slot.peer().finished();
             let hears = tokio::time::timeout(Duration::ZERO, hears).await;
-            // There is room for two who are about to go; the silent one is the other.
+            // Two evicted clients may be notified first; the silent one is the other.
             let is_first = std::ptr::eq(slot, &raw const served[0]);
             assert_eq!(hears.is_ok(), is_first);
             assert_ne!(is_closed(slot).await, is_first);

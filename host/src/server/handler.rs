@@ -1,4 +1,4 @@
-//! What answers requests.
+//! The interface of the components that answer requests.
 
 use std::future::Future;
 
@@ -7,16 +7,17 @@ use http::{Request, Response};
 use super::bodies::Received;
 use crate::message::{Body, Correlation, Follow};
 
-/// What answers the requests of a listener.
+/// A component that answers the requests of a listener.
 pub(crate) trait Handler: Clone + Send + Sync + 'static {
-    /// Answers one request, which is known by this; failures are answers, too.
+    /// Answers one request. `known` identifies it. Failures are responses, too.
     fn answer(
         self,
         request: Request<Received>,
         known: Correlation,
     ) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Follows a request that is answered before it comes here, if anybody wants to know of it.
+    /// Follows a request that is answered before it reaches the handler, if an observer receives
+    /// requests.
     fn follow(&self, request: &Request<Received>, known: &Correlation) -> Option<Box<Follow>> {
         let _ = (request, known);
         None

@@ -1,24 +1,24 @@
-//! Whether the node is there, and whether requests should come.
+//! The responses of the liveness and readiness probes.
 
 use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{message::Body, readiness::Readiness};
 
-/// Path that says whether the node is there.
+/// Path of the liveness probe.
 pub(crate) const HEALTH: &str = "/healthz";
 
-/// The same by the name that Kubernetes' own servers have for it.
+/// Path of the liveness probe as Kubernetes' own servers name it.
 pub(crate) const LIVE: &str = "/livez";
 
-/// Path that says whether requests should come.
+/// Path of the readiness probe.
 pub(crate) const READY: &str = "/readyz";
 
-/// Says that the node is there.
+/// Returns the response of the liveness probe.
 pub(crate) fn health() -> Response<Body> {
     in_a_word(StatusCode::OK, "ok")
 }
 
-/// Says whether requests should come.
+/// Returns the response of the readiness probe.
 pub(crate) fn ready(readiness: Readiness) -> Response<Body> {
     let status = match readiness {
         Readiness::Ready => StatusCode::OK,

@@ -1,9 +1,8 @@
-//! Closing a connection so that its client hears the last answer.
+//! Closing a connection so that its client receives the last response.
 //!
-//! A system that closes a socket with bytes that nobody has read resets the
-//! connection, and the other end may then lose what it had not read yet: the
-//! answer that says why. So the end is announced first, and what still comes is
-//! thrown away for a while (RFC 9112, section 9.6).
+//! If a socket is closed with unread bytes, the kernel resets the connection. The other end may
+//! then lose what it has not read yet: the response that gives the reason. So the end is announced
+//! first, and bytes that still arrive are discarded for a while (RFC 9112, section 9.6).
 
 use std::{
     io,
@@ -19,8 +18,8 @@ use tokio::{
 
 use super::peer::FAREWELL;
 
-/// A stream that whoever serves it cannot close by dropping it: hyper does so
-/// without a word after CONNECT, for one.
+/// A stream that its server cannot close by dropping it. For example, hyper drops the stream
+/// without a word after CONNECT.
 pub(super) struct Kept<S>(Arc<Mutex<S>>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Kept<S> {
@@ -28,16 +27,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Kept<S> {
         Self(Arc::new(Mutex::new(stream)))
     }
 
-    /// Another handle of the same stream.
+    /// Returns another handle to the same stream.
     pub(super) fn handle(&self) -> Self {
         Self(self.0.clone())
     }
 
-    /// Says that nothing more comes, and waits a while for the other end to do so.
+    /// Shuts down the sending side, and waits a while for the other end to do the same.
     pub(super) async fn close(mut self) {
         let mut scratch = [0; 4096];
         let closing = async {
-            // An error is an end, too.
+            // An error ends the connection, too.
             if self.shutdown().await.is_ok() {
                 while matches!(self.read(&mut scratch).await, Ok(count) if count > 0) {}
             }

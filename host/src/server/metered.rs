@@ -1,4 +1,4 @@
-//! A connection's stream, whose client is told of what it sends and takes.
+//! A connection's stream that reports reads and writes to its [`Peer`].
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::peer::Peer;
 
-/// A stream with somebody who counts.
+/// A stream that counts for a [`Peer`].
 pub(super) struct Metered<S> {
     stream: S,
     peer: Arc<Peer>,
@@ -78,11 +78,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Poll::Ready(flushed) = Pin::new(&mut self.stream).poll_flush(context) else {
-            // TLS takes what its socket does not.
+            // TLS buffers what its socket does not accept.
             self.peer.blocks();
             return Poll::Pending;
         };
-        // HTTP/2's heads wait for nothing but the socket.
+        // Heads of HTTP/2 responses wait for the socket only.
         self.peer.flushed();
         Poll::Ready(flushed)
     }
@@ -99,7 +99,7 @@ mod tests {
     use std::pin::pin;
     use tokio::{io::AsyncWriteExt as _, time::timeout};
 
-    /// Takes everything and writes nothing, as TLS does for a while.
+    /// Accepts everything and writes nothing, as TLS does for a while.
     struct Holding;
 
     impl AsyncRead for Holding {

@@ -1,7 +1,7 @@
-//! The node's listeners, and how they end.
+//! The node's listeners, and their shutdown.
 //!
-//! A listener accepts, each connection is a task of its own, and all of them
-//! end together: gracefully by [`Servers::stop`], or at once when dropped.
+//! A listener accepts connections, and each connection is a task of its own. All of them end
+//! together: gracefully by [`Servers::stop`], or at once when dropped.
 
 mod bodies;
 mod connection;
@@ -43,32 +43,32 @@ use crate::limits::Limits;
 pub use self::tls::TlsError;
 pub(crate) use self::tls::{Pair, Tls};
 
-/// Listeners and background work of one node.
+/// The listeners and the background work of one node.
 #[derive(Debug)]
 pub(crate) struct Servers {
     gateway_address: Option<SocketAddr>,
     metrics_address: Option<SocketAddr>,
     redirect_address: Option<SocketAddr>,
     tls: Option<Arc<Tls>>,
-    /// Tells the listeners to stop; dropping it does, too.
+    /// Stops the listeners; dropping it does so, too.
     stop: watch::Sender<bool>,
-    /// What waits for the clients of all listeners.
+    /// The bytes that wait for the clients of all listeners.
     backlog: Arc<Backlog>,
-    /// The gateway, for as long as nobody can connect to it.
+    /// The gateway, until it accepts connections.
     closed: Mutex<Option<Closed>>,
     tasks: Mutex<Tasks>,
 }
 
-/// A gateway's address, taken.
+/// The bound address of a gateway.
 #[derive(Debug)]
 pub(crate) enum Taken {
     /// Clients can connect, and wait to be served.
     Listening(TcpListener),
-    /// They cannot: the system refuses them.
+    /// Clients cannot connect: the kernel refuses them.
     Bound(TcpSocket),
 }
 
-/// A gateway that nobody can connect to yet.
+/// A gateway that accepts no connections yet.
 struct Closed {
     socket: TcpSocket,
     serve: Box<Serve>,
@@ -82,16 +82,14 @@ impl fmt::Debug for Closed {
     }
 }
 
-/// Connections that the system keeps until they are accepted, as far as it lets a program
-/// have so many (`net.core.somaxconn`, of which this is the default). Beyond them whoever
-/// connects hears nothing and tries again in a second: a burst of others' is not to have
-/// it do so.
+/// Length of the accept queue, as far as `net.core.somaxconn` allows it (4096 by default). Clients
+/// beyond it get no answer and retry after 1 s; a burst of other clients must not cause that.
 const UNACCEPTED: u32 = 4096;
 
-/// Takes an address.
+/// Binds an address.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of the socket calls, for example if the address is in use.
 pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     let socket = match address {
         SocketAddr::V4(_) => TcpSocket::new_v4()?,
@@ -102,15 +100,15 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Lets clients connect to an address that is taken.
+/// Accepts connections at a bound address.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `listen(2)`.
 pub(crate) fn listen(socket: TcpSocket) -> io::Result<TcpListener> {
     socket.listen(UNACCEPTED)
 }
 
-/// Dropping them ends them.
+/// The tasks of the servers. Dropping them ends them.
 #[derive(Debug, Default)]
 struct Tasks {
     listeners: JoinSet<()>,
@@ -133,7 +131,7 @@ impl Default for Servers {
 }
 
 impl Servers {
-    /// Servers whose clients count in `backlog`.
+    /// Returns servers whose clients count in `backlog`.
     pub(crate) fn new(backlog: Arc<Backlog>) -> Self {
         Self {
             backlog,
@@ -141,8 +139,9 @@ impl Servers {
         }
     }
 
-    /// Serves functions, by TLS where there is one, also through `proxies`, which say whom
-    /// they speak for: at once, or from [`Servers::open`] on where nobody can connect yet.
+    /// Serves functions, by TLS if `tls` is set, also through `proxies`, which name the clients
+    /// that they speak for. Starts at once, or on [`Servers::open`] if the address accepts no
+    /// connections yet.
     pub(crate) fn gateway(
         &mut self,
         taken: Taken,
@@ -177,11 +176,11 @@ impl Servers {
         }
     }
 
-    /// Lets clients connect to a gateway that they could not connect to; nothing where there is
-    /// none, or where these servers have stopped.
+    /// Accepts connections at a gateway that accepted none. Does nothing if there is none, or if
+    /// these servers have stopped.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `listen(2)`.
     pub(crate) fn open(&self) -> io::Result<()> {
         let mut closed = self.closed();
         match closed.take() {
@@ -194,7 +193,7 @@ impl Servers {
     }
 
     fn closed(&self) -> MutexGuard<'_, Option<Closed>> {
-        // It is taken or put, whole.
+        // The value is only taken or replaced as a whole.
         self.closed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +219,7 @@ impl Servers {
     /// Serves metrics.
     pub(crate) fn metrics(&mut self, listener: TcpListener, page: impl Handler, limits: &Limits) {
         self.metrics_address = listener.local_addr().ok();
-        // Probes go on when clients have all that they may have.
+        // Probes are still accepted when clients have used all open files that they may.
         self.serve(listener, page, limits, &Proxies::default(), RESERVED / 2);
     }
 
@@ -248,7 +247,7 @@ impl Servers {
         self.tasks().listeners.spawn(serving);
     }
 
-    /// Runs something until it ends or the node does.
+    /// Runs a task until it ends or the node does.
     pub(crate) fn background(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.tasks().background.spawn(work);
     }
@@ -257,10 +256,10 @@ impl Servers {
         self.gateway_address
     }
 
-    /// Accepts nothing more, waits for the requests under way, at most for
-    /// `timeout`, and ends the rest.
+    /// Stops accepting connections, waits up to `timeout` for the requests under way, and ends the
+    /// rest.
     pub(crate) async fn stop(&self, timeout: Duration) {
-        // Nobody opens the gateway from now on.
+        // The gateway cannot be opened from now on.
         let closed = self.closed().take();
         self.stop.send_replace(true);
         drop(closed);
@@ -277,7 +276,7 @@ impl Servers {
     }
 
     fn tasks(&self) -> MutexGuard<'_, Tasks> {
-        // Sets of tasks have no state that a panic could leave half changed.
+        // Task sets have no state that a panic could leave half changed.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What the node does for functions beside running them.
+//! Services that the node provides to functions.
 
 pub(crate) mod key_value;
 pub(crate) mod outbound;

@@ -6,19 +6,19 @@ use thiserror::Error;
 /// Why certificates are not trusted.
 #[derive(Debug, Error)]
 pub enum TrustError {
-    /// The file has none.
+    /// The file contains no certificate.
     #[error("there is no certificate in PEM")]
     None,
-    /// They cannot be read.
+    /// A certificate cannot be read.
     #[error("a certificate in PEM cannot be read: {0}")]
     Pem(String),
-    /// One is no authority's.
+    /// A certificate cannot be used as that of an authority.
     #[error("a certificate cannot be trusted: {0}")]
     Certificate(String),
 }
 
-/// The certificates of a file of PEM, at least one. They are looked at now, and not when somebody
-/// wants to connect.
+/// Parses the certificates of a PEM file, of which there must be at least one. They are checked
+/// now, rather than at the first connection.
 pub(crate) fn authorities(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TrustError> {
     let mut all = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {

@@ -1,5 +1,5 @@
-//! Adding to a store: the one thing that is written there, by a node of root's own that compiles
-//! and seeds what it is given, in jails as any node does, and then is gone.
+//! Adding an entry to a store. Nothing else is written to a store. A node that runs as root
+//! compiles and seeds the function, in jails as any node does, and then ends.
 
 use std::{
     fmt,
@@ -25,44 +25,44 @@ use super::{
 };
 use crate::{builder::NodeBuilder, node::Node, services::outbound::Refused};
 
-/// Bytes that images of the one function, and of what it is made over, may take: as many as there
-/// are.
+/// Disk budget in bytes for images of the one function and its ancestors: effectively unlimited.
 const IMAGE_DISK: u64 = 1 << 40;
 
-/// How long is waited until it is known what requests use, and how often that is looked for.
+/// Time to wait until the working set of requests is known, and interval of the checks for that.
 const LEARNING: Duration = Duration::from_secs(10);
 const LOOKS: Duration = Duration::from_millis(5);
 
-/// Who is given an entry reads it, whoever that is; nobody else comes so far.
+/// File modes of an entry. Any user may read it, but only processes that root gives access can
+/// reach it: the store's folder is root's.
 const READ: u32 = 0o444;
 const PASS: u32 = 0o755;
 
-/// What there is of an entry that somebody wants to be there.
+/// The state of an entry that a caller wants.
 #[derive(Debug)]
 pub enum Begun {
-    /// It is there.
+    /// The entry exists.
     There(Found),
-    /// It is to be made.
+    /// The entry must be made.
     New(Box<Adding>),
 }
 
-/// An entry that is made. Nobody else adds to its namespace or removes from it meanwhile; dropped,
-/// it leaves nothing.
+/// An entry that is being made. The namespace is locked meanwhile. If it is dropped, nothing of the
+/// entry remains.
 #[derive(Debug)]
 pub struct Adding {
     store: Store,
     what: What,
     making: Making,
-    /// Last of all.
+    /// Dropped last.
     _lock: File,
 }
 
 impl Store {
-    /// Begins with the entry of this, unless there is one. What is there and damaged is made anew.
-    /// Waits for whoever else adds or removes.
+    /// Begins the entry of `what`, unless it exists. A damaged entry is removed and made again.
+    /// Waits for other processes that add or remove entries of the namespace.
     ///
     /// # Errors
-    /// When the store cannot be written to.
+    /// Returns an error if the namespace's folder cannot be created, locked or written to.
     pub async fn begin(&self, what: &What) -> Result<Begun, SharedError> {
         let (store, what) = (self.clone(), what.clone());
         blocking(&self.folder, move || store.begin_here(what)).await
@@ -76,7 +76,7 @@ impl Store {
             Ok(None) => {}
             Err(error) => tracing::warn!(%error, "an entry is made anew"),
         }
-        // Whatever is in its place.
+        // A damaged entry, or anything else, may be in its place.
         self.take_away(&what.namespace, self.place(&what)?.id)?;
         self.sweep(&what.namespace);
         Ok(Begun::New(Box::new(Adding {
@@ -89,9 +89,9 @@ impl Store {
 }
 
 impl Adding {
-    /// A node that can make it, of one that is to have no data directory of its own, and no limits
-    /// but those that pods have. Requests of the function's to others are refused there: it would
-    /// be root's network that they go out by.
+    /// Configures a node for making the entry. Apart from this, the builder must have no data
+    /// directory, and only the limits that pods have. Outbound calls of the function are refused,
+    /// because they would use root's network.
     pub fn set_up(&self, builder: NodeBuilder) -> NodeBuilder {
         builder
             .data_dir(self.making.data())
@@ -100,11 +100,13 @@ impl Adding {
             .outbound_by(Arc::new(Nobody))
     }
 
-    /// Makes it, by such a node, which ends. The function answers `requests`, by GET, before it is
-    /// kept, so that what they use comes first.
+    /// Makes the entry with a node from [`Adding::set_up`], which is shut down. The function
+    /// answers `requests`, by GET, before its images are stored, so that the pages that they use
+    /// come first.
     ///
     /// # Errors
-    /// When the function cannot be made, or the entry not written: then there is nothing of it.
+    /// Returns an error if the function cannot be deployed or answers a request with a server
+    /// error, and if the entry cannot be written. Nothing of the entry remains then.
     pub async fn make(
         self,
         node: Node,
@@ -128,7 +130,7 @@ impl Adding {
     }
 }
 
-/// Makes the function, and its images.
+/// Deploys the function, and has its images written.
 async fn make(
     node: &Node,
     what: &What,
@@ -155,11 +157,11 @@ async fn make(
     Ok(node.whole_of(name).await?)
 }
 
-/// Waits until it is known what requests use, which is found out behind their answers; says whether
-/// it is.
+/// Waits until the working set of the requests is known, which is determined after their answers.
+/// Returns whether it is known.
 async fn is_learnt(node: &Node, name: &str) -> bool {
     let deadline = Instant::now() + LEARNING;
-    // Nothing tells of it.
+    // There is no notification, so the state is polled.
     let mut looks = tokio::time::interval(LOOKS);
     while Instant::now() < deadline {
         looks.tick().await;
@@ -172,7 +174,7 @@ async fn is_learnt(node: &Node, name: &str) -> bool {
     false
 }
 
-/// Makes no requests.
+/// Refuses all outbound calls.
 #[derive(Debug)]
 struct Nobody;
 
@@ -182,7 +184,7 @@ impl Outbound for Nobody {
     }
 }
 
-/// What there is of it, until it has its name.
+/// An unfinished entry, until it is renamed to its final name.
 struct Making {
     folder: PathBuf,
     secret: [u8; Entry::KEY],
@@ -208,12 +210,13 @@ impl Making {
         Ok(Self { folder, secret })
     }
 
-    /// The node's.
+    /// Returns the node's data directory.
     fn data(&self) -> PathBuf {
         self.folder.join("data")
     }
 
-    /// Takes what the node has made, seals the rest, and gives it its name.
+    /// Moves the files that the node has made, seals the note, and renames the entry to its final
+    /// name.
     fn keep(self, store: &Store, what: &What, whole: Whole) -> Result<Found, SharedError> {
         let (data, entry) = (self.data(), self.folder.join(ENTRY));
         make_folder(&entry, PASS)?;
@@ -252,7 +255,7 @@ impl Making {
 }
 
 impl Drop for Making {
-    /// Of what was kept nothing has this name any more.
+    /// Removes the unfinished entry. If the entry was kept, nothing has this name any more.
     fn drop(&mut self) {
         match fs::remove_dir_all(&self.folder) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -264,7 +267,7 @@ impl Drop for Making {
     }
 }
 
-/// A folder that is there already is as it was.
+/// Creates a folder. An existing folder is left unchanged.
 fn make_folder(path: &Path, mode: u32) -> Result<(), SharedError> {
     match DirBuilder::new().mode(mode).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -307,7 +310,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<(), SharedError> {
     permit(path, READ)
 }
 
-/// Does what may wait for a disk, or for who has the lock.
+/// Runs work that may wait for a disk or for the lock.
 async fn blocking<T: Send + 'static>(
     folder: &Path,
     work: impl FnOnce() -> Result<T, SharedError> + Send + 'static,

@@ -1,4 +1,4 @@
-//! An entry as a pod has it: read only, and with the key of it.
+//! An entry as a pod sees it: read only, with its key.
 
 use std::{
     fmt,
@@ -15,15 +15,15 @@ use super::{
     note::{NotOpened, Note, Opened},
 };
 
-/// The file in it that says what it is of.
+/// The name of the note in an entry.
 pub(super) const NOTE: &str = "note";
-/// The folders in it.
+/// The names of the folders in an entry.
 pub(super) const ARTIFACTS: &str = "artifacts";
 pub(super) const IMAGES: &str = "images";
 
-/// What a host has made of a function: code, images and what was found out, for whoever serves it
-/// ([`crate::NodeBuilder::shared`]). All of it is proven to be what root has sealed for this entry
-/// before any of it is used; what turns out not to be is made by the node itself.
+/// The shared results of a host's work for a function: code, images and the note, for the node that
+/// serves it ([`crate::NodeBuilder::shared`]). Each part is authenticated with the entry's key
+/// before it is used. The node makes parts itself that fail this check.
 pub struct Entry {
     path: PathBuf,
     opened: Opened,
@@ -32,15 +32,16 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Bytes of a key.
+    /// Length of a key in bytes.
     pub const KEY: usize = Images::SECRET;
 
-    /// Opens the entry in a folder, which is root's, with the key of it. From then on it is that
-    /// folder, whatever has its name.
+    /// Opens the entry in a folder, which belongs to root, with its key. From then on the entry is
+    /// that folder, even if its path leads elsewhere.
     ///
     /// # Errors
-    /// When it is not there, somebody else may have written to it, or it was not sealed with this
-    /// key.
+    /// Returns an error if the folder or a part of it is missing, or if a user other than root may
+    /// have written to it. Also returns an error if the note was not sealed with this key or is not
+    /// valid.
     pub fn open(path: &Path, key: &[u8; Self::KEY]) -> Result<Self, SharedError> {
         let given = GivenFolder::open(path).map_err(|error| SharedError::file(path, error))?;
         let folder = |name: &str| {
@@ -69,7 +70,7 @@ impl Entry {
         })
     }
 
-    /// Where it was opened.
+    /// Returns the path that the entry was opened at.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -79,12 +80,12 @@ impl Entry {
         &self.opened.note
     }
 
-    /// Its module, where that is another than was deployed.
+    /// Returns the module, if it differs from the one that was deployed.
     pub(crate) fn module(&self) -> &Bytes {
         &self.opened.module
     }
 
-    /// Its files, packed.
+    /// Returns the packed files.
     pub(crate) fn bundle(&self) -> &Bytes {
         &self.opened.bundle
     }
@@ -97,10 +98,10 @@ impl Entry {
         &self.images
     }
 
-    /// Whether it is of this function, and good here.
+    /// Checks that the entry is of this function and can be used here.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason if it is not, or cannot.
     pub(crate) fn check(
         &self,
         name: &FunctionName,

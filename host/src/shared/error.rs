@@ -1,4 +1,4 @@
-//! Why something is not shared.
+//! The reasons why a store or an entry is not used.
 
 use std::{
     io,
@@ -10,41 +10,41 @@ use thiserror::Error;
 
 use crate::error::{DeployError, FunctionError};
 
-/// Why a store or an entry is not used.
+/// The reason why a store or an entry is not used.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum SharedError {
-    /// A file or folder of it fails.
+    /// A file or folder failed.
     #[error("{path:?}: {error}")]
     File {
-        /// Which.
+        /// The path.
         path: PathBuf,
-        /// How.
+        /// The error.
         error: io::Error,
     },
-    /// Nobody but root is to come into a store.
+    /// The store is accessible to users other than root.
     #[error("{0:?} is open to others than root: chmod 700 makes it a store")]
     Open(PathBuf),
-    /// Root alone writes to a store.
+    /// The store does not belong to root.
     #[error("{0:?} belongs to user {1}, and is no store: that is root's")]
     Owner(PathBuf, u32),
-    /// What an entry is of cannot be told.
+    /// The note of an entry cannot be opened.
     #[error("the note of {path:?} is not used: {error}")]
     Note {
-        /// The entry.
+        /// The path of the entry.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: ParcelError,
     },
-    /// Somebody who has the key says what no faasw says.
+    /// The note was sealed with the right key but is not valid.
     #[error("the note of {path:?} makes no sense: {why}")]
     Senseless {
-        /// The entry.
+        /// The path of the entry.
         path: PathBuf,
-        /// What it says.
+        /// The reason.
         why: String,
     },
-    /// An entry of another place.
+    /// The entry is of something other than its place says.
     #[error("{0:?} is an entry of something else")]
     Misplaced(PathBuf),
 }
@@ -58,25 +58,25 @@ impl SharedError {
     }
 }
 
-/// Why nothing was added to a store.
+/// The reason why nothing was added to a store.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum AddError {
-    /// The store.
+    /// The store or the entry failed.
     #[error(transparent)]
     Store(#[from] SharedError),
-    /// The function cannot be made.
+    /// The function cannot be deployed.
     #[error(transparent)]
     Deploy(#[from] DeployError),
-    /// What it has become cannot be read.
+    /// The deployed function cannot be read from the node.
     #[error(transparent)]
     Function(#[from] FunctionError),
-    /// It answers what makes ready with no answer.
+    /// The function answered a request with a server error, or its response broke off.
     #[error("the function answered {path} with {status}")]
     Answer {
-        /// What it was asked for.
+        /// The path of the request.
         path: String,
-        /// What it said.
+        /// The status of the response.
         status: u16,
     },
 }

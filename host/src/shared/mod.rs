@@ -1,17 +1,18 @@
-//! What a host has made of a function once, for all pods that serve the same (docs/decisions/0032).
+//! A host's results for a function, made once for all pods that serve the same function
+//! (docs/decisions/0032).
 //!
-//! A [`Store`] is root's, and root is the one who writes to it ([`Store::begin`]): an entry for
-//! each [`What`], of a namespace, a module, its options, this build of faasw and such a processor.
-//! An [`Entry`] is one of these as a pod has it, read only and with a key that opens it and no
-//! other. Nothing that a pod says ever reaches a store.
+//! A [`Store`] belongs to root, and only root writes to it ([`Store::begin`]). It has an entry for
+//! each [`What`]: a namespace, a module, its options, a build of faasw and a type of processor. An
+//! [`Entry`] is one of these as a pod sees it, read only and with a key that opens no other entry.
+//! No data of a pod ever reaches a store.
 //!
 //! ```text
-//! STORE/                       0700: nobody but root comes further
-//!   NAMESPACE/.lock            held by who adds and removes
-//!   NAMESPACE/ID/key           0444: 32 bytes; for who is given it
-//!   NAMESPACE/ID/entry/        0755: for who is given it
-//!     note                     what it is of, sealed (`note`)
-//!     artifacts/               compiled code, known by digests in the note
+//! STORE/                       0700: only root can enter
+//!   NAMESPACE/.lock            held while entries are added or removed
+//!   NAMESPACE/ID/key           0444: 32 bytes; for pods that may use the entry
+//!   NAMESPACE/ID/entry/        0755: for pods that may use the entry
+//!     note                     the subject of the entry, sealed (`note`)
+//!     artifacts/               compiled code, named by digests in the note
 //!     images/                  func-images, each sealed: level 0 and 1, the engine, the function
 //! ```
 

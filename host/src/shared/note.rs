@@ -1,5 +1,5 @@
-//! What an entry says of itself, and what it has beside images and code. It is sealed as an export
-//! is (`faasw_seedtree::image`, parcels), with the entry's key, and read as a stranger's word.
+//! The note of an entry, and what the entry has besides images and code. It is sealed as an export
+//! is (`faasw_seedtree::image`, parcels), with the entry's key, and parsed as untrusted input.
 
 use std::{
     io::{Cursor, Read},
@@ -14,48 +14,48 @@ use serde::{Deserialize, Serialize};
 use super::what::{Namespace, What};
 use crate::registry::{ArtifactRecord, EngineRecord, VersionRecord};
 
-/// Raised whenever a note comes to mean something else.
+/// The format version, raised whenever the meaning of a note changes.
 const FORMAT: u32 = 1;
 
-/// Bytes of a sealed note, and of what comes behind it, at most.
+/// Maximum bytes of a sealed note with the module and files behind it.
 pub(super) const MOST: u64 = 256 << 20;
 
-/// What an entry says of itself.
+/// The description of an entry.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Note {
     format: u32,
     pub(crate) namespace: Namespace,
     pub(crate) name: FunctionName,
-    /// Of all that was deployed.
+    /// Digest of the whole upload.
     pub(crate) upload: Digest,
-    /// The version that came of it, options and all.
+    /// The resulting version with its options.
     pub(crate) record: VersionRecord,
     /// The engine of a script.
     pub(crate) engine: Option<EngineRecord>,
-    /// Its code, or its engine's.
+    /// The compiled code of the function, or of its engine.
     pub(crate) code: ArtifactRecord,
-    /// What compiled that.
+    /// The generation of the compiler that made the code.
     pub(crate) generation: String,
-    /// What made it, and where.
+    /// The build and the machine that made the entry.
     pub(crate) origin: Origin,
     pub(crate) made: SystemTime,
 }
 
-/// A version as a node has it, to be shared.
+/// A version of a node with everything that is shared.
 #[derive(Debug)]
 pub(crate) struct Whole {
     pub(crate) record: VersionRecord,
     pub(crate) engine: Option<EngineRecord>,
-    /// What its code is called among artifacts, and what is known of it.
+    /// The name of the code among the artifacts, and its record.
     pub(crate) code: (String, ArtifactRecord),
     pub(crate) generation: String,
-    /// Its module, where that is another than was deployed: as initialising it has left that.
+    /// The module, if initialising it has changed the deployed one.
     pub(crate) module: Vec<u8>,
-    /// Its files, packed, if it has some.
+    /// The packed files, if the function has any.
     pub(crate) bundle: Vec<u8>,
 }
 
-/// A note that was opened.
+/// An opened note.
 #[derive(Debug)]
 pub(super) struct Opened {
     pub(super) note: Note,
@@ -63,7 +63,7 @@ pub(super) struct Opened {
     pub(super) bundle: Bytes,
 }
 
-/// Why there is no such thing.
+/// The reason why a note was not opened.
 pub(super) enum NotOpened {
     Parcel(ParcelError),
     Senseless(String),
@@ -76,7 +76,7 @@ impl From<ParcelError> for NotOpened {
 }
 
 impl Note {
-    /// Of what was made for this, here and now.
+    /// Returns the note of a version that was made for `what`, on this machine, now.
     pub(super) fn of(what: &What, whole: &Whole) -> Self {
         Self {
             format: FORMAT,
@@ -92,7 +92,7 @@ impl Note {
         }
     }
 
-    /// What it is of.
+    /// Returns what the entry is of.
     pub(super) fn what(&self) -> What {
         What {
             namespace: self.namespace.clone(),
@@ -102,10 +102,10 @@ impl Note {
         }
     }
 
-    /// Whether it is of this function, made by this faasw on such a machine.
+    /// Checks that the entry is of this function, made by this build of faasw on such a machine.
     ///
     /// # Errors
-    /// How it is not.
+    /// Returns the first difference.
     pub(crate) fn check(
         &self,
         name: &FunctionName,
@@ -133,10 +133,10 @@ impl Note {
         differs.map_or(Ok(()), |(_, why)| Err(why))
     }
 
-    /// Seals it, with what is behind it.
+    /// Seals the note with the module and the files behind it.
     ///
     /// # Errors
-    /// When it is too large; the system's.
+    /// Returns an error if the note is too large, or if the system provides no random bytes.
     pub(super) fn seal(&self, images: &Images, whole: Whole) -> Result<Vec<u8>, ParcelError> {
         let note = serde_json::to_vec(self).map_err(std::io::Error::other)?;
         let part = |bytes: Vec<u8>| -> faasw_pool::ParcelPart {
@@ -152,10 +152,11 @@ impl Note {
 }
 
 impl Opened {
-    /// Opens what [`Note::seal`] has made, which has so many bytes.
+    /// Opens the result of [`Note::seal`], which has `bytes` bytes.
     ///
     /// # Errors
-    /// What it is instead.
+    /// Returns [`NotOpened::Parcel`] if it is too large, cut off, damaged or sealed with another
+    /// key, and [`NotOpened::Senseless`] if its content is not valid.
     pub(super) fn read(images: &Images, from: impl Read, bytes: u64) -> Result<Self, NotOpened> {
         if bytes > MOST {
             return Err(ParcelError::TooLarge.into());
@@ -264,7 +265,7 @@ mod tests {
         assert!(why("f", b"upload", options, &machine).contains("processor"));
     }
 
-    /// Whoever seals it, and however its lengths are.
+    /// Covers other keys and other lengths, too.
     #[test]
     fn it_comes_back_as_it_was_sealed_or_not_at_all() {
         let note = note();
@@ -296,7 +297,7 @@ mod tests {
         }
         assert!(read(&[&sealed[..], b"x"].concat(), &images).is_none());
         assert!(Opened::read(&images, &sealed[..], MOST + 1).is_err());
-        // Somebody who has the key, and says what no faasw says.
+        // Notes that have the right key and invalid content.
         let mut half = note.clone();
         half.format += 1;
         assert!(read(&half.seal(&images, whole()).unwrap(), &images).is_none());

@@ -1,4 +1,4 @@
-//! A store: where entries are, and who gets to them.
+//! A store: the place of entries, and their permissions.
 
 use std::{
     fs::{self, File},
@@ -18,65 +18,66 @@ use super::{
     what::{Namespace, What},
 };
 
-/// In an entry's folder: what a pod is given, and the key to it.
+/// The names in an entry's folder: the folder for pods, and its key.
 pub(super) const ENTRY: &str = "entry";
 pub(super) const KEY: &str = "key";
-/// In a namespace's folder, held by who adds and removes.
+/// The lock file in a namespace's folder, held while entries are added and removed.
 const LOCK: &str = ".lock";
-/// What the name of a folder begins with that is no entry: not yet, or not any more. No digest
-/// begins so.
+/// Prefix of the names of folders that are not entries yet, or not any more. No digest starts with
+/// it.
 pub(super) const PASSING: &str = ".passing-";
-/// Who is beside root.
+/// The mode bits of all users except the owner.
 const OTHERS: u32 = 0o077;
 
-/// A folder of entries, which is root's alone.
+/// A folder of entries that only root can access.
 #[derive(Clone, Debug)]
 pub struct Store {
     pub(super) folder: PathBuf,
 }
 
-/// Where an entry is.
+/// The place of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What it is called.
+    /// The id of the entry.
     pub id: Digest,
-    /// What a pod is given to read ([`Entry::open`]): this folder and nothing above it.
+    /// The folder that a pod can read ([`Entry::open`]), without the folders above it.
     pub folder: PathBuf,
-    /// The file with its key.
+    /// The file with the entry's key.
     pub key: PathBuf,
 }
 
-/// An entry of a store.
+/// An entry in a list.
 #[derive(Debug)]
 pub struct Listed {
-    /// Whose it is.
+    /// The namespace of the entry.
     pub namespace: Namespace,
-    /// Where it is.
+    /// The place of the entry.
     pub found: Found,
-    /// Bytes of all that is in it.
+    /// Bytes of all files in the entry.
     pub bytes: u64,
-    /// What it is of; why that cannot be told.
+    /// The description of the entry, or the reason why it cannot be read.
     pub told: Result<Told, SharedError>,
 }
 
-/// What an entry is of.
+/// The description of an entry.
 #[derive(Clone, Debug)]
 pub struct Told {
-    /// What the function is called.
+    /// The name of the function.
     pub name: FunctionName,
-    /// Of all that was deployed.
+    /// Digest of the whole upload.
     pub upload: Digest,
-    /// When it was made.
+    /// When the entry was made.
     pub made: SystemTime,
-    /// Why no pod of this faasw on this machine finds it, if none does.
+    /// The reason why no pod of this faasw on this machine uses the entry, if none does.
     pub stale: Option<&'static str>,
 }
 
 impl Store {
-    /// The store in a folder.
+    /// Opens the store in a folder.
     ///
     /// # Errors
-    /// When it is not there, not root's, or open to others.
+    /// Returns an error if the folder is missing or no folder, if it does not belong to root, or if
+    /// other users can access it.
     pub fn open(folder: &Path) -> Result<Self, SharedError> {
         let failed = |error| SharedError::file(folder, error);
         let folder = fs::canonicalize(folder).map_err(failed)?;
@@ -93,16 +94,18 @@ impl Store {
         Ok(Self { folder })
     }
 
-    /// Where it is.
+    /// Returns the folder of the store.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// The entry of this that is good here, if there is one; it is sound as far as its note goes.
+    /// Returns the entry of `what` for this build and machine, if there is one. Only its note is
+    /// checked.
     ///
     /// # Errors
-    /// When it is damaged, or an entry of something else.
+    /// Returns an error if the note cannot be read or opened, or [`SharedError::Misplaced`] if the
+    /// entry is of something else.
     pub fn find(&self, what: &What) -> Result<Option<Found>, SharedError> {
         let found = self.place(what)?;
         match self.note(&found) {
@@ -115,7 +118,7 @@ impl Store {
         }
     }
 
-    /// Where the entry of this is, or would be.
+    /// Returns the place of the entry of `what`, whether it exists or not.
     pub(super) fn place(&self, what: &What) -> Result<Found, SharedError> {
         let id = what.id(&Origin::here());
         let id = id.map_err(|error| SharedError::file(&self.folder, error))?;
@@ -131,7 +134,7 @@ impl Store {
         }
     }
 
-    /// The folder of a namespace. Who adds for that needs no other.
+    /// Returns the folder of a namespace. A process that adds entries for it needs no other folder.
     #[must_use]
     pub fn of(&self, namespace: &Namespace) -> PathBuf {
         self.folder.join(namespace.as_str())
@@ -142,10 +145,10 @@ impl Store {
         Ok(Entry::open(&found.folder, &key)?.note().clone())
     }
 
-    /// All entries, of one namespace if that is said, in order.
+    /// Lists all entries in order, of one namespace if `only` is set.
     ///
     /// # Errors
-    /// When a folder of it cannot be read.
+    /// Returns an error if a folder cannot be read.
     pub fn list(&self, only: Option<&Namespace>) -> Result<Vec<Listed>, SharedError> {
         let mut all = Vec::new();
         let here = Origin::here();
@@ -178,18 +181,19 @@ impl Store {
         Ok(all)
     }
 
-    /// Removes an entry; says whether there was one. Pods that have it go on with what they have
-    /// read, and make themselves what they read later.
+    /// Removes an entry. Returns whether it existed. Pods that use it continue with what they have
+    /// read, and make themselves what they would read later.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if the namespace cannot be locked, or if the entry cannot be renamed or
+    /// deleted.
     pub fn remove(&self, namespace: &Namespace, id: Digest) -> Result<bool, SharedError> {
         let _lock = self.lock(namespace)?;
         self.sweep(namespace);
         self.take_away(namespace, id)
     }
 
-    /// The same, for who holds the lock.
+    /// Removes an entry while the caller holds the lock.
     pub(super) fn take_away(&self, namespace: &Namespace, id: Digest) -> Result<bool, SharedError> {
         let of = self.of(namespace);
         let (from, gone) = (of.join(id.to_string()), of.join(format!("{PASSING}{id}")));
@@ -201,7 +205,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Keeps others from adding to a namespace and removing from it, for as long as it is there.
+    /// Locks a namespace against adding and removing, until the file is dropped.
     pub(super) fn lock(&self, namespace: &Namespace) -> Result<File, SharedError> {
         let path = self.of(namespace).join(LOCK);
         let locked = || {
@@ -217,7 +221,7 @@ impl Store {
         locked().map_err(|error: io::Error| SharedError::file(&path, error))
     }
 
-    /// Removes what was left of a namespace's that is no entry: only while the lock is held.
+    /// Removes leftovers that are not entries. The caller must hold the lock.
     pub(super) fn sweep(&self, namespace: &Namespace) {
         let of = self.of(namespace);
         for name in names(&of).unwrap_or_default() {
@@ -230,7 +234,7 @@ impl Store {
     }
 }
 
-/// Names in a folder, in order; none where there is no folder.
+/// Returns the names in a folder, in order, or none if the folder does not exist.
 fn names(folder: &Path) -> Result<Vec<String>, SharedError> {
     let failed = |error| SharedError::file(folder, error);
     let entries = match fs::read_dir(folder) {
@@ -246,14 +250,14 @@ fn names(folder: &Path) -> Result<Vec<String>, SharedError> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // Nothing of ours is called otherwise.
+        // Names that are not UTF-8 are not the store's.
         names.extend(entry.map_err(failed)?.file_name().into_string());
     }
     names.sort();
     Ok(names)
 }
 
-/// Bytes of the files below a folder.
+/// Returns the bytes of all files below a folder.
 fn bytes_below(folder: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     for entry in fs::read_dir(folder)? {
@@ -268,11 +272,12 @@ fn bytes_below(folder: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Reads the key of an entry from a file that root alone may write to; others may read it, who are
-/// let come so far.
+/// Reads the key of an entry from a file that only root can write to. Other users may read it if
+/// they can reach it.
 ///
 /// # Errors
-/// When it is not there, somebody else may have written to it, or it is no key.
+/// Returns an error if the file is missing, or if a user other than root may have written to it.
+/// Also returns an error if it does not have the length of a key.
 pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
     let read = || {
         let mut key = Vec::new();
@@ -285,7 +290,7 @@ pub fn read_key(path: &Path) -> Result<[u8; Entry::KEY], SharedError> {
 }
 
 impl Note {
-    /// Why no pod of this faasw on this machine finds it, if none does.
+    /// Returns the reason why no pod of this faasw on this machine uses the entry, if none does.
     fn stale(&self, here: &Origin) -> Option<&'static str> {
         let what = self.what();
         self.check(&what.name, what.upload, &what.options, here)

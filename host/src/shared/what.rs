@@ -1,4 +1,4 @@
-//! What an entry is of.
+//! The subject of an entry.
 
 use std::{fmt, str::FromStr};
 
@@ -7,17 +7,17 @@ use faasw_pool::Origin;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Longest name of a namespace, in bytes.
+/// Maximum length of a namespace in bytes.
 const LONGEST: usize = 63;
 
-/// Who trusts each other: what is made for one namespace is never another one's. A name as
-/// Kubernetes has it, of 1 to 63 lower-case letters, digits and hyphens, which neither begin nor
-/// end it.
+/// A group of users that trust each other: an entry of one namespace is never used for another. The
+/// name follows Kubernetes' rules: 1 to 63 lower-case letters, digits and hyphens, without a hyphen
+/// at the start or the end.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Namespace(String);
 
-/// A text that is no namespace.
+/// The text is not a valid namespace.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error(
     "{0:?} is no namespace: that is 1 to {LONGEST} lower-case letters, digits and hyphens, with no \
@@ -29,7 +29,7 @@ impl Namespace {
     /// Checks a name.
     ///
     /// # Errors
-    /// When it is none.
+    /// Returns [`NamespaceError`] if the name is not valid.
     pub fn new(name: &str) -> Result<Self, NamespaceError> {
         let is_of_it = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
         let is_name = (1..=LONGEST).contains(&name.len())
@@ -43,7 +43,7 @@ impl Namespace {
         }
     }
 
-    /// As text.
+    /// Returns the name.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -78,22 +78,22 @@ impl From<Namespace> for String {
     }
 }
 
-/// What an entry is of, beside this build of faasw and this processor and system: all that a
-/// function's seed and code depend on.
+/// The subject of an entry. With the build of faasw, the processor and the kernel, it is everything
+/// that a function's seed and code depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct What {
-    /// Whose it is.
+    /// The namespace that may use the entry.
     pub namespace: Namespace,
-    /// What the function is called: its memory knows that.
+    /// The name of the function, which is part of its memory.
     pub name: FunctionName,
-    /// Of all that is deployed: the module, or the script, and the files in front of it.
+    /// Digest of the whole upload: the module or script, with the files in front of it.
     pub upload: Digest,
-    /// How it is deployed.
+    /// The options of the deployment.
     pub options: FunctionOptions,
 }
 
 impl What {
-    /// What the entry of this is called that is good for this build, processor and system.
+    /// Returns the id of the entry for this build, processor and kernel.
     pub(super) fn id(&self, origin: &Origin) -> Result<Digest, serde_json::Error> {
         let Self {
             namespace,
@@ -101,7 +101,7 @@ impl What {
             upload,
             options,
         } = self;
-        // Each part is of signs that do not end it.
+        // No part contains the character that ends it.
         let options = serde_json::to_string(options)?;
         let Origin { build, machine } = origin;
         let told = format!(

@@ -1,5 +1,5 @@
-//! Programs of others that a test runs beside itself: whether they are here, where they listen, and
-//! their end.
+//! External programs that a test runs: checks that they are installed, finds them a free port and
+//! ends them.
 
 use std::{
     ffi::OsStr,
@@ -11,16 +11,16 @@ use std::{
 
 use super::time_limit;
 
-/// How often another port is tried: somebody may have taken one since it was found free.
+/// How many ports are tried: another program may have taken a port since it was found free.
 const PORTS: usize = 6;
 
-/// Whether there is a program that answers this well.
+/// Returns whether the program exists and succeeds with the argument `asked`.
 pub fn is_there(program: impl AsRef<OsStr>, asked: &str) -> bool {
     let answer = Command::new(program).arg(asked).output();
     answer.is_ok_and(|answer| answer.status.success())
 }
 
-/// A port on which `run` says that something serves, if there is any.
+/// Returns the first free port for which `run` returns true, if there is one.
 pub fn on_a_port(run: impl FnMut(&u16) -> bool) -> Option<u16> {
     (0..PORTS).map(|_| free_port()).find(run)
 }
@@ -30,13 +30,13 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-/// A program that runs, or none; killed when dropped.
+/// A running program, or none. It is killed when dropped.
 #[derive(Default)]
 pub struct Daemon(Option<Child>);
 
 impl Daemon {
-    /// Runs one until `is_ready` says that it serves; `None` where it has ended, or took longer
-    /// than so many seconds.
+    /// Starts the program and waits until `is_ready` returns true. Returns `None` if the program
+    /// ends, or if it takes longer than `seconds`.
     pub fn run(
         command: &mut Command,
         seconds: u64,
@@ -50,7 +50,7 @@ impl Daemon {
             }
             thread::sleep(Duration::from_millis(5));
         }
-        // Another one may have answered on its port.
+        // Another program may have answered on the port.
         (!daemon.has_ended()).then_some(daemon)
     }
 
@@ -59,10 +59,10 @@ impl Daemon {
         child.is_none_or(|child| child.try_wait().unwrap().is_some())
     }
 
-    /// Ends it as a power cut does, but for the system's memory.
+    /// Kills the program as a power cut does, except that the system's memory survives.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.0.take() {
-            // It may have ended by itself.
+            // The program may have ended by itself.
             let _ = child.kill();
             child.wait().unwrap();
         }

@@ -21,25 +21,25 @@ use faasw_pool::{
 use http_body_util::BodyExt as _;
 use tokio::sync::Notify;
 
-/// Counts what it is asked for.
+/// A backend that counts compilations, loads and seeds.
 #[derive(Clone, Debug, Default)]
 pub struct FakeBackend {
     pub compiled: Arc<AtomicUsize>,
     pub loaded: Arc<AtomicUsize>,
-    /// What its compilations were given of earlier ones.
+    /// What each compilation got as its cache of earlier compilations.
     pub begun_with: Arc<Mutex<Vec<Option<Vec<u8>>>>>,
     pub seeds: Arc<AtomicUsize>,
-    /// The requests that functions saw whole, in the order of their ends.
+    /// The requests that functions received whole, in the order in which they ended.
     pub seen: Arc<Mutex<Vec<Seen>>>,
     /// Part of its generation.
     pub version: usize,
-    /// What is done while a seed is dropped.
+    /// Called while a seed is dropped.
     pub when_dropped: WhenDropped,
-    /// Lets a request of `/held` be answered.
+    /// Lets one request of `/held` be answered.
     pub held: Arc<Notify>,
 }
 
-/// Something to be done, once it is known what.
+/// An action that is set later, at most once.
 #[derive(Clone, Default)]
 pub struct WhenDropped(Arc<OnceLock<Box<dyn Fn() + Send + Sync>>>);
 
@@ -55,17 +55,17 @@ impl fmt::Debug for WhenDropped {
     }
 }
 
-/// A request as its function saw it.
+/// A request as its function received it.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub head: RequestHead,
     pub body: Bytes,
-    /// What answers on the channel of its store, where the function has one.
+    /// The service on the channel of the function's store, if it has a store.
     pub store: Option<Arc<dyn StoreService>>,
 }
 
 impl Seen {
-    /// Method and path.
+    /// Returns the method and the path.
     pub fn line(&self) -> String {
         let text = |bytes| String::from_utf8_lossy(bytes);
         format!(
@@ -77,12 +77,12 @@ impl Seen {
 }
 
 impl FakeBackend {
-    /// What compilations since the last call were given of earlier ones.
+    /// Takes what the compilations since the last call got as their caches.
     pub fn take_begun_with(&self) -> Vec<Option<Vec<u8>>> {
         std::mem::take(&mut self.begun_with.lock().unwrap())
     }
 
-    /// What was seen since the last call.
+    /// Takes the requests that were seen since the last call.
     pub fn take_seen(&self) -> Vec<Seen> {
         std::mem::take(&mut self.seen.lock().unwrap())
     }
@@ -103,8 +103,8 @@ impl Backend for FakeBackend {
         Box::pin(async { packed })
     }
 
-    /// Modules that begin with `bad` are refused; those with `slow` take long, those with `lacks`
-    /// never have their instances, and those with `keeps` import a store.
+    /// Refuses modules that begin with `bad`. Modules with `slow` take long, those with `lacks`
+    /// never get their instances, and those with `keeps` import a store.
     fn compile(&self, work: Compilation) -> Running<'_, CompileResult> {
         Box::pin(async move {
             let module = work.upload;
@@ -263,11 +263,11 @@ impl FunctionVersion for FakeSeed {
                 limits,
                 log,
                 store,
-                // Until the answer is there.
+                // Held until the answer is there.
                 admitted: _admitted,
                 ..
             } = call;
-            // The pool's limit is on each part; so is this, where one part is all.
+            // The pool limits each part of the body. Here the whole body is one part.
             let body = tokio::time::timeout(limits.idle_client, body.collect())
                 .await
                 .map_err(|_| InvokeError::IdleClient(limits.idle_client))??
@@ -345,7 +345,7 @@ impl FunctionVersion for FakeSeed {
     }
 }
 
-/// A line a pair.
+/// Returns one line per pair.
 fn as_text(pairs: &[Pair]) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let lines = pairs
@@ -370,8 +370,8 @@ fn reply(head: ResponseHead, bytes: Bytes) -> Reply {
     }
 }
 
-/// The head that a request's body asks for: names and values between byte 0x1F,
-/// pairs between byte 0x1E, so that either may have line breaks.
+/// Returns the head that a request's body describes. Byte 0x1F separates a name from its value, and
+/// byte 0x1E separates pairs, so that names and values may contain line breaks.
 fn dictated(body: &[u8]) -> Result<ResponseHead, InvokeError> {
     let pairs = body.split(|byte| *byte == 0x1e);
     let headers = pairs.map(|pair| {
@@ -385,7 +385,8 @@ fn dictated(body: &[u8]) -> Result<ResponseHead, InvokeError> {
     })
 }
 
-/// Request line, client, header fields and body, as the function sees them.
+/// Returns the request line, the client, the header fields and the body, as the function receives
+/// them.
 fn echo(head: &RequestHead, body: &[u8]) -> String {
     let mut text = String::new();
     for part in [

@@ -1,4 +1,4 @@
-//! HTTP/2 with prior knowledge, by hyper's client.
+//! An HTTP/2 client with prior knowledge, built on hyper's client.
 
 use std::net::SocketAddr;
 
@@ -15,7 +15,7 @@ pub type Sent = BoxBody<Bytes, std::convert::Infallible>;
 
 const WINDOW: u32 = 65_535;
 
-/// A connection; it ends when this is dropped.
+/// A connection that ends when this is dropped.
 pub struct Connection {
     pub requests: http2::SendRequest<Sent>,
     driver: JoinHandle<hyper::Result<()>>,
@@ -25,11 +25,11 @@ pub struct Connection {
 
 impl Connection {
     pub async fn open(address: SocketAddr) -> Self {
-        // Small windows, so that what is not taken is soon held back.
+        // The windows are small, so that data that is not read soon holds back the node.
         Self::with_window(address, WINDOW).await
     }
 
-    /// One whose streams may be sent so many bytes before they are taken.
+    /// Opens a connection on which each stream may receive `window` bytes before they are read.
     pub async fn with_window(address: SocketAddr, window: u32) -> Self {
         let socket = std::net::TcpStream::connect(address).unwrap();
         socket.set_nonblocking(true).unwrap();
@@ -49,7 +49,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, whoever still has a part of it.
+    /// Ends the connection, even if other tasks still hold a part of it.
     pub fn cut(&self) {
         self.socket.shutdown(std::net::Shutdown::Both).unwrap();
     }
@@ -60,7 +60,7 @@ impl Connection {
         let _ = ended.expect("the node ends it").unwrap();
     }
 
-    /// A request to a path, to be completed.
+    /// Begins a request to a path. The caller completes it.
     pub fn request(&self, method: &str, path: &str) -> http::request::Builder {
         let uri = format!("http://{}{path}", self.authority);
         Request::builder().method(method).uri(uri)
@@ -92,7 +92,7 @@ pub fn whole(bytes: impl Into<Bytes>) -> Sent {
     Full::new(bytes.into()).boxed()
 }
 
-/// Content and trailers.
+/// Reads the content and the trailers.
 pub async fn read(response: Response<Incoming>) -> (Bytes, HeaderMap) {
     let body = timeout(time_limit(60), response.into_body().collect()).await;
     let body = body.expect("a body in time").unwrap();

@@ -1,4 +1,4 @@
-//! HTTP as bytes on a socket: what a client library would hide.
+//! HTTP as bytes on a socket, which shows what a client library would hide.
 
 use std::net::SocketAddr;
 
@@ -8,17 +8,17 @@ use tokio::{
     time::timeout,
 };
 
-/// A response, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub struct RawResponse {
     pub status: u16,
-    /// Names in lower case.
+    /// The names are in lower case.
     pub headers: Vec<(String, String)>,
-    /// Without its chunks' framing; what is no UTF-8 shows as U+FFFD.
+    /// The body without chunk framing. Bytes that are not UTF-8 show as U+FFFD.
     pub body: String,
-    /// The same as it came.
+    /// The body as the bytes that came.
     pub bytes: Vec<u8>,
-    /// Fields behind a body in chunks.
+    /// The trailer fields of a chunked body.
     pub trailers: Vec<(String, String)>,
     /// Whether the body came to the end that its framing announced.
     pub is_whole: bool,
@@ -30,7 +30,7 @@ impl RawResponse {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// A member of the problem body, which must be one.
+    /// Returns a member of the body, which must be a problem document.
     pub fn problem(&self, member: &str) -> String {
         assert_eq!(
             self.header("content-type"),
@@ -61,12 +61,12 @@ pub async fn send(address: SocketAddr, bytes: &[u8]) -> RawResponse {
         .expect("an answer in time")
 }
 
-/// A GET on a connection of its own.
+/// Sends a GET request on a connection of its own.
 pub async fn get(address: SocketAddr, path: &str) -> RawResponse {
     request(address, "GET", path, "", "").await
 }
 
-/// A request on a connection of its own. `headers` end in line breaks.
+/// Sends a request on a connection of its own. `headers` end in line breaks.
 pub async fn request(
     address: SocketAddr,
     method: &str,
@@ -86,7 +86,7 @@ pub async fn request(
     send(address, &[head.as_bytes(), body].concat()).await
 }
 
-/// Takes the first final response apart; what follows its head is the body.
+/// Parses the first final response. The bytes that follow its head are the body.
 pub fn parse(answer: &[u8]) -> RawResponse {
     let text = String::from_utf8_lossy(answer);
     let (head, _) = text
@@ -145,8 +145,8 @@ fn fields<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<(String, String)> {
 
 type Fields = Vec<(String, String)>;
 
-/// Content and trailers of a body in chunks, and what follows it where it ends
-/// as it must.
+/// Returns the content and the trailers of a chunked body, and the bytes that follow it if the body
+/// ends as it must.
 fn unchunk(mut rest: &[u8]) -> (Vec<u8>, Fields, Option<&[u8]>) {
     let mut content = Vec::new();
     loop {
@@ -179,15 +179,15 @@ fn unchunk(mut rest: &[u8]) -> (Vec<u8>, Fields, Option<&[u8]>) {
     }
 }
 
-/// A line, and what is behind it.
+/// Splits off a line and returns it with the rest.
 fn line(bytes: &[u8]) -> Option<(String, &[u8])> {
     let end = bytes.windows(2).position(|two| two == b"\r\n")?;
     let line = String::from_utf8_lossy(&bytes[..end]).into_owned();
     Some((line, &bytes[end + 2..]))
 }
 
-/// Takes apart all that came on a connection, interim responses too. The final
-/// responses whose numbers are in `heads` answer HEAD.
+/// Parses all responses that came on a connection, interim ones too. The final responses whose
+/// numbers are in `heads` answer HEAD requests.
 pub fn parse_all(mut bytes: &[u8], heads: &[usize]) -> Vec<RawResponse> {
     let mut all = Vec::new();
     let mut finals = 0;
@@ -212,7 +212,7 @@ pub fn parse_all(mut bytes: &[u8], heads: &[usize]) -> Vec<RawResponse> {
                 bytes = rest.unwrap_or_default();
                 content
             } else {
-                // Without a length the end of the connection is the body's.
+                // Without a length, the body ends with the connection.
                 let length: usize = length.unwrap_or(bytes.len());
                 response.is_whole = bytes.len() >= length;
                 let (content, rest) = bytes.split_at(length.min(bytes.len()));

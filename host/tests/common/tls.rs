@@ -1,4 +1,4 @@
-//! Certificates, and clients of TLS.
+//! Certificates and TLS clients.
 
 use std::{
     fs,
@@ -37,8 +37,8 @@ impl Files {
         }
     }
 
-    /// Writes a new certificate for these names, as those do who renew one: the new
-    /// files take the places of the old ones.
+    /// Writes a new certificate for these names, as a renewal does: the new files replace the old
+    /// ones.
     pub fn write(&self, names: &[&str]) -> CertificateDer<'static> {
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let made = rcgen::generate_simple_self_signed(names).unwrap();
@@ -54,7 +54,7 @@ pub fn replace(path: &Path, content: &str) {
     fs::rename(new, path).unwrap();
 }
 
-/// What a client trusts and speaks.
+/// The root certificates that a client trusts, and the versions and protocols that it offers.
 pub struct Client {
     pub roots: Vec<CertificateDer<'static>>,
     pub versions: &'static [&'static SupportedProtocolVersion],
@@ -70,7 +70,7 @@ impl Client {
         }
     }
 
-    /// Shakes hands with a server of this name.
+    /// Performs the handshake with a server of this name.
     pub async fn connect(
         &self,
         address: SocketAddr,
@@ -96,21 +96,21 @@ impl Client {
         timeout(time_limit(60), shaking).await.expect("a handshake")
     }
 
-    /// A GET on a connection of its own, to the server `name`.
+    /// Sends a GET request on a connection of its own to the server `name`.
     pub async fn get(&self, address: SocketAddr, name: &str, path: &str) -> RawResponse {
         let mut stream = self.connect(address, name).await.unwrap();
         get(&mut stream, name, path).await
     }
 }
 
-/// A GET, and the end of the connection.
+/// Sends a GET request and reads to the end of the connection.
 pub async fn get(stream: &mut TlsStream<TcpStream>, host: &str, path: &str) -> RawResponse {
     let text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     stream.write_all(text.as_bytes()).await.unwrap();
     parse(&read_all(stream).await)
 }
 
-/// Reads until the other end says by TLS that it is done.
+/// Reads until the other end closes the TLS session.
 pub async fn read_all<S: tokio::io::AsyncRead + Unpin>(stream: &mut S) -> Vec<u8> {
     use tokio::io::AsyncReadExt as _;
     let mut bytes = Vec::new();

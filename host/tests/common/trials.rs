@@ -1,15 +1,15 @@
-//! Suites that list their tests themselves. What cannot be tried here counts as ignored, and says
-//! so.
+//! Test suites that list their tests themselves. Tests that cannot run here are ignored, with a
+//! notice.
 
 use libtest_mimic::{Arguments, Trial};
 
 /// A test and its name.
 pub type Test = (&'static str, fn());
 
-/// Tests, and what is not there that they need, if anything.
+/// Tests, and the reason why they cannot run here, if there is one.
 pub type Group<'a> = (&'a [Test], Option<&'a str>);
 
-/// All of these.
+/// Makes one list of these groups. Tests that cannot run are ignored.
 pub fn trials<'a>(
     arguments: &Arguments,
     groups: impl IntoIterator<Item = Group<'a>>,
@@ -41,7 +41,7 @@ pub fn on_runtime(test: impl Future<Output = ()>) {
     runtime.unwrap().block_on(test);
 }
 
-/// Lists tests by their functions, which are `async`.
+/// Lists `async` tests by their functions.
 #[macro_export]
 macro_rules! async_tests {
     ($($name:path),* $(,)?) => {

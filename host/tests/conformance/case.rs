@@ -1,10 +1,9 @@
-//! A case of the tables: bytes, what must come back, and what a function may
-//! have seen.
+//! A case of the tables: the bytes, the expected answers, and the requests that a function may have
+//! seen.
 //!
-//! Every case is followed by the bytes of one more request. Where the case ends
-//! the connection, that one must be neither answered nor seen: it is what an
-//! attacker wants to smuggle. Elsewhere it must be answered, which shows that
-//! both sides agree on where the case ended.
+//! The bytes of one more request follow every case. If the case ends the connection, that request
+//! must be neither answered nor seen: it is the request that an attacker wants to smuggle.
+//! Otherwise it must be answered, which shows that both sides agree on where the case ended.
 
 use std::{net::SocketAddr, panic::AssertUnwindSafe};
 
@@ -23,16 +22,16 @@ use crate::common::{
 
 const NEXT: &[u8] = b"GET /f/next HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// How the function answers that got the request that is named here.
+/// An expected answer.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer {
-    /// Status 200 of a function that saw this request line and this body.
+    /// Status 200 from a function that saw this request line and this body.
     Seen(&'static str, &'static str),
-    /// The same for HEAD.
+    /// Status 200 for HEAD from a function that saw this request line.
     SeenHead(&'static str),
-    /// No function saw it.
+    /// This status, without any function having seen the request.
     Status(u16),
-    /// The same with a problem body of this type.
+    /// This status with a problem body of this type, without any function having seen the request.
     Problem(u16, &'static str),
     /// 100 Continue.
     Continue,
@@ -42,19 +41,19 @@ pub use Answer::{Continue, Problem, Seen as Sees, SeenHead, Status};
 
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// What it is about, and where the standard says so.
+    /// What the case tests, and the section of the standard.
     name: String,
     bytes: Vec<u8>,
     answers: Vec<Answer>,
     closes: bool,
     /// Lines that the first function's answer must have.
     has: Vec<&'static str>,
-    /// Parts that it must not have.
+    /// Parts that the first function's answer must not have.
     lacks: Vec<&'static str>,
 }
 
 impl Case {
-    /// A case whose connection goes on.
+    /// Creates a case after which the connection stays open.
     pub fn new(name: &str, bytes: impl AsRef<[u8]>, answers: &[Answer]) -> Self {
         Self {
             name: name.into(),
@@ -66,7 +65,7 @@ impl Case {
         }
     }
 
-    /// A case after which the node closes the connection.
+    /// Creates a case after which the node closes the connection.
     pub fn closing(name: &str, bytes: impl AsRef<[u8]>, answers: &[Answer]) -> Self {
         Self {
             closes: true,
@@ -102,7 +101,7 @@ pub async fn play(cases: impl IntoIterator<Item = Case>) {
         for writing in [Writing::AtOnce, Writing::BytePerByte] {
             let received = exchange(address, &case, writing).await;
             let seen = backend.take_seen();
-            // The bytes of all failures are worth more than the first one's panic.
+            // All failures are reported with their bytes, instead of only the first panic.
             let judged =
                 std::panic::catch_unwind(AssertUnwindSafe(|| judge(&case, &received, &seen)));
             if judged.is_err() {
@@ -137,18 +136,18 @@ async fn send(address: SocketAddr, bytes: &[u8], writing: Writing) -> Vec<u8> {
     let (mut reader, mut writer) = stream.into_split();
     let step = match writing {
         Writing::AtOnce => bytes.len(),
-        // Large heads would be looked at thousands of times.
+        // With single bytes, the node would parse large heads thousands of times.
         Writing::BytePerByte => 1 + bytes.len() / 4096,
     };
     let writing = async {
         for piece in bytes.chunks(step) {
-            // The node may have closed already, which is for the reader to judge.
+            // The node may have closed already. The checks of the answer decide about that.
             if writer.write_all(piece).await.is_err() {
                 break;
             }
             tokio::task::yield_now().await;
         }
-        // Kept open: the node is the one that closes.
+        // The writer stays open, so that the node is the one that closes.
         writer
     };
     let mut received = Vec::new();

@@ -1,4 +1,4 @@
-//! Connections: how long they last, what is asked of them, requests in a row.
+//! Connections: their lifetime, their options, and several requests in a row.
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -190,7 +190,7 @@ async fn a_client_that_closes_its_side_is_gone() {
     let backend = FakeBackend::default();
     let node = common::start_on(common::builder(), &backend).await;
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
-    // The request is not answered while the client is there.
+    // The node does not answer the request while the client is there.
     let request = b"GET /f/held HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let began = async {
@@ -210,7 +210,7 @@ async fn a_client_that_closes_its_side_is_gone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_early_is_heard() {
     let node = common::node().await;
-    // The node reads none of it, and closes; the client does not listen yet.
+    // The node reads none of the body, and closes. The client does not read yet.
     let large = format!(
         "POST /f/ HTTP/1.1\r\nHost: h\r\nX : y\r\n\r\n{}",
         "x".repeat(1 << 20)

@@ -1,8 +1,8 @@
-//! Streams of requests that went wrong on the way, or were made to.
+//! Streams of requests, most of them damaged.
 
 use fastrand::Rng;
 
-/// Lines that make a head interesting.
+/// Header lines that change how a head is parsed.
 const FIELDS: [&str; 24] = [
     "Content-Length: 3",
     "Content-Length: 0",
@@ -30,7 +30,7 @@ const FIELDS: [&str; 24] = [
     "X-A: \u{e9}",
 ];
 
-/// Pieces that break framing, where they land well.
+/// Pieces that break the framing if they are inserted at the right place.
 const PIECES: [&str; 30] = [
     "\r",
     "\n",
@@ -64,7 +64,7 @@ const PIECES: [&str; 30] = [
     "?",
 ];
 
-/// One to three requests, then most often damaged a little.
+/// Returns one to three requests, most often with a little damage.
 pub fn stream(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..rng.usize(1..=3) {
@@ -148,7 +148,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
         }
         2 | 3 => insert(bytes, at, PIECES[rng.usize(0..PIECES.len())].as_bytes()),
         4 => {
-            // Digits are where lengths are.
+            // Lengths consist of digits.
             let digits: Vec<usize> = (0..bytes.len())
                 .filter(|at| bytes[*at].is_ascii_hexdigit())
                 .collect();
@@ -159,7 +159,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
         }
         5 => bytes.truncate(at),
         _ => {
-            // A line more, at the end of a line.
+            // Inserts another line behind the end of a line.
             let ends: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] == b'\n').collect();
             if !ends.is_empty() {
                 let at = ends[rng.usize(0..ends.len())] + 1;

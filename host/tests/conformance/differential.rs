@@ -1,10 +1,10 @@
-//! Random damage: what functions see through the gateway is what a plain hyper
-//! server sees of the same bytes, less what the gateway says that it refuses.
-//! Never a request more, never another body.
+//! Random damage: functions see through the gateway the requests that a plain hyper server sees in
+//! the same bytes, except those that the gateway's documentation says it refuses. They never see
+//! one request more, or another body.
 //!
-//! The node gets each stream over a socket, in random pieces; plain hyper gets it
-//! in memory and at once, without a clock, so that it is the same every time. A
-//! connection that waits for more ends by the node's short limits.
+//! The node gets each stream over a socket, in random pieces. Plain hyper gets it in memory and at
+//! once, without a clock, so that its result is the same every time. A connection that waits for
+//! more ends by the node's short limits.
 
 use std::{
     collections::HashMap,
@@ -40,7 +40,7 @@ use crate::{
     damage::stream,
 };
 
-/// Streams at once. Each takes as long as the node waits for more of it.
+/// How many streams are sent at once. Each takes as long as the node waits for more of it.
 const AT_ONCE: usize = 128;
 
 /// How long the node waits for more of a head or a body.
@@ -102,7 +102,7 @@ async fn functions_see_what_plain_hyper_sees() {
     }
     assert!(by_client.is_empty());
     eprintln!("{tally:?}");
-    // A mutation that breaks everything, or nothing, tests nothing.
+    // Mutations that break every request, or none, would test nothing.
     assert!(
         tally.same > count / 2 && tally.refused > count / 100,
         "{tally:?}"
@@ -112,15 +112,15 @@ async fn functions_see_what_plain_hyper_sees() {
 
 #[derive(Debug, Default)]
 struct Tally {
-    /// Requests that both saw.
+    /// Requests that both servers saw.
     same: usize,
-    /// Those that the gateway refuses.
+    /// Requests that the gateway refused.
     refused: usize,
-    /// Those that name no function.
+    /// Requests that name no function.
     elsewhere: usize,
 }
 
-/// Each stream comes from an address of its own, which functions see.
+/// Returns the stream's own client address, which functions see.
 fn client(number: usize) -> IpAddr {
     let number = u32::try_from(number).unwrap();
     let base = u32::from(Ipv4Addr::new(127, 1, 0, 1));
@@ -148,14 +148,14 @@ async fn play(address: SocketAddr, number: usize, bytes: &[u8], mut rng: Rng) ->
     let mut received = Vec::new();
     let reading = reader.read_to_end(&mut received);
     let both = async { tokio::join!(writing, reading).1 };
-    // A reset is an end, too: what functions saw is what counts.
+    // A reset also ends the connection. The requests that functions saw are what counts.
     let _ = timeout(time_limit(60), both)
         .await
         .expect("the node closes");
     received
 }
 
-/// A request as plain hyper gave it to its service.
+/// A request as plain hyper passed it to its service.
 #[derive(Debug)]
 struct Plain {
     method: Method,
@@ -165,14 +165,14 @@ struct Plain {
     body: Bytes,
 }
 
-/// What the gateway says that it does with a request: its documentation again,
-/// written apart from its code.
+/// What the gateway's documentation says about a request. This repeats the documentation,
+/// independently of the gateway's code.
 enum Documented {
     /// A function sees this path.
     Seen(String),
-    /// Answered without a function.
+    /// The gateway answers it without a function.
     Elsewhere,
-    /// The last one of its connection.
+    /// The gateway refuses it and closes the connection.
     Refused,
 }
 
@@ -221,7 +221,7 @@ impl Plain {
             return Documented::Refused;
         }
         let path = self.uri.path_and_query().map_or("", |path| path.as_str());
-        // The mutations do not make other spellings of the name often enough to matter.
+        // The mutations seldom make other spellings of the name.
         let name = ["/f", "/%66"].into_iter().find(|name| {
             path.strip_prefix(name)
                 .is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
@@ -233,7 +233,7 @@ impl Plain {
         Documented::Seen(format!("{slash}{rest}"))
     }
 
-    /// How many header fields a function sees.
+    /// Returns how many header fields a function sees.
     fn visible(&self) -> usize {
         const HIDDEN: [&str; 12] = [
             "connection",
@@ -261,7 +261,7 @@ impl Plain {
             !HIDDEN.contains(&name) && !named.iter().any(|other| other == name) && !replaced
         });
         let has_length = self.headers.contains_key("content-length");
-        // The node's word for the request is one more.
+        // The node adds the field with the request's id.
         let id = 1;
         passing.count() + usize::from(absolute) + usize::from(has_length) + id
     }
@@ -296,7 +296,7 @@ fn compare(plain: &[Plain], seen: &[Seen], tally: &mut Tally) -> Result<(), Stri
             }
             Documented::Elsewhere => {
                 tally.elsewhere += 1;
-                // A client that asked first is not read from then.
+                // If the client sent `Expect`, the node reads nothing more from it.
                 if request.version == Version::HTTP_11 && request.headers.contains_key("expect") {
                     break;
                 }
@@ -332,7 +332,7 @@ fn compare(plain: &[Plain], seen: &[Seen], tally: &mut Tally) -> Result<(), Stri
     }
 }
 
-/// What a server that is hyper and nothing else makes of a connection's bytes.
+/// Returns the requests that a plain hyper server sees in a connection's bytes.
 fn plain_hyper(bytes: &[u8]) -> Vec<Plain> {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let saw = seen.clone();
@@ -354,8 +354,8 @@ fn plain_hyper(bytes: &[u8]) -> Vec<Plain> {
     });
     let io = TokioIo::new(Script(Bytes::copy_from_slice(bytes)));
     let mut connection = pin!(http1::Builder::new().serve_connection(io, service));
-    // Nothing outside wakes it, so once it does not wake itself it waits for
-    // bytes that will not come.
+    // Nothing outside wakes the connection. Once it does not wake itself, it waits for bytes that
+    // never come.
     let woken = Arc::new(Woken(AtomicBool::new(true)));
     let waker = woken.clone().into();
     while woken.0.swap(false, Ordering::Relaxed) {
@@ -376,7 +376,7 @@ impl Wake for Woken {
     }
 }
 
-/// A client that sends these bytes, then is silent, and takes everything.
+/// A client that sends these bytes, then sends nothing more, and reads everything.
 struct Script(Bytes);
 
 impl AsyncRead for Script {

@@ -1,5 +1,5 @@
-//! Where a request ends: lengths, chunks, and what disagrees about them. A
-//! mistake here is a smuggled request.
+//! Where a request ends: lengths, chunks, and contradictions between them. A mistake here is a
+//! smuggled request.
 
 use crate::case::{Answer, Case, Problem, Sees, Status, play};
 
@@ -50,7 +50,7 @@ async fn lengths_are_one_number() {
             &[Sees("POST /p", "")],
         ),
     ];
-    // RFC 9112, section 6.3: 400, and the connection is closed.
+    // RFC 9112, section 6.3: the answer is 400, and the connection is closed.
     for value in [
         "+3",
         "-3",
@@ -79,11 +79,11 @@ async fn lengths_are_one_number() {
     ] {
         cases.push(Case::closing(fields, post(fields, "abc"), &[Status(400)]));
     }
-    // Refused by its length before it has come.
+    // The node refuses it by its length, before the body comes.
     let large = post("Content-Length: 1073741825\r\nExpect: 100-continue", "");
     let too_large = Problem(413, "request-body-too-large");
     cases.push(Case::closing("too large", large, &[too_large]));
-    // hyper takes this for a head that is too large.
+    // hyper reports this as a head that is too large.
     let huge = post("Content-Length: 18446744073709551614", "");
     cases.push(Case::closing("larger than any", huge, &[Status(431)]));
     play(cases).await;
@@ -101,7 +101,7 @@ async fn codings_are_chunked_alone() {
             post("tRANSFER-eNCODING: cHUNKED", body),
             &[abc],
         ),
-        // RFC 9112, section 6.3: the coding holds, and the connection is closed.
+        // RFC 9112, section 6.3: the coding overrides the length, and the connection is closed.
         Case::closing(
             "a length before a coding",
             post("Content-Length: 5\r\nTransfer-Encoding: chunked", body),
@@ -131,7 +131,7 @@ async fn codings_are_chunked_alone() {
             &[Status(400)],
         ),
     ];
-    // RFC 9112, section 6.3: chunked is not the last, so the length is unknown.
+    // RFC 9112, section 6.3: chunked is not the last coding, so the length is unknown.
     for value in [
         "identity",
         "chunked, identity",
@@ -161,7 +161,7 @@ async fn codings_are_chunked_alone() {
         let fields = format!("Content-Length: 3\r\n{fields}");
         cases.push(Case::closing(&fields, post(&fields, body), &[Status(400)]));
     }
-    // RFC 9112, section 6.1: a coding that is not understood is 501.
+    // RFC 9112, section 6.1: the answer to an unknown coding is 501.
     for fields in [
         "Transfer-Encoding: gzip, chunked",
         "Transfer-Encoding: identity, chunked",
@@ -216,8 +216,8 @@ async fn chunks_are_taken_apart_as_they_must() {
             "0123456789abcdef01234567890123456789abcdef0123456789",
         )],
     ));
-    // Who ends a line at LF alone, as it may, finds a request here; hyper finds
-    // none, and drops it: less than was sent, and never more.
+    // A parser may accept LF alone as the end of a line, and then finds a request here. hyper finds
+    // none and drops it: the function sees less than was sent, and never more.
     cases.push(Case::new(
         "an empty line of LF among trailers (RFC 9112, 2.2)",
         chunked("3\r\nabc\r\n0\r\nX: a\n\nGET /f/smuggled HTTP/1.1\r\nHost: h\r\n\r\n"),

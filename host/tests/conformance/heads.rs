@@ -1,4 +1,4 @@
-//! Header fields: their syntax, how many, and which of them a function sees.
+//! Header fields: their syntax, their number, and which of them a function sees.
 
 use crate::case::{Answer, Case, Problem, Sees, Status, play};
 
@@ -22,7 +22,7 @@ async fn a_host_is_there_once() {
         ),
         Case::closing("HTTP/1.0 needs none", "GET /f/h HTTP/1.0\r\n\r\n", &[SEEN]),
     ];
-    // RFC 9112, section 3.2: each is 400.
+    // RFC 9112, section 3.2: the answer to each is 400.
     for fields in [
         "",
         "Host: h\r\nHost: h\r\n",

@@ -96,7 +96,7 @@ async fn streams_do_not_wait_for_each_other() {
                 _ => assert_eq!(&body[..], b"held"),
             }
             quick += usize::from(path == "/f/quick");
-            // The others are answered one by one, and none before all quick ones.
+            // The held requests are answered one by one, after all quick ones.
             if quick == QUICK {
                 backend.held.notify_one();
             }
@@ -165,7 +165,7 @@ async fn what_is_not_taken_is_held_back() {
     let node = common::node().await;
     let mut connection = Connection::open(node.address().unwrap()).await;
     let mut held = connection.get("/f/huge").await;
-    // Its window is full and stays so; the connection's own has room for others.
+    // The stream's window stays full. The connection's window has room for other streams.
     for _ in 0..10 {
         assert_eq!(connection.get("/f/").await.status(), 200);
     }
@@ -206,7 +206,8 @@ async fn a_client_that_takes_nothing_or_asks_for_nothing_loses_its_connection() 
     let node = common::start(common::builder().limits(limits)).await;
     let address = node.address().unwrap();
     let mut stalled = Connection::open(address).await;
-    // Kept, and not read: its window stays full, pings are answered.
+    // The client keeps this response and does not read it: its window stays full, while it answers
+    // pings.
     let held = stalled.get("/f/huge").await;
     stalled.ended().await;
     drop(held);
@@ -233,7 +234,7 @@ async fn a_stream_that_nobody_takes_does_not_end_the_others() {
         assert_eq!(response.status(), 200);
         assert!(!read(response).await.0.is_empty());
     }
-    // Now nothing moves any more.
+    // From here on, nothing moves on the connection.
     connection.ended().await;
     drop(held);
     node.shutdown().await;
@@ -262,7 +263,7 @@ async fn who_takes_nothing_is_closed_for_who_is_new() {
             };
             let request = b"GET /f/ HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
             let mut received = Vec::new();
-            // One that is refused is closed without a word.
+            // The node closes a refused connection without an answer.
             if stream.write_all(request).await.is_ok()
                 && stream.read_to_end(&mut received).await.is_ok()
                 && received.starts_with(b"HTTP/1.1 200")

@@ -1,5 +1,5 @@
-//! HTTP as the internet sends it, byte by byte over sockets, to a node whose
-//! functions are not in VMs.
+//! HTTP as the internet sends it, byte by byte over sockets, to a node whose functions do not run
+//! in VMs.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Responses: what a function says reaches the client as it is, or not at all.
+//! Responses: a function's response reaches the client unchanged, or not at all.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use tokio::{
 
 use crate::common::{self, FakeBackend, give_up, raw::parse_all};
 
-/// All bytes that come for these bytes.
+/// Sends bytes and returns all bytes that come back.
 async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await.unwrap();
@@ -22,7 +22,7 @@ async fn raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     timeout(give_up(), exchange).await.unwrap()
 }
 
-/// What comes of a function that answers with these fields.
+/// Returns the bytes of the response of a function that answers with these fields.
 async fn responds(address: SocketAddr, fields: &[(&[u8], &[u8])]) -> Vec<u8> {
     let pairs: Vec<_> = fields
         .iter()

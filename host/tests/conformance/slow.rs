@@ -1,4 +1,4 @@
-//! Clients that keep a connection and give or take next to nothing.
+//! Clients that keep a connection open and send or read almost nothing.
 
 use std::{
     net::SocketAddr,
@@ -14,17 +14,17 @@ use tokio::{
 
 use crate::common::{self, FakeBackend, give_up, raw::parse_all};
 
-/// How often a slow client sends a byte.
+/// The interval between two bytes of a slow client.
 const DRIP: Duration = Duration::from_millis(20);
 
-/// A limit that ends a test soon, and is longer than a busy machine keeps a client from sending a
+/// A limit that ends a test soon, but is longer than a busy machine keeps a client from sending a
 /// request.
 const BRIEF: Duration = Duration::from_secs(1);
 
-/// A limit far beyond what the tests wait for.
+/// A limit far beyond the time that the tests wait.
 const LONG: Duration = Duration::from_secs(600);
 
-/// Sends a byte at a time, for ever, until the node closes; what came of it.
+/// Sends a byte at a time until the node closes, and returns the bytes that came back.
 async fn drip(address: SocketAddr, head: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
@@ -65,7 +65,7 @@ async fn a_head_in_drips_is_not_waited_for() {
         ("", 0),
         ("GET /f/", 0),
         ("GET /f/ HTTP/1.1\r\nHost: h\r\nX-", 0),
-        // Not behind another request either.
+        // The limit also holds behind another request.
         (&format!("{first}GET /f/ HTTP/1.1\r\nHost: h\r\nX-"), 1),
     ] {
         let began = Instant::now();
@@ -112,8 +112,8 @@ async fn the_body_of_a_refused_request_is_not_read_for_ever() {
 async fn a_body_in_drips_is_bounded_by_its_function() {
     let node = common::node().await;
     let address = node.address().unwrap();
-    // The fake backend holds the whole body to this limit, as the pool does the
-    // exchange to the total.
+    // The fake backend applies this limit to the whole body, as the pool applies the total limit to
+    // the exchange.
     let options = FunctionOptions::default().idle_client(Duration::from_millis(200));
     node.deploy("quick", "module", options).await.unwrap();
     let head = "POST /quick/ HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n";
@@ -134,7 +134,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
     let mut stream = TcpStream::connect(node.address().unwrap()).await.unwrap();
     let request = b"GET /f/huge HTTP/1.1\r\nHost: h\r\n\r\n";
     stream.write_all(request).await.unwrap();
-    // What is sent to a connection that its other end has closed fails.
+    // Writing to a connection fails once the other end has closed it.
     let closed = async {
         let mut ticks = interval(DRIP);
         loop {
@@ -149,7 +149,7 @@ async fn a_response_that_nobody_takes_is_not_kept() {
     node.shutdown().await;
 }
 
-/// All of it was made long before it is taken.
+/// The whole response is ready long before the client has read it.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_response_that_is_taken_slowly_is_not_cut() {
     let mut limits = Limits::default();
@@ -177,7 +177,7 @@ async fn a_response_that_is_taken_slowly_is_not_cut() {
         length += count;
     }
     assert!(begun.elapsed() > Duration::from_secs(1), "it was not slow");
-    // The end of its connection is told when it asks for nothing more.
+    // The node closes the connection once the client sends no more requests.
     let (reader, _writer) = stream.into_split();
     timeout(give_up(), read_all(reader)).await.unwrap();
     node.shutdown().await;

@@ -1,4 +1,4 @@
-//! Request lines: methods, targets, versions.
+//! Request lines: methods, targets and versions.
 
 use crate::case::{Case, Problem, Sees, Status, play};
 
@@ -121,7 +121,7 @@ async fn targets_of_no_form_are_refused() {
     ]
     .map(|(name, line)| Case::closing(name, with(line), &[MALFORMED]))
     .into();
-    // RFC 9112, section 3: an invalid request line is 400.
+    // RFC 9112, section 3: the answer to an invalid request line is 400.
     for line in [
         "GET f/x HTTP/1.1",
         "GET  HTTP/1.1",
@@ -195,7 +195,7 @@ async fn methods_are_the_functions_business() {
     let refused = Problem(501, "not-implemented");
     for target in ["h:443", "/f/"] {
         let line = format!("CONNECT {target} HTTP/1.1");
-        // What follows could be meant for a tunnel (RFC 9110, section 9.3.6).
+        // The bytes that follow could be meant for a tunnel (RFC 9110, section 9.3.6).
         cases.push(Case::closing(&line, with(&line), &[refused]));
     }
     play(cases).await;

@@ -1,4 +1,4 @@
-//! A function's stores, as its guests ask for them: by records, of a node that has no microVMs.
+//! A function's stores, as its guests use them: by records, on a node that has no microVMs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +9,10 @@ use tokio::time::Instant;
 
 use crate::{common::FakeBackend, common::give_up, server::Server};
 
-/// The store that the function shares with others.
+/// The store that the function shares with other functions.
 pub const SHARED: &str = "users";
 
-/// An answer.
+/// A store's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     Done,
@@ -45,7 +45,7 @@ pub fn failed(why: &str) -> Told {
     Told::Failed(why.to_owned())
 }
 
-/// One value, or none.
+/// Returns the answer with one value, or with none.
 pub fn value(value: Option<&str>) -> Told {
     Told::Values(vec![value.map(|value| value.as_bytes().to_vec())])
 }
@@ -58,12 +58,12 @@ pub struct Asking {
 }
 
 impl Asking {
-    /// A node whose stores are here.
+    /// Starts a node whose stores are embedded.
     pub async fn embedded(limits: Limits) -> Self {
         Self::on(Node::builder().limits(limits)).await.unwrap()
     }
 
-    /// A node whose stores are on a server.
+    /// Starts a node whose stores are on a server.
     pub async fn of(server: &Server, limits: Limits) -> Self {
         let builder = Node::builder().limits(limits);
         let node = Self::on(builder.key_value_server(server.at())).await;
@@ -81,7 +81,7 @@ impl Asking {
         Ok(Self { node, store })
     }
 
-    /// Asks for something of the function's own store.
+    /// Performs an operation on the function's own store.
     pub async fn ask(&self, operation: Operation<'_>) -> Told {
         self.ask_of(OWN_STORE, operation).await
     }
@@ -101,7 +101,7 @@ impl Asking {
         self.ask(Operation::Get(vec![key.as_bytes()])).await
     }
 
-    /// All keys, and how many pages they came in.
+    /// Returns all keys, and the number of pages in which they came.
     pub async fn keys(&self) -> (Vec<Vec<u8>>, usize) {
         let (mut all, mut pages) = (Vec::<Vec<u8>>::new(), 0);
         loop {
@@ -119,7 +119,7 @@ impl Asking {
         }
     }
 
-    /// Asks until it works again.
+    /// Repeats a read until it succeeds.
     pub async fn until_it_works(&self) {
         let deadline = Instant::now() + give_up();
         while !matches!(self.get("nothing").await, Told::Values(_)) {

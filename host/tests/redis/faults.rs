@@ -1,5 +1,5 @@
-//! A server that ends, hangs, is full, or refuses: what functions are told, and what is there
-//! afterwards.
+//! A server that ends, hangs, is full, or refuses: the answers that functions get, and the data
+//! that is there afterwards.
 
 use std::{
     collections::BTreeMap,
@@ -23,22 +23,22 @@ const AWAY: &str = "the key-value store cannot be reached";
 const FAILED: &str = "the key-value store failed; the node's log has why";
 const UNKNOWN: &str = "the key-value store failed, and whether this was written is not known";
 
-/// Longest that anybody may wait for an answer, and some time for a slow machine. Waits that follow
-/// each other take 6 s or more.
+/// The longest time that a function may wait for an answer, with some time for a slow machine. Two
+/// waits in sequence take 6 s or more.
 fn at_most() -> Duration {
     (Duration::from_secs(3) + time_limit(2)).max(Duration::from_millis(5900))
 }
 
-/// Pairs that writers were told are written, and how often they counted.
+/// The writes that were acknowledged: each writer's last pair, and the number of increments.
 #[derive(Debug, Default)]
 struct Acknowledged {
     pairs: BTreeMap<usize, u64>,
     counted: u64,
-    /// How often nobody knows.
+    /// The number of increments whose outcome is unknown.
     unknown: u64,
 }
 
-/// Writes until it is told to end.
+/// Writes until `ends` is set.
 async fn write_on(node: Asking, writer: usize, ends: Arc<AtomicBool>) -> Acknowledged {
     let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
     let mut acknowledged = Acknowledged::default();
@@ -133,7 +133,7 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
     server.signal("STOP");
     let begun = Instant::now();
     let count = Arc::new(AtomicU64::new(0));
-    // More than there are connections, reading and writing.
+    // More readers and writers than there are connections.
     let all: Vec<_> = (0..40)
         .map(|number: u64| {
             let (node, count) = (node.clone(), count.clone());
@@ -155,13 +155,13 @@ pub async fn a_server_that_hangs_is_not_waited_for_and_comes_back() {
         each.await.unwrap();
     }
     assert!(begun.elapsed() < at_most(), "{:?}", begun.elapsed());
-    // The operator is told who does not answer.
+    // The error tells the operator which server does not answer.
     let away = node.node.stores().await.unwrap_err().to_string();
     assert!(away.contains(&server.url()), "{away}");
     server.signal("CONT");
     node.until_it_works().await;
     assert_eq!(node.get("k").await, value(Some("1")));
-    // What may have been done was done once, or not at all.
+    // An increment without an answer was done once, or not at all.
     let done = number(&node.get("n").await);
     assert!(done <= count.load(Ordering::Relaxed), "{done}");
     node.end().await;
@@ -177,7 +177,8 @@ pub async fn connections_that_are_cut_and_scripts_that_are_forgotten_are_made_ag
         );
         server.tell("CLIENT KILL TYPE normal SKIPME yes");
         server.tell("SCRIPT FLUSH");
-        // The node may hear of it later than it asks: then this read is asked again.
+        // The node may notice the closed connection only when it sends the read. Then it sends the
+        // read again.
         assert!(matches!(node.get("n").await, Told::Values(_)));
         assert_eq!(
             node.ask(Operation::Increment(b"n", 1)).await,
@@ -244,11 +245,11 @@ pub async fn a_server_that_becomes_a_replica_is_read() {
 pub async fn what_others_did_to_its_keys_is_no_answer() {
     let server = Server::start();
     let node = Asking::of(&server, Limits::default()).await;
-    // Another kind of value in the place of each.
+    // Puts a value of another kind in the place of each key.
     for (name, other) in [("keys", "SET"), ("values", "SET"), ("bytes", "SADD")] {
         server.tell(&format!("{other} faasw:kv:{{function/f}}:{name} x"));
         let told = match name {
-            // It is looked at where there are keys.
+            // The node checks this one only if the store has keys.
             "bytes" => {
                 server.tell("HSET faasw:kv:{function/f}:values k v");
                 node.set("k", "1").await
@@ -307,7 +308,7 @@ pub async fn who_does_not_log_in_is_refused_without_a_word_of_the_password() {
     assert!(told.contains("store.invalid:6379"), "{told}");
 }
 
-/// What operating.md says that a node's user has to be allowed.
+/// The rights that operating.md requires for a node's user are enough.
 pub async fn a_user_of_these_rights_is_enough() {
     let server = Server::start();
     server.tell(
@@ -347,7 +348,7 @@ pub async fn tls_is_for_the_name_and_the_authority() {
     let (certificate, key) = (path(&files.certificate), path(&files.key));
     let mut server = Server::start();
     server.kill();
-    // The port is TLS's from now on.
+    // From here on, the port serves TLS.
     let port = server.port.to_string();
     server.with_options(&[
         "--port",
@@ -377,7 +378,7 @@ pub async fn tls_is_for_the_name_and_the_authority() {
         let told = refusal(stranger).await;
         assert!(told.contains("certificate"), "{told}");
     }
-    // Who speaks no TLS is not understood.
+    // The server does not understand a client without TLS.
     let plain = format!("redis://localhost:{port}").parse().unwrap();
     refusal(plain).await;
 }

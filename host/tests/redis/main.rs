@@ -1,5 +1,5 @@
-//! Key-value stores on a real Redis server, of nodes without microVMs. Where there is no
-//! `redis-server` the tests count as ignored and say so.
+//! Key-value stores on a real Redis server, with nodes without microVMs. Without `redis-server`,
+//! the tests print a notice and are ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,5 +1,4 @@
-//! Each operation by both kinds of stores: what the embedded one answers is what the server's has
-//! to.
+//! Each operation on both kinds of stores: the server's store must answer as the embedded one does.
 
 use faasw::Limits;
 use faasw_abi::store::{ListFrom, Operation, VALUE_MAX};
@@ -18,7 +17,7 @@ fn narrow(keys: u64, bytes: u64) -> Limits {
     limits
 }
 
-/// Does the same on both.
+/// Performs the same steps on both kinds of stores.
 async fn on_both(limits: Limits, steps: &[(Operation<'_>, Told)]) {
     let server = Server::start();
     for node in [
@@ -53,7 +52,7 @@ fn values(values: &[Option<&[u8]>]) -> Told {
 
 pub async fn values_are_set_read_and_removed() {
     use Operation::{Delete, Exists, Get, Keys, Set};
-    // Lines, braces, and what a text may have that others take for its end.
+    // Line breaks, braces, and characters that could be taken for the end of a text.
     const ODD: &[u8] = "a\nb}:values\0{x} \u{1f980}\r\n$3".as_bytes();
     let all: Vec<u8> = (0..=u8::MAX).collect();
     on_both(
@@ -229,7 +228,8 @@ pub async fn what_passes_a_quota_leaves_nothing() {
         ],
     )
     .await;
-    // What makes it smaller is never refused, not even by a node that allows less.
+    // An operation that makes the store smaller is never refused, not even by a node with lower
+    // limits.
     let server = Server::start();
     let wide = Asking::of(&server, narrow(3, 20)).await;
     let less = Asking::of(&server, narrow(1, 1)).await;
@@ -278,7 +278,7 @@ pub async fn the_largest_of_all_passes() {
             .await,
         Told::Done
     );
-    // As many keys as a page has, all as long as they may be, and some more.
+    // More keys than fit in a page, all of the greatest length.
     let names: Vec<_> = (0..2_500)
         .map(|number| format!("{number:0>1000}"))
         .collect();
@@ -300,7 +300,7 @@ pub async fn the_largest_of_all_passes() {
     node.end().await;
 }
 
-/// Whatever is asked, in whatever order.
+/// Random operations in random order give the same answers on both.
 pub async fn chance_finds_no_difference() {
     let seed = std::env::var("FAASW_TEST_SEED").ok();
     let seed = seed.map_or_else(|| fastrand::u64(..), |seed| seed.parse().unwrap());
@@ -355,7 +355,7 @@ pub async fn chance_finds_no_difference() {
             },
         };
         let store = if random.bool() { SHARED } else { "default" };
-        // Either node of the server does what the embedded store does.
+        // Each of the server's nodes answers as the embedded store does.
         let node = if random.bool() { one } else { other };
         let expected = embedded.ask_of(store, operation.clone()).await;
         let told = node.ask_of(store, operation.clone()).await;

@@ -1,4 +1,4 @@
-//! A Redis server of a test's own, in a folder of its own; killed when dropped.
+//! A test's own Redis server, in a folder of its own. It is killed when dropped.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::{
@@ -16,17 +16,17 @@ use crate::common::{
     give_up,
 };
 
-/// The program, as Debian's redis-server has it.
+/// The program's name in Debian's package redis-server.
 const PROGRAM: &str = "redis-server";
 
-/// Why there is no such server here, if there is none.
+/// Returns an error with the reason if there is no such server here.
 pub fn is_missing() -> Result<(), &'static str> {
     is_there(PROGRAM, "--version")
         .then_some(())
         .ok_or("no redis-server")
 }
 
-/// A server.
+/// A running server.
 pub struct Server {
     pub folder: TempDir,
     pub port: u16,
@@ -35,12 +35,12 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that keeps what it acknowledges.
+    /// Starts a server that keeps the data that it acknowledges.
     pub fn start() -> Self {
         Self::with(&[])
     }
 
-    /// The same with options of its command line beside.
+    /// Starts such a server with additional command-line options.
     pub fn with(options: &[&str]) -> Self {
         let mut server = Self {
             folder: tempfile::tempdir().unwrap(),
@@ -64,18 +64,18 @@ impl Server {
         self.folder.path().join("redis.sock")
     }
 
-    /// Adds options for when it is run next; the last of a kind holds.
+    /// Adds options for the next run. The last one of a kind holds.
     pub fn with_options(&mut self, options: &[&str]) {
         self.options
             .extend(options.iter().map(|&word| word.to_owned()));
     }
 
-    /// By its socket.
+    /// Returns the URL of its socket.
     pub fn url(&self) -> String {
         format!("unix://{}", self.socket().display())
     }
 
-    /// By its port.
+    /// Returns the URL of its port.
     pub fn tcp(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
@@ -92,7 +92,7 @@ impl Server {
         std::fs::read_to_string(self.log_file()).unwrap_or_default()
     }
 
-    /// Runs it, where it has left off.
+    /// Starts the server on the data that it has.
     pub fn run(&mut self) {
         assert!(self.try_run(), "{}", self.log());
     }
@@ -111,8 +111,8 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null());
         let is_ready = || {
-            // A server refuses commands before a login, and thereby does not tell that it still
-            // loads its data.
+            // A server that requires a login refuses commands before it, and so does not show that
+            // it still loads its data.
             let mut options = self.options.iter();
             let password = options
                 .by_ref()
@@ -128,7 +128,7 @@ impl Server {
         runs
     }
 
-    /// Ends it as a power cut does, but for the system's memory.
+    /// Kills the server as a power cut does, except that the system's memory survives.
     pub fn kill(&mut self) {
         self.daemon.kill();
     }
@@ -137,7 +137,7 @@ impl Server {
         self.daemon.signal(name);
     }
 
-    /// The first lines of what it answers to these.
+    /// Returns the first line of the answer to each command.
     fn asked_all<const N: usize>(&self, commands: [&str; N]) -> Option<[String; N]> {
         let stream = UnixStream::connect(self.socket()).ok()?;
         stream.set_read_timeout(Some(give_up())).ok()?;
@@ -156,7 +156,7 @@ impl Server {
         self.asked_all([command]).map(|[line]| line)
     }
 
-    /// Has it do a command that it answers in a line.
+    /// Runs a command whose answer is one line.
     #[track_caller]
     pub fn tell(&self, command: &str) -> String {
         let answer = self.asked(command).unwrap();
@@ -166,7 +166,7 @@ impl Server {
 }
 
 impl Server {
-    /// The same where one has to log in.
+    /// Runs a command after a login.
     #[track_caller]
     pub fn tell_with_password(&self, password: &str, command: &str) -> String {
         let auth = format!("AUTH {password}");

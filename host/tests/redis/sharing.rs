@@ -15,7 +15,7 @@ pub async fn what_one_node_writes_another_reads() {
     assert_eq!(one.set("k", "1").await, Told::Done);
     assert_eq!(other.get("k").await, value(Some("1")));
     assert_eq!(other.set("k", "2").await, Told::Done);
-    // Nothing is remembered in between.
+    // The nodes cache nothing.
     assert_eq!(one.get("k").await, value(Some("2")));
     let set = Operation::Set(vec![(b"k", b"shared")]);
     assert_eq!(one.ask_of(SHARED, set).await, Told::Done);
@@ -26,7 +26,7 @@ pub async fn what_one_node_writes_another_reads() {
     );
     assert_eq!(one.get("k").await, value(Some("2")));
     assert_eq!(one.ask_of("others", get).await, Told::Denied);
-    // What the operator sees, from either.
+    // Both nodes show the operator the same stores.
     let stores = one.node.stores().await.unwrap();
     assert_eq!(stores, other.node.stores().await.unwrap());
     let shown: Vec<_> = stores
@@ -50,7 +50,7 @@ pub async fn what_one_node_writes_another_reads() {
         (keys.keys, keys.has_more),
         (vec!["by hand".to_owned(), "k".to_owned()], false)
     );
-    // A function that is removed leaves its store, which is the other node's function's, too.
+    // Removing a function leaves its store, which belongs to the other node's function, too.
     one.node.remove("f").await.unwrap();
     assert_eq!(one.get("k").await, Told::Denied);
     assert_eq!(other.get("k").await, value(Some("2")));
@@ -101,7 +101,7 @@ pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
                     let counted = node.ask(Operation::Increment(b"n", 1)).await;
                     assert!(matches!(counted, Told::Number(_)), "{counted:?}");
                     swap_on(&node).await;
-                    // Both are always the same, whoever looks.
+                    // Every reader sees two equal values.
                     let text = number.to_string();
                     let pair = vec![(&b"a"[..], text.as_bytes()), (b"b", text.as_bytes())];
                     assert_eq!(node.ask(Operation::Set(pair)).await, Told::Done);
@@ -129,7 +129,7 @@ pub async fn counts_and_swaps_of_many_on_two_nodes_are_exact() {
     }
 }
 
-/// Counts up by swaps, until one has seen what there is.
+/// Increments by compare-and-swap, and repeats until the expected value is the current one.
 async fn swap_on(node: &Asking) {
     let mut seen: Option<Vec<u8>> = None;
     loop {

@@ -1,4 +1,4 @@
-//! Which groups are kept for the next jails, and how often that saved making one.
+//! The groups that are kept for the next jails, and how often that avoided making one.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,15 @@ pub struct GroupCounts {
     pub free: u64,
     /// Groups that have one.
     pub used: u64,
-    /// Most that may wait; others are removed when their jail has ended.
+    /// The most groups that may wait; others are removed when their jail has ended.
     pub free_max: u64,
-    /// Jails that got a group that had waited, ever.
+    /// Jails that got a group that had waited, in all.
     pub hits: u64,
-    /// Jails that had a group made for them, ever.
+    /// Jails for which a group was made, in all.
     pub misses: u64,
 }
 
-/// The numbers of groups that wait, and the account.
+/// The numbers of groups that wait, and the counters.
 #[derive(Debug)]
 pub(crate) struct Kept {
     free: BTreeSet<u32>,
@@ -28,7 +28,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// None yet, and at most so many.
+    /// Returns counters without any group. At most so many groups may wait.
     pub(crate) fn new(free_max: usize) -> Self {
         Self {
             free: BTreeSet::new(),
@@ -39,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// Keeps at most so many from now on; the numbers of those that are too many.
+    /// Sets the most groups that may wait from now on. Returns the numbers of surplus ones.
     pub(crate) fn limit(&mut self, free_max: usize) -> Vec<u32> {
         self.free_max = free_max;
         let surplus = self.free.len().saturating_sub(free_max);
@@ -48,12 +48,12 @@ impl Kept {
             .collect()
     }
 
-    /// The first that waits.
+    /// Returns the first group that waits.
     pub(crate) fn first(&self) -> Option<u32> {
         self.free.first().copied()
     }
 
-    /// A jail has this one now, whether it had waited or was made.
+    /// Records that a jail has this group, whether it had waited or was made.
     pub(crate) fn take(&mut self, number: u32) {
         self.used.insert(number);
         if self.free.remove(&number) {
@@ -63,17 +63,17 @@ impl Kept {
         }
     }
 
-    /// Whether there is room for one more to wait.
+    /// Whether one more group may wait.
     pub(crate) fn has_room(&self) -> bool {
         self.free.len() < self.free_max
     }
 
-    /// The jail of one has ended; says whether it had one.
+    /// Records that the jail of a group has ended; returns whether the group had one.
     pub(crate) fn release(&mut self, number: u32) -> bool {
         self.used.remove(&number)
     }
 
-    /// One waits that no jail has.
+    /// Adds a group that waits for a jail.
     pub(crate) fn add(&mut self, number: u32) {
         self.free.insert(number);
     }
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!((kept.first(), kept.counts()), (Some(1), counts(1, 1, 0, 2)));
         kept.take(1);
         assert_eq!((kept.first(), kept.counts()), (None, counts(0, 2, 1, 2)));
-        // What is not clean is not kept, and is made again.
+        // A group that is not clean is not kept, and is made again.
         assert!(kept.release(1) && !kept.release(1));
         kept.take(1);
         assert_eq!(kept.counts(), counts(0, 2, 1, 3));

@@ -1,17 +1,16 @@
-//! What the control groups that a process is in leave it of memory and processors (cgroups(7), both
-//! versions, also where a container sees its own group as the root).
+//! The limits of memory and processors in the control groups of a process (cgroups(7), both
+//! versions, also if a container sees its own group as the root).
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::place::{folder, mounted};
 
-/// Files by which a group limits the memory of what is in it; the first is that of
-/// version 1.
+/// Files by which a group limits the memory of its processes; the first is that of version 1.
 const FILES: [&str; 3] = ["memory.limit_in_bytes", "memory.max", "memory.high"];
 
-/// Files that say what a group takes of memory now, and which of it are files' pages that the
-/// system drops when it wants them.
+/// Files with a group's current use of memory, and the fields for those pages of files in it that
+/// the kernel drops when it needs memory.
 const USED: [(&str, [&str; 2]); 2] = [
     (
         "memory.usage_in_bytes",
@@ -20,16 +19,16 @@ const USED: [(&str, [&str; 2]); 2] = [
     ("memory.current", ["inactive_file", "active_file"]),
 ];
 
-/// What the groups that a process is in hold it to, those above them included.
+/// The limits of the groups of a process, including the groups above them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupLimits {
-    /// Bytes of memory; `None` where there is no limit.
+    /// Bytes of memory; `None` without a limit.
     pub memory: Option<u64>,
-    /// Thousandths of a processor; `None` where there is no limit.
+    /// Thousandths of a processor; `None` without a limit.
     pub processors: Option<u64>,
 }
 
-/// What the groups hold this process to that it can see.
+/// Returns the limits of the groups of this process that it can see.
 #[must_use]
 pub fn group_limits() -> GroupLimits {
     match own() {
@@ -41,16 +40,17 @@ pub fn group_limits() -> GroupLimits {
     }
 }
 
-/// The smallest limit of memory, in bytes, of all groups that this process is in and
-/// those above them; `None` when there is none.
+/// Returns the smallest memory limit, in bytes, of all groups of this process and those above them;
+/// `None` if there is none.
 #[must_use]
 pub fn memory_limit() -> Option<u64> {
     group_limits().memory
 }
 
-/// Bytes of memory that are charged to the group that limits this process, without pages of files
-/// that the system drops when it wants them; `None` where no group does, for what is in a group
-/// without a limit may be anybody's, or nobody says.
+/// Returns the bytes of memory that are charged to the group that limits this process, without
+/// pages of files that the kernel drops when it needs memory. `None` if no group limits it, because
+/// the memory of a group without a limit may belong to other programs; also `None` if it is not
+/// known.
 #[must_use]
 pub fn memory_used() -> Option<u64> {
     let (own, mounts) = own()?;
@@ -86,9 +86,9 @@ fn read(path: &Path) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// The folders of this process's groups and of those above them, in the hierarchy that has a
-/// controller and in the unified one. A container may be told of its group by a path that is not
-/// below what is mounted for it: then what is mounted is that group, or one above it.
+/// Returns the folders of this process's groups and of those above them, in the hierarchy of a
+/// controller and in the unified one. In a container, the path of its group may not be below the
+/// mounted folder: then the mounted folder is that group, or one above it.
 fn folders<'a>(
     own: &str,
     mounts: &'a str,
@@ -100,8 +100,8 @@ fn folders<'a>(
             all.next().map(|(_, point)| PathBuf::from(point))
         })
     });
-    // A folder that is not a group's has no such files, so that nothing is read beyond
-    // where the hierarchy is mounted.
+    // A folder that is not a group's has no such files, so nothing is read beyond the mount point
+    // of the hierarchy.
     let ancestors =
         |folder: PathBuf| -> Vec<_> { folder.ancestors().map(Path::to_owned).collect() };
     found.into_iter().flatten().flat_map(ancestors)
@@ -114,8 +114,8 @@ fn smallest(own: &str, mounts: &str) -> Option<u64> {
         .min()
 }
 
-/// What a file says, if that is a limit: version 2 writes `max` where there is none,
-/// version 1 the largest number of pages.
+/// Reads the limit in a file. Without a limit, version 2 writes `max`, and version 1 the largest
+/// number of pages.
 fn limit(folder: &Path, file: &str) -> Option<u64> {
     /// More than any machine has.
     const NONE: u64 = 1 << 62;
@@ -129,8 +129,8 @@ fn fewest(own: &str, mounts: &str) -> Option<u64> {
         .min()
 }
 
-/// Thousandths of a processor that a group has in each period: version 2 writes quota and period,
-/// version 1 has a file for each, and -1 where there is no quota.
+/// Returns the thousandths of a processor that a group has in each period. Version 2 writes quota
+/// and period to one file. Version 1 has a file for each, and -1 if there is no quota.
 fn quota(folder: &Path) -> Option<u64> {
     let (quota, period) = match read(&folder.join("cpu.max")) {
         Some(text) => {
@@ -142,7 +142,7 @@ fn quota(folder: &Path) -> Option<u64> {
             (number("cpu.cfs_quota_us")?, number("cpu.cfs_period_us")?)
         }
     };
-    // One that is rounded to nothing would be taken for none.
+    // A value that is rounded to 0 would be taken for no processors at all.
     let thousandths = quota.checked_mul(1000)?.checked_div(period)?;
     Some(thousandths.max(1))
 }
@@ -151,7 +151,8 @@ fn quota(folder: &Path) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// A folder of groups, as the system would mount it: what `ask` makes of it.
+    /// Makes a folder of groups, mounted as the kernel would mount it, and returns the result of
+    /// `ask`.
     fn told_of<T>(version: u8, groups: &[(&str, &str, &str)], ask: impl Fn(&str, &str) -> T) -> T {
         let root = std::env::temp_dir().join(format!(
             "faasw-limit-{}-{:?}",
@@ -172,7 +173,7 @@ mod tests {
                      34 30 0:30 / {point} rw - cgroup cgroup rw,cpu,cpuacct\n"
                 ),
             ),
-            // A container's, whose root is its own group; it is told of it by another path.
+            // A container whose root is its own group; its path of that group is another one.
             3 => (
                 "0::/../b\n".to_owned(),
                 format!("33 30 0:29 /elsewhere {point}/a/b rw - cgroup2 cgroup2 rw\n"),
@@ -267,7 +268,7 @@ mod tests {
         let file = "memory.max";
         let groups = [("a/b", file, "max\n"), ("a", file, "2000\n")];
         assert_eq!(told(2, &groups), Some(2000));
-        // One that slows down what is over it leaves no more than that, either.
+        // A limit that only slows down also leaves no more than that.
         let high = [("a/b", "memory.high", "700\n"), ("a", file, "2000\n")];
         assert_eq!(told(2, &high), Some(700));
     }

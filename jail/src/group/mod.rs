@@ -1,10 +1,10 @@
-//! Control groups: what a jail may use of memory, processors and processes, held to
-//! by the kernel (cgroups(7), both versions).
+//! Control groups: a jail's limits of memory, processors and processes, which the kernel enforces
+//! (cgroups(7), both versions).
 //!
-//! Each jail is born in a group of its own and never leaves it. Groups are made by
-//! number and stay for the next jail of that number, up to a bound (AFaaS §4.2 pools
-//! them: making one takes far longer than forking); one that memory is still charged to
-//! is made anew, and what was charged goes to the group above, which is the node's.
+//! Each jail is created in a group of its own. Groups are made by number and stay for the next jail
+//! of that number, up to a bound (AFaaS §4.2 pools them: making one takes far longer than forking).
+//! If memory is still charged to a group, it is made anew, and the charge goes to the group above,
+//! which is the node's.
 
 mod aside;
 mod kept;
@@ -30,11 +30,11 @@ pub use self::place::{Place, Version};
 pub use self::way::make_way;
 use crate::descriptors::out_of_the_way;
 
-/// Bytes that a VM takes in the kernel beside its guest's memory, and its process: what
-/// groups allow for.
+/// Bytes that a VM and its process take in the kernel in addition to the guest's memory; groups
+/// allow for them.
 pub const VM_OVERHEAD: u64 = 64 << 20;
 
-/// What a jail may have until it is known what it is for.
+/// The limits of a jail until its purpose is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Bytes of memory, none of which goes to swap.
@@ -49,7 +49,7 @@ pub struct Share {
 /// the most room to divide it by the number of a function's sandboxes.
 pub const WEIGHT_FULL: u64 = WEIGHT_MAX;
 
-/// Which of them is about processors.
+/// The index of the controller of processors.
 const PROCESSORS: usize = 2;
 
 /// Weight of all jails together for each processor; one process weighs 100.
@@ -58,23 +58,23 @@ const WEIGHT: u64 = 400;
 /// [`WEIGHT`] while several functions contend for processors: as much as one process for each
 /// processor, so that the node forwards requests and responses without waiting.
 const WEIGHT_CONTENDED: u64 = 100;
-/// Most that the kernel takes.
+/// The largest weight that the kernel accepts.
 const WEIGHT_MAX: u64 = 10_000;
 
-/// Bytes that may stay charged to a group that is used again.
+/// The most bytes that may stay charged to a group that is used again.
 const CLEAN: u64 = 1 << 20;
 
-/// Groups that wait for a jail, unless told otherwise: as many as a node has requests
-/// at once, unless that is told otherwise.
+/// The default for the most groups that wait for a jail: as many as the default for a node's
+/// requests at once.
 pub const FREE_MAX: usize = 256;
 
-/// What every folder of ours is called, before what names its process.
+/// The prefix of the name of every folder of ours; the name of its process follows.
 const PREFIX: &str = "faasw-";
 
 /// A hierarchy's folder with the groups of one process.
 #[derive(Debug)]
 struct Hierarchy {
-    /// The folder that ours is in.
+    /// The folder that contains ours.
     above: OwnedFd,
     ours: OwnedFd,
 }
@@ -86,16 +86,16 @@ pub struct Groups {
     name: String,
     hierarchies: Vec<Hierarchy>,
     share: Share,
-    /// Some of an ended process's groups still have processes that are ending.
+    /// Some groups of an ended process still have processes that are ending.
     has_left: Cell<bool>,
     kept: RefCell<Kept>,
     may_be_aside: Result<(), &'static str>,
     aside: RefCell<Aside>,
-    /// What all of them together may have of memory, in bytes, once it was said.
+    /// The memory limit of all groups together, in bytes, once it was set.
     of_all: Cell<Option<u64>>,
 }
 
-/// A group of one jail, open for it to be born into.
+/// A group of one jail, open so that the jail can be created in it.
 #[derive(Debug)]
 pub struct Group {
     version: Version,
@@ -126,7 +126,7 @@ fn get(folder: BorrowedFd<'_>, file: &str) -> Result<u64, Errno> {
     number(read_text(&file, &mut text)?).ok_or(Errno::INVAL)
 }
 
-/// More than any file says that is read here.
+/// More than the length of any file that is read here.
 const TEXT_MAX: usize = 512;
 
 fn open_file(folder: BorrowedFd<'_>, file: &str) -> Result<OwnedFd, Errno> {
@@ -144,11 +144,11 @@ fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
 
-/// Has the kernel begin with what moving a process to a group waits for, and waits for that. With
-/// version 1 a process has to be moved; and the first move in a while takes a grace period of RCU,
-/// some 5 to 30 ms (`cgroup_threadgroup_rwsem` of `kernel/cgroup`), which all that come meanwhile
-/// share. The calling process is moved to the group that it is in. Nothing is done with version 2,
-/// or where a process cannot be moved.
+/// Makes the kernel begin with the work that moving a process to a group waits for, and waits for
+/// it. With version 1 a process has to be moved. The first move in a while takes a grace period of
+/// RCU, some 5 to 30 ms (`cgroup_threadgroup_rwsem` of `kernel/cgroup`), which all moves in that
+/// time share. The calling process is moved to the group that it is in. Does nothing with version
+/// 2, or if a process cannot be moved.
 pub fn begin_moving() {
     if let Ok(place) = Place::find()
         && place.version == Version::One
@@ -159,24 +159,25 @@ pub fn begin_moving() {
     }
 }
 
-/// What the file of [`Groups::usage`] says now, in bytes.
+/// Reads the current value of the file from [`Groups::usage`], in bytes.
 ///
 /// # Errors
-/// The system's, as when the groups are gone.
+/// Returns the error of reading, for example if the groups are gone, and `INVAL` if the file has no
+/// number.
 pub fn read_usage(file: impl AsFd) -> Result<u64, Errno> {
     let mut text = [0; TEXT_MAX];
     number(read_text(file, &mut text)?).ok_or(Errno::INVAL)
 }
 
 impl Groups {
-    /// Makes the folder for a process's groups, and removes those of processes that
-    /// have ended without doing so. It is made below the process's own group, or, with
-    /// version 2, where a group with processes can have none below that account for
-    /// anything, below the nearest one above that allows it; but never past a group that
-    /// limits what is in it, which is to hold for jails, too.
+    /// Makes the folder for a process's groups, and removes those of processes that have ended
+    /// without doing so. The folder is made below the process's own group. With version 2, a group
+    /// with processes can have no groups below it that account for anything. Then the folder is
+    /// made below the nearest group above that allows it, but never beyond a group with limits,
+    /// which must hold for jails as well.
     ///
     /// # Errors
-    /// What this host does not allow, for people to read.
+    /// Returns the reason if this host does not allow it, for people to read.
     pub fn prepare(place: &Place, share: Share) -> Result<Self, String> {
         let own = Self::below(place, share);
         let (Err(why), Version::Two, [folder]) = (&own, place.version, place.folders.as_slice())
@@ -211,7 +212,7 @@ impl Groups {
             aside: RefCell::default(),
             of_all: Cell::new(None),
         };
-        // What cannot be used is to be known now, and leaves nothing.
+        // A group that cannot be used must be noticed now, and leave nothing.
         let made = groups.make(place);
         made.inspect_err(|_| groups.remove())?;
         groups.may_be_aside = aside::check(place);
@@ -238,11 +239,10 @@ impl Groups {
         Ok(())
     }
 
-    /// Has all jails together weigh as several processes on each processor: to the
-    /// scheduler a group is one among the node's own threads, and a request that has
-    /// begun is to be done before others begin.
-    /// While several functions contend for processors, all jails together weigh less, because
-    /// each request needs the node, too.
+    /// Sets the weight of all jails together to that of several processes on each processor. For
+    /// the scheduler, their group is one among the node's own threads, and a request that has begun
+    /// should be done before others begin. While several functions contend for processors, all
+    /// jails together weigh less, because each request needs the node, too.
     pub fn weigh_all(&self, is_contended: bool) {
         let each = if is_contended {
             WEIGHT_CONTENDED
@@ -274,25 +274,25 @@ impl Groups {
         })
     }
 
-    /// The interface that is used.
+    /// Returns the version of the kernel's interface.
     #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// The number of a group that waits for a jail.
+    /// Returns the number of a group that waits for a jail.
     #[must_use]
     pub fn free(&self) -> Option<u32> {
         self.kept.borrow().first()
     }
 
-    /// How groups are used.
+    /// Returns how groups are used.
     #[must_use]
     pub fn counts(&self) -> GroupCounts {
         self.kept.borrow().counts()
     }
 
-    /// Keeps at most so many groups for the next jails, and removes what is too much.
+    /// Keeps at most so many groups for the next jails, and removes surplus ones.
     pub fn keep(&self, free_max: usize) {
         let surplus = self.kept.borrow_mut().limit(free_max);
         for number in surplus {
@@ -300,11 +300,11 @@ impl Groups {
         }
     }
 
-    /// The group with this number, made if it is not there, with the usual share. It is
-    /// the jail's that is born into it until [`Groups::give_back`].
+    /// Returns the group with this number and the usual limits; makes it if it does not exist. It
+    /// belongs to the jail that is created in it until [`Groups::give_back`].
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of making the group or of setting its limits.
     pub fn group(&self, number: u32) -> Result<Group, Errno> {
         let group = self.open(number)?;
         self.kept.borrow_mut().take(number);
@@ -326,10 +326,10 @@ impl Groups {
         Ok(group)
     }
 
-    /// Sets what the group may have of memory.
+    /// Sets the memory limit of a group.
     ///
     /// # Errors
-    /// The system's, as when there is no such group.
+    /// Returns an error if the limit cannot be written, for example if there is no such group.
     pub fn limit_memory(&self, number: u32, bytes: u64) -> Result<(), Errno> {
         let folder = self.hierarchies.first().ok_or(Errno::NOENT)?;
         let file = format!("{number}/{}", self.version.memory());
@@ -337,13 +337,13 @@ impl Groups {
         self.lend_memory(number, bytes)
     }
 
-    /// Sets what all groups together may have of memory.
+    /// Sets the memory limit of all groups together.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing the limit.
     pub fn limit_all(&self, bytes: u64) -> Result<(), Errno> {
         let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
-        // As many bytes as the kernel takes are no limit.
+        // The largest number of bytes that the kernel accepts is no limit.
         let bytes = bytes.min(i64::MAX.unsigned_abs());
         self.of_all.set(Some(bytes));
         put(
@@ -353,17 +353,17 @@ impl Groups {
         )
     }
 
-    /// The file that tells what all groups together take of memory, for [`read_usage`].
+    /// Opens the file with the memory use of all groups together, for [`read_usage`].
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of opening it.
     pub fn usage(&self) -> Result<OwnedFd, Errno> {
         let memory = self.hierarchies.first().ok_or(Errno::NOENT)?;
         open_file(memory.ours.as_fd(), self.version.usage())
     }
 
-    /// Whether the system has ended a process of this group for want of memory: its own,
-    /// or that of all. The group is not to be used again then.
+    /// Whether the kernel has killed a process of this group because of a memory limit: its own, or
+    /// that of all groups. The group must not be used again then.
     #[must_use]
     pub fn is_out_of_memory(&self, number: u32) -> bool {
         let kills = |at: BorrowedFd<'_>, group: &str| {
@@ -382,9 +382,9 @@ impl Groups {
         [own, lent].into_iter().flatten().any(|kills| kills > 0)
     }
 
-    /// Takes back a group whose jail has ended, or never was. It is kept for the next one
-    /// if it may be, unless there are enough, or something is still charged to it: that is
-    /// left to the group above.
+    /// Takes back a group whose jail has ended, or was never made. It is kept for the next jail if
+    /// it may be, unless enough groups are kept, or memory is still charged to it: the group above
+    /// takes over that charge.
     pub fn give_back(&self, number: u32, may_be_kept: bool) {
         self.end_aside(number);
         let mut kept = self.kept.borrow_mut();
@@ -403,7 +403,7 @@ impl Groups {
             let file = format!("{number}/{}", self.version.usage());
             get(memory.ours.as_fd(), &file)
         });
-        // One whose account cannot be read is used again: it may be that all are so.
+        // A group whose use cannot be read is used again: perhaps that holds for all groups.
         !matches!(usage, Some(Ok(usage)) if usage > CLEAN)
     }
 
@@ -413,8 +413,8 @@ impl Groups {
         }
     }
 
-    /// Removes what processes have left that ended without removing it, as soon as
-    /// that can be.
+    /// Removes the groups of processes that ended without removing them, as soon as that is
+    /// possible.
     fn remove_left(&self) {
         if !self.has_left.replace(false) {
             return;
@@ -445,7 +445,7 @@ impl Groups {
     }
 }
 
-/// What all jails weigh together.
+/// Returns the weight of all jails together.
 fn weight_of_jails() -> u64 {
     for_processors(WEIGHT)
 }
@@ -465,7 +465,7 @@ fn weight_file(version: Version, weight: u64) -> (&'static str, u64) {
     }
 }
 
-/// Without effect where the kernel does not account for processors.
+/// Sets a weight. Without effect if the kernel does not account for processors.
 fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
     let (file, value) = weight_file(version, weight);
     let _ = put(folder, file, &value.to_string());
@@ -475,7 +475,7 @@ fn put_weight(version: Version, folder: BorrowedFd<'_>, weight: u64) {
 fn delegate(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     for (index, controller) in CONTROLLERS.iter().enumerate() {
         match put(folder, "cgroup.subtree_control", &format!("+{controller}")) {
-            // Processors are shared out evenly then.
+            // Then processors are shared evenly.
             Err(_) if index >= NEEDED => {}
             done => done?,
         }
@@ -483,7 +483,7 @@ fn delegate(folder: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Names of the folders in a folder.
+/// Returns the names of the folders in a folder.
 fn folders(folder: BorrowedFd<'_>) -> Vec<String> {
     let Ok(entries) = rustix::fs::Dir::read_from(folder) else {
         return Vec::new();
@@ -503,7 +503,7 @@ fn remove_below(folder: BorrowedFd<'_>) {
     }
 }
 
-/// Says whether it is gone. A group with processes in it stays.
+/// Removes a group; returns whether it is gone. A group with processes stays.
 fn remove(at: BorrowedFd<'_>, name: &str) -> bool {
     match rustix::fs::unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => true,
@@ -512,12 +512,12 @@ fn remove(at: BorrowedFd<'_>, name: &str) -> bool {
 }
 
 impl Group {
-    /// Sets what it may use.
+    /// Sets the group's limits.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing the memory or process limit.
     pub fn set(&self, share: Share) -> Result<(), Errno> {
-        // Each file is where its controller is; the unified hierarchy has all.
+        // Each file is in the hierarchy of its controller; the unified hierarchy has all.
         let [memory, processes, processors] = match (self.version, self.folders.as_slice()) {
             (Version::Two, [all]) => [Some(all), Some(all), Some(all)],
             (_, folders) => [folders.first(), folders.get(1), folders.get(2)],
@@ -528,7 +528,7 @@ impl Group {
         let bytes = share.memory.to_string();
         put(memory.as_fd(), self.version.memory(), &bytes)?;
         put(processes.as_fd(), "pids.max", &share.processes.to_string())?;
-        // Some kernels do not account for swap, or shares of processors.
+        // Some kernels do not account for swap, or do not share processors.
         let _ = match self.version {
             Version::One => put(memory.as_fd(), "memory.swappiness", "0"),
             Version::Two => put(memory.as_fd(), "memory.swap.max", "0"),
@@ -539,8 +539,8 @@ impl Group {
         Ok(())
     }
 
-    /// The descriptor that a process can be cloned into the group with
-    /// (`CLONE_INTO_CGROUP`); none where it has to enter by itself.
+    /// Returns the descriptor with which a process can be cloned into the group
+    /// (`CLONE_INTO_CGROUP`); `None` if the process has to enter it itself.
     pub(crate) fn birthplace(&self) -> Option<&OwnedFd> {
         match self.version {
             Version::One => None,
@@ -548,10 +548,10 @@ impl Group {
         }
     }
 
-    /// Moves the calling process in.
+    /// Moves the calling process into the group.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the move.
     pub(crate) fn enter(&self) -> Result<(), Errno> {
         self.folders
             .iter()

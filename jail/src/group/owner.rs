@@ -1,11 +1,11 @@
-//! Whose groups a folder has: names by which a process knows its own, and those that
-//! are left over.
+//! The owner of a folder's groups: names by which a process recognises its own groups, and those
+//! that are left over.
 
 use std::fs;
 use std::io;
 
-/// The namespace that a process's number is of, the number, and when it began: numbers
-/// are used again.
+/// Returns the name of this process: the PID namespace, its number there, and its start time,
+/// because numbers are reused.
 pub(super) fn own_name() -> io::Result<String> {
     let number = rustix::process::getpid().as_raw_nonzero().get();
     let began = began(number).ok_or(io::ErrorKind::NotFound)?;
@@ -17,8 +17,8 @@ pub(super) fn own_namespace() -> io::Result<u64> {
     Ok(fs::metadata("/proc/self/ns/pid")?.ino())
 }
 
-/// Of what is not ours, or of another namespace, nobody here can tell: then it lives. Behind the
-/// name there may be the number of a jail's own group.
+/// Whether the owner of a folder is alive. That is not known for folders of other programs or of
+/// another namespace, and assumed. The name may be followed by the number of a jail's own group.
 pub(super) fn is_alive(owner: &str) -> bool {
     let mut parts = owner.split('-').map(str::parse::<u64>);
     let (Some(Ok(namespace)), Some(Ok(number)), Some(Ok(began_at)), None | Some(Ok(_)), None) = (
@@ -34,8 +34,8 @@ pub(super) fn is_alive(owner: &str) -> bool {
     own_namespace().ok() != Some(namespace) || began(number) == Some(began_at)
 }
 
-/// When a process began, in the system's ticks (proc_pid_stat(5), fields 3 and 22);
-/// `None` when it has ended, reaped or not.
+/// Returns the start time of a process, in the kernel's ticks (proc_pid_stat(5), fields 3 and 22);
+/// `None` if it has ended, whether or not it was reaped.
 fn began(number: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
     let behind_name = stat.rsplit_once(')')?.1;
@@ -59,7 +59,7 @@ mod tests {
         assert!(is_alive(&format!("{own}-7")));
         assert!(!is_alive(&format!("{namespace}-2147483647-1-7")));
         assert!(is_alive(&format!("{namespace}-2147483647-1-7-1")));
-        // Numbers of another namespace say nothing here.
+        // Numbers of another namespace mean nothing here.
         assert!(is_alive(&format!("{}-2147483647-1", namespace + 1)));
         assert!(is_alive("somebody-elses") && is_alive("else"));
     }

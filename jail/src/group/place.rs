@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Which interface the kernel offers.
+/// The version of the kernel's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// One hierarchy for each controller.
     One,
-    /// One for all of them.
+    /// One hierarchy for all controllers.
     Two,
 }
 
@@ -20,8 +20,8 @@ impl Version {
         }
     }
 
-    /// What tells how often the system ended a process of a group for want of memory, in a
-    /// line that begins with [`KILLS`].
+    /// Returns the file that counts how often the kernel killed a process of a group because of its
+    /// memory limit, in a line that begins with [`KILLS`].
     pub(super) fn events(self) -> &'static str {
         match self {
             Self::One => "memory.oom_control",
@@ -37,7 +37,7 @@ impl Version {
     }
 }
 
-/// Field of [`Version::events`].
+/// The field of [`Version::events`] with the count.
 pub(super) const KILLS: &str = "oom_kill ";
 
 /// Where groups can be made: the folders of this process's own group.
@@ -49,15 +49,15 @@ pub struct Place {
     pub(super) folders: Vec<PathBuf>,
 }
 
-/// Controllers that are used. Without the first two there are no groups.
+/// The controllers that are used. Without the first two there are no groups.
 pub(super) const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 pub(super) const NEEDED: usize = 2;
 
 impl Place {
-    /// Looks for it.
+    /// Finds the place for this process's groups.
     ///
     /// # Errors
-    /// Why there is none, for people to read.
+    /// Returns the reason if there is none, for people to read.
     pub fn find() -> Result<Self, String> {
         let own = read("/proc/self/cgroup")?;
         let mounts = read("/proc/self/mountinfo")?;
@@ -94,8 +94,8 @@ fn read(path: &str) -> Result<String, String> {
     fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))
 }
 
-/// The folder of this process's group in the hierarchy of a controller, or in the
-/// unified one.
+/// Returns the folder of this process's group in the hierarchy of a controller, or in the unified
+/// one.
 pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Option<PathBuf> {
     let group = own.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -112,8 +112,8 @@ pub(super) fn folder(own: &str, mounts: &str, controller: Option<&str>) -> Optio
     })
 }
 
-/// Where a controller's hierarchy is mounted, or the unified one: which group is the root of what
-/// is there, and the folder.
+/// Returns where a controller's hierarchy, or the unified one, is mounted: the group that is the
+/// root there, and the folder.
 pub(super) fn mounted<'a>(
     mounts: &'a str,
     controller: Option<&str>,
@@ -132,7 +132,7 @@ pub(super) fn mounted<'a>(
     })
 }
 
-/// Whether a group of version 2 holds what is in it to anything.
+/// Whether a group of version 2 has any limit.
 pub(super) fn has_limits(folder: &Path) -> bool {
     ["memory.max", "memory.high", "pids.max", "cpu.max"]
         .iter()
@@ -166,7 +166,7 @@ mod tests {
         assert_eq!(of(Some("cpu")).unwrap(), Path::new("/sys/fs/cgroup/cpu"));
         assert_eq!(of(None).unwrap(), Path::new("/sys/fs/cgroup/unified/u"));
         assert_eq!(of(Some("rdma")), None);
-        // Nothing with controllers is there, so the old ones are taken.
+        // The unified hierarchy has no controllers there, so the others are used.
         let place = Place::read(HYBRID, MOUNTS).unwrap();
         assert_eq!((place.version, place.folders.len()), (Version::One, 3));
         assert_eq!(Place::read("0::/u\n", MOUNTS), None);

@@ -1,4 +1,4 @@
-//! Weights as the kernel has them.
+//! Tests of weights as the kernel reports them.
 
 use super::aside::tests::groups;
 use super::*;

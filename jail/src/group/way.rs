@@ -1,4 +1,4 @@
-//! A container's own group, when it was given to who is in it to be divided (cgroups(7),
+//! A container's own group, if it was delegated to the container to be divided (cgroups(7),
 //! delegation).
 
 use std::fs;
@@ -11,21 +11,22 @@ use rustix::fs::CWD;
 
 use super::{Place, Version, delegate, open_folder, weight_of_jails};
 
-/// Where its processes are then.
+/// The name of the group to which the container's processes move.
 const NODE: &str = "node";
 
-/// How often it is tried: what is executed in a container, as a probe, may be in its group for a
-/// moment.
+/// How often the move is tried: a program that is executed in a container, such as a probe, may be
+/// in its group for a moment.
 const TRIES: u32 = 10;
 const BETWEEN: Duration = Duration::from_millis(20);
 
-/// Lets groups for jails be made in the group of this process's container: with version 2 a group
-/// that has processes can have none below it that account for anything, so this process moves out
-/// of it, into one below that nothing limits. What it is held to stays the container's. Where that
-/// cannot be there are no groups for jails, which [`Groups::prepare`](super::Groups::prepare) says.
+/// Allows groups for jails in the group of this process's container. With version 2, a group that
+/// has processes can have no groups below it that account for anything. So this process moves to a
+/// group below, which has no limits of its own. The container's limits still hold for it. If the
+/// move is impossible, there are no groups for jails, and
+/// [`Groups::prepare`](super::Groups::prepare) reports that.
 ///
-/// Only in the root of a namespace of control groups, with no other process in it, and where this
-/// user may write to it: on a host, groups are not this program's to divide.
+/// Does this only in the root of a namespace of control groups, if no other process is in it and
+/// this user may write to it: on a host, this program must not divide groups.
 pub fn make_way() {
     let Some(own) = of_container() else {
         return;
@@ -40,7 +41,7 @@ pub fn make_way() {
     }
 }
 
-/// This process's group, where that is the root of a namespace, and not the host's.
+/// Returns this process's group if that is the root of a namespace, and not the host's.
 fn of_container() -> Option<PathBuf> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let place = Place::find().ok()?;
@@ -54,7 +55,7 @@ fn of_container() -> Option<PathBuf> {
 }
 
 fn move_below(group: &Path, process: u32) -> io::Result<()> {
-    // Neither is anybody's to change who was not given the group.
+    // Only a user to which the group was delegated can write to both files.
     for file in ["cgroup.procs", "cgroup.subtree_control"] {
         fs::File::options().write(true).open(group.join(file))?;
     }
@@ -72,10 +73,10 @@ fn move_below(group: &Path, process: u32) -> io::Result<()> {
         let entered = fs::write(node.join("cgroup.procs"), &process);
         entered.inspect_err(|_| drop(fs::remove_dir(&node)))?;
     }
-    // Without controllers there, what is there is no group to this program.
+    // Without controllers there, this program cannot use it as a group.
     delegate(open_folder(CWD, group)?.as_fd())?;
-    // Beside those of all jails it is one, whatever it has of threads: what tells clients and
-    // probes is not to starve.
+    // This group counts as one beside those of all jails, however many threads it has: replies to
+    // clients and probes must not starve.
     let _ = fs::write(node.join("cpu.weight"), weight_of_jails().to_string());
     Ok(())
 }
@@ -133,7 +134,7 @@ mod tests {
         fs::create_dir(group).unwrap();
         let first = Waiting::begin().enter(group);
         let number = first.0.id();
-        // Somebody else is in it.
+        // Another process is in the group.
         let other = Waiting::begin().enter(group);
         assert!(move_below(group, number).is_err() && !group.join(NODE).exists());
         drop(other);
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(there(&group.join(NODE)).trim(), number.to_string());
         let controllers = fs::read_to_string(group.join(NODE).join("cgroup.controllers"));
         assert!(controllers.unwrap().contains("memory"));
-        // Once more changes nothing, and who is not there is not moved.
+        // A second call changes nothing, and a process that is not in the group is not moved.
         move_below(group, number).unwrap();
         assert!(move_below(group, std::process::id()).is_err());
     }

@@ -1,38 +1,38 @@
-//! What an attack is.
+//! The definition of an attack.
 
 use std::ffi::c_long;
 
-/// What an attacker knows.
+/// The information that an attacker has.
 pub struct Scene {
     /// Another jail's process.
     pub sibling: i32,
-    /// Name of a socket that somebody outside listens at.
+    /// The name of a socket at which a process outside listens.
     pub outside: String,
 }
 
-/// What the filter does about it.
+/// The filter's reaction to an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
-    /// It ends the process.
+    /// The filter ends the process.
     Ends,
-    /// It answers with this error in the kernel's place.
+    /// The filter returns this error instead of the kernel.
     #[allow(dead_code, reason = "not every jail's filter does that")]
     Answers(i32),
-    /// It has the kernel decide.
+    /// The filter lets the kernel decide.
     Passes,
 }
 
-/// What the kernel does about it where no filter does.
+/// The kernel's reaction to an attack that passes the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// It answers with one of these.
+    /// The kernel returns one of these errors.
     Refuses(&'static [i32]),
-    /// It ends the process with this signal.
+    /// The kernel ends the process with this signal.
     #[allow(dead_code, reason = "not every jail has such an attack")]
     Ends(i32),
-    /// It allows it, as to any unprivileged process.
+    /// The kernel allows the attack, as for any unprivileged process.
     Allows,
-    /// That depends on the host: it is not asked.
+    /// The reaction depends on the host and is not tested.
     LeavesItToTheFilter,
 }
 
@@ -40,7 +40,7 @@ pub struct Attack {
     pub name: &'static str,
     pub filter: Filter,
     pub kernel: Kernel,
-    /// Answers as the kernel does: negative for an error.
+    /// Returns the kernel's result: negative for an error.
     pub run: fn(&Scene) -> c_long,
 }
 
@@ -57,7 +57,7 @@ const fn attack(
     }
 }
 
-/// The filter ends it, and without one the kernel refuses it.
+/// Describes an attack that the filter ends, and that the kernel refuses without a filter.
 pub const fn forbidden(
     name: &'static str,
     errnos: &'static [i32],
@@ -66,17 +66,18 @@ pub const fn forbidden(
     attack(name, (Filter::Ends, Kernel::Refuses(errnos)), run)
 }
 
-/// Only the filter has something against it: without one it succeeds.
+/// Describes an attack that only the filter stops: without one it succeeds.
 pub const fn filter_only(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
     attack(name, (Filter::Ends, Kernel::Allows), run)
 }
 
-/// The filter ends it; what it would come to otherwise depends on the host.
+/// Describes an attack that the filter ends; its result without a filter depends on the host.
 pub const fn not_asked(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
     attack(name, (Filter::Ends, Kernel::LeavesItToTheFilter), run)
 }
 
-/// The filter cannot tell it from what is needed, and the kernel refuses it.
+/// Describes an attack that the filter cannot distinguish from necessary calls, and that the kernel
+/// refuses.
 pub const fn refused(
     name: &'static str,
     errnos: &'static [i32],
@@ -85,7 +86,7 @@ pub const fn refused(
     attack(name, (Filter::Passes, Kernel::Refuses(errnos)), run)
 }
 
-/// Makes a system call and answers as the kernel does.
+/// Makes a system call and returns the kernel's result: negative for an error.
 macro_rules! call {
     ($number:ident $(, $argument:expr)* $(,)?) => {{
         // SAFETY: an attacker's call; what it points to lives, or is meant not to.

@@ -1,4 +1,4 @@
-//! The attacks that are the same in every jail: they use nothing that is in it.
+//! The attacks that are the same in every jail: they use no resources of it.
 
 use std::ffi::c_long;
 use std::ptr;
@@ -17,10 +17,10 @@ pub fn open(path: &std::ffi::CStr, flags: i32) -> c_long {
     call!(SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags, 0o600)
 }
 
-/// Connects to the socket of the outside in the abstract name space.
+/// Connects to the socket outside in the abstract name space.
 fn visit(scene: &Scene) -> c_long {
     let socket = call!(SYS_socket, AF_UNIX, SOCK_STREAM, 0);
-    // SAFETY: all zeroes is an address.
+    // SAFETY: all zeroes are a valid address.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = AF_UNIX as u16;
     for (to, from) in address.sun_path[1..].iter_mut().zip(scene.outside.bytes()) {
@@ -52,7 +52,7 @@ fn call_home(_: &Scene) -> c_long {
 fn fork_bomb(_: &Scene) -> c_long {
     for _ in 0..64 {
         match call!(SYS_fork) {
-            // The children stay.
+            // The children stay alive.
             0 => loop {
                 call!(SYS_pause);
             },
@@ -103,7 +103,7 @@ fn ring(_: &Scene) -> c_long {
 /// The system calls of 32-bit programs, which a filter for 64-bit ones must not miss.
 fn old_gate(_: &Scene) -> c_long {
     let answer: i32;
-    // SAFETY: asks for this process's number by the other table of calls.
+    // SAFETY: gets this process's number by the other table of calls.
     unsafe {
         std::arch::asm!("int 0x80", inlateout("eax") 20 => answer, options(nostack));
     }
@@ -112,7 +112,7 @@ fn old_gate(_: &Scene) -> c_long {
 
 fn other_table(_: &Scene) -> c_long {
     const X32: c_long = 0x4000_0000;
-    // SAFETY: asks for this process's number.
+    // SAFETY: gets this process's number.
     let answer = unsafe { libc::syscall(X32 | libc::SYS_getpid) };
     if answer < 0 {
         -c_long::from(ENOSYS)
@@ -121,7 +121,8 @@ fn other_table(_: &Scene) -> c_long {
     }
 }
 
-/// There is nothing to be opened. A filter that answers in the kernel's place says so.
+/// Attacks that open a file, where there is none. A filter may return the error instead of the
+/// kernel.
 pub const OPENING: [Attack; 5] = [
     forbidden("read-a-file", &[ENOENT], |_| open(c"/etc/passwd", 0)),
     forbidden("make-a-file", &[EROFS, EACCES], |_| {
@@ -136,7 +137,7 @@ pub const OPENING: [Attack; 5] = [
     }),
 ];
 
-/// They are forbidden by every filter.
+/// Attacks that every filter forbids.
 pub const ATTACKS: [Attack; 33] = [
     forbidden("connect-by-network", &[ENETUNREACH], call_home),
     forbidden("connect-by-name", &[ECONNREFUSED], visit),

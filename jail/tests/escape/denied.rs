@@ -1,4 +1,4 @@
-//! A process that may make no namespaces, as in a container with Docker's usual system-call
+//! A process that must not make namespaces, as in a container with Docker's usual system-call
 //! profile.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ fn compile(rules: BTreeMap<i64, Vec<SeccompRule>>, errno: i32) -> BpfProgram {
     filter.unwrap().try_into().unwrap()
 }
 
-/// The filters: the same calls fail with the same errors as there.
+/// Returns the filters: the same calls fail with the same errors as with that profile.
 pub fn filters() -> [BpfProgram; 2] {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         DENIED.into_iter().map(|call| (call, Vec::new())).collect();
@@ -60,7 +60,7 @@ pub fn filters() -> [BpfProgram; 2] {
     [compile(rules, libc::EPERM), compile(newer, libc::ENOSYS)]
 }
 
-/// Has this process, and all that it makes, be denied namespaces from now on.
+/// Denies namespaces to this process and all of its children from now on.
 #[allow(dead_code, reason = "one suite installs them between fork and exec")]
 pub fn deny_namespaces() {
     for filter in filters() {

@@ -1,13 +1,13 @@
-//! What the suites share that attack a jail from within, the sandbox's
+//! The common parts of the suites that attack a jail from within: the sandbox's
 //! (`pool/sandbox/tests/escape`) and the compile helper's (`compiler/tests/escape`).
 //!
-//! Each has programs of its own that make the jail as it is made in earnest. Here is
-//! what an attack is ([`attack`]), the attacks that are the same in every jail
-//! ([`common`]), how one ends ([`outcome`]), and the two rounds that each is run in
-//! ([`suite`]): with the jail's filter, and with one that lets everything through.
+//! Each suite has its own program that makes the jail as in production. This module has the parts
+//! that all suites use. [`attack`] defines an attack, [`common`] has the attacks that are the same
+//! in every jail, and [`outcome`] has the possible outcomes. [`suite`] runs each attack in two
+//! rounds: with the jail's filter, and with one that allows everything.
 //!
-//! Both rounds come again at the reduced level ([`reduced`]): the first of them in processes that
-//! may make no namespaces ([`denied`]).
+//! Both rounds run again at the reduced level ([`reduced`]): the first of them in processes that
+//! must not make namespaces ([`denied`]).
 
 pub mod attack;
 pub mod common;

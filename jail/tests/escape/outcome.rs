@@ -1,15 +1,15 @@
-//! How an attack ended, as the testbed tells it.
+//! The outcome of an attack, as the testbed reports it.
 
 use std::fmt;
 
-/// How an attack ended.
+/// The outcome of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// A signal ended the process.
     Signal(i32),
-    /// The kernel answered with this error number.
+    /// The kernel returned this error number.
     Refused(i32),
-    /// It did what it wanted.
+    /// The attack succeeded.
     Succeeded,
 }
 
@@ -24,7 +24,7 @@ impl fmt::Display for Outcome {
 }
 
 impl Outcome {
-    /// That of a process that exits with zero or an error number.
+    /// Returns the outcome of a process that exits with zero or an error number.
     pub fn of(status: rustix::process::WaitStatus) -> Self {
         match (status.terminating_signal(), status.exit_status()) {
             (Some(signal), _) => Self::Signal(signal),
@@ -33,7 +33,7 @@ impl Outcome {
         }
     }
 
-    /// Reads what [`fmt::Display`] writes.
+    /// Parses the output of [`fmt::Display`].
     pub fn read(text: &str) -> Option<Self> {
         let (what, number) = text.split_once(' ')?;
         let number = number.parse().ok()?;

@@ -1,4 +1,4 @@
-//! The attacks that end otherwise at the reduced level than at the full one, without the filter.
+//! The attacks that end differently at the reduced level than at the full one, without the filter.
 //!
 //! The threat model lists the same under "Reduced confinement".
 
@@ -10,13 +10,13 @@ const REFUSED: Kernel = Kernel::Refuses(&[EPERM]);
 const LOST: Kernel = Kernel::LeavesItToTheFilter;
 const TOO_LARGE: Kernel = Kernel::Ends(libc::SIGXFSZ);
 
-/// Attacks that end otherwise, and how. Other processes have numbers there: they are kept apart by
-/// their users.
+/// Attacks that end differently, and how. At that level other processes have numbers: they are kept
+/// apart by their users.
 const OTHERWISE: [(&str, Kernel); 24] = [
     // The host's network, and its sockets of the abstract name space.
     ("connect-by-network", LOST),
     ("connect-by-name", LOST),
-    // The empty folder is not read-only: nothing can be made in it, for it has been removed.
+    // The empty folder is not read-only: nothing can be created in it, because it was removed.
     ("make-a-file", Kernel::Refuses(&[ENOENT])),
     ("trace-a-sibling", REFUSED),
     ("kill-a-sibling", REFUSED),
@@ -45,11 +45,12 @@ const OTHERWISE: [(&str, Kernel); 24] = [
     ("share-memory", LOST),
 ];
 
-/// Attacks on a limit that the kernel counts by user: it does not hold where jails share one.
+/// Attacks on a limit that the kernel counts by user: it is not enforced if jails share a user.
 const COUNTED_BY_USER: [&str; 1] = ["thread-bomb"];
 
 /// Adapts an attack to the reduced level. Unless the maker `is_root`, only the filter is tested,
-/// since all else depends on the kernel's Landlock; `None` if the filter does not stop the attack.
+/// because all other results depend on the kernel's Landlock. `None` if the filter does not stop
+/// the attack.
 pub fn reduce(attack: Attack, is_root: bool) -> Option<Attack> {
     if is_root {
         return Some(reduce_of_root(attack));
@@ -67,7 +68,7 @@ pub fn reduce(attack: Attack, is_root: bool) -> Option<Attack> {
 fn reduce_of_root(attack: Attack) -> Attack {
     let mut otherwise = OTHERWISE.iter();
     match otherwise.find(|(name, _)| *name == attack.name) {
-        // A suite that has the attack's answer from its filter alone keeps it so.
+        // If a suite tests the attack only with its filter, that stays so.
         Some((_, kernel)) if attack.kernel != Kernel::LeavesItToTheFilter => Attack {
             kernel: *kernel,
             ..attack

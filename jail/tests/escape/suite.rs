@@ -1,8 +1,8 @@
-//! The two rounds.
+//! The two rounds of a suite.
 //!
-//! An attack that is refused for a reason that its test did not mean would prove
-//! nothing. So each says which errors are right, and the testbed fails where the attacker
-//! did not come as far as the attack.
+//! An attack that is refused for another reason than its test assumes would prove nothing. So each
+//! attack lists the expected errors, and the testbed fails if the attacker does not get as far as
+//! the attack.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
@@ -16,17 +16,17 @@ use super::denied::deny_namespaces;
 use super::outcome::Outcome;
 use super::reduced::reduce;
 
-/// The word that has a suite's program be the testbed. After it come the attack's name,
+/// The argument that makes a suite's program the testbed. After it come the attack's name,
 /// [`FILTERED`] or another word, [`REDUCED`] or another word, and the name of the socket outside.
 pub const TESTBED: &str = "--testbed";
 
-/// The word for the first round.
+/// The argument for the first round.
 pub const FILTERED: &str = "filtered";
 
-/// The word for the reduced level.
+/// The argument for the reduced level.
 const REDUCED: &str = "reduced";
 
-/// The order in a testbed's arguments, if that is what this program is started for.
+/// The order in a testbed's arguments.
 pub struct Order {
     pub attack: String,
     pub is_filtered: bool,
@@ -35,8 +35,9 @@ pub struct Order {
 }
 
 impl Order {
-    /// At the reduced level, with the jail's filter, the process may make no namespaces from here
-    /// on. Without that filter the answers are to be those of what else is around the jail.
+    /// Reads the order; `None` if this program is not started as the testbed. At the reduced level
+    /// with the jail's filter, the process must not make namespaces from then on. Without that
+    /// filter, the results must be those of the other parts of the jail.
     pub fn read() -> Option<Self> {
         let mut words = std::env::args().skip(1);
         (words.next()? == TESTBED).then_some(())?;
@@ -57,8 +58,8 @@ impl Order {
     }
 }
 
-/// A trial for each attack, round and level: `skip` says that there are none, `skip_full` that
-/// this host allows no namespaces.
+/// Returns a trial for each attack, round and level. With `skip` all of them are ignored; with
+/// `skip_full` those of the full level, because this host allows no namespaces.
 pub fn trials(attacks: fn() -> Vec<Attack>, skip: bool, skip_full: bool) -> Vec<Trial> {
     let full = ConfinementLevel::Full;
     let mut trials = trials_of(attacks(), full, skip || skip_full);
@@ -118,8 +119,8 @@ fn is_right(kernel: Kernel, outcome: Outcome) -> bool {
     }
 }
 
-/// Runs an attack in a jail of its own. Something of the outside listens meanwhile,
-/// and gets no visit.
+/// Runs an attack in a jail of its own. Meanwhile a socket outside listens, and must not get a
+/// connection.
 fn attempt(attack: &str, filter: &str, level: ConfinementLevel) -> Outcome {
     let level = match level {
         ConfinementLevel::Full => "full",

@@ -1,4 +1,4 @@
-//! A container's folder: its specification, read as far as it matters, and replaced.
+//! A container's bundle folder: reads the relevant parts of its specification and replaces it.
 
 use std::{
     collections::BTreeMap,
@@ -13,117 +13,117 @@ use serde_json::Value;
 
 use crate::error::Error;
 
-/// Most bytes of a specification, of runc's state and of a process: containerd's have some tens of
-/// KiB.
+/// Maximum size of a specification, of runc's state and of a process file, in bytes. Those of
+/// containerd have some tens of KiB.
 pub const FILE_MAX: u64 = 16 << 20;
 
-/// Where CRI writes what kind of container it is.
+/// Annotation in which CRI states the kind of container.
 const KIND: &str = "io.kubernetes.cri.container-type";
 
-/// What of a container's specification is looked at. What stands here decides what a pod can say;
-/// the rest is not read.
+/// The part of a container's specification that the shim reads. These fields decide what a pod can
+/// express; all other fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Given {
-    /// The version of the specification.
+    /// The version of the OCI specification.
     pub oci_version: String,
-    /// What is to run.
+    /// The process to run.
     #[serde(default)]
     pub process: Process,
-    /// The host's name in it.
+    /// The host name inside the container.
     #[serde(default)]
     pub hostname: String,
-    /// What is mounted.
+    /// The mounts.
     #[serde(default)]
     pub mounts: Vec<Mount>,
-    /// What is written to it, by CRI above all.
+    /// The annotations, most of them from CRI.
     #[serde(default)]
     pub annotations: BTreeMap<String, String>,
-    /// What only Linux has.
+    /// The settings that only Linux has.
     #[serde(default)]
     pub linux: Linux,
 }
 
-/// What is to run.
+/// The process to run.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
-    /// Whether it has a terminal: runc's shim waits for it then.
+    /// Whether the process has a terminal. If so, runc's shim waits for it.
     #[serde(default)]
     pub terminal: bool,
-    /// Who it is.
+    /// The user and group of the process.
     #[serde(default)]
     pub user: User,
-    /// Its command line.
+    /// The command line.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Its variables.
+    /// The environment variables, as `NAME=VALUE`.
     #[serde(default)]
     pub env: Vec<String>,
-    /// How likely the kernel ends it.
+    /// The adjustment of the kernel's out-of-memory score.
     #[serde(default)]
     pub oom_score_adj: Option<i64>,
-    /// SELinux's label.
+    /// The SELinux label of the process.
     #[serde(default)]
     pub selinux_label: Option<String>,
 }
 
-/// Who a process is.
+/// The user and group of a process.
 #[derive(Debug, Default, Deserialize)]
 pub struct User {
-    /// The user's number.
+    /// The user id.
     #[serde(default)]
     pub uid: u32,
-    /// The group's.
+    /// The group id.
     #[serde(default)]
     pub gid: u32,
 }
 
-/// What is mounted.
+/// A mount.
 #[derive(Debug, Default, Deserialize)]
 pub struct Mount {
-    /// Where to.
+    /// The mount point inside the container.
     pub destination: String,
-    /// What.
+    /// The source of the mount.
     #[serde(default)]
     pub source: String,
-    /// The kind of file system.
+    /// The type of file system.
     #[serde(default, rename = "type")]
     pub kind: String,
 }
 
-/// What only Linux has.
+/// The settings that only Linux has.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Linux {
-    /// The control group.
+    /// The path of the control group.
     #[serde(default)]
     pub cgroups_path: Option<String>,
-    /// Its limits.
+    /// The resource limits.
     #[serde(default)]
     pub resources: Resources,
-    /// Namespaces, its own and others'.
+    /// The namespaces: new ones and existing ones to join.
     #[serde(default)]
     pub namespaces: Vec<Namespace>,
-    /// SELinux's label of mounts.
+    /// The SELinux label of mounts.
     #[serde(default)]
     pub mount_label: Option<String>,
 }
 
-/// Limits, as they are. Devices are none of them.
+/// Resource limits, passed on unchanged. Device rules are not among them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resources {
-    /// Of memory.
+    /// Limits of memory.
     #[serde(default)]
     pub memory: Option<Value>,
-    /// Of processors.
+    /// Limits of processors.
     #[serde(default)]
     pub cpu: Option<Value>,
-    /// Of processes.
+    /// Limits of processes.
     #[serde(default)]
     pub pids: Option<Value>,
-    /// Of large pages.
+    /// Limits of huge pages.
     #[serde(default)]
     pub hugepage_limits: Option<Value>,
     /// Files of control groups of version 2.
@@ -134,16 +134,16 @@ pub struct Resources {
 /// A namespace.
 #[derive(Debug, Deserialize)]
 pub struct Namespace {
-    /// Which kind.
+    /// The kind of namespace.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Of whom, if it is not its own.
+    /// The path of an existing namespace to join. Without it, the container gets a new one.
     #[serde(default)]
     pub path: Option<String>,
 }
 
 impl Given {
-    /// Whether it is what holds a pod together, and no container of it.
+    /// Returns whether the container is the pod's sandbox container, not one of the pod's own.
     #[must_use]
     pub fn is_sandbox(&self) -> bool {
         self.annotations
@@ -151,16 +151,17 @@ impl Given {
             .is_some_and(|kind| kind == "sandbox")
     }
 
-    /// Bytes of memory that it may have, if somebody says.
+    /// Returns the memory limit in bytes, if there is one.
     #[must_use]
     pub fn memory(&self) -> Option<u64> {
         let memory = self.linux.resources.memory.as_ref()?;
-        // -1 is no limit.
+        // -1 means unlimited.
         memory.get("limit")?.as_u64()
     }
 
-    /// Whether its control group is one that systemd is to make: `SLICE:PREFIX:NAME`. Who
-    /// configures runc says so by an option, which a runtime of another name is not given.
+    /// Returns whether systemd is to make the control group: its path has the form
+    /// `SLICE:PREFIX:NAME`. runc itself learns this from an option in its configuration, which
+    /// containerd does not pass to a runtime of another name.
     #[must_use]
     pub fn is_systemds(&self) -> bool {
         let path = self.linux.cgroups_path.as_deref().unwrap_or_default();
@@ -170,27 +171,28 @@ impl Given {
     }
 }
 
-/// A container's folder.
+/// A container's bundle folder.
 #[derive(Clone, Debug)]
 pub struct Bundle(PathBuf);
 
 impl Bundle {
-    /// The one at a path.
+    /// Returns the bundle at a path, made absolute.
     ///
     /// # Errors
-    /// When there is nothing.
+    /// Returns [`Error::Io`] if the path does not exist or cannot be resolved.
     pub fn at(path: &Path) -> Result<Self, Error> {
-        // runc mounts by these paths, from elsewhere.
+        // runc uses these paths for mounts, from another working directory.
         let path = path
             .canonicalize()
             .map_err(|error| Error::io(path.display(), error))?;
         Ok(Self(path))
     }
 
-    /// Reads its specification.
+    /// Reads the specification.
     ///
     /// # Errors
-    /// When it is none, or too large.
+    /// Returns [`Error::Io`] if the file cannot be read, and [`Error::Refused`] if it is too large
+    /// or is not a specification.
     pub fn read(&self) -> Result<Given, Error> {
         let path = self.config();
         let bytes = read(&path)?;
@@ -198,10 +200,11 @@ impl Bundle {
             .map_err(|error| Error::Refused(format!("{}: {error}", path.display())))
     }
 
-    /// Puts another specification in its place.
+    /// Replaces the specification.
     ///
     /// # Errors
-    /// When it cannot be written; then the old one stands, or nothing is started.
+    /// Returns [`Error::Io`] if the new specification cannot be written. The old one is then still
+    /// in place.
     pub fn replace(&self, specification: &Value) -> Result<(), Error> {
         let new = self.0.join("config.json.faasw");
         let write = || {
@@ -217,7 +220,7 @@ impl Bundle {
         write().map_err(|error| Error::io(new.display(), error))
     }
 
-    /// Where its image is mounted.
+    /// Returns the folder on which the image is mounted.
     #[must_use]
     pub fn image(&self) -> PathBuf {
         self.0.join("rootfs")
@@ -228,10 +231,10 @@ impl Bundle {
     }
 }
 
-/// Reads a file that is not too large.
+/// Reads a file of at most [`FILE_MAX`] bytes.
 ///
 /// # Errors
-/// When it is, or cannot be read.
+/// Returns [`Error::Io`] if the file cannot be read, and [`Error::Refused`] if it is too large.
 pub fn read(path: &Path) -> Result<Vec<u8>, Error> {
     let failed = |error| Error::io(path.display(), error);
     let file = File::open(path).map_err(failed)?;

@@ -1,11 +1,11 @@
-//! A command line of runc, as runc's shim writes it, read as far as it matters here.
+//! Parses the relevant parts of a runc command line, as runc's shim writes it.
 
 use std::{
     ffi::{OsStr, OsString},
     path::{Path, PathBuf},
 };
 
-/// Options in front of the command that have a value behind them.
+/// Options before the command that take a value.
 const WITH_VALUES: [&str; 6] = [
     "root",
     "log",
@@ -15,7 +15,7 @@ const WITH_VALUES: [&str; 6] = [
     "rootless-cg",
 ];
 
-/// Options of `create`, `run` and `exec` that have a value behind them.
+/// Options of `create`, `run` and `exec` that take a value.
 const WITH_VALUES_BEHIND: [&str; 16] = [
     "bundle",
     "b",
@@ -35,7 +35,7 @@ const WITH_VALUES_BEHIND: [&str; 16] = [
     "apparmor",
 ];
 
-/// What runc can be told.
+/// All commands of runc.
 const COMMANDS: [&str; 20] = [
     "checkpoint",
     "create",
@@ -59,31 +59,31 @@ const COMMANDS: [&str; 20] = [
     "update",
 ];
 
-/// A command for runc.
+/// A parsed runc command line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Command {
-    /// What is to be done; nothing where it is asked for its version.
+    /// The command; `None` if there is none, as with `--version`.
     pub name: Option<&'static str>,
-    /// The folder of runc's own state.
+    /// The folder of runc's state.
     pub root: Option<PathBuf>,
-    /// Where errors are written.
+    /// The file to which errors are written.
     pub log: Option<PathBuf>,
-    /// The container's folder.
+    /// The container's bundle folder.
     pub bundle: Option<PathBuf>,
-    /// What is to be executed, a file.
+    /// The file that describes the process to execute.
     pub process: Option<PathBuf>,
-    /// The container.
+    /// The container's id.
     pub id: Option<OsString>,
-    /// Whether groups are made by systemd.
+    /// Whether systemd makes the control groups.
     pub has_systemd: bool,
 }
 
 impl Command {
-    /// Reads it.
+    /// Parses a command line.
     ///
     /// # Errors
-    /// Which part of it is not known. What is not understood is not handed on: it might begin a
-    /// container.
+    /// Returns a message if the command is unknown or an option has no value. Such a command line
+    /// is not passed on to runc, because it might start a container.
     pub fn read(arguments: &[OsString]) -> Result<Self, String> {
         let mut command = Self {
             name: None,
@@ -131,7 +131,7 @@ impl Command {
         Ok(command)
     }
 
-    /// Where runc keeps what it knows of the container.
+    /// Returns the file in which runc keeps the container's state.
     #[must_use]
     pub fn state(&self) -> Option<PathBuf> {
         let (root, id) = (self.root.as_deref(), self.id.as_deref()?);
@@ -141,7 +141,7 @@ impl Command {
 }
 
 enum Word<'a> {
-    /// One without its dashes, and its value if it has one.
+    /// An option without its dashes, and its value if it has one.
     Option(&'a str, Option<&'a OsStr>),
     Other(&'a OsStr),
 }

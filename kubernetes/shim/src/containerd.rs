@@ -1,7 +1,7 @@
-//! What containerd is asked: which image a container has, and blobs of its content store.
+//! Requests to containerd: which image a container has, and the blobs of the content store.
 //!
-//! Blobs are held against their digests here: what is in a store was verified when it came, by
-//! somebody else, some time ago.
+//! This module verifies blobs against their digests. The content store verified them only when it
+//! received them.
 
 use std::{
     env,
@@ -23,19 +23,19 @@ use crate::{
     protobuf::{Malformed, Reader, Value, Writer},
 };
 
-/// Where containerd listens, and the namespace there, for runc's shim to hand on.
+/// Environment variable with the address of containerd's socket. runc's shim passes it on to runc.
 pub const ADDRESS: &str = "FAASW_SHIM_CONTAINERD";
-/// The same for the namespace.
+/// Environment variable with containerd's namespace, passed on in the same way.
 pub const NAMESPACE: &str = "FAASW_SHIM_NAMESPACE";
 
-/// For all that is asked for one container. kubelet waits two minutes.
+/// Timeout for all requests for one container, well below kubelet's timeout of two minutes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Most bytes of an answer: a container's record has its specification, and a read comes in pieces
-/// that are smaller.
+/// Maximum size of an answer in bytes. A container's record includes its specification; blobs
+/// arrive in smaller chunks.
 const ANSWER_MAX: usize = 16 << 20;
 
-/// What CRI writes to a container's record about itself.
+/// The extension of a container's record in which CRI stores its metadata.
 const OF_CRI: &str = "io.cri-containerd.container.metadata";
 
 /// A connection to containerd, for one namespace.
@@ -45,12 +45,13 @@ pub struct Containerd {
     namespace: String,
 }
 
-/// What is recorded of a container.
+/// containerd's record of a container.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// The image's name.
     pub image: String,
-    /// The digest of the config of the image that CRI made it of, if it was CRI.
+    /// The digest of the config of the image from which CRI created the container. `None` if CRI
+    /// did not create it.
     pub config: Option<String>,
 }
 
@@ -60,10 +61,11 @@ impl From<Malformed> for Error {
     }
 }
 
-/// Runs what asks containerd, as long as that may take.
+/// Runs requests to containerd to completion, for at most 60 s.
 ///
 /// # Errors
-/// Its own, or that it took too long.
+/// Returns the error of the requests, [`Error::Containerd`] after the timeout, or [`Error::Io`] if
+/// no runtime can be started.
 pub fn ask<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -80,10 +82,11 @@ pub fn ask<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T, Error
 }
 
 impl Containerd {
-    /// Connects to the one that started this pod's shim.
+    /// Connects to the containerd that started this pod's shim, as [`ADDRESS`] and [`NAMESPACE`]
+    /// name it.
     ///
     /// # Errors
-    /// When it is not known or not there.
+    /// Returns [`Error::Containerd`] if a variable is not set or nothing answers at the address.
     pub async fn connect() -> Result<Self, Error> {
         let known = |name: &str| -> Result<OsString, Error> {
             env::var_os(name)
@@ -106,10 +109,10 @@ impl Containerd {
         messages.await?.only().await
     }
 
-    /// The record of a container.
+    /// Returns the record of a container.
     ///
     /// # Errors
-    /// When there is none.
+    /// Returns [`Error::Containerd`] if there is no such container or the request fails.
     pub async fn container(&mut self, id: &str) -> Result<Record, Error> {
         let method = "/containerd.services.containers.v1.Containers/Get";
         let answer = self.get(method, id).await?;
@@ -117,10 +120,11 @@ impl Containerd {
         Ok(record(container)?)
     }
 
-    /// The manifest or index that a name leads to; nothing where nothing has this name.
+    /// Returns the descriptor of the manifest or index to which an image name leads, or `None` if
+    /// containerd has no image of this name.
     ///
     /// # Errors
-    /// When containerd does not say.
+    /// Returns [`Error::Containerd`] if the request fails.
     pub async fn image(&mut self, name: &str) -> Result<Option<Descriptor>, Error> {
         let method = "/containerd.services.images.v1.Images/Get";
         let answer = match self.get(method, name).await {
@@ -133,10 +137,11 @@ impl Containerd {
         Ok(Some(descriptor(target)?))
     }
 
-    /// A small blob.
+    /// Returns a small blob. `what` names it in errors.
     ///
     /// # Errors
-    /// When it is not there, larger than `most`, or not what its digest says.
+    /// Returns an error if the blob is missing, has more than `most` bytes, or does not match its
+    /// digest.
     pub async fn small(
         &mut self,
         blob: &Descriptor,
@@ -148,10 +153,10 @@ impl Containerd {
         Ok(bytes)
     }
 
-    /// Writes a blob to somewhere. What was written may be wrong until this says that it is not.
+    /// Copies a blob to a writer. What was written is unverified until this function returns `Ok`.
     ///
     /// # Errors
-    /// As of [`small`](Self::small), and when it cannot be written.
+    /// Returns the errors of [`small`](Self::small), and [`Error::Io`] if writing fails.
     pub async fn copy(
         &mut self,
         blob: &Descriptor,
@@ -206,7 +211,7 @@ fn spelled(hash: &[u8]) -> String {
     format!("sha256:{}", digits.collect::<String>())
 }
 
-/// The socket of an address, which may be written as a URL.
+/// Returns the socket's path from an address, which may be a `unix://` URL.
 #[must_use]
 pub fn socket_of(address: &str) -> &Path {
     Path::new(address.strip_prefix("unix://").unwrap_or(address))

@@ -1,44 +1,44 @@
-//! Why a container is not started.
+//! Reasons why a container is not started.
 
 use std::{fmt::Display, io};
 
 use thiserror::Error;
 
-/// Each ends what was asked for, and is what `kubectl describe pod` shows.
+/// An error of the shim. Each ends the requested operation; `kubectl describe pod` shows it.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// This host cannot have microVMs, or is not set up for them.
+    /// The host cannot run microVMs, or is not set up for them.
     #[error("this host cannot run functions of faasw: {0}")]
     Host(String),
-    /// containerd, or who configured it, asks for what there is not.
+    /// containerd, its configuration or a pod requests something unsupported or malformed.
     #[error("{0}")]
     Refused(String),
-    /// The image has no module that could be run.
+    /// The image has no module that can be run.
     #[error("the image cannot be run as a function: {0}")]
     Image(String),
-    /// Annotations, of the artifact or of the pod, say something that cannot be.
+    /// An annotation of the artifact or of the pod is unknown or has an invalid value.
     #[error("annotation {name}: {why}")]
     Annotation {
-        /// Which one.
+        /// The annotation's name.
         name: String,
-        /// What is wrong with it.
+        /// The reason.
         why: String,
     },
-    /// containerd did not answer, or not as it should.
+    /// containerd did not answer, or answered with an error or an unreadable message.
     #[error("containerd: {0}")]
     Containerd(String),
-    /// A file cannot be read or written, or a program not be executed.
+    /// A file cannot be read or written, or a program cannot be executed.
     #[error("{what}: {error}")]
     Io {
-        /// What was to be done.
+        /// The operation or the file.
         what: String,
-        /// The system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
 impl Error {
-    /// Of what the system says.
+    /// Returns an [`Error::Io`].
     pub fn io(what: impl Display, error: impl Into<io::Error>) -> Self {
         Self::Io {
             what: what.to_string(),
@@ -46,12 +46,12 @@ impl Error {
         }
     }
 
-    /// Of an image.
+    /// Returns an [`Error::Image`].
     pub fn image(why: impl Into<String>) -> Self {
         Self::Image(why.into())
     }
 
-    /// Of an annotation.
+    /// Returns an [`Error::Annotation`].
     pub fn annotation(name: &str, why: impl Display) -> Self {
         Self::Annotation {
             name: name.to_owned(),

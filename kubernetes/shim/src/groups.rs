@@ -1,9 +1,9 @@
-//! Control groups of the host, and a container's own one, which its node may divide among its
-//! microVMs.
+//! Control groups of the host, and the delegation of a container's group to its node, which divides
+//! it among its microVMs.
 //!
-//! With version 2, where a part of the hierarchy can be given away (cgroups(7), "Delegation of a
-//! hierarchy"), runc gives a container its group only where systemd makes groups. So this is a hook
-//! of the container's, which does it in either case.
+//! Version 2 lets a part of the hierarchy be delegated (cgroups(7), "Delegation of a hierarchy").
+//! runc delegates a container's group only if systemd makes the groups. Therefore a hook of the
+//! container runs this program, which delegates the group in both cases.
 
 use std::{
     ffi::OsString,
@@ -17,37 +17,40 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// Where the system's groups are.
+/// The mount point of the control group hierarchies.
 pub const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What this program is called where it gives a container's group to the user that follows.
+/// The name (`argv[0]`) under which this program delegates a container's group to a user.
 pub const GIVING: &str = "faasw-groups";
 
-/// What belongs to whom a group is given to: never a file with its limits.
+/// Files whose owner becomes that user. None of them holds a limit of the group.
 const GIVEN: [&str; 3] = ["cgroup.procs", "cgroup.threads", "cgroup.subtree_control"];
 
-/// What runc gives away besides where systemd makes groups, and is kubelet's and the host's to say.
+/// Files that runc also gives away if systemd makes the groups. Their values are up to kubelet and
+/// the host, so they go back to root.
 const KEPT: [&str; 2] = ["memory.oom.group", "memory.reclaim"];
 
-/// What holds whoever has it to a number of groups below, where nothing stricter does: all of a
-/// host have 65,535 with memory's controller. A node has one for each microVM, and 256 for the next
+/// Limits on the groups below a delegated one, unless stricter limits are set. A host has at most
+/// 65,535 groups with the memory controller. A node has one for each microVM, and 256 for the next
 /// ones.
 const BOUNDS: [(&str, u64); 2] = [("cgroup.max.descendants", 1024), ("cgroup.max.depth", 3)];
 
-/// Bytes of what the runtime says of a container at most.
+/// Maximum size of the container state that the runtime passes to the hook, in bytes.
 const STATE_MAX: u64 = 1 << 20;
 
-/// Whether all controllers of this host are in one hierarchy (version 2).
+/// Returns whether all controllers of this host are in one hierarchy (version 2).
 #[must_use]
 pub fn are_unified() -> bool {
     Path::new(GROUPS).join("cgroup.controllers").exists()
 }
 
-/// Gives the group of the container that standard input tells of, as runc tells its hooks, to a
-/// user.
+/// Delegates a container's group to the user that the first argument names. Standard input has the
+/// container's state, as runc passes it to hooks.
 ///
 /// # Errors
-/// Why it is not given: its node can do without.
+/// Returns [`Error::Refused`] if the user or the state is unreadable, [`Error::Host`] if the
+/// container has no group of its own, and [`Error::Io`] if a file cannot be read or changed. The
+/// node also works without the delegation.
 pub fn give(arguments: &[OsString]) -> Result<(), Error> {
     #[derive(Deserialize)]
     struct State {
@@ -68,14 +71,14 @@ pub fn give(arguments: &[OsString]) -> Result<(), Error> {
     divide(&group, user).map_err(|error| Error::io(group.display(), error))
 }
 
-/// The folder of a container's group of version 2, as the system tells a process's: it has the
-/// container's name.
+/// Returns the folder of a container's group of version 2, from the contents of
+/// `/proc/PID/cgroup`. The last part of the path has to contain the container's id.
 fn below(groups: &Path, told: &str, id: &str) -> Option<PathBuf> {
     let path = told.lines().find_map(|line| line.strip_prefix("0::/"))?;
     let path = Path::new(path);
     let is_plain = |part| matches!(part, Component::Normal(_));
     let name = path.file_name()?.to_str()?;
-    // As runc and systemd call it.
+    // runc and systemd name a group PREFIX-ID.scope.
     let of_systemd = name.strip_suffix(".scope");
     let is_own = name == id || of_systemd.is_some_and(|name| name.ends_with(&format!("-{id}")));
     (is_own && !id.is_empty() && path.components().all(is_plain)).then(|| groups.join(path))
@@ -142,7 +145,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let group = folder.path();
         let of = |file: &str| fs::metadata(group.join(file)).unwrap().uid();
-        // What limits how it is divided comes first.
+        // The limits on the division are set first.
         assert!(divide(group, 1000).is_err() && of("") == 0);
         let limits = ["memory.max", "cgroup.max.descendants", "cgroup.max.depth"];
         let limits = limits.into_iter().chain(KEPT);
@@ -156,7 +159,7 @@ mod tests {
         assert!({ limits }.all(|file| of(file) == 0));
         let most = |file: &str| fs::read_to_string(group.join(file)).unwrap();
         assert!(most("cgroup.max.descendants").starts_with("1024"));
-        // What is stricter stays.
+        // A stricter limit stays.
         assert_eq!(most("cgroup.max.depth"), "2\n");
     }
 }

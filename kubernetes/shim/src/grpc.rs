@@ -1,4 +1,4 @@
-//! Calls of gRPC over a Unix socket, one after the other: a request, and messages that come back.
+//! gRPC calls over a Unix socket, one at a time: one request, then the messages of the response.
 
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use tokio::net::UnixStream;
 
 use crate::error::Error;
 
-/// What may be under way without being taken: some chunks of a blob.
+/// Flow-control window in bytes: room for some chunks of a blob that are sent but not yet read.
 const WINDOW: u32 = 1 << 20;
 
-/// Bytes in front of each message: whether it is compressed, and how long it is.
+/// Length of the prefix of each message: a compression flag and the message's length.
 const PREFIX: usize = 5;
 
-/// How a call can fail.
+/// The ways in which a call can fail.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It answered that there is no such thing.
+    /// The server reports that the object does not exist.
     NotFound,
-    /// Anything else.
+    /// Any other failure, with its reason.
     Other(String),
 }
 
@@ -42,10 +42,10 @@ fn other(why: impl std::fmt::Display) -> Failure {
 pub struct Connection(client::SendRequest<Bytes>);
 
 impl Connection {
-    /// Connects; what drives the connection is a task of the current runtime.
+    /// Connects to a socket and spawns the task that drives the connection on the current runtime.
     ///
     /// # Errors
-    /// When nobody answers.
+    /// Returns [`Failure::Other`] if the connection or the HTTP/2 handshake fails.
     pub async fn open(socket: &Path) -> Result<Self, Failure> {
         let stream = UnixStream::connect(socket)
             .await
@@ -57,16 +57,16 @@ impl Connection {
             .handshake(stream)
             .await
             .map_err(other)?;
-        // How it ends each call learns by itself.
+        // Each call notices by itself if the connection ends.
         tokio::spawn(async { drop(connection.await) });
         Ok(Self(sender))
     }
 
-    /// Begins a call of a method, `/SERVICE/METHOD`, for a namespace of containerd. Messages of
-    /// more than `most` bytes are not taken.
+    /// Starts a call of a method, `/SERVICE/METHOD`, in a namespace of containerd. Messages of more
+    /// than `most` bytes are rejected.
     ///
     /// # Errors
-    /// When it is refused.
+    /// Returns a [`Failure`] if the request cannot be sent or the server rejects it.
     pub async fn call(
         &mut self,
         method: &str,
@@ -94,7 +94,7 @@ impl Connection {
         if response.status() != http::StatusCode::OK {
             return Err(other(response.status()));
         }
-        // A call that fails at once has its status here, and no body.
+        // A call that fails immediately has its status in the headers, and no body.
         if response.headers().contains_key("grpc-status") {
             outcome(response.headers())?;
         }
@@ -106,7 +106,7 @@ impl Connection {
     }
 }
 
-/// Messages of a call, as they come.
+/// The messages of a response.
 #[derive(Debug)]
 pub struct Messages {
     body: RecvStream,
@@ -115,10 +115,11 @@ pub struct Messages {
 }
 
 impl Messages {
-    /// The next message; nothing when the call has ended well.
+    /// Returns the next message, or `None` after the call has succeeded.
     ///
     /// # Errors
-    /// When it has not, or what comes is no message or too long.
+    /// Returns a [`Failure`] if the call failed, or if a message is too long, compressed or
+    /// incomplete.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
         loop {
             if let Some(message) = self.whole()? {
@@ -144,13 +145,14 @@ impl Messages {
         }
     }
 
-    /// The one message of a call that has one.
+    /// Returns the message of a call that has exactly one.
     ///
     /// # Errors
-    /// As [`next`](Self::next), and where there is none.
+    /// Returns the errors of [`next`](Self::next), and [`Failure::Other`] if there is no message or
+    /// more than one.
     pub async fn only(mut self) -> Result<Bytes, Failure> {
         let message = self.next().await?.ok_or_else(|| other("no answer"))?;
-        // How it ended stands behind it.
+        // The call's status follows the message.
         match self.next().await? {
             None => Ok(message),
             Some(_) => Err(other("several answers")),
@@ -177,7 +179,7 @@ impl Messages {
     }
 }
 
-/// Whether a call ended well, by the headers that say so.
+/// Returns the result of a call, from the headers or trailers with its status.
 fn outcome(headers: &HeaderMap) -> Result<(), Failure> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     match text("grpc-status") {

@@ -1,5 +1,5 @@
-//! What a host has to have for microVMs, looked at before a pod is there: what is missing is then
-//! said of the pod, and not found in the log of a container that ends again and again.
+//! Checks what a host needs for microVMs, before a pod starts. A missing prerequisite is then
+//! reported as an event of the pod, and not only in the log of a container that keeps restarting.
 
 use std::{
     fs,
@@ -14,29 +14,29 @@ use rustix::fs::{Mode, OFlags};
 
 use crate::error::Error;
 
-/// What this program is called where it tries whether somebody without privileges can make
+/// The name (`argv[0]`) under which this program tests whether an unprivileged user can make
 /// namespaces.
 pub const TRIAL: &str = "faasw-namespaces";
 
-/// Who tries it: nobody.
+/// The unprivileged user and group id with which the test runs.
 const NOBODY: u32 = 65534;
 
-/// Which device files a host has, as the node's containers get them.
+/// A device file of the host, as the node's containers get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// Where it is.
+    /// The path.
     pub path: &'static str,
-    /// The kind of device.
+    /// The major number.
     pub major: u32,
-    /// Which of its kind.
+    /// The minor number.
     pub minor: u32,
 }
 
-/// The devices that the node's containers have: `/dev/kvm`, and `/dev/userfaultfd` where there is
-/// one.
+/// Returns the devices that the node's containers get: `/dev/kvm`, and `/dev/userfaultfd` if it
+/// exists.
 ///
 /// # Errors
-/// When there is no `/dev/kvm`.
+/// Returns [`Error::Host`] if there is no `/dev/kvm`.
 pub fn devices() -> Result<Vec<Device>, Error> {
     let found = ["/dev/kvm", "/dev/userfaultfd"].into_iter().map(device);
     let devices: Vec<Device> = found.flatten().collect();
@@ -62,13 +62,14 @@ fn device(path: &'static str) -> Option<Device> {
     })
 }
 
-/// Looks whether there can be microVMs.
+/// Checks that this host can run microVMs.
 ///
 /// # Errors
-/// What is missing.
+/// Returns [`Error::Host`] if `/dev/kvm` is missing or cannot be opened, or if an unprivileged user
+/// cannot make user namespaces. Returns [`Error::Io`] if the test cannot be started.
 pub fn check() -> Result<(), Error> {
     devices()?;
-    // A file can be there without a driver behind it.
+    // The file can exist without a driver.
     rustix::fs::open(
         "/dev/kvm",
         OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY,
@@ -99,7 +100,7 @@ pub fn check() -> Result<(), Error> {
     Err(Error::Host(format!("{said}{hint}")))
 }
 
-/// Which of the known switches it is.
+/// Returns which of the known kernel settings forbids user namespaces, as the end of a message.
 fn hint(read: impl Fn(&str) -> Option<String>) -> &'static str {
     let is = |path, value| read(path).is_some_and(|found| found.trim() == value);
     if is("/proc/sys/kernel/unprivileged_userns_clone", "0") {
@@ -114,16 +115,17 @@ fn hint(read: impl Fn(&str) -> Option<String>) -> &'static str {
     }
 }
 
-/// Makes namespaces as jails do, and does in them what only their owner may: where AppArmor or
-/// another module restricts them they can be made, but have no privileges.
+/// Makes namespaces as jails do, and uses a privilege in them that only their owner has. Where
+/// AppArmor or another security module restricts user namespaces, they can be made but have no
+/// privileges.
 ///
 /// # Errors
-/// That it cannot be done.
+/// Returns [`Error::Refused`] if the namespaces cannot be made or have no privileges.
 pub fn try_namespaces() -> Result<(), Error> {
     use rustix::thread::UnshareFlags;
     let namespaces = UnshareFlags::NEWUSER | UnshareFlags::NEWUTS;
-    // SAFETY: this process has one thread and no descriptors of others, and ends after this;
-    // nothing of the flags changes what memory or descriptors mean.
+    // SAFETY: this process has one thread and no descriptors of others, and ends after this. None
+    // of the flags changes the meaning of memory or descriptors.
     let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(|errno| {
         let what = "it forbids user namespaces to those without privileges";

@@ -1,6 +1,6 @@
-//! Manifests of images, which strangers have made: what of them is a module.
+//! Manifests of images, which are untrusted: finds the module in them.
 //!
-//! The rules are those of `faasw deploy oci://…` (docs/oci.md), as far as they are about artifacts.
+//! The rules are those of `faasw deploy oci://…` (docs/oci.md), as far as they concern artifacts.
 
 use std::collections::BTreeMap;
 
@@ -8,37 +8,37 @@ use serde::Deserialize;
 
 use crate::error::Error;
 
-/// Most bytes of a manifest, and of a config: what registries have to take.
+/// Maximum size of a manifest and of a config in bytes: registries have to accept this size.
 pub const MANIFEST_MAX: u64 = 4 << 20;
 
-/// Most bytes of a module: what nodes take.
+/// Maximum size of a module in bytes: the limit of nodes.
 pub const MODULE_MAX: u64 = 64 << 20;
 
-/// Most bytes of the files beside it, packed: what they may have unpacked, and as much around that
-/// as `faasw deploy` takes.
+/// Maximum size of the packed files of a function in bytes: the limit of the unpacked files, plus
+/// the overhead that `faasw deploy` accepts.
 pub const FILES_MAX: u64 = 128 << 20;
 
-/// A layer with a function's files.
+/// Media type of a layer with a function's files.
 const FILES: &str = "application/vnd.faasw.files.v1.tar+gzip";
 
-/// Layers that are modules, today and before.
+/// Media types of layers that are modules, current and former.
 const MODULES: [&str; 3] = [
     "application/wasm",
     "application/vnd.wasm.content.layer.v1+wasm",
     "application/vnd.module.wasm.content.layer.v1+wasm",
 ];
 
-/// What WASI's platforms are called, those that a component is likelier for first.
+/// Names of WASI's platforms, in order of preference: those more likely to be components first.
 const PLATFORMS: [&str; 4] = ["wasip3", "wasip2", "wasip1", "wasi"];
 
-/// What is said of a blob.
+/// A descriptor: the type, digest and size of a blob.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
-    /// What it is.
+    /// The media type.
     pub media_type: String,
     digest: String,
-    /// Its bytes.
+    /// The size in bytes.
     pub size: u64,
     #[serde(default)]
     platform: Option<Platform>,
@@ -53,7 +53,7 @@ struct Platform {
 }
 
 impl Descriptor {
-    /// Of what containerd says of an image.
+    /// Returns the descriptor that containerd has of an image.
     #[must_use]
     pub fn new(media_type: &str, digest: &str, size: u64) -> Self {
         Self {
@@ -64,10 +64,11 @@ impl Descriptor {
         }
     }
 
-    /// The digest, `sha256:` and 64 digits: it becomes a file's name elsewhere.
+    /// Returns the digest: `sha256:` and 64 hexadecimal digits. It is checked because it becomes a
+    /// file's name elsewhere.
     ///
     /// # Errors
-    /// When it is none.
+    /// Returns [`Error::Image`] if the digest does not have this form.
     pub fn digest(&self) -> Result<&str, Error> {
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         match self.digest.strip_prefix("sha256:") {
@@ -96,14 +97,14 @@ pub struct Document {
 }
 
 impl Document {
-    /// Reads one.
+    /// Parses a manifest or index.
     ///
     /// # Errors
-    /// When it is none, or could be taken for the one or the other.
+    /// Returns [`Error::Image`] if it is neither, or could be read as both.
     pub fn read(bytes: &[u8]) -> Result<Self, Error> {
         let document: Self = serde_json::from_slice(bytes)
             .map_err(|error| Error::image(format!("its manifest cannot be read: {error}")))?;
-        // What one reader takes for an index another would take for an image (CVE-2021-41190).
+        // Readers could disagree whether such a document is an index or an image (CVE-2021-41190).
         if document.schema_version != 2 || document.layers.is_some() == document.manifests.is_some()
         {
             return Err(Error::image(
@@ -113,7 +114,8 @@ impl Document {
         Ok(document)
     }
 
-    /// Of an index what is for WASI, if one manifest is; nothing of an index of others.
+    /// Returns the manifest for WASI in an index. Returns `None` if the index has none, or if a
+    /// preference level is ambiguous and no later level has exactly one.
     #[must_use]
     pub fn of_wasi(&self) -> Option<&Descriptor> {
         let manifests = self.manifests.as_deref().unwrap_or_default();
@@ -129,23 +131,24 @@ impl Document {
         })
     }
 
-    /// Whether it is an index.
+    /// Returns whether the document is an index.
     #[must_use]
     pub fn is_index(&self) -> bool {
         self.manifests.is_some()
     }
 
-    /// Whether one of its layers is a module.
+    /// Returns whether one of the layers is a module.
     #[must_use]
     pub fn has_module(&self) -> bool {
         let mut layers = self.layers.iter().flatten();
         layers.any(|layer| MODULES.contains(&layer.media_type.as_str()))
     }
 
-    /// The module, and its files if it has some.
+    /// Returns the module, and the layer with its files if there is one.
     ///
     /// # Errors
-    /// When there are several, or something else is beside it.
+    /// Returns [`Error::Image`] unless the layers are one module, optionally followed by one layer
+    /// of files.
     pub fn module(&self) -> Result<(&Descriptor, Option<&Descriptor>), Error> {
         let is_module = |layer: &Descriptor| MODULES.contains(&layer.media_type.as_str());
         match self.layers.as_deref().unwrap_or_default() {
@@ -166,28 +169,28 @@ impl Document {
         }
     }
 
-    /// What is said of its config.
+    /// Returns the descriptor of the config.
     ///
     /// # Errors
-    /// When nothing is.
+    /// Returns [`Error::Image`] if the manifest has no config.
     pub fn config(&self) -> Result<&Descriptor, Error> {
         self.config
             .as_ref()
             .ok_or_else(|| Error::image("its manifest has no config"))
     }
 
-    /// What is written to it.
+    /// Returns the annotations.
     #[must_use]
     pub fn annotations(self) -> BTreeMap<String, String> {
         self.annotations.unwrap_or_default()
     }
 }
 
-/// Holds a config, where it names its layers, against the one that is taken: CRI tells images apart
-/// by their configs alone.
+/// Checks that a config lists a layer's digest, if the config lists its layers at all. CRI
+/// distinguishes images only by their configs.
 ///
 /// # Errors
-/// When they do not belong together.
+/// Returns [`Error::Image`] if the config lists other layers only.
 pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -195,7 +198,7 @@ pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
         #[serde(default)]
         layer_digests: Option<Vec<String>>,
     }
-    // A config of another kind need not be an object of JSON, and names nothing then.
+    // A config of another kind need not be a JSON object; it then lists no layers.
     let Ok(Config {
         layer_digests: Some(named),
     }) = serde_json::from_slice(config)
@@ -209,7 +212,7 @@ pub fn belong_together(config: &[u8], layer: &Descriptor) -> Result<(), Error> {
     }
 }
 
-/// The name by which containerd knows what somebody has written.
+/// Returns containerd's full name for an image reference as a user writes it.
 #[must_use]
 pub fn full_name(written: &str) -> String {
     if written.starts_with("sha256:") {

@@ -1,16 +1,16 @@
-//! Where the shim is installed, and where the programs are that it becomes.
+//! The folder in which the shim is installed, and the search for the programs that it executes.
 //!
 //! ```text
 //! VERSION/
 //!   bin/containerd-shim-faasw-v1
 //!   path/runc -> ../bin/containerd-shim-faasw-v1     first in the PATH of runc's shim
-//!   root/                                            what the node's containers have for a root
-//!     bin/faasw, lib…, and what is mounted upon
-//! state -> /var/lib/faasw-pods                       beside the versions, where their pods share anything
+//!   root/                                            the root file system of the node's containers
+//!     bin/faasw, lib…, and the mount points
+//! state -> /var/lib/faasw-pods                       beside the versions; what their pods share
 //! ```
 //!
-//! A shim belongs to its folder, whatever link it was called by: when another version is installed,
-//! pods that run go on with theirs.
+//! A shim belongs to the folder of its real path, whatever link was used to call it. When another
+//! version is installed, running pods keep their own version.
 
 use std::{
     env,
@@ -22,15 +22,16 @@ use std::{
 
 use crate::error::Error;
 
-/// The folder of a version.
+/// The folder of an installed version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Installation(PathBuf);
 
 impl Installation {
-    /// The one that this program is in.
+    /// Returns the installation that contains this program.
     ///
     /// # Errors
-    /// When it is not installed as it has to be.
+    /// Returns [`Error::Host`] if the node's program or the `runc` link is missing, and
+    /// [`Error::Io`] if the path of this program is unknown.
     pub fn own() -> Result<Self, Error> {
         let program =
             env::current_exe().map_err(|error| Error::io("where this program is", error))?;
@@ -47,33 +48,33 @@ impl Installation {
         Ok(own)
     }
 
-    /// The root of the node's containers.
+    /// Returns the root folder of the node's containers.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         self.0.join("root")
     }
 
-    /// This program.
+    /// Returns the path of this program.
     #[must_use]
     pub fn program(&self) -> PathBuf {
         self.0.join("bin/containerd-shim-faasw-v1")
     }
 
-    /// The folder in which this program is called `runc`.
+    /// Returns the folder in which this program has the name `runc`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.0.join("path")
     }
 
-    /// The version, as the folder is called.
+    /// Returns the version, which is the folder's name.
     #[must_use]
     pub fn version(&self) -> String {
         let name = self.0.file_name().unwrap_or(OsStr::new(""));
         name.to_string_lossy().into_owned()
     }
 
-    /// The folder of what is kept for pods, of whatever version; nothing where nothing is, or
-    /// somebody else than root can write to it.
+    /// Returns the folder of the state that pods of all versions share. Returns `None` if it does
+    /// not exist or a user other than root can write to it.
     #[must_use]
     pub fn state(&self) -> Option<PathBuf> {
         let state = fs::canonicalize(self.0.parent()?.join("state")).ok()?;
@@ -82,7 +83,7 @@ impl Installation {
         (is_ours && state.join("shared").is_dir()).then_some(state)
     }
 
-    /// Whether a folder is the root of a version beside this one, or of this one.
+    /// Returns whether a folder is the root of this version or of one installed beside it.
     #[must_use]
     pub fn is_root_of_a_version(&self, root: &Path) -> bool {
         let version = root.parent().filter(|_| root.ends_with("root"));
@@ -93,7 +94,7 @@ impl Installation {
         self.root().join("bin/faasw")
     }
 
-    /// Where programs are looked for, this one as `runc` first.
+    /// Returns a search path with [`path`](Self::path) before the given one.
     #[must_use]
     pub fn path_before(&self, path: &OsStr) -> OsString {
         let mut all = self.path().into_os_string();
@@ -105,15 +106,15 @@ impl Installation {
     }
 }
 
-/// A program of others, in one folder or one of a `PATH`: never this program, whatever it is called
-/// there.
+/// Finds an external program in a first folder or in the folders of a `PATH`. Never returns this
+/// program, under whatever name.
 ///
 /// # Errors
-/// When there is none.
+/// Returns [`Error::Host`] if there is no such program.
 pub fn find(name: &str, first: Option<&Path>, path: &OsStr) -> Result<PathBuf, Error> {
     let own = fs::metadata("/proc/self/exe").map(|own| (own.dev(), own.ino()));
     let folders = first.map(Path::to_owned).into_iter();
-    // What is relative depends on where one stands, which is a folder of a container.
+    // A relative folder depends on the working directory, which is a container's folder.
     let folders = folders
         .chain(env::split_paths(path))
         .filter(|folder| folder.is_absolute());
@@ -123,7 +124,7 @@ pub fn find(name: &str, first: Option<&Path>, path: &OsStr) -> Result<PathBuf, E
             (Ok(own), Ok(other)) => *own == (other.dev(), other.ino()),
             _ => false,
         };
-        // Another version of this one is one, too.
+        // The `runc` of another version is skipped as well.
         if !is_own && is_program(&program) && !is_of_an_installation(&program) {
             return Ok(program);
         }
@@ -133,7 +134,7 @@ pub fn find(name: &str, first: Option<&Path>, path: &OsStr) -> Result<PathBuf, E
     )))
 }
 
-/// Whether it is a `runc` of this or another version.
+/// Returns whether a program is the `runc` link of this or another version.
 fn is_of_an_installation(program: &Path) -> bool {
     let Ok(program) = fs::canonicalize(program) else {
         return false;

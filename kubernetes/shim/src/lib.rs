@@ -1,26 +1,26 @@
 //! The shim by which containerd runs faasw, `containerd-shim-faasw-v1` (docs/decisions/0031).
 //!
-//! It is no server. containerd starts it for a pod; it looks whether this host can have microVMs
-//! ([`host`]) and *becomes* `containerd-shim-runc-v2` ([`start`]), in whose `PATH` it is the first
-//! `runc`. So each command for runc comes by here ([`runc`]): for a container whose image is a
-//! module, `create` gets another specification ([`spec`]), in which a node of faasw is what runs;
-//! everything else is handed to the real runc as it came.
+//! The shim is not a server. containerd starts it for a pod. It checks whether this host can run
+//! microVMs ([`host`]) and *becomes* `containerd-shim-runc-v2` ([`start`]), in whose `PATH` it is
+//! the first `runc`. So each runc command passes through this program ([`runc`]). For a container
+//! whose image is a module, `create` gets another specification ([`spec`]), which runs a node of
+//! faasw. Every other command is passed on to the real runc unchanged.
 //!
 //! | module | |
 //! | --- | --- |
-//! | [`installation`] | the folder that it is installed in, and programs of others that it becomes |
-//! | [`host`] | what a host has to have |
-//! | [`groups`] | its control groups, and a container's own |
-//! | [`start`] | what containerd calls |
-//! | [`command`], [`runc`] | what runc's shim calls, as the command line says it; what comes of it |
+//! | [`installation`] | the installation folder, and the search for external programs |
+//! | [`host`] | prerequisites of the host |
+//! | [`groups`] | the host's control groups, and delegation of a container's group |
+//! | [`start`] | containerd's calls of the shim |
+//! | [`command`], [`runc`] | commands of runc's shim to runc: parsing and handling |
 //! | [`bundle`] | a container's `config.json`, read and replaced |
-//! | [`containerd`], [`grpc`], [`protobuf`] | what containerd is asked: which image, and blobs of it |
-//! | [`image`] | manifests, which strangers have made |
-//! | [`module`] | the module of a container, if it is one's |
-//! | [`options`] | what artifact and pod say, as options of `faasw pod` |
+//! | [`containerd`], [`grpc`], [`protobuf`] | requests to containerd: a container's image, blobs |
+//! | [`image`] | manifests, which are untrusted |
+//! | [`module`] | the module of a container, if the container is a function |
+//! | [`options`] | settings of artifact and pod, as options of `faasw pod` |
 //! | [`spec`], [`seccomp`] | the specification of the node's container |
-//! | [`sharing`] | what this host has made of a function before, and what it is to make |
-//! | [`state`] | what runc keeps of containers |
+//! | [`sharing`] | func-images that pods of this host share |
+//! | [`state`] | runc's state of containers |
 
 pub mod bundle;
 pub mod command;

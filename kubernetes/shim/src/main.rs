@@ -1,4 +1,4 @@
-//! `containerd-shim-faasw-v1`, which is `runc`, too, where it is called so.
+//! `containerd-shim-faasw-v1`, which acts as `runc` if it is called by that name.
 
 use std::{env, ffi::OsStr, path::Path, process::ExitCode};
 
@@ -17,7 +17,7 @@ fn main() -> ExitCode {
     let done = if name == host::TRIAL {
         host::try_namespaces()
     } else if name == groups::GIVING {
-        // What cannot be given is done without: the container is started all the same.
+        // The delegation is optional: the container starts even if it fails.
         if let Err(error) = groups::give(&arguments) {
             eprintln!("faasw: {}", Lines(&error));
         }
@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     } else {
         start::run(&arguments)
     };
-    // Whoever has become another program does not come back.
+    // On success, `view`, `runc` and `start` have become another program and do not return.
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

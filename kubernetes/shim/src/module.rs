@@ -1,9 +1,10 @@
-//! The module of a container, if it is one's: a layer of its image, or a file in it.
+//! The module of a container, if the container is a function: a layer of its image, or a file in
+//! it.
 //!
-//! CRI tells images apart by their configs. Two artifacts can have the same one, `{}` above all,
-//! and then the one is made a container of where the other was meant; so it is the *name* by which
-//! the pod's author called it that counts here, what it leads to, and the config's own word of its
-//! layers where it has one.
+//! CRI distinguishes images by their configs. Two artifacts can have the same config, above all
+//! `{}`, and then CRI can create a container from the wrong one. Therefore this module resolves the
+//! *name* of the image that the pod's author wrote. It also checks the config's list of layers, if
+//! the config has one.
 
 use std::{
     collections::BTreeMap,
@@ -20,36 +21,38 @@ use crate::{
     image::{self, Document, FILES_MAX, MANIFEST_MAX, MODULE_MAX},
 };
 
-/// By which name the pod's author called the image.
+/// Annotation with the image name that the pod's author wrote.
 const IMAGE_NAME: &str = "io.kubernetes.cri.image-name";
 
-/// Where a layer is put: into the container's own part of its image, which goes when it goes, and
-/// is counted as its disk space.
+/// File into which the module's layer is written. It is in the container's own writable layer, so
+/// it is removed with the container and counts as its disk space.
 const FILE: &str = ".faasw-module.wasm";
 
-/// The same for its files.
+/// File into which the layer of files is written, in the same place.
 const FILES: &str = ".faasw-function.files";
 
-/// What a function's command ends with.
+/// Suffix of a container's command that names a module.
 const SUFFIX: &str = ".wasm";
 
 /// A module.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Module {
-    /// The file that has it.
+    /// The file on the host.
     pub path: PathBuf,
-    /// Its digest, `sha256:` and 64 digits, where containerd has said it and it was proven.
+    /// The digest, `sha256:` and 64 digits, if the module is a layer, which was verified against
+    /// it.
     pub digest: Option<String>,
-    /// The file that has its files, an archive, if it has some.
+    /// The archive with the function's files, if there is one.
     pub files: Option<PathBuf>,
     /// The annotations of the manifest.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Finds it. Nothing where the container is an ordinary one.
+/// Finds a container's module. Returns `None` for an ordinary container.
 ///
 /// # Errors
-/// When the image is a module's and has none that can be taken, or containerd does not say.
+/// Returns an error if the container is a function but its image has no acceptable module, or if
+/// containerd fails to answer.
 pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Module>, Error> {
     let command = given.process.args.first().map_or("", String::as_str);
     let is_called_so = command.ends_with(SUFFIX);
@@ -98,8 +101,8 @@ pub async fn find(given: &Given, bundle: &Bundle, id: &str) -> Result<Option<Mod
     }))
 }
 
-/// The manifest that a name leads to; nothing where it leads to nothing, or to an index that has
-/// none for WASI.
+/// Returns the manifest to which an image name leads. Returns `None` if it leads to nothing, or to
+/// an index without a manifest for WASI.
 async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Document>, Error> {
     if name.is_empty() {
         return Ok(None);
@@ -126,7 +129,7 @@ async fn manifest(containerd: &mut Containerd, name: &str) -> Result<Option<Docu
     }
 }
 
-/// A tag can lead elsewhere by now than when the container was made.
+/// Checks that the tag still leads to the image from which the container was created.
 fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), Error> {
     let Some(made_of) = &record.config else {
         return Ok(());
@@ -140,11 +143,11 @@ fn is_the_same(document: &Document, record: &Record, name: &str) -> Result<(), E
     }
 }
 
-/// A file for a layer, or something else that a container is to have. One that is there is the
-/// image's own, and not touched.
+/// Creates a file in a container's root folder, for a layer or another generated file. An existing
+/// file belongs to the image and is not touched.
 ///
 /// # Errors
-/// The system's, and that it is there.
+/// Returns [`Error::Io`] if the file exists or cannot be created.
 pub fn create(image: &Path, name: &str, mode: u32) -> Result<File, Error> {
     let folder = rustix::fs::open(
         image,
@@ -161,7 +164,7 @@ pub fn create(image: &Path, name: &str, mode: u32) -> Result<File, Error> {
     Ok(File::from(file.map_err(|errno| Error::io(name, errno))?))
 }
 
-/// A file of the image that the container's command names.
+/// Returns the module in a file of the image that the container's command names.
 fn in_image(
     bundle: &Bundle,
     command: &str,
@@ -185,7 +188,7 @@ fn in_image(
         Mode::empty(),
     )
     .map_err(|errno| Error::io(image.display(), errno))?;
-    // runc mounts it by its path, and would follow links of the image to files of the host.
+    // runc mounts the file by its path, and would follow links of the image to files of the host.
     let file = rustix::fs::openat2(
         &folder,
         &path,

@@ -1,12 +1,12 @@
-//! As much of protocol buffers as two calls take: fields of texts, bytes and messages, written; and
-//! read, with bounds.
+//! The subset of protocol buffers that the shim needs: writes fields of strings, bytes and
+//! messages, and reads messages with bounds checks.
 
-/// A message that is written.
+/// A message being written.
 #[derive(Debug, Default)]
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Adds a field of bytes, a text, or a message.
+    /// Appends a field of bytes, a string or a message.
     #[must_use]
     pub fn bytes(mut self, field: u32, value: &[u8]) -> Self {
         self.varint(u64::from(field) << 3 | 2);
@@ -23,7 +23,7 @@ impl Writer {
         self.0.push(value as u8);
     }
 
-    /// The message.
+    /// Returns the encoded message.
     #[must_use]
     pub fn done(self) -> Vec<u8> {
         self.0
@@ -33,35 +33,34 @@ impl Writer {
 /// The value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number of any kind of integer.
+    /// A varint of any integer type.
     Number(u64),
-    /// Bytes, a text, or a message.
+    /// Bytes, a string, or a message.
     Bytes(&'a [u8]),
-    /// Of a kind that nothing here has.
+    /// A fixed-width value, which is skipped.
     Other,
 }
 
-/// The fields of a message, as they come. After what cannot be read there is an error, and nothing
-/// more.
+/// An iterator over the fields of a message. It yields at most one error, and nothing after it.
 #[derive(Clone, Debug)]
 pub struct Reader<'a>(&'a [u8]);
 
-/// What no message is.
+/// The error that bytes are not a valid message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
 impl<'a> Reader<'a> {
-    /// Reads a message.
+    /// Creates a reader of an encoded message.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The last value of a field of bytes, which is the one that counts; nothing where there is
-    /// none.
+    /// Returns the last value of a field of bytes, which takes precedence, or `None` if the field
+    /// is absent.
     ///
     /// # Errors
-    /// When it is no message.
+    /// Returns [`Malformed`] if the bytes are not a message.
     pub fn last(bytes: &'a [u8], field: u32) -> Result<Option<&'a [u8]>, Malformed> {
         let mut last = None;
         for found in Self::new(bytes) {
@@ -74,10 +73,10 @@ impl<'a> Reader<'a> {
         Ok(last)
     }
 
-    /// The last value of a field that is a text.
+    /// Returns the last value of a string field.
     ///
     /// # Errors
-    /// When it is no message, or the field no text.
+    /// Returns [`Malformed`] if the bytes are not a message or the field is not UTF-8.
     pub fn text(bytes: &'a [u8], field: u32) -> Result<Option<&'a str>, Malformed> {
         let value = Self::last(bytes, field)?;
         value

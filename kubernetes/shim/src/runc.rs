@@ -1,4 +1,4 @@
-//! What runc's shim asks runc for, on its way there.
+//! Handles the commands of runc's shim before they reach runc.
 
 use std::{
     env,
@@ -26,18 +26,18 @@ use crate::{
     state,
 };
 
-/// By which CRI says what the container is called in its pod.
+/// Annotation in which CRI stores the container's name in its pod.
 const CONTAINER_NAME: &str = "io.kubernetes.cri.container-name";
 
-/// By which CRI says whose pod it is, as kubelet has it: an annotation of the pod's own does not
-/// get here by that name.
+/// Annotation in which CRI stores the namespace of the pod, as kubelet states it. An annotation
+/// that the pod itself sets does not arrive under this name.
 const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 
-/// Does what is to be done before it, and becomes runc.
+/// Prepares a command and becomes runc.
 ///
 /// # Errors
-/// Why the command does not get there. It is written to where runc writes its errors, too, of which
-/// its shim tells.
+/// Returns an error if the command cannot be parsed or prepared, or if runc cannot be executed. The
+/// error is also written to runc's log file, from which runc's shim reports it.
 pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let command = Command::read(arguments).map_err(Error::Refused)?;
     let run = || {
@@ -57,7 +57,8 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     })
 }
 
-/// Says whether the group is to be made by systemd, where nobody has said so.
+/// Prepares a command. Returns whether to add `--systemd-cgroup`, because systemd is to make the
+/// group and the command line does not say so.
 fn prepare(command: &Command) -> Result<bool, Error> {
     match command.name {
         Some("create" | "run") => create(command),
@@ -139,7 +140,7 @@ fn create(command: &Command) -> Result<bool, Error> {
     Ok(is_systemds)
 }
 
-/// A file for each table, for the node's user alone.
+/// Creates a file for each table, readable only by the node's user.
 fn add_tables(
     files: &mut Vec<spec::File>,
     given: &Given,
@@ -162,7 +163,7 @@ fn add_tables(
     Ok(())
 }
 
-/// Holds what is to be executed in a node's container to what the node is held to.
+/// Restricts a process that is executed in a node's container as the node itself is restricted.
 fn execute(command: &Command) -> Result<(), Error> {
     if !is_in_node(command)? {
         return Ok(());
@@ -171,12 +172,12 @@ fn execute(command: &Command) -> Result<(), Error> {
     let process =
         process.ok_or_else(|| Error::Refused("what is executed here comes in a file".into()))?;
     let held = spec::of_executed(&bundle::read(process)?)?;
-    // It is runc's shim's own, which removes it.
+    // The file belongs to runc's shim, which removes it.
     fs::write(process, held.to_string()).map_err(|error| Error::io(process.display(), error))
 }
 
-/// Whether the container is a node's: by what runc keeps of it, or, since others that are called so
-/// keep something else, by the specification in the container's folder, where its log is.
+/// Returns whether the container runs a node. runc's state of the container decides. If there is
+/// none, because another runtime is installed as runc, the specification beside the log decides.
 fn is_in_node(command: &Command) -> Result<bool, Error> {
     let state = command.state();
     let state = state.ok_or_else(|| Error::Refused("an execution in no container".into()))?;
@@ -190,12 +191,13 @@ fn is_in_node(command: &Command) -> Result<bool, Error> {
             let given = Bundle::at(folder)?.read()?;
             Ok(given.annotations.contains_key(MARK))
         }
-        // There is no such container, as runc will say itself.
+        // There is no such container, which runc reports itself.
         _ => Ok(false),
     }
 }
 
-/// Writes an error as runc does. What cannot be written is on standard error, too.
+/// Appends an error to the log in runc's format. Failures are ignored, because the error also goes
+/// to standard error.
 fn tell(log: &Path, error: &Error) {
     let line = json!({ "level": "error", "msg": format!("faasw: {error}") });
     let file = OpenOptions::new().append(true).create(true).open(log);

@@ -1,15 +1,15 @@
-//! Which system calls the node's container may make: what containers usually may, without what
-//! nothing in it calls, and what jails are made with besides.
+//! The system-call filter of the node's container: what container runtimes usually allow, without
+//! the calls that nothing in the container makes, and with the calls that make jails.
 //!
-//! Node, sandboxes and all else put filters round themselves that are far narrower. This one is for
-//! what is not theirs: a program that an operator executes in the container, and a node that was
-//! taken over before its own filter was there.
+//! The node, its sandboxes and the other processes install far narrower filters themselves. This
+//! filter is for other programs that an operator executes in the container, and for a node that was
+//! taken over before it installed its own filter.
 
 use serde_json::{Value, json};
 
-/// What ordinary programs call.
+/// Calls of ordinary programs.
 const ORDINARY: &[&str] = &[
-    // Files that are open.
+    // Open files.
     "read",
     "write",
     "readv",
@@ -95,7 +95,7 @@ const ORDINARY: &[&str] = &[
     "inotify_init1",
     "inotify_add_watch",
     "inotify_rm_watch",
-    // Connections and messages.
+    // Sockets and messages.
     "socket",
     "socketpair",
     "bind",
@@ -114,7 +114,7 @@ const ORDINARY: &[&str] = &[
     "recvmsg",
     "sendmmsg",
     "recvmmsg",
-    // Waiting, and the time.
+    // Waiting and time.
     "poll",
     "ppoll",
     "select",
@@ -227,7 +227,7 @@ const ORDINARY: &[&str] = &[
     "getpgrp",
     "setsid",
     "getsid",
-    // Who and where it is.
+    // Identity and system information.
     "getpid",
     "getppid",
     "gettid",
@@ -254,8 +254,8 @@ const ORDINARY: &[&str] = &[
     "getrandom",
 ];
 
-/// What jails are made with. Whatever is made so is in a user namespace: the container has no
-/// capabilities.
+/// Calls that make jails. They take effect only inside a user namespace, because the container has
+/// no capabilities.
 const JAILS: &[&str] = &[
     "unshare",
     "setns",
@@ -266,8 +266,8 @@ const JAILS: &[&str] = &[
     "seccomp",
 ];
 
-/// The filter, as specifications of containers have it. What is not in it fails with `EPERM`, of 64
-/// bits or not: calls of 32 bits are of another kind.
+/// Returns the filter in the format of container specifications. Every other call fails with
+/// `EPERM`. 32-bit calls are not allowed either, because only the 64-bit architecture is listed.
 #[must_use]
 pub fn profile() -> Value {
     json!({

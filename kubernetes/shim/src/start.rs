@@ -1,4 +1,4 @@
-//! What containerd calls: it is looked whether there can be pods, and the shim becomes runc's.
+//! Handles containerd's calls: checks whether the host can run pods, and becomes runc's shim.
 
 use std::{
     env,
@@ -18,7 +18,7 @@ use crate::{
     state,
 };
 
-/// Options that have a value behind them.
+/// Options that take a value.
 const WITH_VALUES: [&str; 6] = [
     "namespace",
     "address",
@@ -28,10 +28,10 @@ const WITH_VALUES: [&str; 6] = [
     "socket",
 ];
 
-/// Most bytes of what containerd says on standard input.
+/// Maximum size of containerd's message on standard input, in bytes.
 const SAID_MAX: u64 = 1 << 20;
 
-/// What containerd says.
+/// containerd's command line.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Call<'a> {
     action: Option<&'a OsStr>,
@@ -70,10 +70,11 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Becomes runc's shim.
+/// Checks the host if a pod is to start, and becomes runc's shim.
 ///
 /// # Errors
-/// Why it does not, which containerd says of the pod.
+/// Returns an error if the host, the installation or containerd's options are unsuitable, or if
+/// runc's shim cannot be executed. containerd reports it as an event of the pod.
 pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let call = Call::read(arguments);
     let path = env::var_os("PATH").unwrap_or_default();
@@ -84,7 +85,7 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let installation = Installation::own();
     let mut becoming = Command::new(&shim);
     becoming.args(arguments);
-    // What is left of a pod is removed even where nothing could be started any more.
+    // The remains of a pod are removed even if the host could not start one any more.
     if call.action.is_some_and(|action| action == "delete")
         && let (Some(namespace), Some(id)) = (call.namespace, call.id.and_then(OsStr::to_str))
         && let Ok(runc) = installation::find("runc", None, &path)
@@ -110,12 +111,12 @@ pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     Err(Error::io(shim.display(), becoming.exec()))
 }
 
-/// What is on standard input, which can be read once more afterwards.
+/// Reads standard input, and replaces it with a copy that runc's shim can read.
 fn said() -> Result<Vec<u8>, Error> {
     let failed = |error: io::Error| Error::io("what containerd says", error);
     let mut said = Vec::new();
     let read = io::stdin().take(SAID_MAX + 1).read_to_end(&mut said);
-    // One without standard input says nothing.
+    // If containerd passes no standard input, there is no message.
     if read.is_err() || said.len() as u64 > SAID_MAX {
         return Err(Error::Refused(
             "what containerd says on standard input cannot be read".into(),
@@ -130,15 +131,16 @@ fn said() -> Result<Vec<u8>, Error> {
     Ok(said)
 }
 
-/// Options of the runtime in containerd's configuration: runc's shim would be ended by those of a
-/// runtime that it does not know, and with another `BinaryName` no function would be found.
+/// Rejects options of the runtime in containerd's configuration that cannot work. runc's shim fails
+/// with options of a runtime that it does not know. With another `BinaryName`, it would not call
+/// this program, so no function would be found.
 fn refuse_options(said: &[u8]) -> Result<(), Error> {
     const OPTIONS: &str = "containerd's configuration has options for this runtime; it takes none but, with runtime_type \
         io.containerd.runc.v2 and runtime_path, those of runc without BinaryName";
     if said.is_empty() {
         return Ok(());
     }
-    // Later versions may say something else there, which is not for this one to refuse.
+    // Later versions may send another message, which is not rejected.
     let Ok(Some(kind)) = Reader::text(said, 1) else {
         return Ok(());
     };

@@ -1,4 +1,4 @@
-//! What runc keeps of containers: what they were made with, and so whose they are.
+//! runc's state of containers, which has their annotations and so their pods.
 
 use std::{
     fs,
@@ -10,16 +10,16 @@ use serde::Deserialize;
 
 use crate::{bundle, error::Error};
 
-/// Where runc's shim has runc keep it, a folder for each namespace.
+/// Folder of the state that runc keeps for runc's shim, with a subfolder for each namespace.
 pub const ROOT: &str = "/run/containerd/runc";
 
-/// By which CRI says which pod a container belongs to.
+/// Annotation in which CRI stores the pod of a container.
 const POD: &str = "io.kubernetes.cri.sandbox-id";
 
-/// A container's annotations, as `name=value`.
+/// Returns a container's annotations, as `name=value`.
 ///
 /// # Errors
-/// When they cannot be read.
+/// Returns an error if the state cannot be read or parsed.
 pub fn labels(state: &Path) -> Result<Vec<String>, Error> {
     #[derive(Deserialize)]
     struct State {
@@ -36,9 +36,9 @@ pub fn labels(state: &Path) -> Result<Vec<String>, Error> {
     Ok(state.config.labels)
 }
 
-/// Ends what is left of the containers of a pod whose shim is gone. containerd (2.1) has the shim
-/// delete what has the pod's own id and forgets the others, whose processes run on. What cannot be
-/// ended is left as it would be without this.
+/// Deletes the remaining containers of a pod whose shim is gone. containerd (2.1) makes the shim
+/// delete only the container with the pod's own id. The processes of the other containers would
+/// keep running. Failures are ignored.
 pub fn end_containers(runc: &Path, root: &Path, pod: &str) {
     let Ok(containers) = fs::read_dir(root) else {
         return;
@@ -53,7 +53,7 @@ pub fn end_containers(runc: &Path, root: &Path, pod: &str) {
         }
         let mut delete = Command::new(runc);
         delete.arg("--root").arg(root).args(["delete", "--force"]);
-        // Its output is nothing to containerd, which reads this program's.
+        // The output is discarded, because containerd reads this program's output.
         let delete = delete.arg(name).stdin(Stdio::null()).output();
         drop(delete);
     }

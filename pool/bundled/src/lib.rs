@@ -1,8 +1,8 @@
-//! The executables that faasw carries with it.
+//! The executables that faasw contains.
 //!
-//! Each is a program of its own, because each runs where the others must not: the guest inside the
-//! VM, the sandbox around it, the compile helper next to both, and what has connections to
-//! elsewhere apart from all of them. The build script builds them with the cargo that builds this
+//! Each is a separate program, because each runs where the others must not: the guest inside the
+//! VM, the sandbox around it, the compile helper next to both, and the processes with outside
+//! connections apart from all of them. The build script builds them with the cargo that builds this
 //! crate.
 
 #![forbid(unsafe_code)]
@@ -19,8 +19,8 @@ pub static COMPILER: &[u8] = include_bytes!(env!("FAASW_COMPILER"));
 /// Connector and workers: a Linux executable.
 pub static EGRESS: &[u8] = include_bytes!(env!("FAASW_EGRESS"));
 
-/// Sixteen hexadecimal digits that change with any of the first three parts: what one build
-/// of them compiled, another does not load.
+/// Sixteen hexadecimal digits, which change with any of the first three parts. A build does not
+/// load code that was compiled by a build with other digits.
 pub static DIGEST: &str = env!("FAASW_PARTS_DIGEST");
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! The Function Runtime Interface: what node, spawner and sandboxes say to each other.
+//! The Function Runtime Interface: the messages between node, spawner and sandboxes.
 //!
-//! Every message is one packet of a `SOCK_SEQPACKET` Unix socket: a header and
-//! a body whose size its kind fixes. Descriptors travel only downwards, to the
-//! spawner and to sandboxes, but for one that a sandbox hands over when it is born
-//! ([`messages::Born`]); whoever reads from a sandbox later gives the kernel no room
-//! for descriptors, so none can arrive.
+//! Every message is one packet of a `SOCK_SEQPACKET` Unix socket: a header, and a body whose size
+//! its kind fixes. Descriptors travel only downwards, to the spawner and to sandboxes. The one
+//! exception is a descriptor that a sandbox sends when it is born ([`messages::Born`]). Later, a
+//! reader from a sandbox gives the kernel no room for descriptors, so none can arrive.
 //!
 //! ```text
 //!   node ── SpawnSandbox, SpawnHelper, Kill … ▶ spawner     (descriptors attached)
@@ -13,9 +12,9 @@
 //!   node ◀── Born, Prepared, Forked, Rang, Sealed, Failed ── sandbox
 //! ```
 //!
-//! `destroy` is no message: a sandbox is killed by its parent, whatever it does.
-//! The design's `create` is [`messages::SpawnSandbox`]; a boot is a fork of a
-//! layer that holds a fresh guest image, mapped shared instead of private.
+//! `destroy` is not a message: a sandbox is killed by its parent, whatever it does. The design's
+//! `create` is [`messages::SpawnSandbox`]; a boot is a fork of a layer that holds a fresh guest
+//! image, mapped shared instead of private.
 
 #![deny(unsafe_code)]
 

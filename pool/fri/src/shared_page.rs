@@ -1,8 +1,8 @@
-//! A page of a file that another process has mapped, too.
+//! A page of a file that another process has mapped as well.
 //!
-//! Its words are only ever read and written by atomic operations, so no reference is made to memory
-//! that somebody else changes but such as allow for that, and nothing that is read is believed to
-//! be there a second time. The file is one in memory, whose size is sealed: it cannot end before
+//! The page's words are only read and written by atomic operations, so the only references to
+//! memory that another process changes are references to atomic types. No code may expect to read
+//! the same value twice. The file must be one in memory whose size is sealed: it cannot end before
 //! the page.
 #![expect(unsafe_code, reason = "mapped memory")]
 
@@ -23,20 +23,20 @@ pub struct SharedPage {
     is_own: bool,
 }
 
-// SAFETY: it is a page of memory that all threads see, and all of its words are atomic.
+// SAFETY: all threads see the page, and all of its words are atomic.
 unsafe impl Send for SharedPage {}
-// SAFETY: likewise.
+// SAFETY: as above.
 unsafe impl Sync for SharedPage {}
 
 impl SharedPage {
     /// Maps the page of `file` at `offset` until it is dropped. The file's size must be sealed, and
-    /// go beyond.
+    /// must include the page.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `mmap`.
     pub fn map(file: impl AsFd, offset: u64) -> Result<Self, Errno> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the system chooses addresses that nobody has.
+        // SAFETY: the kernel chooses addresses that are not in use.
         let start = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -53,11 +53,11 @@ impl SharedPage {
         })
     }
 
-    /// One that somebody else has mapped, and unmaps.
+    /// Borrows a page that the caller has mapped and will unmap.
     ///
     /// # Safety
-    /// There is a page from `start` on, whose address is a multiple of one, mapped for reading and
-    /// writing for as long as this exists. Nobody in this process makes a reference to its content.
+    /// A page must be mapped at `start`, page-aligned, for reading and writing, for as long as this
+    /// object exists. No code in this process may make a reference to its content.
     #[must_use]
     pub unsafe fn borrowed(start: NonNull<u8>) -> Self {
         Self {
@@ -66,10 +66,10 @@ impl SharedPage {
         }
     }
 
-    /// The word at `at`.
+    /// Returns the word of four bytes at `at`.
     ///
     /// # Panics
-    /// When that is not in the page, or no multiple of four.
+    /// Panics if the word is not in the page, or `at` is not a multiple of four.
     #[must_use]
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at + size_of::<u32>() <= BYTES && at.is_multiple_of(size_of::<u32>()));
@@ -77,10 +77,10 @@ impl SharedPage {
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// The word of eight bytes at `at`.
+    /// Returns the word of eight bytes at `at`.
     ///
     /// # Panics
-    /// When that is not in the page, or no multiple of eight.
+    /// Panics if the word is not in the page, or `at` is not a multiple of eight.
     #[must_use]
     pub fn long_word(&self, at: usize) -> &AtomicU64 {
         assert!(at + size_of::<u64>() <= BYTES && at.is_multiple_of(size_of::<u64>()));
@@ -92,7 +92,7 @@ impl SharedPage {
 impl Drop for SharedPage {
     fn drop(&mut self) {
         if self.is_own {
-            // SAFETY: what `map` has mapped, which nobody uses any more.
+            // SAFETY: `map` has mapped this memory, and it is no longer used.
             let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), BYTES) };
         }
     }

@@ -1,4 +1,4 @@
-//! Packets over sockets: sending, receiving, and telling good ones from bad.
+//! Packets over sockets: sending, receiving and validating them.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, IoSliceMut};
@@ -15,7 +15,7 @@ use zerocopy::{IntoBytes, TryFromBytes};
 
 use crate::messages::{Fork, Kind, MAGIC, Message, PacketHeader, Sealed, Used};
 
-/// Most descriptors with one packet: mailbox, code, and the layers.
+/// The most descriptors in one packet: mailbox, code, and the layers.
 pub const FDS_MAX: usize = 2 + LAYERS_MAX;
 
 /// The largest packet: a fork.
@@ -34,9 +34,9 @@ const REPLY_MAX: usize = size_of::<PacketHeader>()
 pub enum FriError {
     /// The other side is gone.
     Closed,
-    /// The system refused; `AGAIN` where the socket does not block.
+    /// A system call failed; `AGAIN` if a non-blocking call would have to wait.
     System(Errno),
-    /// What came is not a packet of this interface.
+    /// The received data is not a packet of this interface.
     Malformed,
 }
 
@@ -81,17 +81,17 @@ impl Packet {
         Some(header)
     }
 
-    /// What it holds; `None` when that is nothing of this interface.
+    /// Returns the kind of the packet; `None` if it is not a packet of this interface.
     #[must_use]
     pub fn kind(&self) -> Option<Kind> {
         let header = self.header()?;
         (header.magic == MAGIC).then_some(header.kind)
     }
 
-    /// The message, when it is of this type and exactly as long.
+    /// Returns the message if the packet has this type and exactly its size.
     ///
     /// # Errors
-    /// [`FriError::Malformed`] otherwise.
+    /// Returns [`FriError::Malformed`] otherwise.
     pub fn message<M: Message>(&self) -> Result<M, FriError> {
         if self.kind() != Some(M::KIND) {
             return Err(FriError::Malformed);
@@ -103,16 +103,16 @@ impl Packet {
         M::try_read_from_bytes(body).map_err(|_| FriError::Malformed)
     }
 
-    /// Takes the descriptors that came along.
+    /// Takes the descriptors that came with the packet.
     pub fn take_fds(&mut self) -> [Option<OwnedFd>; FDS_MAX] {
         std::mem::take(&mut self.fds)
     }
 }
 
-/// Two connected sockets, closed on exec.
+/// Creates two connected sockets, closed on exec.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `socketpair`.
 pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
     rustix::net::socketpair(
         AddressFamily::UNIX,
@@ -125,7 +125,8 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// Sends a message and up to [`FDS_MAX`] descriptors as one packet.
 ///
 /// # Errors
-/// [`FriError::Closed`] when nobody is there to take it.
+/// Returns [`FriError::Closed`] if the other side is gone, [`FriError::Malformed`] if there are too
+/// many descriptors, and [`FriError::System`] if the system call fails.
 pub fn send<M: Message>(
     socket: impl AsFd,
     message: &M,
@@ -153,7 +154,7 @@ pub fn send<M: Message>(
     Ok(())
 }
 
-/// Room for the largest packet of all.
+/// The size of the largest packet of all.
 const ROOM: usize = if PACKET_MAX > REPLY_MAX {
     PACKET_MAX
 } else {
@@ -161,8 +162,7 @@ const ROOM: usize = if PACKET_MAX > REPLY_MAX {
 };
 
 thread_local! {
-    /// Where packets are received before their size is known: most are small, and most
-    /// calls find none.
+    /// The buffer for packets before their size is known: most are small, and most calls find none.
     static RECEIVED: RefCell<Box<[u8; ROOM]>> = RefCell::new(Box::new([0; ROOM]));
 }
 
@@ -215,8 +215,8 @@ fn receive_into(
 /// Receives a packet and its descriptors from a side that is trusted to send some.
 ///
 /// # Errors
-/// [`FriError::Closed`] at the end, [`FriError::Malformed`] for what no message
-/// can look like.
+/// Returns [`FriError::Closed`] at the end of the stream, [`FriError::Malformed`] if the packet is
+/// truncated, and [`FriError::System`] if the system call fails.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
     receive_into(
@@ -227,11 +227,11 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
     )
 }
 
-/// Receives a packet from a side that must not send descriptors: the kernel is
-/// given no room for them and drops them.
+/// Receives a packet from a side that must not send descriptors: the kernel gets no room for them
+/// and drops them.
 ///
 /// # Errors
-/// As [`receive`]; also [`FriError::Malformed`] when descriptors were attached.
+/// As [`receive`]; also [`FriError::Malformed`] if descriptors were attached.
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
     receive_into(
         socket,
@@ -274,13 +274,13 @@ mod tests {
         );
     }
 
-    /// A packet as [`send`] makes it, but for its first words.
+    /// Returns a packet like those of [`send`], except for its first words.
     fn packet(magic: u32, kind: u32) -> Vec<u8> {
         let body = sandbox(7);
         [magic.as_bytes(), kind.as_bytes(), body.as_bytes()].concat()
     }
 
-    /// Whether somebody who waits for a [`SpawnSandbox`] takes these bytes for one.
+    /// Whether a receiver of [`SpawnSandbox`] accepts these bytes as one.
     fn is_taken(bytes: &[u8]) -> bool {
         let (a, b) = pair().unwrap();
         rustix::net::send(&a, bytes, SendFlags::empty()).unwrap();
@@ -296,7 +296,7 @@ mod tests {
         assert!(!is_taken(&good[..good.len() - 1]));
         assert!(!is_taken(&[&good[..], &[0]].concat()));
         assert!(!is_taken(&good[..3]));
-        // Of another version.
+        // A packet of another version.
         assert!(!is_taken(&packet(MAGIC ^ 1 << 24, kind)));
         assert!(!is_taken(&packet(MAGIC, Kind::Resume as u32)));
         assert!(!is_taken(&packet(MAGIC, u32::MAX)));

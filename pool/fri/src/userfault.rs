@@ -1,14 +1,14 @@
-//! Page faults of one process that another one answers (userfaultfd(2)).
+//! Page faults of one process that another process serves (userfaultfd(2)).
 //!
-//! A sandbox makes [`Faults`] of its own memory when it is born, hands them to the node and keeps
-//! none: whoever has them can have a process wait in the middle of a system call, which is not
-//! for what may be under attack. The device gives them ([`Device`]) also where the system call
-//! does not, in a user namespace, and they tell of what the kernel touches in the process's name:
-//! a guest's memory is touched by KVM.
+//! A sandbox creates [`Faults`] for its own memory when it is born, sends them to the node and
+//! keeps no copy: the holder can make a process wait within a system call, which must not be
+//! possible for a process that may be under attack. The device ([`Device`]) creates them even in a
+//! user namespace, where the system call does not. They also report accesses by the kernel on the
+//! process's behalf, which matters because KVM accesses a guest's memory.
 //!
-//! What happens when the last descriptor of [`Faults`] is closed is no error to anybody: pages
-//! that are not there read as zeroes. Whoever lets go of them while something of theirs is
-//! registered has to have ended the process.
+//! If the last descriptor of [`Faults`] is closed, no process gets an error: missing pages then
+//! read as zeroes. A holder that closes them while one of their ranges is registered must have
+//! ended the process before.
 #![expect(unsafe_code, reason = "calls that no library makes")]
 
 use std::ffi::c_void;
@@ -33,13 +33,13 @@ struct Api {
     ioctls: u64,
 }
 
-/// Addresses of a process: where they begin, and how many bytes; both multiples of a page.
+/// A range of a process's addresses. Start and size must be multiples of the page size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Addresses {
-    /// The first.
+    /// The first address.
     pub start: u64,
-    /// How many.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
@@ -77,13 +77,13 @@ const UNREGISTER: Opcode = opcode::read::<Addresses>(GROUP, 0x01);
 const WAKE: Opcode = opcode::read::<Addresses>(GROUP, 0x02);
 const ZEROPAGE: Opcode = opcode::read_write::<ZeroPage>(GROUP, 0x04);
 
-/// What whoever has [`Faults`] calls the system by, for its filter.
+/// The ioctls that a holder of [`Faults`] makes, for its system-call filter.
 pub const CALLS: [Opcode; 4] = [REGISTER, UNREGISTER, WAKE, ZEROPAGE];
 
-/// `USERFAULTFD_IOC_NEW`, whose argument are flags, and whose result is a descriptor.
+/// `USERFAULTFD_IOC_NEW`, whose argument is a set of flags, and whose result is a descriptor.
 struct New(OFlags);
 
-// SAFETY: the call takes a number, and gives a new descriptor that nobody else owns.
+// SAFETY: the call takes a number, and returns a new descriptor that has no other owner.
 unsafe impl Ioctl for New {
     type Output = OwnedFd;
     const IS_MUTATING: bool = false;
@@ -97,12 +97,12 @@ unsafe impl Ioctl for New {
     }
 
     unsafe fn output_from_ptr(out: IoctlOutput, _: *mut c_void) -> rustix::io::Result<OwnedFd> {
-        // SAFETY: what the call gave.
+        // SAFETY: the descriptor that the call has returned.
         Ok(unsafe { OwnedFd::from_raw_fd(out) })
     }
 }
 
-/// What gives [`Faults`]: `/dev/userfaultfd` (Linux 6.1).
+/// The device that creates [`Faults`]: `/dev/userfaultfd` (Linux 6.1).
 #[derive(Debug)]
 pub struct Device(OwnedFd);
 
@@ -119,21 +119,21 @@ impl From<Device> for OwnedFd {
 }
 
 impl Device {
-    /// Opens it.
+    /// Opens the device.
     ///
     /// # Errors
-    /// The system's: where there is none, or it is not for this user.
+    /// Returns an error if there is no device, or this user may not open it.
     pub fn open() -> Result<Self, Errno> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         rustix::fs::open("/dev/userfaultfd", flags, Mode::empty()).map(Self)
     }
 
-    /// Those of the process that calls. Nothing is registered.
+    /// Creates the faults of the calling process. No range is registered yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the ioctls.
     pub fn faults(&self) -> Result<Faults, Errno> {
-        // SAFETY: the call that `New` is.
+        // SAFETY: `New` describes this call.
         let made = unsafe { ioctl(&self.0, New(OFlags::CLOEXEC | OFlags::NONBLOCK)) }?;
         let mut api = Api {
             api: UFFD_API,
@@ -146,7 +146,7 @@ impl Device {
     }
 }
 
-/// Page faults of one process.
+/// A descriptor for the page faults of one process.
 #[derive(Debug)]
 pub struct Faults(OwnedFd);
 
@@ -163,45 +163,45 @@ impl AsFd for Faults {
 }
 
 impl Faults {
-    /// From now on whoever touches a page there that is not in memory waits until it is woken, and
-    /// looks again.
+    /// Registers a range: from now on, a thread that accesses a page there that is not in memory
+    /// waits until it is woken, and then retries.
     ///
     /// # Errors
-    /// The system's, where nothing is mapped or it is of another kind.
+    /// Returns an error if nothing is mapped there, or memory of a kind that cannot be registered.
     pub fn register(&self, range: Addresses) -> Result<(), Errno> {
         let mut register = Register {
             range,
             mode: REGISTER_MODE_MISSING,
             ioctls: 0,
         };
-        // SAFETY: as above; it changes what the process's touching a page means, not what is in
+        // SAFETY: as above; it changes the effect of the process's page faults, not the contents of
         // memory.
         unsafe { ioctl(&self.0, Updater::<REGISTER, _>::new(&mut register)) }
     }
 
-    /// Nobody waits there any more, and whoever does goes on.
+    /// Unregisters a range: threads no longer wait there, and those that do continue.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the ioctl.
     pub fn unregister(&self, mut range: Addresses) -> Result<(), Errno> {
         // SAFETY: the call reads one structure of this type.
         unsafe { ioctl(&self.0, Updater::<UNREGISTER, _>::new(&mut range)) }
     }
 
-    /// Whoever waits there looks again.
+    /// Wakes the threads that wait for a range; they retry their access.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the ioctl.
     pub fn wake(&self, mut range: Addresses) -> Result<(), Errno> {
         // SAFETY: the call reads one structure of this type.
         unsafe { ioctl(&self.0, Updater::<WAKE, _>::new(&mut range)) }
     }
 
-    /// Pages there are zeroes, and whoever waits for them goes on. Nothing is done where there is
-    /// a page already.
+    /// Maps pages of zeroes to a range, and wakes the threads that wait for them. If a page is
+    /// there already, it is left alone.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the ioctl.
     pub fn zero(&self, range: Addresses) -> Result<(), Errno> {
         loop {
             let mut zero = ZeroPage {
@@ -213,17 +213,17 @@ impl Faults {
             // are left alone.
             match unsafe { ioctl(&self.0, Updater::<ZEROPAGE, _>::new(&mut zero)) } {
                 Err(Errno::EXIST) => return self.wake(range),
-                // What is mapped there is just being changed.
+                // The mapping is being changed at this moment.
                 Err(Errno::AGAIN) => {}
                 zeroed => return zeroed,
             }
         }
     }
 
-    /// The address of a page that somebody waits for, if there is one that was not told yet.
+    /// Returns the address of the next page that a thread waits for; `None` if there is no new one.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the descriptor.
     pub fn next(&self) -> Result<Option<u64>, Errno> {
         loop {
             let mut event = Event::new_zeroed();
@@ -246,7 +246,7 @@ impl Faults {
 mod tests {
     use super::*;
 
-    /// Where there is no device, which is said.
+    /// Returns `None`, with a message, if the device cannot be opened.
     fn faults() -> Option<Faults> {
         match Device::open() {
             Ok(device) => Some(device.faults().unwrap()),
@@ -307,7 +307,7 @@ mod tests {
             waiting.extend(faults.next().unwrap());
         }
         waiting.sort_unstable();
-        // What was written before was there.
+        // The page that was written before is present.
         assert_eq!(waiting, [address + PAGE, address + 2 * PAGE]);
         rustix::io::pwrite(&file, &[8; PAGE as usize], PAGE).unwrap();
         faults.wake(page(1)).unwrap();

@@ -1,18 +1,17 @@
-//! The heap of spawner and sandboxes: a fixed range of this program's own memory, so
-//! that no system call is needed to allocate, and nothing that a guest does makes a
-//! sandbox grow beyond it.
+//! The heap of the spawner and of sandboxes: a fixed range of this program's own memory. Allocating
+//! needs no system call, and nothing that a guest does makes a sandbox grow beyond the range.
 
 use faasw_sandbox::process::ending::Ending;
 use spinning_top::RawSpinlock;
 use talc::TalcLock;
 use talc::source::Claim;
 
-/// Bytes of the heap; pages exist once they are used.
+/// Bytes of the heap. A page takes memory once it is used.
 const BYTES: usize = 8 << 20;
 
 static mut HEAP: [u8; BYTES] = [0; BYTES];
 
-// SAFETY: the range has this one user.
+// SAFETY: this allocator is the only user of the range.
 #[global_allocator]
 static ALLOCATOR: Ending<TalcLock<RawSpinlock, Claim>> =
     Ending(TalcLock::new(unsafe { Claim::array(&raw mut HEAP) }));

@@ -1,17 +1,17 @@
-//! The launcher: starts spawners for a node that has given up what that takes.
+//! The launcher: starts spawners for a node that has given up the privileges that this takes.
 //!
-//! The node starts it first of all, before it confines itself, since filters, lost
-//! privileges and the like pass to whatever a process makes. It is this same program, so
-//! that a spawner is a fork of it. An order brings one end of a socket pair, which the
-//! launcher holds for as long as the spawner lives, so that the node learns of its end,
-//! whatever ended it. What the node says over it is that the spawner is to be killed.
+//! The node starts the launcher before anything else and before it confines itself, because filters
+//! and lost privileges pass to all processes that a process makes. The launcher is this same
+//! program, so a spawner is a fork of it. An order brings one end of a socket pair. The launcher
+//! holds it for as long as the spawner lives, so that the node notices the spawner's end, whatever
+//! caused it. Any message of the node over it is an order to kill the spawner.
 //!
-//! The other order has it open the two files that say how this host resolves names, which change
-//! under a node that runs for long, and which one that has confined itself cannot open any more. It
+//! The other order is to open the two files that define how this host resolves names. They change
+//! while a node runs, and a node that has confined itself can no longer open them. The launcher
 //! reads neither.
 //!
-//! It ends with the node. Spawners do not end with it: they end when the node lets go of
-//! their own sockets, in their own time.
+//! The launcher ends with the node. Spawners do not end with it: they end on their own after the
+//! node has closed its ends of their sockets.
 
 use std::ffi::CStr;
 use std::io;
@@ -31,19 +31,19 @@ use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
 use crate::{NODE_FD, process::jail, spawner};
 
-/// What has the program be the launcher.
+/// The argument that makes the program the launcher.
 pub const ARGUMENT: &str = "--launcher";
 
-/// What has the program be a spawner that stays in the host's network.
+/// The argument that makes the program a spawner that stays in the host's network.
 pub const OUTSIDE: &str = "--outside";
 
-/// Has a spawner make jails of the reduced level.
+/// The argument that makes a spawner create jails of the reduced level.
 pub const REDUCED: &str = "--reduced";
 
 /// A spawner that lives.
 struct Launched {
     pid: Pid,
-    /// Whose other end the node holds; none once it has been killed, or let go of.
+    /// The socket whose other end the node holds; `None` once the node has closed it.
     life: Option<OwnedFd>,
 }
 
@@ -53,10 +53,10 @@ struct Launcher {
     launched: Vec<Launched>,
 }
 
-/// Runs until the node is gone. Sandboxes may do what `rules` says.
+/// Runs until the node is gone. Sandboxes may make the calls that `rules` allows.
 ///
 /// # Errors
-/// The system's, or when the node says what makes no sense.
+/// Returns an error if a system call fails, or if the node sends a message that is not an order.
 pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     // A terminal's Ctrl-C is for the node.
     let _ = rustix::process::setsid();
@@ -89,7 +89,8 @@ pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
                 }
                 Ok(mut packet) if packet.kind() == Some(Kind::OpenNames) => {
                     if let [Some(socket), ..] = packet.take_fds() {
-                        // Where one cannot be opened, or nobody waits for it, the socket is closed.
+                        // If a file cannot be opened, or the node does not wait for it, the socket
+                        // is closed.
                         let _ = hand_names_over(&socket);
                     }
                 }
@@ -101,10 +102,10 @@ pub fn run(rules: fn(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     }
 }
 
-/// Opens what says how names are resolved (hosts(5), resolv.conf(5)), and hands it over.
+/// Opens the files that define how names are resolved (hosts(5), resolv.conf(5)), and sends them.
 fn hand_names_over(socket: &OwnedFd) -> io::Result<()> {
     let open = |path: &CStr| {
-        // Whatever has been put there, nobody waits for it.
+        // With these flags the open does not block, whatever file is there.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         match rustix::fs::open(path, flags, Mode::empty()) {
             Ok(file) => Ok(Some(file)),
@@ -120,13 +121,13 @@ fn hand_names_over(socket: &OwnedFd) -> io::Result<()> {
 }
 
 impl Launched {
-    /// Something was said of it, or its node is gone: then it ends by itself, and leaves
-    /// nothing.
+    /// Kills the spawner if the node has sent a message. If the node has closed the socket, the
+    /// spawner ends by itself and leaves nothing.
     fn hear(&mut self) {
         if let Some(life) = self.life.take()
             && receive(&life, RecvFlags::DONTWAIT).is_ok()
         {
-            // Not reaped yet, so the number is still this child's.
+            // The child is not reaped yet, so the number is still its own.
             let _ = rustix::process::kill_process(self.pid, Signal::KILL);
             self.life = Some(life);
         }
@@ -134,8 +135,8 @@ impl Launched {
 }
 
 impl Launcher {
-    /// Waits for an order, or for a child's end: says which there is. Kills the spawners
-    /// that it is told to.
+    /// Waits for an order or for a child's end, and returns which of them is there. Kills the
+    /// spawners that the node has ordered to be killed.
     fn wait(&mut self, ended: &OwnedFd) -> io::Result<(bool, bool)> {
         let mut events = vec![
             PollFd::new(&self.node, PollFlags::IN),
@@ -164,7 +165,7 @@ impl Launcher {
         Ok((ordered, has_ended))
     }
 
-    /// Forks a spawner. Where that fails the node sees its sockets closed.
+    /// Forks a spawner. If that fails, the node sees the spawner's sockets closed.
     fn launch(
         &mut self,
         order: Launch,
@@ -176,7 +177,7 @@ impl Launcher {
         match unsafe { libc::fork() } {
             0 => {
                 let code = self.become_spawner(order, socket, rules);
-                // The launcher's own clean-up is not the child's to do.
+                // The launcher's own clean-up must not run in the child.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
@@ -199,14 +200,14 @@ impl Launcher {
     ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
         for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {
-            // A copy, where it is in its place already, stays open on exec; spawners
-            // execute nothing themselves.
-            // SAFETY: what had this number is not used again in this process.
+            // A descriptor that has its number already stays open on exec as well; spawners execute
+            // nothing themselves.
+            // SAFETY: the previous owner of this number does not use it again in this process.
             if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
                 return 1;
             }
         }
-        // It closes all others that it has inherited.
+        // The spawner closes all other descriptors that it has inherited.
         let ended = match network {
             Network::Empty => spawner::run(level, rules),
             Network::Host => spawner::run_outside(level),

@@ -1,16 +1,16 @@
-//! What the spawner and the sandboxes are made of. The program is `faasw-sandbox`;
-//! this library exists so that tests can drive a VM without a process round it, and
-//! programs that ask for it can have sandboxes as threads of their own.
+//! The parts of the spawner and of sandboxes. The program is `faasw-sandbox`; this library exists
+//! so that tests can drive a VM without a process around it, and so that programs can run sandboxes
+//! as threads of their own.
 //!
-//! In the order in which they know of each other:
+//! The modules, each of which uses those before it:
 //!
 //! - [`memory`]: a guest's memory as this process maps it.
 //! - [`vm`]: one KVM VM with one vCPU, and its state.
-//! - [`instance`]: becoming an instance of a seed, at once or in two steps; giving it its seed's
-//!   exact state back; and becoming a seed.
-//! - [`process`]: what is round a sandbox, and how it ends that has no memory left.
-//! - [`sandbox`]: one that does what the node orders, as a process or as a thread.
-//! - [`spawner`]: what makes processes; [`launcher`]: what makes spawners.
+//! - [`instance`]: making a sandbox an instance of a seed, in one step or two; resetting it to
+//!   exactly the seed's state; and making a seed of it.
+//! - [`process`]: the environment of a sandbox's process, and its end if its heap is used up.
+//! - [`sandbox`]: a sandbox that carries out the node's orders, as a process or as a thread.
+//! - [`spawner`]: the process that makes all others; [`launcher`]: the process that makes spawners.
 
 pub mod instance;
 pub mod launcher;

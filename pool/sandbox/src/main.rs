@@ -1,16 +1,16 @@
 //! The spawner, and the sandboxes that it forks; or the launcher, which forks spawners.
 //!
-//! The node starts this program once. It stays single-threaded and does nothing
-//! but make processes: sandboxes by forking itself, the compile helper and workers by
-//! executing their programs. A forked child becomes a sandbox: it owns one VM and answers to
-//! the node over a socket of its own.
+//! The node starts this program once. The spawner stays single-threaded and only makes processes:
+//! sandboxes by forking itself, the compile helper and workers by executing their programs. A
+//! forked child becomes a sandbox: it owns one VM and serves the node over a socket of its own.
 //!
-//! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node, behind it are the
-//! programs that it executes ([`faasw_sandbox::process::programs`]). The spawner ends when the node
-//! closes its end, which the kernel does for it however it dies; all that it made ends with it, as
-//! it is the parent and has one thread (`PR_SET_PDEATHSIG` fires when the parent *thread* ends).
-//! With [`launcher::OUTSIDE`] it stays in the host's network and makes the connector only; with
-//! [`launcher::REDUCED`] its jails have no namespaces.
+//! Inherited descriptors: [`faasw_sandbox::NODE_FD`] is the socket to the node. The descriptors
+//! after it are the programs that the spawner executes ([`faasw_sandbox::process::programs`]). The
+//! spawner ends when the node's end of the socket is closed, which the kernel does however the node
+//! dies. All of its processes end with it, because it is their parent and has one thread
+//! (`PR_SET_PDEATHSIG` fires when the parent *thread* ends). With [`launcher::OUTSIDE`] it stays in
+//! the host's network and makes only the connector; with [`launcher::REDUCED`] its jails have no
+//! namespaces.
 
 mod heap;
 

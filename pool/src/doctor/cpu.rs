@@ -1,4 +1,4 @@
-//! What guests see of this CPU.
+//! The CPU features that are visible to guests.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 use std::fs;
@@ -9,7 +9,7 @@ use kvm_ioctls::Kvm;
 
 use super::finding::{Finding, State};
 
-/// Components of vector state and their like, by their bits in XCR0.
+/// The components of extended state, by their bits in XCR0.
 const COMPONENTS: [(u32, &str); 9] = [
     (1 << 0, "x87"),
     (1 << 1, "SSE"),
@@ -22,7 +22,7 @@ const COMPONENTS: [(u32, &str); 9] = [
     (1 << 19, "APX"),
 ];
 
-/// Whether KVM's table of CPUID is in force in guests.
+/// Reports whether KVM's CPUID table takes effect in guests.
 pub fn finding() -> Finding {
     let cpu = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let has_module = |name| Path::new("/sys/module").join(name).exists();
@@ -69,7 +69,7 @@ pub fn finding() -> Finding {
     }
 }
 
-/// Whether the system says that its CPUs have this.
+/// Returns whether `/proc/cpuinfo` lists this flag.
 fn has_flag(cpu: &str, flag: &str) -> bool {
     cpu.lines()
         .find(|line| line.starts_with("flags"))

@@ -1,23 +1,23 @@
-//! What is found out about a host, and how good that is.
+//! Findings about a host, with their assessment.
 
-/// How good a finding is.
+/// The assessment of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As it should be.
+    /// The host has the property.
     Good,
-    /// It works without, slower or with less protection.
+    /// The node works without the property, but slower or with less protection.
     Poor,
-    /// It does not work without.
+    /// The node does not work without the property.
     Bad,
 }
 
-/// Something found out about the host.
+/// A finding about the host.
 #[derive(Clone, Debug)]
 pub struct Finding {
-    /// What was looked at.
+    /// The examined property.
     pub what: &'static str,
-    /// How good it is.
+    /// The assessment.
     pub state: State,
-    /// What was found, and what is done about it.
+    /// The result, and how the node handles it.
     pub detail: String,
 }

@@ -1,4 +1,4 @@
-//! What this host's kernel and virtualisation cost, in figures that are measured on the spot.
+//! The cost of this host's kernel and virtualisation, measured on the spot.
 
 use std::io;
 use std::time::Duration;
@@ -9,14 +9,15 @@ use kvm_ioctls::Kvm;
 
 use super::finding::{Finding, State};
 
-/// An exit that takes longer comes through another virtual machine, or from a CPU that is emulated.
+/// An exit that takes longer than 8 us passes through another virtual machine, or comes from an
+/// emulated CPU.
 const NATIVE_EXIT_MAX: Duration = Duration::from_micros(8);
 
-/// Measures what requests and resets cost on this host.
+/// Measures the cost of requests and resets on this host.
 pub fn findings() -> Vec<Finding> {
     let mut findings = match Kvm::new().map_err(io::Error::from).and_then(Template::new) {
         Ok(template) => vec![exits(&template), page_walk(template.page_walk())],
-        // The finding about KVM itself says why.
+        // The finding about KVM itself states the reason.
         Err(_) => Vec::new(),
     };
     findings.push(private_pages());

@@ -1,4 +1,4 @@
-//! What this host offers.
+//! The capabilities of this host.
 
 mod cpu;
 mod finding;
@@ -18,13 +18,13 @@ use crate::error::StartError;
 use crate::sandboxes::Confinement;
 use crate::snapshots::has_small_pages;
 
-/// The KVM interface version that exists.
+/// The only KVM interface version.
 const KVM_API: i32 = 12;
 
-/// Whether KVM can be used at all.
+/// Checks that KVM can be used at all.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// Returns the reason why not, and the remedy.
 pub fn check_kvm() -> Result<(), StartError> {
     open_kvm().map(|_| ())
 }
@@ -37,13 +37,13 @@ fn open_kvm() -> Result<Kvm, StartError> {
         .and_then(|file| file.metadata());
     match opened {
         Ok(metadata) if metadata.file_type().is_char_device() => {}
-        // An ordinary file of that name, as careless scripts leave it behind.
+        // A regular file of that name, which careless scripts leave behind.
         Ok(_) => return Err(StartError::KvmMissing),
         Err(error) => {
             return Err(match error.kind() {
                 ErrorKind::NotFound => StartError::KvmMissing,
                 ErrorKind::PermissionDenied => StartError::KvmPermission,
-                // No driver stands behind the device file.
+                // The device file exists without a driver.
                 _ if error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error()) => {
                     StartError::KvmMissing
                 }
@@ -69,7 +69,7 @@ fn open_kvm() -> Result<Kvm, StartError> {
     Ok(kvm)
 }
 
-/// The best instruction set that this CPU has all of.
+/// Returns the best instruction set that this CPU fully supports.
 fn best_isa() -> Option<Isa> {
     use std::arch::is_x86_feature_detected as has;
     let v2 = has!("sse3")
@@ -83,10 +83,11 @@ fn best_isa() -> Option<Isa> {
     v2.then_some(if v3 { Isa::V3 } else { Isa::V2 })
 }
 
-/// The instruction set to compile for.
+/// Returns the instruction set to compile for.
 ///
 /// # Errors
-/// When this CPU does not have what was asked for, or not even the least.
+/// Returns [`StartError::IsaMissing`] if this CPU lacks the requested instruction set, or even the
+/// smallest one.
 pub fn choose_isa(wanted: Option<Isa>) -> Result<Isa, StartError> {
     let best = best_isa();
     let wanted = wanted.or(best).unwrap_or(Isa::V2);
@@ -97,8 +98,8 @@ pub fn choose_isa(wanted: Option<Isa>) -> Result<Isa, StartError> {
     }
 }
 
-/// Looks at everything that matters to a pool with this around its microVMs. A filter that ends
-/// processes for making namespaces ends the calling one.
+/// Examines everything that matters to a pool with this confinement. If a system-call filter kills
+/// processes that make namespaces, it kills the calling process.
 #[must_use]
 pub fn findings(confinement: Confinement) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -177,7 +178,7 @@ pub fn findings(confinement: Confinement) -> Vec<Finding> {
     findings
 }
 
-/// Whether requests wait for all of a seed that is read from disk.
+/// Reports whether requests have to wait until a seed is completely read from disk.
 fn paging() -> (State, String) {
     let poor = |why: String| {
         let then = "a seed is read from disk whole before its first request runs";
@@ -195,5 +196,5 @@ fn paging() -> (State, String) {
     }
 }
 
-/// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not name yet.
+/// `KVM_CAP_PRE_FAULT_MEMORY`, which the bindings do not define yet.
 const PRE_FAULT_MEMORY: std::ffi::c_ulong = 236;

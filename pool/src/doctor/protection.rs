@@ -1,5 +1,4 @@
-//! What this host gives to the protection of microVMs from each other and of itself
-//! from them.
+//! The host's means to protect sandboxes from each other, and the host from sandboxes.
 
 use std::fs;
 
@@ -9,7 +8,7 @@ use faasw_jail::{ConfinementLevel, Obstacle};
 use super::finding::{Finding, State};
 use crate::sandboxes::Confinement;
 
-/// Looks at everything that jails of this kind and memory rest on.
+/// Examines everything on which jails of this kind and the memory limits depend.
 pub fn findings(confinement: Confinement) -> Vec<Finding> {
     let (groups, sharing) = groups();
     let mut findings = vec![
@@ -76,8 +75,8 @@ fn users(confinement: Confinement) -> Finding {
     }
 }
 
-/// Reports the obstacle to namespaces on this host, with its cure. Nothing runs without them, but
-/// at the reduced level.
+/// Reports the obstacle to namespaces on this host, with its remedy. Without namespaces, only the
+/// reduced level works.
 fn namespaces(confinement: Confinement) -> Option<Finding> {
     let advice = Obstacle::ahead().advice()?;
     let (state, then) = match confinement {

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::error::{ClientError, InvokeError};
 use crate::sink::Timing;
 
-/// What a client sends after its request's head.
+/// The body that a client sends after the head of its request.
 pub type RequestBody = UnsyncBoxBody<Bytes, ClientError>;
 
 /// A part of a response's body.
@@ -20,31 +20,30 @@ pub type RequestBody = UnsyncBoxBody<Bytes, ClientError>;
 pub enum Part {
     /// Bytes.
     Data(Bytes),
-    /// Nothing more comes: the body is whole.
+    /// The end of the body: nothing follows.
     End {
-        /// Its trailers, as the function made them: not validated.
+        /// The trailers as the function made them, not validated.
         trailers: Vec<Pair>,
         /// Where the time went, as far as it is known by now.
         timing: Timing,
     },
 }
 
-/// How many parts wait for a slow client. With [`PART_BYTES`] that is the room
-/// that a response has beside its ring.
+/// How many parts wait for a slow client. With [`PART_BYTES`] this is the room that a response has
+/// in addition to its ring.
 pub(super) const PARTS: usize = 8;
 
-/// Most bytes of a part.
+/// The most bytes of a part.
 pub(crate) const PART_BYTES: usize = 64 << 10;
 
-/// The body of a response that is still being made. Dropping it ends the
-/// instance.
+/// The body of a response that is still being made. Dropping it ends the instance.
 #[derive(Debug)]
 pub struct ResponseStream {
     parts: mpsc::Receiver<Result<Part, InvokeError>>,
     ended: bool,
 }
 
-/// Where the parts come from.
+/// The sending end of a [`ResponseStream`].
 pub(crate) type PartSender = mpsc::Sender<Result<Part, InvokeError>>;
 
 pub(crate) fn channel() -> (PartSender, ResponseStream) {
@@ -57,7 +56,7 @@ pub(crate) fn channel() -> (PartSender, ResponseStream) {
 }
 
 impl ResponseStream {
-    /// The next part; `None` after [`Part::End`] or an error.
+    /// Returns the next part, and `None` after [`Part::End`] or an error.
     pub fn poll_part(
         &mut self,
         context: &mut Context<'_>,
@@ -67,7 +66,7 @@ impl ResponseStream {
         }
         let part = std::task::ready!(self.parts.poll_recv(context));
         let part = part.unwrap_or_else(|| {
-            // The task that makes the parts always says how they end.
+            // The task that makes the parts always sends how they end.
             Err(InvokeError::GuestFailed("nobody follows it".to_owned()))
         });
         self.ended = !matches!(part, Ok(Part::Data(_)));
@@ -78,26 +77,26 @@ impl ResponseStream {
 /// The body of a response.
 #[derive(Debug)]
 pub enum ReplyBody {
-    /// All of it: the function was done before anything had to be sent.
+    /// The whole body: the function finished before anything had to be sent.
     Whole {
-        /// The bytes.
+        /// The bytes of the body.
         bytes: Bytes,
-        /// The trailers, as the function made them: not validated.
+        /// The trailers as the function made them, not validated.
         trailers: Vec<Pair>,
     },
-    /// It is still being made.
+    /// A body that is still being made.
     Stream(ResponseStream),
 }
 
-/// What came of looking at a request's body.
+/// A frame of a request's body.
 pub(crate) enum Received {
-    /// Bytes, perhaps none.
+    /// Bytes, possibly none.
     Data(Bytes),
-    /// The end, with the trailers.
+    /// The end of the body, with its trailers.
     End(Vec<Pair>),
 }
 
-/// Takes a request's body frame by frame.
+/// Receives a request's body frame by frame.
 #[derive(Debug)]
 pub struct Incoming {
     body: Option<RequestBody>,
@@ -111,17 +110,17 @@ impl Incoming {
         }
     }
 
-    /// Whether the end has been received.
+    /// Returns whether the end has been received.
     pub(crate) fn has_ended(&self) -> bool {
         self.body.is_none()
     }
 
-    /// The next frame. Pends for ever after the end.
+    /// Returns the next frame. Pends for ever after the end.
     pub(crate) async fn next(&mut self) -> Result<Received, ClientError> {
         std::future::poll_fn(|context| self.poll(context)).await
     }
 
-    /// The next frame, if it is there.
+    /// Returns the next frame if it has arrived.
     pub(crate) fn poll(
         &mut self,
         context: &mut Context<'_>,

@@ -28,20 +28,20 @@ pub enum BudgetError {
     /// The request has caused as many invocations as it may.
     #[error("the client's request has caused {0} invocations, the most that one request may cause")]
     Invocations(u64),
-    /// The request and its invocations have used the CPU time that the request may take.
+    /// The request and its invocations have used the CPU time that the request may use.
     #[error(
         "the client's request and the invocations that it caused have used its {} s of CPU time",
         .0.as_secs_f64()
     )]
     Cpu(Duration),
-    /// The request's time is over.
+    /// The deadline of the request has passed.
     #[error("the time of the client's request is over")]
     Deadline,
 }
 
 impl RequestBudget {
-    /// Returns the budget of a request that may take `cpu` of CPU time and cause so many nested
-    /// `invocations`, until `deadline`.
+    /// Returns the budget of a request that may use `cpu` of CPU time and cause `invocations`
+    /// nested invocations, until `deadline`.
     #[must_use]
     pub fn new(cpu: Duration, invocations: u64, deadline: Option<Instant>) -> Arc<Self> {
         Arc::new(Self {
@@ -57,7 +57,8 @@ impl RequestBudget {
     /// Counts one more nested invocation.
     ///
     /// # Errors
-    /// Returns which part of the budget is exhausted. The invocation must not begin then.
+    /// Returns a [`BudgetError`] that names the exhausted part of the budget. The invocation must
+    /// not begin then.
     pub fn begin_nested(&self) -> Result<(), BudgetError> {
         if self.time_left().is_some_and(|left| left.is_zero()) {
             return Err(BudgetError::Deadline);
@@ -80,7 +81,7 @@ impl RequestBudget {
         self.cpu.saturating_sub(used)
     }
 
-    /// Returns the CPU time that the request may take.
+    /// Returns the CPU time that the request may use.
     #[must_use]
     pub fn cpu(&self) -> Duration {
         self.cpu
@@ -93,8 +94,8 @@ impl RequestBudget {
             .map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns whether this is the first call: one line in a log says that the budget is
-    /// exhausted, however often that is met.
+    /// Returns whether this is the first call. The exhausted budget is logged once, however many
+    /// calls meet it.
     pub fn is_first_report(&self) -> bool {
         !self.was_reported.swap(true, Ordering::Relaxed)
     }
@@ -104,7 +105,7 @@ impl RequestBudget {
 #[derive(Debug)]
 pub struct BudgetAccount {
     budget: Arc<RequestBudget>,
-    /// CPU time that the budget was charged for so far.
+    /// CPU time that the budget has been charged so far.
     charged: AtomicU64,
     is_nested: bool,
 }
@@ -136,7 +137,8 @@ impl BudgetAccount {
         &self.budget
     }
 
-    /// Charges the budget for what is new of `used`, the CPU time of the whole invocation so far.
+    /// Charges the budget for the part of `used` that was not charged before. `used` is the CPU
+    /// time of the whole invocation so far.
     pub fn charge(&self, used: Duration) {
         let used = u64::try_from(used.as_nanos()).unwrap_or(u64::MAX);
         let charged = self.charged.fetch_max(used, Ordering::Relaxed);
@@ -145,8 +147,8 @@ impl BudgetAccount {
     }
 
     /// Charges as [`BudgetAccount::charge`] does. Returns the CPU time that the budget leaves the
-    /// invocation. The one that answers the client has its own limit alone, so that it can still
-    /// answer when nested ones have used everything.
+    /// invocation. The invocation that answers the client has only its own limit, so that it can
+    /// still answer after nested ones have used everything.
     pub(crate) fn charge_and_limit(&self, used: Duration) -> Duration {
         self.charge(used);
         if self.is_nested {

@@ -1,4 +1,4 @@
-//! A request as it comes to the pool, and a response as it leaves.
+//! A request as it enters the pool, and a response as it leaves.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,32 +15,34 @@ use super::store::StoreService;
 use crate::seeds::{FunctionNumber, FunctionVersion};
 use crate::sink::{LogSink, Timing};
 
-/// A request as the pool takes it.
+/// A request to the pool.
 #[derive(Debug)]
 pub struct Call {
-    /// Its head, already in the form that the function sees.
+    /// The request head in the form that the function sees.
     pub head: RequestHead,
-    /// Its body.
+    /// The request body.
     pub body: RequestBody,
-    /// How long it may take.
+    /// How long the request may take.
     pub limits: CallLimits,
     /// Where log lines go.
     pub log: Arc<dyn LogSink>,
-    /// Who sends it.
+    /// The client that sends the request.
     pub client: Client,
-    /// What answers the function's records on the channel of its store; it is not open without.
+    /// The service that answers records on the function's store channel. Without it the channel is
+    /// closed.
     pub store: Option<Arc<dyn StoreService>>,
-    /// What the function is to know with this request only; their channel is not open without.
+    /// The secrets that the function receives with this request only. Without them their channel is
+    /// closed.
     pub secrets: Option<Secrets>,
-    /// Who makes the function's requests to others; their channels are not open without.
+    /// Makes the function's outbound calls. Without it their channels are closed.
     pub outbound: Option<Arc<dyn Outbound>>,
-    /// What it was admitted with.
+    /// The caller's own admission of the request.
     pub admitted: Admitted,
 }
 
-/// What whoever calls has admitted a request with, such as a place among those of its
-/// function. It goes the way of the place that the request has here: it is dropped when
-/// the request's microVM is free or gone, or when there is none.
+/// The caller's own admission of a request, such as a slot among the requests of its function. It
+/// is held together with the request's place in the pool. It is dropped when the request's microVM
+/// is free or gone, or when there is none.
 #[derive(Debug, Default)]
 pub struct Admitted(
     #[expect(dead_code, reason = "it is held, not used")] Option<Box<dyn Any + Send + Sync>>,
@@ -54,41 +56,42 @@ impl Admitted {
     }
 }
 
-/// What the pool has to know of who sends a request.
+/// The properties of a request's client that the pool must know.
 #[derive(Clone, Debug, Default)]
 pub struct Client {
-    /// Whom the bytes of the response count for until they are taken; nobody unless set.
+    /// The account that the bytes of the response count for until they are taken. By default it has
+    /// no limits.
     pub account: Account,
-    /// The request begins before its body is there, as far as that is waited for: it is
-    /// the first to be cut when others want its place.
+    /// The request may begin before its body has arrived. While its body is awaited, it is the
+    /// first to be evicted when other requests need its place.
     pub is_early: bool,
-    /// It is another function's request, which waits for it with a place of its own: this one's
-    /// place counts for that function, and where none is free it is refused at once. Nobody's
-    /// unless set.
+    /// The function that makes the request, if another function does and waits for it with a place
+    /// of its own. The place of this request then counts for that function. If none is free, the
+    /// request is rejected at once.
     pub within: Option<Share>,
     /// The account in the budget of the client's request, if the function makes outbound calls or
     /// another one waits for it. The [`log`](Call::log) must charge it in [`LogSink::charged`].
     pub budget: Option<Arc<BudgetAccount>>,
 }
 
-/// Whose places a request takes: those of a function, whatever its versions.
+/// The function whose share of places a request uses, whatever its version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share(FunctionNumber);
 
 impl Share {
-    /// That of a function's own requests.
+    /// Returns the share of a function's own requests.
     #[must_use]
     pub fn of(version: &FunctionVersion) -> Self {
         Self(version.holding().number())
     }
 
-    /// That of this function.
+    /// Returns the share of the function with this number.
     #[cfg(test)]
     pub(crate) fn by(number: FunctionNumber) -> Self {
         Self(number)
     }
 
-    /// Which function it is.
+    /// Returns the number of the function.
     pub(crate) fn number(self) -> FunctionNumber {
         self.0
     }
@@ -97,9 +100,9 @@ impl Share {
 /// A function's response.
 #[derive(Debug)]
 pub struct Reply {
-    /// Status and headers, as the function made them: not validated.
+    /// Status and headers as the function made them, not validated.
     pub head: ResponseHead,
-    /// The body.
+    /// The response body.
     pub body: ReplyBody,
     /// Where the time went, as far as it is known by now.
     pub timing: Timing,

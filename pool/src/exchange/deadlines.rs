@@ -1,4 +1,4 @@
-//! Which limit of an exchange is next, and what comes of it when it is met.
+//! The limit of an exchange that expires next, and what happens when it does.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use crate::error::InvokeError;
 use crate::instances::Unsettled;
 
 impl Exchange {
-    /// The next deadline, and whose it is.
+    /// Returns the next deadline, and the limit that it belongs to.
     pub(super) fn deadline(&mut self, phase: Phase) -> (Instant, Limit) {
         let client_owes = self.client_owes();
         let turn = self.turn.as_ref().map(RunPermit::has_waiters);
         let Some(calls) = &self.calls else {
             return self.timeline.deadline(phase, client_owes, turn);
         };
-        // Behind its response a guest has its own time alone: nobody is there who would wait for
-        // it.
+        // After its response a guest has only its own time, because no client waits for it any
+        // more.
         let waits = phase != Phase::Afterwards && !client_owes && calls.is_owed();
         let is_upstream = self.timeline.note_upstream(waits);
         let phase = match phase {
@@ -45,7 +45,7 @@ impl Exchange {
         earliest
     }
 
-    /// Does what a deadline asks for.
+    /// Handles the expiry of a limit.
     pub(super) fn expired(&mut self, limit: Limit) -> Result<(), InvokeError> {
         let limits = &self.timeline.limits;
         Err(match limit {
@@ -56,7 +56,8 @@ impl Exchange {
             Limit::Short => {
                 self.timeline.is_listening = true;
                 self.instance.mailbox.listen()?;
-                // Either the guest sees that, or this sees what it wrote before.
+                // Either the guest sees the request to ring, or this look sees what it wrote
+                // before.
                 std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
                 return self.look();
             }
@@ -76,7 +77,7 @@ impl Exchange {
                         InvokeError::CpuLimit(limits.cpu)
                     });
                 }
-                // A guest that is done has its own few milliseconds to stop.
+                // A guest that is done has a few milliseconds of its own to stop.
                 let shared = shared.filter(|_| !self.is_over).unwrap_or(Duration::MAX);
                 if let Some(account) = account.filter(|_| shared.is_zero()) {
                     return Err(InvokeError::RequestCpuLimit(account.budget().cpu()));

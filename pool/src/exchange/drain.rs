@@ -1,5 +1,5 @@
-//! What a function that is done has left in its mailbox: it leaves that only into room
-//! that clients' budgets have, and its instance waits until then.
+//! The response bytes that a finished function has left in its mailbox. They leave the mailbox only
+//! into room that the clients' budgets have. The instance waits until then.
 
 use faasw_abi::channel::Channel;
 use faasw_abi::wire::ResponseHead;
@@ -13,19 +13,19 @@ use super::timeline::Phase;
 use crate::error::InvokeError;
 
 impl Exchange {
-    /// Reads the last words of a function that is done. Room for all that it has left of
-    /// its response, if there is; one whose response is not to be sent needs none.
+    /// Reads the last words of a finished function. Returns room for all that is left of its
+    /// response, if there is room. A response that is not to be sent needs none.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns a platform error if the mailbox cannot be read.
     pub fn room_for_rest(&mut self, done: &Done) -> Result<Option<Lease>, InvokeError> {
-        // What told the end of any other was written before its words were read.
+        // For other ends, the words were read after the guest wrote the end.
         if let Done::Stopped(_) = done {
             self.guest = self.instance.mailbox.guest()?;
         }
         let told = &self.guest.channels[Channel::INVOCATION];
         let is_whole = told.head != 0 && told.end != 0;
-        // Counters that cannot be true are told when the rest is taken.
+        // Impossible counters are reported when the rest is taken.
         let waiting = self
             .instance
             .mailbox
@@ -37,36 +37,39 @@ impl Exchange {
     /// Takes the head of a response that is there.
     ///
     /// # Errors
-    /// When the guest has taken it back; the system's.
+    /// Returns [`InvokeError::NoResponse`] if there is no head, [`InvokeError::GuestFailed`] if the
+    /// head is invalid, and a platform error if the mailbox cannot be accessed.
     pub fn take_head(&mut self) -> Result<ResponseHead, InvokeError> {
         let head = begin_stream(&mut self.instance.mailbox, &self.guest)?;
         head.ok_or(InvokeError::NoResponse)
     }
 
-    /// Whether it is up to the client that so many bytes cannot be handed out: it has not
-    /// taken what it was given. Others may have filled what all share, too.
+    /// Returns whether so many bytes cannot be handed out because the client has not taken earlier
+    /// ones. The shared budgets may be full as well.
     pub(super) fn waits_to_send(&self, client: &Option<PartSender>, bytes: u64) -> bool {
         let is_full = client.as_ref().is_some_and(|client| client.capacity() == 0);
         is_full || self.client.account.waits_for_client(bytes)
     }
 
-    /// Hands out what is in the mailbox, part by part, until there is room for the rest.
+    /// Hands out the contents of the mailbox, part by part, until there is room for the rest.
     ///
     /// # Errors
-    /// When the client takes nothing for too long, goes away, or is evicted for others.
+    /// Returns an error if the client takes nothing for too long, if it is gone
+    /// ([`InvokeError::ClientGone`]), or if the exchange is evicted ([`InvokeError::Evicted`]).
     pub(super) async fn drain(
         &mut self,
         done: Done,
         client: &Option<PartSender>,
     ) -> Result<(Done, Lease), InvokeError> {
-        // Nobody is there whom its own requests could be answered.
+        // The guest has stopped, so it cannot receive answers to outbound calls.
         self.calls = None;
         loop {
             if let Some(room) = self.room_for_rest(&done)? {
                 self.wait = None;
                 return Ok((done, room));
             }
-            // It does not run any more: others' turn does not wait for its client.
+            // The guest does not run any more. Its run permit is released, so that others do not
+            // wait for its client.
             self.turn = None;
             let waiting = self
                 .instance

@@ -1,5 +1,4 @@
-//! The end of an exchange: what the function left behind, and who is still to get
-//! it.
+//! The end of an exchange: what the function left behind, and how the client receives it.
 
 use std::time::Duration;
 
@@ -16,41 +15,41 @@ use crate::error::InvokeError;
 use crate::mailbox::{LogLines, Mailbox, outcome};
 use crate::sink::Timing;
 
-/// What a function left behind.
+/// The remains of an exchange: the rest of the response, the result and the log.
 pub struct Ended {
-    /// What was not handed out yet of a response that is whole.
+    /// The part of a complete response that was not handed out yet.
     pub rest: Option<Rest>,
-    /// How the function ended, which may be badly even after a whole response.
+    /// How the function ended. It may fail even after a complete response.
     pub result: Result<(), InvokeError>,
     /// Where the time went.
     pub timing: Timing,
-    /// Whoever follows the instance.
+    /// The log of the exchange.
     pub log: LogLines,
 }
 
-/// The end of a response that is whole.
+/// The end of a complete response.
 pub struct Rest {
-    /// Its head, unless that was handed out.
+    /// The head, unless it was handed out.
     pub head: Option<ResponseHead>,
-    /// What was left of its body.
+    /// The rest of the body.
     pub bytes: Bytes,
-    /// Its trailers.
+    /// The trailers.
     pub trailers: Vec<Pair>,
 }
 
-/// What is in the mailbox of a guest that is done.
+/// The contents of the mailbox of a finished guest.
 pub struct Left {
-    /// Its last words.
+    /// The guest's last words.
     pub guest: GuestWords,
-    /// What was not handed out yet of a response that is whole.
+    /// The part of a complete response that was not handed out yet.
     pub rest: Option<Rest>,
     /// How the function ended.
     pub result: Result<(), InvokeError>,
 }
 
 impl Left {
-    /// Looks at the mailbox of a guest whose last words are `guest`. There is `room` for
-    /// what is left of its response.
+    /// Reads the mailbox of a guest whose last words are `guest`. `room` is the lease for what is
+    /// left of its response.
     pub fn in_mailbox(
         mailbox: &mut Mailbox,
         guest: GuestWords,
@@ -75,7 +74,7 @@ fn left_behind(
     log.end();
     let mut result = outcome(mailbox, &guest);
     let head = response_head(mailbox, &guest)?;
-    // What never began has no room to be copied to.
+    // A response that never began has no lease to be copied to.
     let left = if mailbox.has_taken_head(Channel::INVOCATION) {
         mailbox.take_rest(Channel::INVOCATION, &guest)?
     } else {
@@ -104,7 +103,8 @@ fn left_behind(
 /// Takes the head of a response, if it is there and was not taken.
 ///
 /// # Errors
-/// [`InvokeError::GuestFailed`] when it is none; the system's.
+/// Returns [`InvokeError::GuestFailed`] if the head is invalid, and a platform error if the mailbox
+/// cannot be accessed.
 pub fn response_head(
     mailbox: &mut Mailbox,
     guest: &GuestWords,
@@ -117,10 +117,11 @@ pub fn response_head(
         .map_err(|error| InvokeError::GuestFailed(format!("its response head: {error}")))
 }
 
-/// As [`response_head`], of a response that goes on: the guest has so much more room.
+/// Takes the head as [`response_head`] does, for a response that continues. Tells the guest how
+/// much was taken, so that it has that much more room.
 ///
 /// # Errors
-/// As [`response_head`].
+/// Returns the errors of [`response_head`].
 pub fn begin_stream(
     mailbox: &mut Mailbox,
     guest: &GuestWords,
@@ -130,10 +131,10 @@ pub fn begin_stream(
     Ok(head)
 }
 
-/// The trailers that a response's tail spells.
+/// Decodes the trailers in the tail of a response.
 ///
 /// # Errors
-/// [`InvokeError::GuestFailed`] when it spells none.
+/// Returns [`InvokeError::GuestFailed`] if the tail is invalid.
 pub fn response_trailers(tail: &[u8]) -> Result<Vec<Pair>, InvokeError> {
     decode_trailers(tail)
         .map_err(|error| InvokeError::GuestFailed(format!("its response trailers: {error}")))
@@ -147,7 +148,7 @@ impl Ended {
         }) = &self.rest
         else {
             if let Err(error) = &self.result {
-                // Where there is no room for it, the end of the channel says it too.
+                // If there is no room for the error, the end of the channel reports a failure, too.
                 let _ = client.try_send(Err(error.clone()));
             }
             return Ok(());

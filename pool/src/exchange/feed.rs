@@ -1,5 +1,5 @@
-//! The request's way in: what the client sent goes into the ring as far as there is
-//! room, and the guest is woken when what it waits for is there.
+//! The request's way in: the client's bytes go into the ring as far as there is room. The guest is
+//! woken when what it waits for is there.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::error::{ClientError, InvokeError};
 use crate::instances::AFTER_END;
 use crate::sink::Served;
 
-/// Time after which a request is no longer one of the many that are done at once.
+/// Age from which a request no longer counts as one of the many that finish at once.
 const YOUNG: Duration = Duration::from_millis(5);
 
-/// CPU time that stopping may take, even where the limit is used up.
+/// CPU time that stopping may take, even if the limit is used up.
 const STOPPING: Duration = Duration::from_millis(1);
 
 impl Exchange {
@@ -55,7 +55,8 @@ impl Exchange {
             self.limit_what_follows()?;
         }
         if asks {
-            // A client that has sent all that it was asked for gets its whole time again.
+            // The client has sent everything that the guest had asked for, so its idle time begins
+            // anew.
             self.timeline.client = Instant::now();
         }
         self.waits_for_log = Waits::from_word(self.guest.wait_for).has(Waits::LOG);
@@ -63,9 +64,9 @@ impl Exchange {
         self.wake_if_served()
     }
 
-    /// Wakes the guest when something that it waits for is there.
+    /// Wakes the guest if something that it waits for is there.
     pub(super) fn wake_if_served(&mut self) -> Result<(), InvokeError> {
-        // Its log was taken when it was looked at.
+        // The log was taken when the node looked, so it has room.
         let (mailbox, guest) = (&self.instance.mailbox, &self.guest);
         let store_is_served = match &self.store {
             Some(store) => store.is_served(mailbox, guest)?,
@@ -93,12 +94,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Whether the next frame of the request should be taken from the client.
+    /// Returns whether the next frame of the request should be taken from the client.
     pub(super) fn wants_more(&self) -> bool {
         self.pump.wants_more() && !self.incoming.has_ended()
     }
 
-    /// Takes what the client sent.
+    /// Receives a frame from the client.
     pub(super) fn receive(
         &mut self,
         received: Result<Received, ClientError>,
@@ -111,7 +112,7 @@ impl Exchange {
         self.feed()
     }
 
-    /// Puts what was received into the ring, as far as there is room.
+    /// Puts what was received into the rings, as far as there is room.
     pub(super) fn feed(&mut self) -> Result<(), InvokeError> {
         if self.pump.feed(&mut self.instance.mailbox, &self.guest)? {
             self.timeline.fed = Instant::now();
@@ -125,7 +126,7 @@ impl Exchange {
         Ok(())
     }
 
-    /// Moves what came of a request of the guest's own.
+    /// Handles events of the guest's outbound calls.
     pub(super) fn called(&mut self, news: (usize, CallNews)) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
             let mut news = Some(news);
@@ -137,7 +138,7 @@ impl Exchange {
         self.wake_if_served()
     }
 
-    /// Ends the guest's own requests on which nothing has moved for too long.
+    /// Fails the guest's outbound calls on which nothing has moved for too long.
     pub(super) fn end_idle_calls(&mut self) -> Result<(), InvokeError> {
         if let Some(calls) = &mut self.calls {
             let idle = self.timeline.limits.idle_call;
@@ -146,7 +147,8 @@ impl Exchange {
         self.wake_if_served()
     }
 
-    /// Gives the guest its store's answer. Its time goes on meanwhile: a disk is no client.
+    /// Gives the guest the answer of its store. The guest's time continues meanwhile, because a
+    /// disk is no client.
     pub(super) fn answered(
         &mut self,
         answer: Result<Vec<u8>, WireError>,
@@ -157,11 +159,12 @@ impl Exchange {
         self.wake_if_served()
     }
 
-    /// The guest has said that it is done: all that it has to do is to stop.
+    /// Limits the CPU time of a guest that has reported its end: all that it still has to do is to
+    /// stop.
     fn limit_what_follows(&mut self) -> Result<(), InvokeError> {
         let (now, age) = (Instant::now(), self.timeline.age());
-        // A process cannot have used more CPU time than has passed, where nothing was
-        // forked before. So most are done before anybody has to ask.
+        // If nothing was forked before, a process cannot have used more CPU time than has passed.
+        // So most guests are done before their CPU time must be read.
         let is_young = self.timing.served == Served::Parked && age < YOUNG;
         let (cpu, due) = if is_young && self.timeline.limits.cpu >= YOUNG + AFTER_END {
             (AFTER_END, now + AFTER_END - age)

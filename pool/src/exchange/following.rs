@@ -1,10 +1,10 @@
-//! Following one instance through its one exchange.
+//! Follows one instance through its one exchange.
 //!
 //! [`Exchange::start`] runs inside the caller: most functions are done within a few milliseconds,
-//! and their response leaves as one message. Where it takes longer, [`Exchange::go_on`] follows it
-//! in a task of its own and hands the body out part by part. `start` lets the guest run, `feed`
-//! gives it what the client sends, `timeline` says when a phase takes too long, `drain` and `end`
-//! what is done at the end. See `docs/decisions/0009-streaming.md`.
+//! and their response leaves as one message. If a function takes longer, [`Exchange::go_on`]
+//! follows it in a task of its own and hands the body out part by part. `start` starts the guest,
+//! `feed` gives it what the client sends, `timeline` determines when a phase takes too long, and
+//! `drain` and `end` handle the end. See `docs/decisions/0009-streaming.md`.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -39,41 +39,41 @@ use crate::sandboxes::{Event, Report};
 use crate::seeds::FunctionVersion;
 use crate::sink::{Served, Timing};
 
-/// How an exchange went on.
+/// How an exchange went on after its start.
 pub enum Begun {
     /// The function is done.
     Done(Done),
-    /// The head is there, and more of the body will come.
+    /// The head is there, and more of the body follows.
     Streams(ResponseHead),
 }
 
-/// How it was learnt that the function is done.
+/// How the node learnt that the function is done.
 pub enum Done {
-    /// Its guest stands still.
+    /// The guest has stopped.
     Stopped(Report),
-    /// Its guest has said so, and will stand still in a moment.
+    /// The guest has reported the end, and stops in a moment.
     Told,
 }
 
-/// What holds for an exchange.
+/// The terms of an exchange: its limits, its client and its services.
 pub struct Terms {
-    /// How long it may take.
+    /// How long the exchange may take.
     pub limits: CallLimits,
-    /// Who asks.
+    /// The client that sends the request.
     pub client: Client,
-    /// Where it says that it waits for that.
+    /// The registry in which the exchange reports that it waits for its client.
     pub waits: Arc<Waits>,
-    /// The slots for its response's stream.
+    /// The slots for moving the response.
     pub relay: Arc<RelaySlots>,
-    /// It is counted among requests under way.
+    /// Counts the exchange among the requests under way.
     pub under_way: UnderWay,
-    /// What answers on the channel of the store, which is open then.
+    /// The service for the store channel, which is open only if this is set.
     pub store: Option<Arc<dyn StoreService>>,
-    /// What is on the channel of secrets, which is open then.
+    /// The contents of the secrets channel, which is open only if this is set.
     pub secrets: Option<Secrets>,
-    /// Who makes its requests to others, whose channels are open then.
+    /// Makes the function's outbound calls, whose channels are open only if this is set.
     pub outbound: Option<Arc<dyn Outbound>>,
-    /// The guest was not asked to ring at its end: it is looked for.
+    /// The guest does not ring at its end: the node looks for the end.
     pub looks: bool,
 }
 
@@ -85,40 +85,40 @@ pub struct Exchange {
     pub(super) incoming: Incoming,
     /// The channel that request and response pass through.
     pub(super) pump: Pump,
-    /// That of its store, where the function has one.
+    /// The channel of the function's store, if it has one.
     pub(super) store: Option<StoreChannel>,
-    /// What another guest is to be given, too, where the request begins again.
+    /// The secrets, kept for another guest in case the request begins again.
     pub(super) secrets: Option<Secrets>,
-    /// Those of its own requests, where it may make some.
+    /// The channels of the function's outbound calls, if it may make any.
     pub(super) calls: Option<Calls>,
-    /// The guest's words as they were last looked at.
+    /// The guest's words as of the last look.
     pub(super) guest: GuestWords,
     /// The guest waits for room in its log, and was not woken for that yet.
     pub(super) waits_for_log: bool,
-    /// How often the guest is looked at.
+    /// How often the node looks at the guest.
     pub(super) rate_limit: RateLimit,
-    /// The guest has said that it is done.
+    /// The guest has reported that it is done.
     pub(super) is_over: bool,
-    /// The guest was let run.
+    /// The guest was started.
     pub(super) is_activated: bool,
     pub(super) timing: Timing,
     pub(super) timeline: Timeline,
     pub(super) place: Place,
-    /// The right to run before others.
+    /// The right to run before other requests.
     pub(super) turn: Option<RunPermit>,
     pub(super) client: Client,
     pub(super) waits: Arc<Waits>,
     pub(super) relay: Relay,
-    /// Among those that wait for their clients, once it did.
+    /// The entry among invocations that wait for their clients; `None` until this one first waits.
     pub(super) wait: Option<Wait>,
     pub(super) under_way: UnderWay,
     pub(super) looks: bool,
-    /// Its guest found the request by itself.
+    /// The guest found the request by polling.
     pub(super) was_hot: bool,
 }
 
 impl Exchange {
-    /// An exchange that is about to begin in `instance`, which comes from `seed`.
+    /// Creates an exchange that is about to begin in `instance`.
     pub fn new(
         instance: Instance,
         version: FunctionVersion,
@@ -146,7 +146,7 @@ impl Exchange {
             version,
             log,
             incoming,
-            // One without a body was told with its head.
+            // A request without a body was announced as complete together with its head.
             pump: Pump::new(Channel::INVOCATION, is_whole),
             store: store.map(StoreChannel::new),
             secrets,
@@ -170,7 +170,8 @@ impl Exchange {
         }
     }
 
-    /// Gives it its turn to run, until it is done or has had it for long enough.
+    /// Gives the exchange its run permit, which it holds until it is done or has run for long
+    /// enough.
     pub fn give_turn(&mut self, turn: RunPermit) {
         self.turn = Some(turn);
     }
@@ -204,14 +205,14 @@ impl Exchange {
                     Limit::Grace => streams = true,
                     limit => self.expired(limit)?,
                 },
-                // Last: one that never rests holds none of the others up.
+                // Last: calls with events all the time must not delay the other branches.
                 news = calls::next(&mut self.calls) => self.called(news)?,
             }
             if self.told().head == 0 {
                 continue;
             }
             self.timeline.head.get_or_insert_with(Instant::now);
-            // A guest that waits for room will not end before it has some.
+            // A guest that waits for room does not end before it has some.
             streams |= self.pump.waits_for_room();
             if streams && let Some(head) = begin_stream(&mut self.instance.mailbox, &self.guest)? {
                 return Ok(Begun::Streams(head));
@@ -219,7 +220,7 @@ impl Exchange {
         }
     }
 
-    /// Goes on by itself, and hands the body out part by part.
+    /// Continues in a task of its own, which hands the body out part by part.
     pub fn go_on(self, head: ResponseHead, done: Option<Done>) -> Reply {
         let (sender, stream) = body::channel();
         let timing = self.timing;
@@ -322,17 +323,17 @@ impl Exchange {
         }
     }
 
-    /// Ends the exchange of a function that is done, whose response has room, and says
-    /// what is left of it.
+    /// Ends the exchange of a finished function whose response has room. Returns what is left of
+    /// the response.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
-        // What its store and others still have to say is for nobody; nor does anybody else need
-        // what it was told.
+        // Answers of the store and of outbound calls have no receiver any more, and no other guest
+        // needs the secrets.
         (self.store, self.calls, self.secrets) = (None, None, None);
         self.relay.reset();
         let (done, room) = match followed {
             Ok(done) => done,
             Err(error) => {
-                // Only a guest that has stopped leaves a log that is whole.
+                // Only a guest that has stopped leaves a complete log.
                 self.instance.sandbox.destroy().await;
                 drop(self.place);
                 if let Ok(guest) = self.instance.mailbox.guest()
@@ -355,7 +356,7 @@ impl Exchange {
         };
         let arrivals = self.version.parking().arrivals();
         arrivals.note_answer(took, self.was_hot);
-        // Its last words were read when room was asked for.
+        // The last words were read when room was requested.
         let guest = self.guest;
         let Left {
             guest,
@@ -374,7 +375,7 @@ impl Exchange {
             run,
             ..self.timing
         };
-        // It is over before its instance is to look for another.
+        // The request is over before its instance polls for another.
         drop(self.under_way);
         Retiring {
             instance: self.instance,
@@ -400,7 +401,7 @@ impl Exchange {
         }
     }
 
-    /// Where the time went, before the sandbox has said it.
+    /// Returns where the time went, before the sandbox has reported it.
     fn timing_so_far(&self) -> Timing {
         let run = self.timeline.age();
         let init = Duration::from_nanos(self.guest.init_nanoseconds).min(run);
@@ -412,7 +413,7 @@ impl Exchange {
         }
     }
 
-    /// Takes news from the sandbox; whether the function is done.
+    /// Handles an event of the sandbox. Returns how the function ended, if it did.
     fn happened(
         &mut self,
         event: Result<Event, PlatformError>,
@@ -420,11 +421,12 @@ impl Exchange {
         let report = match event? {
             Event::Progress => {
                 self.look()?;
-                // What forking took is still to come from one that was forked.
                 if self.guest.wait_for != 0 {
                     self.turn = None;
                 }
-                // Nor is one believed that was not asked.
+                // The end counts at once only for a parked instance whose guest had to ring for it.
+                // From a forked instance, the report with the time that forking took is still to
+                // come.
                 let is_told = self.guest.outcome != 0
                     && self.timing.served == Served::Parked
                     && self.instance.mailbox.has_asked_for_end();
@@ -443,18 +445,18 @@ impl Exchange {
         }
     }
 
-    /// What the guest has said of its response.
+    /// Returns the guest's words about its response.
     fn told(&self) -> &ChannelWords {
         &self.guest.channels[Channel::INVOCATION]
     }
 
-    /// Whether the guest waits for a part of the request.
+    /// Returns whether the guest waits for a part of the request.
     pub(super) fn client_owes(&self) -> bool {
         self.pump.is_owed()
     }
 
-    /// Lets others know whether this exchange waits for its client; or for too long for whom its
-    /// function has asked.
+    /// Reports whether this exchange waits for its client, or has waited too long for answers to
+    /// its function's outbound calls.
     pub(super) fn note_wait(&mut self, waits: bool) {
         let since = if waits {
             Some(self.timeline.client.max(self.timeline.fed))
@@ -476,8 +478,8 @@ impl Exchange {
     }
 }
 
-/// Waits for a place for a part of so many bytes, room for them, and a slot to move it. Returns
-/// `None` when the client is gone. Without a part to move it releases the slot and pends.
+/// Waits for a place for a part of so many bytes, for room for them, and for a slot to move them.
+/// Returns `None` when the client is gone. Without a part to move, it releases the slot and pends.
 pub(super) async fn place<'a>(
     client: &'a Option<PartSender>,
     relay: &mut Relay,
@@ -493,7 +495,7 @@ pub(super) async fn place<'a>(
         return pending().await;
     };
     relay.release_used(client).await;
-    // A stream that waits for its client, or for what clients may leave unread, holds no slot.
+    // A stream holds no slot while it waits for its client or for room in the backlog.
     if client.capacity() == 0 {
         relay.release(client).await;
         drop(client.reserve().await.ok()?);
@@ -515,11 +517,11 @@ pub(super) async fn place<'a>(
         lease = moves => lease,
         () = client.closed() => return None,
     };
-    // Nothing else sends, so there is still a place.
+    // This task alone sends, so there is still a place.
     Some((client.try_reserve().ok()?, lease))
 }
 
-/// Waits until an exchange is cut for others.
+/// Waits until the exchange is evicted.
 pub(super) async fn until_cut(wait: &Option<Wait>) {
     match wait {
         Some(wait) => wait.evicted().await,
@@ -527,7 +529,7 @@ pub(super) async fn until_cut(wait: &Option<Wait>) {
     }
 }
 
-/// Waits until the client is gone.
+/// Waits until the client is gone. Pends for ever without a client.
 async fn gone(client: &Option<PartSender>) {
     match client {
         Some(client) => client.closed().await,

@@ -1,4 +1,4 @@
-//! How long a request may take, and who may keep whom waiting.
+//! How long a request may take, and how long its client and its guest may keep each other waiting.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use faasw_abi::channel::CALLS;
 pub struct CallLimits {
     /// CPU time of the instance.
     pub cpu: Duration,
-    /// The longest time from one look at the CPU time to the next. The first look is when the time
-    /// since the begin allows the limit to be reached.
+    /// The longest time between two checks of the CPU time. A check comes earlier if the limit may
+    /// be reached before.
     pub cpu_check: Duration,
-    /// Wall time until the response's head is there, counted from the last byte
-    /// of the request that the function was given.
+    /// Wall time until the head of the response is there, counted from the last bytes of the
+    /// request that the function received.
     pub first_byte: Duration,
-    /// How long the client may neither send what the function waits for nor
-    /// take what waits for it.
+    /// How long the client may neither send what the function waits for nor take what waits for it.
     pub idle_client: Duration,
-    /// How long the function may send nothing once its response has begun.
+    /// How long the function may send nothing after its response has begun.
     pub idle_guest: Duration,
     /// Wall time of the whole exchange.
     pub total: Option<Duration>,
-    /// How many requests of its own the function may have under way at once, at most
+    /// How many outbound calls the function may have under way at once, at most
     /// [`CALLS`](faasw_abi::channel::CALLS).
     pub calls: usize,
-    /// How long nothing may pass on a request of the function's own, either way: it fails then.
+    /// How long nothing may move on an outbound call in either direction. After that the call
+    /// fails.
     pub idle_call: Duration,
-    /// How long the function may wait for others' answers and nothing else, in all, while neither
-    /// [`CallLimits::first_byte`] nor [`CallLimits::idle_guest`] goes on; not once its response was
-    /// passed on.
+    /// How long in total the function may wait for answers to outbound calls and nothing else,
+    /// while [`CallLimits::first_byte`] and [`CallLimits::idle_guest`] stand still. It does not
+    /// apply after the response was passed on.
     pub upstream: Duration,
 }
 
@@ -50,7 +50,7 @@ impl Default for CallLimits {
 }
 
 impl CallLimits {
-    /// What a request has until its response must have begun.
+    /// Returns the time within which the response must begin.
     pub(crate) fn begins_within(&self) -> Duration {
         self.cpu.min(self.first_byte)
     }

@@ -1,11 +1,12 @@
-//! One request: from its admission to what becomes of its instance.
+//! The life of one request: from its admission to the reset or end of its instance.
 //!
-//! A `call` waits for a permit (`admission`); `following` is the exchange itself: `start` lets the
-//! guest run, `feed` gives it what the client sends by the `pump` of its channel, what its store
-//! answers (`store`), and what others answer to requests of its own (`calls`, made by an
-//! `outbound`); one `timeline` holds both to `limits` (`deadlines`), a `budget` holds nested
-//! invocations together, `drain` and `end` hand out what is left, within the `backlog` of clients;
-//! `retire` has the instance reset and parked, or ended. See `docs/decisions/0009-streaming.md`.
+//! A `call` waits for a permit (`admission`). `following` is the exchange itself: `start` starts
+//! the guest. `feed` gives it what the client sends (by the `pump` of its channel), the answers of
+//! its store (`store`), and the answers to its outbound calls (`calls`, made by an `outbound`). One
+//! `timeline` holds both guest and client to `limits` (`deadlines`), and a `budget` bounds the
+//! nested invocations together. `drain` and `end` hand out what is left, within the `backlog` of
+//! clients. `retire` has the instance reset and parked, or ended. See
+//! `docs/decisions/0009-streaming.md`.
 
 mod admission;
 mod backlog;

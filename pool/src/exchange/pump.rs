@@ -1,8 +1,8 @@
-//! One channel of an invocation, as the node moves it.
+//! A channel of an invocation, as the node moves it.
 //!
-//! A pump waits for nothing and wakes nobody: it is fed with what came for the guest and with
-//! the guest's words, and says what there is to be done. Whoever follows the invocation does
-//! it, and waits for all of its channels at once.
+//! A pump waits for nothing and wakes no guest. It receives what arrives for the guest and the
+//! guest's words, and reports what must be done. The code that follows the invocation does that,
+//! and waits for all channels at once.
 
 use bytes::{Buf, Bytes};
 use faasw_abi::channel::{Channel, ChannelWords, Waits};
@@ -11,35 +11,36 @@ use faasw_abi::mailbox::GuestWords;
 use crate::error::InvokeError;
 use crate::mailbox::Mailbox;
 
-/// One channel, both ways.
+/// Both directions of one channel.
 #[derive(Debug)]
 pub struct Pump {
     channel: Channel,
-    /// Came, but is not in the ring yet.
+    /// Bytes that have arrived, but are not in the ring yet.
     held: Bytes,
-    /// The tail of what comes, once its end has come.
+    /// The tail of the incoming message, once its end has arrived.
     ending: Option<Vec<u8>>,
-    /// The guest was told of the end.
+    /// The node has told the guest of the end.
     end_told: bool,
-    /// What the guest waits for here, and was not woken for yet.
+    /// The events that the guest waits for on this channel and was not woken for yet.
     waits: Waits,
     /// How much the guest had taken when it last asked for more.
     asked_behind: Option<u64>,
-    /// The guest's words as they were last looked at.
+    /// The guest's words as of the last look.
     seen: ChannelWords,
 }
 
-/// What is new in a guest's words of a channel.
+/// The news in a guest's words about a channel.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct News {
-    /// It went on with its message, or ended it.
+    /// The guest continued its message, or ended it.
     pub has_sent: bool,
-    /// It has taken all that came, and asks for more: said once, however often it asks.
+    /// The guest has taken all that arrived, and asks for more. Reported once, however often it
+    /// asks.
     pub asks: bool,
 }
 
 impl Pump {
-    /// For a channel that was opened with a message, which `is_whole` or goes on.
+    /// Returns the pump of a channel that was opened with a message, which `is_whole` or continues.
     pub fn new(channel: Channel, is_whole: bool) -> Self {
         Self {
             channel,
@@ -52,8 +53,8 @@ impl Pump {
         }
     }
 
-    /// Begins again with another guest, whose mailbox has the head of the message. `untaken`
-    /// was given to the one before.
+    /// Starts over with another guest, whose mailbox has the head of the message. `untaken` is the
+    /// part of the body that was put into the mailbox of the previous guest.
     pub fn begin_again(&mut self, untaken: Vec<u8>) {
         let held = if self.held.is_empty() {
             untaken.into()
@@ -70,11 +71,11 @@ impl Pump {
     /// Looks at the guest's words.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when they cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the words are impossible.
     pub fn look(&mut self, mailbox: &Mailbox, guest: &GuestWords) -> Result<News, InvokeError> {
         let now = *self.words(guest);
         let before = std::mem::replace(&mut self.seen, now);
-        // What was seen of a head holds, taken or not.
+        // A head that was seen must not change, taken or not.
         if before.head != 0 && before.head != now.head {
             return Err(InvokeError::GuestFailed(
                 "it took the head of a message back".to_owned(),
@@ -102,48 +103,50 @@ impl Pump {
         &guest.channels[self.channel]
     }
 
-    /// Whether the guest waits for bytes that are still to come.
+    /// Returns whether the guest waits for bytes that are still to come.
     pub fn is_owed(&self) -> bool {
         self.waits.has(Waits::bytes(self.channel)) && !self.end_told
     }
 
-    /// Whether the guest waits for room.
+    /// Returns whether the guest waits for room.
     pub fn waits_for_room(&self) -> bool {
         self.waits.has(Waits::room(self.channel))
     }
 
-    /// Whether there is a place for more of what comes.
+    /// Returns whether the pump can receive more of the incoming message.
     pub fn wants_more(&self) -> bool {
         self.held.is_empty() && self.ending.is_none()
     }
 
-    /// Whether the end of what comes has come.
+    /// Returns whether the end of the incoming message has arrived.
     pub fn has_end(&self) -> bool {
         self.ending.is_some()
     }
 
-    /// Takes bytes that came; there was a place for them.
+    /// Receives bytes. The caller has checked [`Pump::wants_more`].
     pub fn receive(&mut self, bytes: Bytes) {
         self.held = bytes;
     }
 
-    /// Takes the end that came, and its tail.
+    /// Receives the end of the message and its tail.
     pub fn receive_end(&mut self, tail: Vec<u8>) {
         self.ending = Some(tail);
     }
 
-    /// Puts what came into the ring, as far as there is room; whether anything was put.
+    /// Puts what has arrived into the ring, as far as there is room. Returns whether any bytes were
+    /// put.
     ///
     /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when the tail does not fit,
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true; the system's.
+    /// Returns [`InvokeError::RequestTooLarge`] if the tail does not fit,
+    /// [`InvokeError::GuestFailed`] if the guest's words are impossible, and a platform error if
+    /// the mailbox cannot be accessed.
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         let mut put = 0;
         if !self.held.is_empty() {
             put = mailbox.put(self.channel, guest, &self.held)?;
             self.held.advance(put);
             if self.held.is_empty() {
-                // Nothing of it keeps the room that all of it took.
+                // An empty rest would keep the memory of all of the bytes.
                 self.held = Bytes::new();
             }
         }
@@ -157,17 +160,17 @@ impl Pump {
         Ok(put > 0)
     }
 
-    /// Whether something is there that the guest waits for: it is to be woken, once.
+    /// Returns whether something is there that the guest waits for, so that it must be woken once.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.
     pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         let has_bytes = self.waits.has(Waits::bytes(self.channel))
             && (self.end_told || mailbox.untaken_bytes(self.channel, guest)? > 0);
         Ok(has_bytes || self.waits_for_room() && mailbox.has_room(self.channel, guest)?)
     }
 
-    /// The guest was woken.
+    /// Notes that the guest was woken.
     pub fn woke(&mut self) {
         self.waits = Waits::default();
     }
@@ -206,7 +209,7 @@ mod tests {
         });
         let news = pump.look(&mailbox, &waits).unwrap();
         assert!(news.asks && !news.has_sent && pump.is_owed());
-        // It asks as often as it likes.
+        // The guest may ask as often as it likes.
         let news = pump.look(&mailbox, &waits).unwrap();
         assert!(!news.asks);
         assert!(!pump.is_served(&mailbox, &waits).unwrap());

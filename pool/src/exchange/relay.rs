@@ -1,4 +1,4 @@
-//! Slots for moving the bodies of responses from guests to clients.
+//! Slots for moving response bodies from guests to clients.
 //!
 //! All requests share the node's threads, which serve ready tasks in turn. Without slots each of a
 //! function's downloads has a task ready, and a request of another function waits behind all of
@@ -53,9 +53,9 @@ enum State {
 #[derive(Debug)]
 struct HeldSlot {
     _slot: Slot<FunctionNumber>,
-    /// Parts that may still be moved.
+    /// The number of parts that may still be moved.
     left: usize,
-    /// When the last part was moved, or else the slot granted.
+    /// When the last part was moved; before the first part, when the slot was granted.
     since: Instant,
 }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     async fn is_served(relay: &mut Relay) -> bool {
-        // Without advancing the clock: only what is granted already counts.
+        // The clock does not advance, so only a slot that is already granted counts.
         tokio::select! {
             biased;
             () = relay.acquire() => true,
@@ -233,7 +233,7 @@ mod tests {
 
     const BYTES: u64 = 10;
 
-    /// A budget of so many bytes for what clients have not taken.
+    /// Returns an account with a budget of so many bytes for what clients have not taken.
     fn account(bytes: u64) -> Account {
         let node = Backlog::new(BacklogLimits {
             node: bytes,
@@ -297,7 +297,7 @@ mod tests {
         let client = Some(client);
         let end = place(&client, &mut ending, &account, Some(0)).await;
         assert!(end.is_some());
-        // The guest goes on behind its response.
+        // The guest continues after its response.
         let mut next = Relay::new(slots, 1);
         leaves_its_slot((&None, &mut holder), &account, &mut next).await;
     }

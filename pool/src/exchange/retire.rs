@@ -1,6 +1,6 @@
-//! What becomes of an instance when its request is over: reset and parked for the
-//! next one, or ended. The client does not wait for it (early destroy, AFaaS
-//! §4.3), but its place is taken until then.
+//! The retirement of an instance whose request is over: it is reset and parked for the next
+//! request, or it ends. The client does not wait for this (early destroy, AFaaS §4.3), but the
+//! place of the request is taken until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,68 +20,70 @@ use crate::seeds::{Busy, FunctionVersion};
 use crate::sink::{Effort, LogSink};
 use crate::snapshots::is_whole;
 
-/// How long a sandbox may take to say what its instance has used.
+/// How long a sandbox may take to report which pages its instance has used.
 const SURVEY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An instance whose request is over.
 pub struct Retiring {
     /// The instance. Everything was taken out of its mailbox.
     pub instance: Instance,
-    /// What it came from.
+    /// The function version of the instance.
     pub version: FunctionVersion,
-    /// What the sandbox said when the guest stopped; nothing while it has not.
+    /// The sandbox's report, if the guest has stopped already.
     pub report: Option<Report>,
-    /// What it has left until it stops.
+    /// The limits of the guest until it stops.
     pub settling: Settling,
-    /// It did nothing that speaks against using it again.
+    /// Nothing in the request speaks against using the instance again.
     pub is_good: bool,
-    /// Who is told what it took, and its number.
+    /// Receives the effort of the request, with the number of the instance.
     pub sink: Arc<dyn LogSink>,
-    /// The number it had in this request.
+    /// The number of the instance in this request.
     pub number: u64,
-    /// Given back at the end.
+    /// Returned at the end.
     #[expect(dead_code, reason = "it is held, not used")]
     pub place: Place,
 }
 
-/// What becomes of an instance.
+/// The fate of an instance.
 enum Fate {
-    /// It is brought back. Its guest looks for the next request then, if it has a place for that.
+    /// The instance is reset. If it has a place for that, its guest then polls for the next
+    /// request.
     Parked(Coming, Order, Option<Looking>),
-    /// It ends, and is asked what it has used before, or not.
+    /// The instance ends. If `is_asked` is set, the sandbox first reports the pages that it has
+    /// used.
     Ended { is_asked: bool },
 }
 
-/// The place that an instance has until its process is free or gone, among all of
-/// the pool and among those of its function, with what it was admitted with before.
+/// The place of an instance among all of the pool and among those of its function, with what its
+/// request was admitted with. It is held until the process is free or gone.
 pub type Place = (AdmissionPermit, Busy, Admitted);
 
 impl Retiring {
-    /// Does it in the background. What becomes of the instance is known when this returns, so that
-    /// the next request knows whom to wait for, however soon it comes; and so does a sandbox that
-    /// looks for its order.
+    /// Resets or ends the instance in the background. The decision is made before this returns. So
+    /// the next request can wait for the instance, however soon it comes, and a sandbox that polls
+    /// for its order finds it.
     pub fn start(mut self) {
         let version = self.version.clone();
         let fate = self.fate();
-        // Its futures are moved with what they hold.
+        // Futures are moved with what they hold, so the large value is boxed.
         let this = Box::new(self);
         tokio::spawn(async move {
-            // Its place is given back with the rest of it, at the end.
+            // The place is returned with the rest of `this`, at the end.
             match fate {
                 Fate::Parked(coming, order, looking) => this.park(coming, order, looking).await,
                 Fate::Ended { is_asked } => Box::pin(this.end(is_asked)).await,
             }
-            // One more may be parked now, or a seed free that was in use.
+            // Now one more instance may be parked, or a seed that was in use may be free.
             version.holding().fit();
         });
     }
 
     fn fate(&mut self) -> Fate {
-        // An instance of an ancestor has become the function on its own.
-        // What an instance is brought back to is read of its seed, so that has to be there.
+        // An instance of an ancestor has become the function on its own. A reset reads pages of the
+        // instance's seed, so that must be fully loaded.
         let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
-        // An instance of an older set would go on missing, or fill what nobody uses;
-        // and what it has of its own is what that set says.
+        // An instance with an older working set would keep missing pages, or fill pages that are
+        // not used. The pages that it has as its own are those of that set.
         let is_current = self.instance.is_current();
         let may_return = self.is_good && is_of_function && is_current;
         let is_asked = may_return && self.instance.from.working_set().is_wanted();
@@ -100,7 +102,8 @@ impl Retiring {
         Fate::Parked(coming, order, looking)
     }
 
-    /// Ends the instance when the guest stands still, and learns from it if that `is_asked`.
+    /// Ends the instance when its guest has stopped. If `is_asked` is set, its used pages are
+    /// learnt first.
     async fn end(mut self: Box<Self>, is_asked: bool) {
         let stopped = match self.report {
             Some(report) => Some(report),
@@ -115,14 +118,14 @@ impl Retiring {
                 let working_set = self.instance.from.working_set();
                 leave_out(&mut used);
                 if self.instance.has_code_in_large_pages() {
-                    // All around is used, too, by this word.
+                    // In large pages, all pages around a used one count as used, too.
                     used.code.clear();
                 }
                 if working_set.learn(generation, &used, self.version.ram_bytes()) {
                     self.version.keep_image(&self.instance.from);
                 }
             }
-            // Last, so that whoever waits for it finds what was learnt.
+            // Reported last, so that the receiver of the report finds what was learnt.
             self.tell(&Effort {
                 exits: report.exits,
                 page_faults: report.page_faults,
@@ -132,8 +135,8 @@ impl Retiring {
         self.instance.sandbox.destroy().await;
     }
 
-    /// Resets the instance, without waiting for the guest to stand still: the sandbox
-    /// finds the order when it does.
+    /// Resets the instance, without waiting for the guest to stop: the sandbox finds the order when
+    /// that happens.
     async fn park(mut self: Box<Self>, coming: Coming, order: Order, looking: Option<Looking>) {
         let poll = order.poll();
         let back = self
@@ -141,7 +144,8 @@ impl Retiring {
             .reset(order, &mut self.instance, &coming)
             .await;
         if let Err(Unsettled::Strayed(_)) = &back {
-            // Before its place is another's, so that no second one of its function strays there.
+            // Noted before the place is free, so that no second instance of the function strays
+            // there.
             let parking = self.version.parking();
             parking.polling().note_stray(parking.arrivals());
             self.charge(poll, false);
@@ -155,12 +159,13 @@ impl Retiring {
                 self.charge(polled, false);
                 self.note(&effort);
                 if self.instance.is_current() {
-                    // The sandbox's word, which no sum is to trip over.
+                    // The sandbox reports this number, so the product must not overflow.
                     let filled = effort.reset.map_or(0, |reset| reset.filled);
                     let bytes = filled.saturating_mul(PAGE).min(self.version.ram_bytes());
                     return coming.park(self.instance, bytes, at_rest.into_std());
                 }
-                // That was what made the set be forgotten.
+                // The working set has changed since the order, for example because of the misses
+                // noted above.
                 drop(coming);
                 Box::pin(self.instance.sandbox.destroy()).await;
             }
@@ -180,7 +185,7 @@ impl Retiring {
         }
     }
 
-    /// It was brought back by this effort.
+    /// Notes that the instance was reset with this effort.
     fn note(&self, effort: &Effort) {
         tracing::trace!(number = self.number, ?effort, "instance reset");
         self.version.parking().resets().note_done();
@@ -194,7 +199,7 @@ impl Retiring {
         self.tell(effort);
     }
 
-    /// Its guest has looked for the next request for so long.
+    /// Charges the time for which the guest has polled for the next request.
     fn charge(&self, looked: Duration, has_found: bool) {
         if !looked.is_zero() || has_found {
             let parking = self.version.parking();
@@ -203,21 +208,21 @@ impl Retiring {
         }
     }
 
-    /// How long its guest is to look for the next request by itself, if it is to, and the place
-    /// that it has for that.
+    /// Returns how long the guest is to poll for the next request, and its place for that. Returns
+    /// `None` if it is not to poll.
     fn look_for_next(&mut self) -> Option<(Looking, Duration)> {
         let (parking, instance) = (self.version.parking(), &mut self.instance);
         let (polling, arrivals) = (parking.polling(), parking.arrivals());
         if !arrivals.are_worth_looking_for() && instance.sandbox.may_be_aside() {
-            // Who comes behind all others and looks for nothing makes its requests wait for that
-            // only.
+            // An instance at the lowest priority that does not poll would only make its requests
+            // wait.
             instance.sandbox.step_aside(false);
         }
         let place = polling.place()?;
-        // Whoever had the place has said before if it strayed.
+        // A previous holder of the place has reported before if its guest strayed.
         let bound = polling.bound(arrivals)?;
         if !instance.sandbox.is_aside() {
-            // The next time, if this host can have that.
+            // The next time, if this host supports that priority.
             instance.sandbox.step_aside(true);
             return None;
         }
@@ -225,18 +230,18 @@ impl Retiring {
         Some((place, bound))
     }
 
-    /// Waits until a guest that has said that it is done stands still.
+    /// Waits until a guest that has reported its end has stopped.
     async fn stopped(&mut self) -> Option<Report> {
         let stopped = self.settling.stopped(&mut self.instance).await;
         stopped.inspect_err(|error| self.failed(error)).ok()
     }
 
-    /// It is not to be used again.
+    /// Logs that the instance is not used again.
     fn failed(&self, error: &Unsettled) {
         let told = Line(error);
         tracing::debug!(number = self.number, error = %told, "an instance was not reset");
         if let Unsettled::WentOn = error {
-            // Its answer counts; whoever follows the function is to know all the same.
+            // The answer counts, but the log of the function has this failure, too.
             let error = InvokeError::GuestFailed(error.to_string());
             self.sink.stream_ended(Err(&error));
         }
@@ -248,7 +253,7 @@ impl Retiring {
     }
 }
 
-/// Leaves out what a build for measurements is to do without.
+/// Removes the pages that a build for measurements is to do without.
 fn leave_out(used: &mut UsedPages) {
     if Mechanism::WriteSet.is_off() {
         used.written.clear();

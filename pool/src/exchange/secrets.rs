@@ -1,8 +1,8 @@
-//! What a function is to know with its requests only.
+//! Secrets: what a function receives only together with its requests.
 //!
-//! It goes into the mailbox of a request's microVM before the request begins, is wiped there with
-//! all else of the request, and is in no seed and no image: no guest has it before it has a
-//! request.
+//! The node puts them into the mailbox of a request's microVM before the request begins, and wipes
+//! them there with everything else of the request. No seed and no image contains them, so no guest
+//! has them before it has a request.
 
 use std::fmt;
 use std::io;
@@ -12,20 +12,20 @@ use faasw_abi::secrets::{SECRETS_MAX, encode, encoded_len, find};
 use memmap2::{Advice, MmapMut};
 use zeroize::Zeroize as _;
 
-/// Names and values of a function's secrets, as they are put into a mailbox. Clones are the same
-/// memory, which is in no core file, stays out of swap where the system lets it, and is zeroed when
-/// the last of them is dropped.
+/// Names and values of a function's secrets, in the encoding of a mailbox. Clones share the same
+/// memory. It is excluded from core files, stays out of swap where the system allows that, and is
+/// zeroed when the last clone is dropped.
 #[derive(Clone)]
 pub struct Secrets(Arc<Pages>);
 
 struct Pages(MmapMut);
 
 impl Secrets {
-    /// These.
+    /// Encodes these secrets.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] where they are more than [`SECRETS_MAX`] bytes; the system's
-    /// where there is no memory for them.
+    /// Returns [`io::ErrorKind::InvalidInput`] if they take more than [`SECRETS_MAX`] bytes, and an
+    /// error of the operating system if memory for them cannot be mapped.
     pub fn new(secrets: &[(&[u8], &[u8])]) -> io::Result<Self> {
         let length = encoded_len(secrets);
         if length > SECRETS_MAX {
@@ -35,7 +35,7 @@ impl Secrets {
         let mut pages = MmapMut::map_anon(length)?;
         pages.advise(Advice::DontDump)?;
         if let Err(error) = pages.lock() {
-            // Fewer pages may be locked than there are functions with secrets.
+            // The system may allow fewer locked pages than there are functions with secrets.
             tracing::warn!(%error, "a function's secrets may be swapped out");
         }
         let mut spelled = encode(secrets);
@@ -44,13 +44,13 @@ impl Secrets {
         Ok(Self(Arc::new(Pages(pages))))
     }
 
-    /// The value of that name, where it is among them.
+    /// Returns the value of the secret with this name, if there is one.
     #[must_use]
     pub fn value(&self, name: &[u8]) -> Option<&[u8]> {
         find(self.bytes(), name)
     }
 
-    /// How they are spelled, see [`faasw_abi::secrets`].
+    /// Returns the encoded secrets, see [`faasw_abi::secrets`].
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.0.0
     }

@@ -1,11 +1,11 @@
-//! The start of an exchange: the guest gets what is there of the request, and
-//! runs; or another one does, where the first was gone before it began.
+//! The start of an exchange: the guest receives the part of the request that is there, and runs. If
+//! the instance was gone before it began, another one runs instead.
 //!
-//! An instance that rests can be ended at any time, by a system that is short of memory for one,
-//! and the node hears of it a moment later. A request that meets such an instance, or one whose
-//! seed cannot be read to its end, begins again in another microVM, once, as long as nobody can
-//! tell: the first guest has published nothing, so it has taken nothing of the request either, and
-//! what is in its mailbox is what the other one gets.
+//! An instance that rests may be ended at any time, for example by a system that is short of
+//! memory. The node learns of it a moment later. A request begins again in another microVM if it
+//! meets such an instance, or one whose seed cannot be read completely. This happens once, and only
+//! if it has no visible effect: the first guest has published nothing, so it has taken nothing of
+//! the request either, and the other guest receives what is in its mailbox.
 
 use std::task::{Context, Poll, Waker};
 
@@ -21,11 +21,11 @@ use crate::instances::{Instance, look_for};
 use crate::sink::Served;
 
 impl Exchange {
-    /// Makes the sandbox an instance, if it is none, lets it run, and follows it until
-    /// it is done or its response has begun.
+    /// Makes the sandbox an instance, if it is none, and starts it. Follows it until it is done or
+    /// its response has begun.
     ///
     /// # Errors
-    /// Why there will be no response.
+    /// Returns the reason why there will be no response.
     pub async fn start(&mut self) -> Result<Begun, InvokeError> {
         self.receive_ready()?;
         if self.instance.is_claimed {
@@ -49,7 +49,8 @@ impl Exchange {
         self.begin().await
     }
 
-    /// As [`Exchange::start`], of an instance whose guest looks for its request.
+    /// Starts the exchange as [`Exchange::start`] does, in an instance whose guest polls for its
+    /// request.
     async fn start_hot(&mut self) -> Result<Begun, InvokeError> {
         let sink = self.log.sink().clone();
         self.instance.charge_to(sink, self.timing.instance)?;
@@ -67,8 +68,8 @@ impl Exchange {
         self.begin().await
     }
 
-    /// The guest takes turns with everybody else from now on. Where one that was hot has not even
-    /// begun somebody wants all processors, and none of its function is hot for a while.
+    /// Gives the guest its usual priority from now on. If a guest that was hot has not even begun,
+    /// all processors are wanted, so no instance of its function is hot for a while.
     pub(super) fn come_back(&mut self) {
         self.timeline.is_aside = false;
         self.instance.sandbox.step_aside(false);
@@ -77,8 +78,8 @@ impl Exchange {
         }
     }
 
-    /// Looks for the end of the function for a moment; whether it has come. If not, its guest rings
-    /// then.
+    /// Looks for the end of the function for a moment. Returns whether it has come. If not, the
+    /// guest rings at its end.
     async fn look_for_end(&mut self) -> Result<bool, InvokeError> {
         let mailbox = &self.instance.mailbox;
         let has_come = look_for(|| mailbox.has_outcome().then_some(())).await;
@@ -91,14 +92,15 @@ impl Exchange {
         Ok(false)
     }
 
-    /// Ends this microVM; whether another can serve the request after it failed by no
-    /// fault of its guest, or by what its seed could not be read from.
+    /// Ends this microVM. Returns whether another one can serve the request: this one failed by no
+    /// fault of its guest, or because its seed could not be read.
     pub async fn end_if_untouched(&mut self) -> bool {
-        // Only of a guest that has stopped it is known that it publishes nothing.
+        // Only a guest that has stopped is known to publish nothing more.
         self.instance.sandbox.end().await;
         if self.instance.sandbox.was_paged() {
-            // Whatever it did was to itself: it reaches nobody but by its answer.
-            // What it asked of its store, or of others, is not asked twice.
+            // Whatever the guest did had effects only on itself, because nothing but its answer
+            // leaves it. The exceptions are records to its store and outbound calls, which are not
+            // sent twice.
             let has_asked = self.instance.mailbox.has_taken_head(Channel::STORE)
                 || self.calls.as_ref().is_some_and(Calls::has_begun);
             return !has_asked && self.instance.mailbox.can_tell_again(Channel::INVOCATION);
@@ -107,26 +109,26 @@ impl Exchange {
             && self.instance.mailbox.is_untouched().unwrap_or(false)
     }
 
-    /// Whether the channel of a store is to be open.
+    /// Returns whether the channel of a store is to be open.
     pub fn has_store(&self) -> bool {
         self.store.is_some()
     }
 
-    /// What is to be on the channel of secrets, if that is to be open.
+    /// Returns the contents of the secrets channel, if that is to be open.
     pub fn secrets(&self) -> Option<&Secrets> {
         self.secrets.as_ref()
     }
 
-    /// How many channels of its own requests are to be open.
+    /// Returns how many channels for outbound calls are to be open.
     pub fn calls(&self) -> usize {
         self.calls.as_ref().map_or(0, Calls::count)
     }
 
-    /// Gives the request to `instance`, whose mailbox has its head: it is to be
+    /// Gives the request to `instance`, whose mailbox has its head. The exchange must then be
     /// started again.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns a platform error if a mailbox cannot be accessed.
     pub fn go_over_to(&mut self, instance: Instance, served: Served) -> Result<(), InvokeError> {
         let untaken = self.instance.mailbox.untaken_body(Channel::INVOCATION)?;
         self.pump.begin_again(untaken);
@@ -145,7 +147,7 @@ impl Exchange {
         self.feed()
     }
 
-    /// Whether the instance was one before its request came.
+    /// Returns whether the sandbox was an instance before its request came.
     fn has_rested(&self) -> bool {
         matches!(self.timing.served, Served::Parked | Served::Ready)
     }

@@ -1,9 +1,9 @@
-//! The channel of a function's store: a record of the guest's at a time, and its answer.
+//! The channel of a function's store: it carries one record of the guest at a time, and its answer.
 //!
-//! What answers is whoever embeds the pool ([`StoreService`]); here is how records come and go. A
-//! guest sends one and waits, so nothing else of it is taken meanwhile: one that goes on, or whose
-//! record cannot be, is ended. All of it belongs to the exchange and goes with it. An answer that
-//! is late finds no mailbox.
+//! The embedder of the pool answers records ([`StoreService`]); this module moves them. A guest
+//! sends one record and waits, so nothing else is taken from it meanwhile. A guest that sends more,
+//! or whose record is invalid, is ended. All of this belongs to the exchange and ends with it. So a
+//! late answer finds no mailbox.
 
 use std::fmt;
 use std::future::pending;
@@ -19,16 +19,16 @@ use super::pump::Pump;
 use crate::error::InvokeError;
 use crate::mailbox::Mailbox;
 
-/// What comes of a record: the record of its answer, with its length.
+/// The pending answer to a record: the record of the answer, with its length.
 pub type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, WireError>> + Send>>;
 
 /// Answers the records of one function, see [`faasw_abi::store`].
 pub trait StoreService: fmt::Debug + Send + Sync {
-    /// Answers a record, which comes without its length: what is wrong with the store is an answer,
-    /// too. The future is dropped when its invocation ends before.
+    /// Answers a record, which comes without its length. A failure of the store is an answer, too.
+    /// The future is dropped when its invocation ends first.
     ///
     /// # Errors
-    /// When the record is none: its guest is ended.
+    /// Returns a [`WireError`] if the record is invalid: its guest is ended then.
     fn answer(&self, record: Vec<u8>) -> Answering;
 }
 
@@ -36,7 +36,7 @@ pub trait StoreService: fmt::Debug + Send + Sync {
 pub struct StoreChannel {
     service: Arc<dyn StoreService>,
     pump: Pump,
-    /// What has come of a record, its length first.
+    /// The part of a record that has arrived, its length first.
     record: Vec<u8>,
     /// The record that is being answered.
     answering: Option<Answering>,
@@ -56,7 +56,7 @@ fn lie(what: &str) -> InvokeError {
 }
 
 impl StoreChannel {
-    /// A channel that was opened.
+    /// Returns the state of a channel that was opened.
     pub fn new(service: Arc<dyn StoreService>) -> Self {
         Self {
             service,
@@ -66,16 +66,16 @@ impl StoreChannel {
         }
     }
 
-    /// Another guest begins, with a mailbox of its own.
+    /// Starts over with another guest, which has a mailbox of its own.
     pub fn begin_again(&mut self) {
         *self = Self::new(self.service.clone());
     }
 
-    /// Looks at the guest's words, and takes what came of a record.
+    /// Looks at the guest's words, and takes what has arrived of a record.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when they cannot be true, or the record cannot be; the
-    /// system's.
+    /// Returns [`InvokeError::GuestFailed`] if the words or the record are impossible, and a
+    /// platform error if the mailbox cannot be accessed.
     pub fn look(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         self.pump.look(mailbox, guest)?;
         let told = &guest.channels[Channel::STORE];
@@ -85,7 +85,7 @@ impl StoreChannel {
         if mailbox.waiting(Channel::STORE, guest)? == 0 {
             return Ok(());
         }
-        // Its answer is still on its way, as far as the guest can know.
+        // To the guest, the answer to its previous record is still on its way.
         if self.answering.is_some() || !self.pump.wants_more() {
             return Err(lie("it did not wait for its answer"));
         }
@@ -106,11 +106,11 @@ impl StoreChannel {
         Ok(())
     }
 
-    /// The answer takes the place of its record.
+    /// Passes the answer to a record to the guest.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the record was none, or the guest's words cannot be true;
-    /// the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the record was invalid or the guest's words are
+    /// impossible, and a platform error if the mailbox cannot be accessed.
     pub fn answered(
         &mut self,
         answer: Result<Vec<u8>, WireError>,
@@ -123,29 +123,29 @@ impl StoreChannel {
         self.feed(mailbox, guest)
     }
 
-    /// Puts what is left of an answer into the ring, as far as there is room.
+    /// Puts the rest of an answer into the ring, as far as there is room.
     ///
     /// # Errors
-    /// As [`Pump::feed`].
+    /// Returns the errors of [`Pump::feed`].
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         self.pump.feed(mailbox, guest).map(drop)
     }
 
-    /// Whether something is there that the guest waits for: it is to be woken, once.
+    /// Returns whether something is there that the guest waits for, so that it must be woken once.
     ///
     /// # Errors
-    /// As [`Pump::is_served`].
+    /// Returns the errors of [`Pump::is_served`].
     pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         self.pump.is_served(mailbox, guest)
     }
 
-    /// The guest was woken.
+    /// Notes that the guest was woken.
     pub fn woke(&mut self) {
         self.pump.woke();
     }
 }
 
-/// Waits for the answer of the record that is being answered; for ever where there is none.
+/// Waits for the answer to the record that is being answered. Pends for ever without such a record.
 pub async fn answer(channel: &mut Option<StoreChannel>) -> Result<Vec<u8>, WireError> {
     let answering = channel
         .as_mut()
@@ -173,7 +173,7 @@ mod tests {
         }
     }
 
-    /// A guest on the other side of a mailbox.
+    /// The guest's side of a mailbox.
     struct Guest {
         mailbox: Mailbox,
         channel: Option<StoreChannel>,

@@ -1,5 +1,5 @@
-//! When an invocation takes too long, and by whose doing: one timeline for all of its
-//! channels.
+//! The timeline of an invocation, for all of its channels: it determines when a party takes too
+//! long.
 
 use std::time::Duration;
 
@@ -7,62 +7,61 @@ use tokio::time::Instant;
 
 use super::limits::CallLimits;
 
-/// How long the node waits for the end alone, before it asks to hear of what is
-/// flushed. Most functions are done by then, with one exit.
+/// How long the node waits for the end alone, before it asks the guest to ring for what it flushes.
+/// Most functions are done by then, with one exit.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a request has its turn to itself. Those that take longer share the
-/// processors as they can.
+/// How long a request has its turn for itself. Requests that take longer share the processors with
+/// others.
 const TURN: Duration = Duration::from_millis(1);
 
-/// How long the end may be in coming once the response has begun, for the
-/// response to leave as one message with a length. Nobody notices that the
-/// first chunk of a longer one comes that much later.
+/// How long the end may take after the response has begun, if the response is still to leave as one
+/// message with a length. The delay of a longer response's first chunk is too short to be noticed.
 const GRACE: Duration = Duration::from_millis(5);
 
-/// How long the end of a body is held back for the handler to return, so that
-/// what the exchange took can be told behind it.
+/// How long the end of a body is held back for the handler to return, so that the timing of the
+/// exchange can follow it.
 const RETURN: Duration = Duration::from_millis(5);
 
-/// When what happened last, and how long each may take.
+/// The times of the last events of an exchange, and how long each phase may take.
 pub struct Timeline {
-    /// How long it may take.
+    /// How long the exchange may take.
     pub limits: CallLimits,
     activated: Instant,
-    /// The guest was given a part of the request.
+    /// When the guest last received a part of the request.
     pub fed: Instant,
-    /// The client sent or took something.
+    /// When the client last sent or took something.
     pub client: Instant,
-    /// The guest sent something.
+    /// When the guest last sent something.
     pub guest: Instant,
-    /// Its CPU time cannot be used up before this.
+    /// The CPU time of the guest cannot be used up before this.
     pub cpu: Instant,
-    /// The response's head was first there.
+    /// When the head of the response was first there.
     pub head: Option<Instant>,
-    /// The guest was asked to ring for what it flushes.
+    /// The guest rings for what it flushes, as the node has requested.
     pub is_listening: bool,
-    /// Everybody else comes before the guest, whose instance was to be hot.
+    /// All other processes have priority over the guest, whose instance was to be hot.
     pub is_aside: bool,
-    /// Since when the guest has waited for others' answers and nothing else, if it does.
+    /// Since when the guest has waited for answers to outbound calls and nothing else, if it does.
     upstream: Option<Instant>,
-    /// How long it has done so before.
+    /// How long it has waited so before.
     upstream_before: Duration,
-    /// How long [`Limit::FirstByte`] stood still for that.
+    /// How long the clock of [`Limit::FirstByte`] stood still for that.
     first_byte: Still,
-    /// How long [`Limit::IdleGuest`] did.
+    /// How long the clock of [`Limit::IdleGuest`] stood still for that.
     idle_guest: Still,
 }
 
 /// How long a clock stood still since it was last set.
 #[derive(Clone, Copy, Default)]
 struct Still {
-    /// When it was set.
+    /// When the clock was set.
     set: Option<Instant>,
     time: Duration,
 }
 
 impl Still {
-    /// The clock that was last `set` then stood still from `since` until now.
+    /// Notes that the clock that was last `set` at this time stood still from `since` until `now`.
     fn add(&mut self, set: Instant, since: Instant, now: Instant) {
         *self = Self {
             set: Some(set),
@@ -70,7 +69,7 @@ impl Still {
         };
     }
 
-    /// How long the clock stood still that was last `set` then.
+    /// Returns how long the clock that was last `set` at this time has stood still.
     fn of(&self, set: Instant) -> Duration {
         if self.set == Some(set) {
             self.time
@@ -80,14 +79,14 @@ impl Still {
     }
 }
 
-/// Which limit a deadline belongs to.
+/// The limit that a deadline belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// It is the next one's turn.
+    /// The exchange has had its turn.
     Turn,
-    /// The end alone was waited for long enough.
+    /// The node has waited for the end alone for long enough.
     Short,
-    /// Everybody else came before the guest long enough.
+    /// The guest has run at the lowest priority for long enough.
     Aside,
     /// The response should have begun.
     FirstByte,
@@ -97,21 +96,21 @@ pub enum Limit {
     IdleClient,
     /// The guest should have sent something.
     IdleGuest,
-    /// The handler could have returned.
+    /// The handler had its time to return.
     Return,
     /// The CPU time may be used up.
     Cpu,
-    /// Something should have passed on a request of the function's own.
+    /// Something should have moved on an outbound call.
     IdleCall,
-    /// There is more to be seen of the function's own requests.
+    /// The guest may have sent more outbound calls than one look has begun.
     Look,
-    /// The function waits for others no more, or not at their expense.
+    /// The function does not wait for outbound calls any more, or has used its time for that.
     Upstream,
     /// The exchange should be over.
     Total,
 }
 
-/// Whose turn it is.
+/// The party that must act next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The head is not there.
@@ -122,16 +121,16 @@ pub enum Phase {
     Client,
     /// The guest should send more.
     Guest,
-    /// Others should answer the guest, which can do nothing else meanwhile.
+    /// Outbound calls should be answered: the guest can do nothing else meanwhile.
     Upstream,
-    /// The body is whole; the handler should return.
+    /// The body is complete; the handler should return.
     Return,
     /// The end was passed on; the handler should return some time.
     Afterwards,
 }
 
 impl Timeline {
-    /// Everything happens now.
+    /// Returns a timeline on which everything happens now.
     pub fn new(limits: CallLimits) -> Self {
         let now = Instant::now();
         Self {
@@ -151,13 +150,14 @@ impl Timeline {
         }
     }
 
-    /// The guest runs from now on.
+    /// Notes that the guest runs from now on.
     pub fn begin(&mut self) {
         *self = Self::new(self.limits);
     }
 
-    /// Takes note whether the guest waits for others' answers and nothing else; whether that time
-    /// is not its own, as [`CallLimits::upstream`] of it are not.
+    /// Notes whether the guest waits for answers to outbound calls and nothing else. Returns
+    /// whether that time is not charged to the guest; in total, [`CallLimits::upstream`] of it are
+    /// not charged.
     pub fn note_upstream(&mut self, waits: bool) -> bool {
         let now = Instant::now();
         if let Some(since) = self.upstream.take() {
@@ -171,28 +171,29 @@ impl Timeline {
         waits && !self.upstream_left().is_zero()
     }
 
-    /// How long others may still be waited for at their expense.
+    /// Returns how long the guest may still wait for outbound calls without being charged.
     fn upstream_left(&self) -> Duration {
         self.limits.upstream.saturating_sub(self.upstream_before)
     }
 
-    /// When a guest that waits for others has waited for as long as a response may be in coming, in
-    /// all, if it waits: from then on it is as idle as one that waits for its client.
+    /// Returns when a guest that waits for outbound calls has waited so for as long, in total, as a
+    /// response may take to begin. From then on it counts as idle, like one that waits for its
+    /// client. Returns `None` if it does not wait.
     pub fn idle_upstream(&self) -> Option<Instant> {
         let within = self.limits.first_byte;
         self.upstream
             .map(|since| since + within.saturating_sub(self.upstream_before))
     }
 
-    /// Time since the guest began to run.
+    /// Returns the time since the guest began to run.
     pub fn age(&self) -> Duration {
         self.activated.elapsed()
     }
 
-    /// The next deadline, and which limit it belongs to. `client_owes` says that
-    /// the guest waits for a part of the request, `turn` that it has its turn, and whether
-    /// others wait for that. Where nobody does it is let go by the way: an earlier timer than
-    /// others' wakes a thread for nothing.
+    /// Returns the next deadline, and the limit that it belongs to. `client_owes` means that the
+    /// guest waits for a part of the request. `turn` is set while the exchange has its turn, and
+    /// says whether others wait for that. If none does, the turn ends together with
+    /// [`Limit::Short`]: an earlier timer of its own would wake a thread for nothing.
     pub fn deadline(
         &self,
         phase: Phase,
@@ -273,7 +274,7 @@ mod tests {
             after(&timeline, Phase::Client, false),
             (70, Limit::IdleClient)
         );
-        // A client that was slow to take is not the guest's silence.
+        // A client that takes its bytes slowly does not make the guest count as silent.
         assert_eq!(
             after(&timeline, Phase::Guest, false),
             (100, Limit::IdleGuest)
@@ -295,7 +296,7 @@ mod tests {
             (500, Limit::Total)
         );
         tokio::time::advance(Duration::from_secs(100)).await;
-        // Asked as often as anything happens.
+        // Noted as often as anything happens.
         timeline.note_upstream(true);
         timeline.note_upstream(false);
         assert_eq!(
@@ -306,7 +307,7 @@ mod tests {
             after(&timeline, Phase::Guest, false),
             (160, Limit::IdleGuest)
         );
-        // What it was given meanwhile was not given later than now.
+        // A part of the request that arrived meanwhile counts from its arrival.
         timeline.note_upstream(true);
         tokio::time::advance(Duration::from_secs(50)).await;
         timeline.fed = Instant::now();
@@ -317,7 +318,7 @@ mod tests {
         );
     }
 
-    /// Whom a function asks costs it none of its client's time, nor gives that any.
+    /// Waiting for outbound calls neither uses nor extends the time of the client.
     #[tokio::test(start_paused = true)]
     async fn a_clients_time_does_not_stand_still() {
         let mut timeline = Timeline::new(CallLimits::default());
@@ -342,7 +343,7 @@ mod tests {
         let mut timeline = Timeline::new(limits);
         timeline.is_listening = true;
         assert_eq!(timeline.idle_upstream(), None);
-        // Whatever moves meanwhile: only the sum counts.
+        // Whatever moves meanwhile, only the sum counts.
         for round in 0..10 {
             assert!(timeline.note_upstream(true));
             assert_eq!(after(&timeline, Phase::Upstream, false).1, Limit::Upstream);
@@ -357,7 +358,7 @@ mod tests {
             timeline.note_upstream(false);
         }
         assert!(!timeline.note_upstream(true));
-        // It is as idle as ever, and its own time goes on.
+        // The guest is as idle as before, and its own time goes on.
         assert_eq!(timeline.idle_upstream(), Some(Instant::now()));
         tokio::time::advance(5 * SECOND).await;
         assert!(!timeline.note_upstream(true));

@@ -25,16 +25,18 @@ pub enum Urgency {
     Background,
 }
 
-/// How many slots there are, and for whom.
+/// The number of slots, and their limits.
 #[derive(Clone, Copy, Debug)]
 pub struct SlotRules {
-    /// Slots in all.
+    /// The number of slots in all.
     pub total: usize,
-    /// Slots of one owner. Of several, its background work gets all but one.
+    /// The maximum number of slots of one owner. If that is more than one, its background work gets
+    /// all but one.
     pub per_owner: usize,
-    /// Slots of background work. Of the memory it may take the same part.
+    /// The maximum number of slots of background work. Background work may take the same part of
+    /// the memory.
     pub background: usize,
-    /// Background work gets a slot only while no foreground work holds or awaits one.
+    /// Whether background work gets a slot only while no foreground work holds or awaits one.
     pub background_yields: bool,
 }
 
@@ -45,7 +47,7 @@ pub struct SlotRequest<O> {
     pub owner: O,
     /// Whether a client waits.
     pub urgency: Urgency,
-    /// Bytes of memory that the work may take at worst; 0 where memory is not bounded.
+    /// The worst-case memory of the work in bytes; 0 if memory is not bounded.
     pub bytes: u64,
 }
 
@@ -53,7 +55,7 @@ pub struct SlotRequest<O> {
 #[derive(Debug)]
 pub struct FairSlots<O: Ord> {
     rules: SlotRules,
-    /// Bytes that the work in all slots may take at worst.
+    /// The worst-case memory in bytes that the work in all slots may take.
     bytes_max: AtomicU64,
     state: Mutex<State<O>>,
     /// How many foreground requests hold or await a slot.
@@ -104,7 +106,7 @@ struct OwnerShare {
 }
 
 impl OwnerShare {
-    /// The order in which requests of several owners are served.
+    /// Returns the order in which requests of several owners are served.
     fn rank(&self, (urgency, number): QueueKey) -> (Urgency, usize, u64, u64) {
         (urgency, self.held, self.served, number)
     }
@@ -123,12 +125,12 @@ pub struct Slot<O: Ord + Clone> {
 #[derive(Debug)]
 #[must_use = "dropping it withdraws the request"]
 pub struct PendingSlot<O: Ord + Clone> {
-    /// Nothing once the slot was taken out.
+    /// `None` once the slot was taken out.
     slot: Option<Slot<O>>,
     granted: oneshot::Receiver<()>,
 }
 
-/// Where a request is in the queue.
+/// The position of a request in the queue.
 #[derive(Clone, Debug)]
 pub struct QueuePosition<O: Ord> {
     slots: Arc<FairSlots<O>>,
@@ -142,7 +144,7 @@ fn queue_of(urgency: Urgency) -> RangeInclusive<QueueKey> {
 }
 
 impl<O: Ord + Clone> FairSlots<O> {
-    /// Slots by these rules.
+    /// Creates slots with these rules.
     pub fn new(rules: SlotRules) -> Arc<Self> {
         Arc::new(Self {
             rules,
@@ -160,14 +162,14 @@ impl<O: Ord + Clone> FairSlots<O> {
         })
     }
 
-    /// Bounds the memory that the work in all slots may take at worst.
+    /// Bounds the worst-case memory of the work in all slots.
     pub fn limit_bytes(&self, bytes: u64) {
         if self.bytes_max.swap(bytes, Ordering::Relaxed) < bytes {
             self.grant(&mut self.lock());
         }
     }
 
-    /// Requests a slot. The request is in the queue when this returns, or has its slot.
+    /// Requests a slot. When this returns, the request is in the queue or has its slot.
     pub fn request(self: &Arc<Self>, request: SlotRequest<O>) -> PendingSlot<O> {
         let (sender, granted) = oneshot::channel();
         let mut state = self.lock();
@@ -195,8 +197,8 @@ impl<O: Ord + Clone> FairSlots<O> {
         }
     }
 
-    /// Returns how many requests are served before the last one of an owner, as the queue is now;
-    /// nothing if no request of the owner waits.
+    /// Returns how many requests are served before the last one of an owner in the present queue,
+    /// or `None` if no request of the owner waits.
     pub fn queued_behind(&self, owner: &O) -> Option<usize> {
         let state = self.lock();
         let (last, _) = state.owners.get(owner)?.waiting.last_key_value()?;
@@ -210,7 +212,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         let _ = foreground.wait_for(|count| *count == 0).await;
     }
 
-    /// Grants free slots to those that wait.
+    /// Grants free slots to waiting requests.
     fn grant(&self, state: &mut State<O>) {
         while let Some((owner, place)) = self.next(state) {
             let Some(waiter) = state.take_out(&owner, place) else {
@@ -222,7 +224,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         }
     }
 
-    /// The request that gets the next slot, if one can have it now.
+    /// Returns the request that gets the next slot, if one can have it now.
     fn next(&self, state: &State<O>) -> Option<(O, QueueKey)> {
         if state.held >= self.rules.total {
             return None;
@@ -239,7 +241,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         })
     }
 
-    /// The request of one urgency that gets the next slot.
+    /// Returns the request of one urgency that gets the next slot.
     fn next_of(&self, state: &State<O>, urgency: Urgency) -> Option<(O, QueueKey)> {
         let able = state.owners.iter().filter_map(|(name, owner)| {
             let place = self.first_able(state, owner, urgency)?;
@@ -249,7 +251,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         Some((name.clone(), place))
     }
 
-    /// The first request of an owner, of one urgency, that can have a slot now.
+    /// Returns the first request of an owner, of one urgency, that can have a slot now.
     fn first_able(&self, state: &State<O>, owner: &Owner, urgency: Urgency) -> Option<QueueKey> {
         if owner.share.held >= self.rules.per_owner || !self.has_slot(state, owner, urgency) {
             return None;
@@ -259,7 +261,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         Some(*place)
     }
 
-    /// Whether an owner's next foreground request lacks nothing but memory.
+    /// Returns whether an owner's next foreground request lacks nothing but memory.
     fn waits_for_memory(&self, state: &State<O>, owner: &Owner) -> bool {
         let urgency = Urgency::Foreground;
         let mut queue = owner.waiting.range(queue_of(urgency));
@@ -269,7 +271,8 @@ impl<O: Ord + Clone> FairSlots<O> {
                 .is_some_and(|(_, waiter)| !self.fits(state, urgency, waiter.bytes))
     }
 
-    /// Whether the counts of all owners together, and those of this one, allow one more slot.
+    /// Returns whether the counts of all owners together, and those of this one, allow one more
+    /// slot.
     fn has_slot(&self, state: &State<O>, owner: &Owner, urgency: Urgency) -> bool {
         let rules = &self.rules;
         match urgency {
@@ -284,7 +287,8 @@ impl<O: Ord + Clone> FairSlots<O> {
         }
     }
 
-    /// Whether the memory allows it. A request for more than there is gets a slot alone.
+    /// Returns whether the memory allows it. A request for more than the whole memory gets a slot
+    /// alone.
     fn fits(&self, state: &State<O>, urgency: Urgency, bytes: u64) -> bool {
         let most = self.bytes_max.load(Ordering::Relaxed);
         let fits = |held: u64, most| held.saturating_add(bytes) <= most;
@@ -299,7 +303,7 @@ impl<O: Ord + Clone> FairSlots<O> {
         }
     }
 
-    /// Takes a request out, whether it holds its slot or waits.
+    /// Removes a request, whether it holds its slot or waits.
     fn leave(&self, number: u64, request: &SlotRequest<O>) {
         let mut state = self.lock();
         let place = (request.urgency, number);
@@ -342,7 +346,7 @@ impl<O: Ord + Clone> State<O> {
         }
     }
 
-    /// How many requests are served before this one; nothing if it does not wait.
+    /// Returns how many requests are served before this one, or `None` if it does not wait.
     fn behind(&self, owner: &O, place: QueueKey) -> Option<usize> {
         if !self.owners.get(owner)?.waiting.contains_key(&place) {
             return None;
@@ -394,7 +398,7 @@ impl<O: Ord + Clone> Drop for Slot<O> {
 }
 
 impl<O: Ord + Clone> PendingSlot<O> {
-    /// The slot, if it was granted by now.
+    /// Returns the slot, if it has been granted.
     ///
     /// # Errors
     /// Returns the request itself while it waits.
@@ -431,8 +435,8 @@ impl<O: Ord + Clone + Unpin> Future for PendingSlot<O> {
 }
 
 impl<O: Ord + Clone> QueuePosition<O> {
-    /// How many requests are served before this one, as the queue is now; nothing once it has its
-    /// slot.
+    /// Returns how many requests are served before this one in the present queue, or `None` once it
+    /// has its slot.
     pub fn behind(&self) -> Option<usize> {
         self.slots.lock().behind(&self.owner, self.place)
     }

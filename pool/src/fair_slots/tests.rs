@@ -26,7 +26,7 @@ fn background(owner: &'static str) -> SlotRequest<&'static str> {
     }
 }
 
-/// Grants one slot after the other by giving back the one before; the order of owners.
+/// Grants one slot after the other by returning the one before. Returns the order of owners.
 fn order_of(
     slots: &Arc<FairSlots<&'static str>>,
     mut pending: Vec<(&'static str, PendingSlot<&'static str>)>,
@@ -63,7 +63,7 @@ fn an_owner_that_floods_the_queue_waits_behind_itself() {
     pending.push(("other", slots.request(foreground("other"))));
     let behind = |at: usize| pending[at].1.position().unwrap().behind();
     let told: Vec<_> = (0..6).map(behind).collect();
-    // In the order in which they are served, with one slot that goes round.
+    // In the order in which they are served, with one slot that is passed on.
     assert_eq!(told[3], Some(0), "{told:?}");
     assert!(told[2] > told[4] && told[2] > told[5], "{told:?}");
     drop(held);
@@ -170,7 +170,7 @@ async fn a_request_that_is_withdrawn_leaves_nothing() {
     assert_eq!(position.behind(), Some(1));
     drop(gone);
     assert_eq!(position.behind(), Some(0));
-    // Granted, and dropped before it was taken: the slot goes on.
+    // Granted, and dropped before it was taken: the slot is passed on.
     let never_taken = slots.request(foreground("d"));
     drop(held);
     assert_eq!(position.behind(), None);

@@ -1,8 +1,8 @@
-//! Which images there are, how large they are, and which of them goes first: a folder may have
-//! 10,000, and nobody is to look through it for each that is written.
+//! The account of images: their names, their sizes and the order of eviction. A folder may contain
+//! 10,000 files, and must not be searched for each image that is written.
 //!
-//! It is what this node has done since it has read the folder. What others do there it does not
-//! know: what is gone without a word counts until its turn comes to go.
+//! The account contains what this node has done since it read the folder. Changes by other programs
+//! are unknown: a file that another program removed counts until it is evicted.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -10,43 +10,43 @@ use std::sync::Arc;
 
 use super::ENGINE;
 
-/// When an image goes: those of functions before those of engines, which they are made over; then
-/// those that were used longest ago. By the order of uses, as clocks jump.
+/// The order of eviction: images of functions before those of engines, which are their parents;
+/// among these, the least recently used first. By the order of uses, because clocks jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn {
     is_engine: bool,
     used: u64,
 }
 
-/// The first use that this node knows of; those before it are older.
+/// The number of the first use that this node knows; earlier uses have smaller numbers.
 const FIRST_USE: u64 = 1 << 32;
 
 #[derive(Debug)]
 struct Entry {
     bytes: u64,
-    /// Nothing where it stays.
+    /// `None` if it is never evicted.
     turn: Option<Turn>,
 }
 
 #[derive(Debug)]
 pub(super) struct Account {
-    /// Without these those of functions are nothing.
+    /// The names of the shared seeds' images, without which those of functions are useless.
     shared: [String; 2],
     entries: HashMap<Arc<str>, Entry>,
     turns: BTreeMap<Turn, Arc<str>>,
     bytes: u64,
     evictable: u64,
-    /// Of what is on its way, and no image yet.
+    /// The bytes of images that are still being received.
     reserved: u64,
     uses: u64,
-    /// Whether the folder was read.
+    /// Whether the folder has been read.
     is_complete: bool,
-    /// What went before that.
+    /// The images that were removed before that.
     gone: HashSet<Arc<str>>,
 }
 
 impl Account {
-    /// Without any.
+    /// Creates an empty account.
     pub fn new(shared: [String; 2]) -> Self {
         Self {
             shared,
@@ -61,13 +61,13 @@ impl Account {
         }
     }
 
-    /// Whether it has all that the folder had when it was read.
+    /// Returns whether it contains all that the folder contained when it was read.
     pub fn is_complete(&self) -> bool {
         self.is_complete
     }
 
-    /// What was found in the folder, that used longest ago first; and what is known meanwhile is
-    /// newer.
+    /// Adds the files found in the folder, least recently used first. Entries that were made
+    /// meanwhile are newer.
     pub fn complete(&mut self, found: impl Iterator<Item = (String, u64)>) {
         self.is_complete = true;
         let gone = std::mem::take(&mut self.gone);
@@ -78,7 +78,7 @@ impl Account {
         }
     }
 
-    /// There is an image of this name and size, which was used now.
+    /// Notes an image of this name and size, which is used now.
     pub fn note(&mut self, name: &str, bytes: u64) {
         self.take(name);
         self.gone.remove(name);
@@ -86,7 +86,7 @@ impl Account {
         self.put(name, bytes, self.uses);
     }
 
-    /// There is none any more.
+    /// Notes that there is no image of this name any more.
     pub fn forget(&mut self, name: &str) {
         self.take(name);
         if !self.is_complete {
@@ -94,42 +94,42 @@ impl Account {
         }
     }
 
-    /// There are none any more: their folder is gone.
+    /// Removes all entries, because the folder is gone.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.turns.clear();
         (self.bytes, self.evictable) = (0, 0);
     }
 
-    /// So many bytes are taken by what is no image yet, until they are released.
+    /// Reserves bytes for an image that is being received, until they are released.
     pub fn reserve(&mut self, bytes: u64) {
         self.reserved = self.reserved.saturating_add(bytes);
     }
 
-    /// So many bytes of that are taken no more.
+    /// Releases reserved bytes.
     pub fn release(&mut self, bytes: u64) {
         self.reserved = self.reserved.saturating_sub(bytes);
     }
 
-    /// Bytes of the one of this name, if there is one.
+    /// Returns the bytes of this image, if there is one.
     pub fn bytes_of(&self, name: &str) -> Option<u64> {
         self.entries.get(name).map(|entry| entry.bytes)
     }
 
-    /// Bytes of all but the one of this name, and of what is on its way.
+    /// Returns the bytes of all images but this one, and of images that are being received.
     pub fn bytes_beside(&self, name: &str) -> u64 {
         let own = self.entries.get(name).map_or(0, |entry| entry.bytes);
         self.bytes.saturating_sub(own).saturating_add(self.reserved)
     }
 
-    /// Bytes of those that may go, but for the one of this name.
+    /// Returns the bytes of all images that may be evicted, except this one.
     pub fn evictable_beside(&self, name: &str) -> u64 {
         let own = self.entries.get(name).filter(|entry| entry.turn.is_some());
         self.evictable
             .saturating_sub(own.map_or(0, |own| own.bytes))
     }
 
-    /// The one that goes next, behind the one with this turn, but for the one of this name.
+    /// Returns the next image to evict after the one with turn `behind`, skipping `beside`.
     pub fn next(&self, behind: Option<Turn>, beside: &str) -> Option<(Turn, Arc<str>)> {
         let behind = behind.map_or(Bound::Unbounded, Bound::Excluded);
         let mut ahead = self.turns.range((behind, Bound::Unbounded));
@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(account.bytes_beside(""), 45);
         assert_eq!(account.bytes_beside("f"), 35);
         assert_eq!(account.evictable_beside(""), 10);
-        // The folder was removed; what is written has no name in it.
+        // The folder was removed; the file that is being written has no name in it.
         account.clear();
         assert_eq!(account.bytes_beside(""), 35);
         account.release(30);

@@ -1,4 +1,4 @@
-//! What there is to say of an image.
+//! Descriptions of images for the admin API.
 
 use std::io;
 
@@ -10,12 +10,12 @@ use super::{ImageOf, Images};
 use crate::snapshots::Frozen;
 
 impl Images {
-    /// What the image of a seed has, if there is one, and whether it is sound: all of it is read.
-    /// What its parent's memory is here is `parent`, where that is known; the seed itself, where
-    /// that is in memory, says how it is used.
+    /// Describes the image of a seed, if there is one, and whether it is valid; reads all of it.
+    /// `parent` is the content of its parent's memory on this node, if known. The seed itself, if
+    /// it is in memory, shows how its working set is used.
     ///
     /// # Errors
-    /// When its header cannot be read, or believed.
+    /// Returns an error if the image's header cannot be read or is not authentic.
     pub(crate) fn describe(
         &self,
         of: &ImageOf,
@@ -43,7 +43,7 @@ impl Images {
     }
 }
 
-/// An anatomy in the words of the admin API.
+/// Converts an anatomy to the types of the admin API.
 fn info(anatomy: &Anatomy) -> ImageInfo {
     ImageInfo {
         format: anatomy.format,
@@ -79,7 +79,7 @@ fn working_set(used: &Use) -> ImageWorkingSet {
     }
 }
 
-/// How requests have used a seed's working set, if any was looked at.
+/// Returns how requests have used a seed's working set, if any request was examined.
 fn reuse(frozen: &Frozen) -> Option<SetReuse> {
     let reuse = frozen.working_set().reuse();
     (reuse.resets > 0).then_some(SetReuse {

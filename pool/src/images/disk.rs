@@ -1,4 +1,4 @@
-//! What images need of a disk, and the one that there is: tests have others, which fail.
+//! The disk operations that images need, and their implementation. Tests have others, which fail.
 
 use std::ffi::OsString;
 use std::fmt::Debug;
@@ -13,15 +13,15 @@ use faasw_seedtree::image::{Sink, Source};
 
 use crate::opening::open_file;
 
-/// What a folder says of something in it.
+/// The status of a directory entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Status {
-    /// Whether it is a file, and nothing else that may stand there.
+    /// Whether it is a regular file.
     pub is_file: bool,
     pub bytes: u64,
-    /// When it was used last, as far as whoever can write there says so.
+    /// When it was last used, as far as the writers of the folder report it correctly.
     pub used: SystemTime,
-    /// What no other file has while this one exists.
+    /// The identity that no other file has while this one exists.
     pub identity: (u64, u64),
 }
 
@@ -36,46 +36,46 @@ impl From<fs::Metadata> for Status {
     }
 }
 
-/// Bytes of a disk.
+/// The space on a disk, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
     pub free: u64,
     pub all: u64,
 }
 
-/// Names in a folder, in no order.
+/// The names in a folder, in no order.
 pub(super) type Names = Box<dyn Iterator<Item = io::Result<OsString>>>;
 
 /// An open file.
 pub(super) trait DiskFile: Source + Sink + Debug + Send + Sync {
     fn status(&self) -> io::Result<Status>;
-    /// It was used at this time.
+    /// Records that the file was used at this time.
     fn note_use(&self, now: SystemTime) -> io::Result<()>;
-    /// Waits until what was written outlives a power failure.
+    /// Waits until the written data survives a power failure.
     fn sync(&self) -> io::Result<()>;
 }
 
-/// A disk. Each of these may fail.
+/// A disk. Every operation may fail.
 pub(super) trait Disk: Debug + Send + Sync {
-    /// Opens a file to be read, and nothing else.
+    /// Opens a regular file for reading; rejects anything else.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// A new file, which its owner alone may read; an error where there is something.
+    /// Creates a file that only its owner may read. Returns an error if the path exists.
     fn create(&self, path: &Path) -> io::Result<Arc<dyn DiskFile>>;
-    /// Of what stands there, not of what it leads to.
+    /// Returns the status of the entry itself, without following a link.
     fn status(&self, path: &Path) -> io::Result<Status>;
-    /// Removes a name that is no folder's.
+    /// Removes a name that is not a folder's.
     fn remove(&self, path: &Path) -> io::Result<()>;
-    /// Gives a file another one's name, at once.
+    /// Atomically renames a file, replacing an existing one.
     fn replace(&self, from: &Path, to: &Path) -> io::Result<()>;
     fn names(&self, folder: &Path) -> io::Result<Names>;
-    /// Waits until the names in a folder outlive a power failure.
+    /// Waits until the names in a folder survive a power failure.
     fn sync_folder(&self, folder: &Path) -> io::Result<()>;
-    /// A folder that its owner alone may read.
+    /// Makes a folder that only its owner may read.
     fn make_folder(&self, folder: &Path) -> io::Result<()>;
     fn room(&self, folder: &Path) -> io::Result<Room>;
 }
 
-/// The system's.
+/// The disk of the operating system.
 #[derive(Debug)]
 pub(super) struct Real;
 
@@ -114,7 +114,7 @@ impl Disk for Real {
 
     fn replace(&self, from: &Path, to: &Path) -> io::Result<()> {
         match fs::rename(from, to) {
-            // An empty folder is nobody's; one with anything in it stays.
+            // An empty folder in the way is removed; one with contents stays.
             Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                 fs::remove_dir(to)?;
                 fs::rename(from, to)

@@ -1,5 +1,5 @@
-//! Images in a folder that somebody else has filled ([`GivenFolder`]): they are read, and nothing
-//! there is ever changed. One that turned out to be of no use is not looked at again.
+//! Images in a folder that another program fills ([`GivenFolder`]). They are read, and the folder
+//! is never changed. An image that turned out to be unusable is not read again.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use super::{Images, lock};
 use crate::opening::{GivenFolder, is_file};
 
 impl Images {
-    /// Those in a folder that was given, sealed with a secret. None is written, and none removed.
+    /// Opens the images in a given folder, sealed with a secret. No image is written or removed.
     #[must_use]
     pub fn given(folder: Arc<GivenFolder>, secret: &[u8; Self::SECRET]) -> Self {
         let disk = Given {
@@ -29,22 +29,22 @@ impl Images {
         }
     }
 
-    /// Whether somebody else writes them.
+    /// Returns whether another program writes the images.
     pub(crate) fn is_given(&self) -> bool {
         self.is_given
     }
 }
 
-/// The folder as a disk.
+/// The given folder as a [`Disk`].
 #[derive(Debug)]
 struct Given {
     folder: Arc<GivenFolder>,
-    /// What would have been removed, were it the node's.
+    /// The names of the files that would have been removed from a folder of the node's own.
     refused: Mutex<HashSet<OsString>>,
 }
 
 impl Given {
-    /// The name of a file in it that may still be used.
+    /// Returns the file's name, or `NotFound` if the file was refused before.
     fn name<'a>(&self, path: &'a Path) -> io::Result<&'a str> {
         let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
         if lock(&self.refused).contains(name) {
@@ -108,7 +108,6 @@ impl Disk for Given {
     }
 }
 
-/// A file in it.
 #[derive(Debug)]
 struct GivenFile(File);
 
@@ -133,7 +132,7 @@ impl DiskFile for GivenFile {
         DiskFile::status(&self.0)
     }
 
-    /// Whoever gives it does not ask.
+    /// The use is not recorded, because the owner of the folder does not need it.
     fn note_use(&self, _now: SystemTime) -> io::Result<()> {
         Ok(())
     }

@@ -1,12 +1,13 @@
-//! What a snapshot is good for: the build that made it, and the processor and system that it ran
-//! on.
+//! The conditions under which a snapshot is valid: the build that made it, and the processor and
+//! system that it ran on.
 
 use std::arch::x86_64::__cpuid_count;
 
 use sha2::{Digest as _, Sha256};
 
-/// Leaves of CPUID that say what a processor is and has, and whose words say so: vendor, family,
-/// model and stepping, features. What is left out differs between a processor's cores.
+/// The CPUID leaves that identify a processor and its features, and which of their words do:
+/// vendor, family, model and stepping, features. The omitted words differ between a processor's
+/// cores.
 const LEAVES: [(u32, u32, [bool; 4]); 6] = [
     (0x0, 0, [false, true, true, true]),
     (0x1, 0, [true, false, true, true]),
@@ -16,24 +17,25 @@ const LEAVES: [(u32, u32, [bool; 4]); 6] = [
     (0x8000_0001, 0, [false, false, true, true]),
 ];
 
-/// All of it, as bytes that are compared. A guest may have looked, and remembers.
+/// Returns build, processor and system, as bytes to compare. A guest may have read CPUID, and
+/// remembers it.
 pub fn describe() -> Vec<u8> {
     [build(), machine()].concat()
 }
 
-/// The digest of a part of it, as text.
+/// Returns the digest of a part of it, as text.
 pub fn digest(described: &[u8]) -> String {
     let digest = Sha256::digest(described);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The build alone.
+/// Returns the identity of the build.
 pub fn build() -> Vec<u8> {
     let digests = [faasw_bundled::DIGEST, env!("FAASW_SOURCES_DIGEST")];
     digests.concat().into_bytes()
 }
 
-/// Processor and system.
+/// Returns the identity of processor and system.
 pub fn machine() -> Vec<u8> {
     let mut described = Vec::new();
     let system = rustix::system::uname();
@@ -41,7 +43,7 @@ pub fn machine() -> Vec<u8> {
         described.extend(part.to_bytes_with_nul());
     }
     for (leaf, index, says) in LEAVES {
-        // The first of its kind says which is the last.
+        // The first leaf of each range contains the number of the last one.
         let highest = __cpuid_count(leaf & 0x8000_0000, 0).eax;
         if leaf > highest {
             described.push(0);

@@ -1,5 +1,4 @@
-//! Writing images: whole or not at all, durable before they have their name, and within what
-//! they may take.
+//! Writing images: atomically, durably before they get their name, and within the budget.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -14,7 +13,8 @@ use super::{ImageOf, Images, LEFT_FREE, LEFT_FREE_MAX, SHARE, What, lock};
 use crate::ablation::Mechanism;
 use crate::snapshots::Frozen;
 
-/// How pages are in images: as is best, but for what a build for measurements is to do without.
+/// Returns the arrangement of pages in images: the best one, except for mechanisms that a build for
+/// measurements switches off.
 fn arrangement() -> Arrangement {
     Arrangement {
         is_by_use: !Mechanism::ImageOrder.is_off(),
@@ -22,27 +22,27 @@ fn arrangement() -> Arrangement {
     }
 }
 
-/// Whether a disk has room for so many bytes once others have gone that have as many as are `over`,
-/// of those that may go.
+/// Returns whether a disk has room for `bytes` more bytes once `over` bytes have been evicted, of
+/// `evictable`.
 fn fits(room: Room, bytes: u64, over: u64, evictable: u64) -> bool {
     over <= evictable && leaves_enough(room, bytes, over)
 }
 
-/// Whether a disk has enough left for others with so many bytes more and `over` fewer.
+/// Returns whether a disk has enough left for other programs with `bytes` more bytes and `over`
+/// fewer.
 fn leaves_enough(room: Room, bytes: u64, over: u64) -> bool {
     let left = room.free.saturating_add(over).saturating_sub(bytes);
     left > left_free(room)
 }
 
-/// How many bytes of a disk are left to others.
+/// Returns how many bytes of a disk are left to other programs.
 fn left_free(room: Room) -> u64 {
     (room.all / LEFT_FREE).min(LEFT_FREE_MAX)
 }
 
 impl Images {
-    /// Writes the image of a snapshot, whole or not at all, in place of what there was; says how
-    /// many bytes it has. One whose parent has none has none, and neither has one for which there
-    /// is no room.
+    /// Writes the image of a snapshot atomically, replacing an existing one, and returns its size
+    /// in bytes. If the parent has no image, or if there is no room, no image is written.
     pub(crate) fn keep(&self, of: &ImageOf, frozen: &Frozen) -> Option<u64> {
         let _writing = lock(&self.writing);
         let has_image = |parent: &Frozen| parent.content().is_some();
@@ -52,7 +52,8 @@ impl Images {
         match self.write(of, frozen) {
             Ok(bytes) => bytes,
             Err(error) => {
-                // On a full disk a half file would stay in its own way.
+                // On a full disk, an unfinished file would take the space that the next attempt
+                // needs.
                 self.remove_unfinished();
                 tracing::warn!(error = %Line(&error), "a func-image was not written");
                 None
@@ -70,7 +71,7 @@ impl Images {
             tracing::debug!(bytes = most, "there is no room for a func-image");
             return Ok(None);
         }
-        // What could not be removed when it was to be.
+        // A file that an earlier attempt could not remove.
         self.remove_unfinished();
         let file = self.disk.create(&self.unfinished)?;
         let state = frozen.state().vcpu().as_bytes();
@@ -78,7 +79,7 @@ impl Images {
         let content = frozen.write_image_as(arrangement(), state, purpose, &self.key, &*file)?;
         file.sync()?;
         let bytes = file.status()?.bytes;
-        // Its header takes some, too.
+        // The header takes space, too.
         if !self.evict_to(self.budget.saturating_sub(bytes), &name) {
             self.remove_unfinished();
             tracing::debug!(bytes, "there is no room for a func-image");
@@ -93,7 +94,8 @@ impl Images {
             self.disk.replace(&self.unfinished, &self.path(&of.what))?;
             lock(&self.account).note(&name, bytes);
         }
-        // It is there: what a power failure might bring back instead is older, and as good.
+        // The image is there. A power failure might bring back its predecessor, which is older and
+        // equally valid.
         frozen.has_content(content);
         if let Err(error) = self.disk.sync_folder(&self.folder) {
             let error = Line(&error);
@@ -107,12 +109,12 @@ impl Images {
     }
 
     pub(super) fn remove_unfinished(&self) {
-        // It is tried again before the next one, and at the next start.
+        // Removal is tried again before the next write, and at the next start.
         let _ = self.disk.remove(&self.unfinished);
     }
 
-    /// Has others go that so many bytes take the place of, under this name; says whether there is
-    /// room for them now. Nothing goes where there would not be.
+    /// Evicts other images so that `bytes` bytes fit under this name. Returns whether there is room
+    /// for them now. If there would not be, nothing is evicted.
     pub(super) fn make_room_for(&self, name: &str, bytes: u64) -> Result<bool, ImageError> {
         if bytes > self.budget / SHARE {
             return Ok(false);
@@ -140,23 +142,23 @@ impl Images {
         }
     }
 
-    /// Whether there is room for so many bytes more, were others to go. None does.
+    /// Returns whether there is room for `bytes` more bytes if others were evicted. Evicts nothing.
     pub(super) fn has_room_for(&self, bytes: u64) -> Result<bool, ImageError> {
         let (room, taken, evictable) = self.taken("")?;
         let over = taken.saturating_add(bytes).saturating_sub(self.budget);
         Ok(fits(room, bytes, over, evictable))
     }
 
-    /// Has others go for what was reserved by now, so many bytes of which are not on the disk yet;
-    /// says whether there is room for these.
+    /// Evicts images to make room for all that has been reserved, of which `bytes` bytes are not on
+    /// the disk yet. Returns whether there is room for these.
     pub(super) fn make_room_within(&self, bytes: u64) -> Result<bool, ImageError> {
         let (room, taken, evictable) = self.taken("")?;
         let over = taken.saturating_sub(self.budget);
         Ok(fits(room, bytes, over, evictable) && self.evict_to(self.budget, ""))
     }
 
-    /// What the disk has of room; what all take but the one of this name, and those of them that
-    /// may go.
+    /// Returns the space on the disk, the bytes of all images but `beside`, and the evictable part
+    /// of those bytes.
     fn taken(&self, beside: &str) -> Result<(Room, u64, u64), ImageError> {
         let room = self.room()?;
         let account = lock(&self.account);
@@ -164,7 +166,7 @@ impl Images {
         Ok((room, account.bytes_beside(beside), evictable))
     }
 
-    /// What the disk has of room. The folder is made again where somebody has removed it.
+    /// Returns the space on the disk. If the folder was removed, it is made again.
     fn room(&self) -> Result<Room, ImageError> {
         match self.disk.room(&self.folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -177,7 +179,8 @@ impl Images {
         }
     }
 
-    /// Has all images but the one of this name take so many bytes at most, if they can.
+    /// Evicts images, except `beside`, until they take at most `budget` bytes. Returns whether they
+    /// do.
     pub(super) fn evict_to(&self, budget: u64, beside: &str) -> bool {
         let mut behind = None;
         loop {
@@ -191,19 +194,19 @@ impl Images {
             let Some((turn, name)) = next else {
                 return false;
             };
-            // One that cannot be removed is not to keep the others.
+            // An image that cannot be removed must not keep the others from being removed.
             behind = Some(turn);
             self.remove(&name);
         }
     }
 
-    /// Removes the file of this name; says whether there is none now.
+    /// Removes the file of this name. Returns whether there is none now.
     pub(super) fn remove(&self, name: &str) -> bool {
         let _gone = self.gone();
         self.remove_named(name)
     }
 
-    /// The same, while names do not change.
+    /// As [`Self::remove`], for a caller that holds `gone`.
     pub(super) fn remove_named(&self, name: &str) -> bool {
         match self.disk.remove(&self.folder.join(name)) {
             Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -218,7 +221,7 @@ impl Images {
         }
     }
 
-    /// Where the image of this is, or would be.
+    /// Returns the path at which the image is, or would be.
     pub(super) fn path(&self, what: &What) -> PathBuf {
         self.folder.join(self.name(what))
     }

@@ -1,8 +1,8 @@
-//! Func-images of a node's seeds: where they are, and what they are called
-//! (docs/decisions/0023).
+//! Func-images of a node's seeds: their files and their names (docs/decisions/0023).
 //!
-//! Reading and writing blocks, on a disk: neither is done on the runtime's own threads. What
-//! cannot be read or written is not there; seeds are made without.
+//! Reading and writing images may block on the disk, so neither is done on the runtime's own
+//! threads. An image that cannot be read or written is treated as missing; its seed is made without
+//! it.
 
 mod account;
 mod describe;
@@ -40,63 +40,67 @@ use self::tidy::Wanted;
 use crate::ablation::Mechanism;
 use crate::snapshots::{Frozen, gather};
 
-/// The seeds that all functions share, as their recipes call them.
+/// The names that the recipes use for the seeds that all functions share.
 pub(crate) const SHARED: [&str; 2] = ["guest", "linkers"];
 
-/// What large pages are for in a booted guest.
+/// The range of a booted guest's memory that large pages are used for.
 const TEXT_AND_DATA: PageRange = PageRange::of_bytes(TEXT, RODATA_END);
 
-/// What the name of a file begins with that is being written; no name of an image does.
+/// The prefix of the names of files that are being written. No image has a name with this prefix.
 const UNFINISHED: &str = ".unfinished";
 
-/// How many folders this process has had: one that it has no more may still be written to.
+/// The number of image folders that this process has opened. A folder that it has dropped may still
+/// be written to.
 static FOLDERS: AtomicU64 = AtomicU64::new(0);
 
-/// What the names of language engines' images begin with: whose they are is known only once
-/// their code is there, so they stay until nobody has used them for long.
+/// The prefix of the names of language engines' images. The engine that an image belongs to is
+/// known only once the engine's code is there, so the image stays until it has not been used for
+/// long.
 const ENGINE: &str = "engine-";
 
-/// No image takes more than this part of the budget: one function's is not to be in all others'
-/// place.
+/// Each image takes at most the budget divided by this, so that the image of one function does not
+/// displace those of all others.
 const SHARE: u64 = 8;
 
-/// The part of a disk that is left to others is its size divided by this, but at most
+/// The part of a disk that is left to other programs is its size divided by this, but at most
 /// [`LEFT_FREE_MAX`].
 const LEFT_FREE: u64 = 20;
 
-/// The most bytes of a disk that are left to others.
+/// The most bytes of a disk that are left to other programs.
 const LEFT_FREE_MAX: u64 = 4 << 30;
 
-/// Versions that are gone, at most, whose images may still be under way.
+/// The maximum number of removed versions that are remembered because their images may still be
+/// being written.
 const GONE_MOST: usize = 1 << 16;
 
-/// A guest may begin before so many bytes are there which requests have not used so far: less is
-/// read in the time that it takes to have it wait for them.
+/// A guest may start before an image is completely read if at least this many bytes remain that
+/// requests have not used so far. Fewer bytes are read in the time that it takes to make the guest
+/// wait for them.
 const FILLED_LATER: u64 = 1 << 20;
 
-/// A snapshot that was read, and what brings the rest of its memory, if some is missing.
+/// A snapshot that was read, and the filling for the rest of its memory, if some is missing.
 pub(crate) struct Restored {
     /// The snapshot.
     pub frozen: Frozen,
-    /// What brings the rest, and where that is.
+    /// The filling that reads the rest, and the file that it reads.
     pub filling: Option<(Filling, Place)>,
 }
 
-/// What requests use beside the memory that is an image's own, as far as it says.
+/// The pages that requests use beside the image's own memory, as far as the image records them.
 #[derive(Debug)]
 pub(crate) struct Uses<'a> {
-    /// Of compiled code.
+    /// The used pages of compiled code.
     pub code: &'a PageSet,
-    /// Of the memory that the parent has, with what the image leaves to that.
+    /// The used pages of the parent's memory, including those that the image leaves to the parent.
     pub parent_memory: PageSet,
 }
 
-/// How a snapshot is to be read.
+/// The layer's name and owner for a snapshot that is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Manner<'a> {
-    /// What its layer is called.
+    /// The name of the layer.
     pub layer: &'a str,
-    /// Whose it is.
+    /// The owner of the snapshot.
     pub owner: Owner,
 }
 
@@ -104,24 +108,25 @@ pub(crate) struct Manner<'a> {
 pub(crate) struct Place {
     name: String,
     path: PathBuf,
-    /// By which it is told from one that is written in its place.
+    /// The status of the file when it was opened, which distinguishes it from a file that has
+    /// replaced it.
     known: Option<Status>,
-    /// What the layer is called.
+    /// The name of the layer.
     layer: String,
 }
 
-/// What a seed's image is called, and what it is good for beside this build and processor.
+/// The name of a seed's image, and what the image is valid for beside this build and processor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageOf {
     what: What,
     purpose: Vec<Vec<u8>>,
 }
 
-/// Whose memory it is.
+/// The seed that an image belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
     Shared(String),
-    /// By the digest of its code, and what it does with it.
+    /// An engine, by the digest of its code and its commands.
     Engine([u8; 32], Vec<u8>),
     Function(ImageId),
 }
@@ -134,61 +139,64 @@ impl ImageOf {
         }
     }
 
-    /// That of what all functions share.
+    /// Names the image of a seed that all functions share.
     pub(crate) fn shared(name: &str) -> Self {
         Self::new(What::Shared(name.to_owned()), &[])
     }
 
-    /// That of a language engine, whose code has this digest and does these commands.
+    /// Names the image of a language engine by the digest of its code and the commands that it
+    /// runs.
     pub(crate) fn engine(code: &[u8; 32], commands: &[u8]) -> Self {
         Self::new(What::Engine(*code, commands.to_vec()), &[])
     }
 
-    /// That of a function version; it is good for that.
+    /// Names the image of a function version, valid only for `purpose`.
     pub(crate) fn function(id: &ImageId, purpose: &[&[u8]]) -> Self {
         Self::new(What::Function(*id), purpose)
     }
 }
 
-/// What names a function version's image: no other version's, of whatever function, has it.
+/// The identity of a function version's image. No other version of any function has the same.
 pub type ImageId = [u8; 32];
 
-/// A folder of func-images that belongs to one node, and the key that seals them. Whoever has
-/// that reads what is in the functions' memory.
+/// A folder of func-images that belongs to one node, and the key that seals them. A holder of the
+/// key can read the contents of the functions' memory.
 #[derive(Debug)]
 pub struct Images {
     folder: PathBuf,
     key: ImageKey,
-    /// What a snapshot is good for: this build on such a processor and system.
+    /// The description of this build, processor and system, for which images are valid.
     host: Vec<u8>,
     budget: u64,
-    /// Whether somebody else writes what is in the folder.
+    /// Whether another program writes the folder.
     is_given: bool,
     disk: Box<dyn Disk>,
-    /// A file that is being written. Nobody else writes to one of this name, whatever else there
-    /// is in the folder.
+    /// The path of the image that is being written. No other process writes to this name, whatever
+    /// else there is in the folder.
     unfinished: PathBuf,
-    /// How many images have come from elsewhere: each has a file of its own until it is whole.
+    /// The number of images received from other nodes. Each has a file of its own until it is
+    /// complete.
     arrivals: AtomicU64,
-    /// Held while the one file is written, and while the folder is read.
+    /// Held while an image is written, and while the folder is read.
     writing: Mutex<()>,
-    /// Versions that are gone: what is written of them by now is not to be there. Held for
-    /// as long as a name changes, never while anything is read or written.
+    /// Versions that are gone; images of these that are still being written are discarded. Held
+    /// while a name changes, never while a file is read or written.
     gone: Mutex<HashSet<ImageId>>,
-    /// What there is. Held for a moment, last of all.
+    /// The account of existing images. It is locked last, and only for a moment.
     account: Mutex<Account>,
-    /// Names of what is wanted, until all else was removed.
+    /// The names of the images that are wanted, until all others have been removed.
     wanted: Mutex<Wanted>,
-    /// Whether the disk had too little free for the last image. The log says so once.
+    /// Whether the disk had too little free space for the last image, so that the log reports it
+    /// once.
     is_disk_short: AtomicBool,
 }
 
 impl Images {
-    /// Bytes of the secret that images are sealed with.
+    /// The size in bytes of the secret that images are sealed with.
     pub const SECRET: usize = ImageKey::BYTES;
 
-    /// Those in a folder, which exists, sealed with a secret. They may take `budget` bytes
-    /// together; beyond that those go that were used longest ago.
+    /// Opens the images in an existing folder, sealed with a secret. They may take `budget` bytes
+    /// together; beyond that the least recently used images are removed.
     #[must_use]
     pub fn new(folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
         Self::on(Box::new(Real), folder, secret, budget)
@@ -196,7 +204,7 @@ impl Images {
 
     fn on(disk: Box<dyn Disk>, folder: PathBuf, secret: &[u8; Self::SECRET], budget: u64) -> Self {
         let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
-        // Processes of other namespaces, and of before, may have this number, too.
+        // Processes of other PID namespaces, and earlier ones, may have had the same process ID.
         let random = ImageKey::secret().unwrap_or_default();
         let random = u64::from_le_bytes(random.first_chunk().copied().unwrap_or_default());
         let unfinished = format!("{UNFINISHED}-{}-{number}-{random:016x}", std::process::id());
@@ -219,10 +227,10 @@ impl Images {
         }
     }
 
-    /// A secret that nobody has yet.
+    /// Returns a new random secret.
     ///
     /// # Errors
-    /// When the system has no randomness.
+    /// Returns an error if the system has no randomness.
     pub fn secret() -> io::Result<[u8; Self::SECRET]> {
         ImageKey::secret().map_err(io::Error::other)
     }
@@ -238,40 +246,42 @@ impl Images {
         }
     }
 
-    /// What the file of a seed's image is called.
+    /// Returns the file name of a seed's image.
     pub(crate) fn file_name(&self, of: &ImageOf) -> String {
         self.name(&of.what)
     }
 
-    /// What that of a function version's is called.
+    /// Returns the file name of a function version's image.
     pub(crate) fn file_name_of(&self, id: &ImageId) -> String {
         self.name(&What::Function(*id))
     }
 
-    /// Bytes of the image that is in the file of this name, as they were noted last; nothing
-    /// where there is none. No file is looked at.
+    /// Returns the size in bytes of the image with this file name, as noted last, or `None` if
+    /// there is none. No file is accessed.
     pub(crate) fn known_bytes(&self, file_name: &str) -> Option<u64> {
         lock(&self.account).bytes_of(file_name)
     }
 
-    /// The same of a function version's image.
+    /// Returns the noted size of a function version's image, as [`Self::known_bytes`] does.
     #[must_use]
     pub fn known_bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.known_bytes(&self.file_name_of(id))
     }
 
     fn purpose(&self, of: &ImageOf) -> Purpose {
-        // Its name, too: whoever renames files brings nothing into another's place.
+        // The purpose includes the file name, so that a renamed file is not accepted in another's
+        // place.
         let name = self.name(&of.what);
         let mut parts = vec![self.host.as_slice(), name.as_bytes()];
         parts.extend(of.purpose.iter().map(Vec::as_slice));
         Purpose::of(&parts)
     }
 
-    /// The snapshot that there is an image of, if it was made over this parent and is sound, as far
-    /// as that is known by then: where it may be filled later and is large, the rest of its memory
-    /// comes later. What is used of its code, and of its parent's memory, is told as soon as it is
-    /// known; whoever is told has that of the parent there, or the image is not read.
+    /// Returns the snapshot from its image, if the image was made over this parent and is valid, as
+    /// far as that is known at this point. If `may_be_filled` returns true and the rest is large,
+    /// the rest of the memory is read later. `uses` receives the used pages of the code and of the
+    /// parent's memory as soon as they are known. It makes those of the parent present; if it
+    /// returns false, the image is not read.
     pub(crate) fn restore(
         &self,
         of: &ImageOf,
@@ -301,7 +311,7 @@ impl Images {
         };
         match self.read(file.clone(), of, parent, manner, may_be_filled, uses) {
             Ok((frozen, filling)) => {
-                // The budget asks for it, at the next start as well.
+                // The eviction order depends on the time of use, after the next start as well.
                 let _ = file.note_use(SystemTime::now());
                 self.note_use(&place);
                 Some(Restored {
@@ -316,17 +326,17 @@ impl Images {
         }
     }
 
-    /// An image is not used, or not any more. It goes if its file is at fault.
+    /// Stops using an image, and removes it if its file is at fault.
     pub(crate) fn refuse(&self, place: &Place, error: &ImageError) {
         let (layer, told) = (&place.layer, Line(error));
-        // Nobody's fault: what it was made over, or this faasw, is another.
+        // Not a fault: the image belongs to another parent or to another build of faasw.
         if matches!(error, ImageError::Parent | ImageError::Purpose) {
             tracing::debug!(layer, error = %told, "a func-image is stale")
         } else {
             tracing::warn!(layer, error = %told, "a func-image is not used")
         }
         if error.is_of_the_file() {
-            // Another one is written in its place, or was by now.
+            // A new image is written in its place, or has been already.
             let _gone = self.gone();
             if self.is_still(place) {
                 self.remove_named(&place.name);
@@ -348,7 +358,7 @@ impl Images {
         if image.purpose() != self.purpose(of) {
             return Err(ImageError::Purpose);
         }
-        // Before all of it is read.
+        // Checked before all of it is read.
         if image.parent() != parent.and_then(|parent| parent.content())
             || image.parent().is_none() != parent.is_none()
         {
@@ -366,7 +376,7 @@ impl Images {
             code,
             parent_memory,
         }) {
-            // That is not the file's fault.
+            // The file is not at fault.
             let what = "what it was made over cannot be read";
             return Err(std::io::Error::other(what).into());
         }
@@ -378,7 +388,7 @@ impl Images {
         }
         let memory = image.read_layer(layer, parent.map(|parent| &**parent))?;
         if parent.is_none() {
-            // As when it was booted: every guest reads it.
+            // As after a boot: every guest reads this range.
             for range in image.own().intersection(&TEXT_AND_DATA.into()).iter() {
                 gather(&memory, range.start.address().get(), range.bytes());
             }
@@ -387,7 +397,7 @@ impl Images {
         Ok((frozen, None))
     }
 
-    /// An image was used that had this size, unless it is gone by now.
+    /// Notes that an image of this size was used, unless it has been removed since.
     fn note_use(&self, place: &Place) {
         let _gone = self.gone();
         if let Some(known) = place.known
@@ -397,7 +407,7 @@ impl Images {
         }
     }
 
-    /// Somebody else has removed an image, unless it was written again by now.
+    /// Notes that another program has removed an image, unless it has been written again since.
     fn note_gone(&self, name: &str, path: &Path) {
         let _gone = self.gone();
         let status = self.disk.status(path);
@@ -406,41 +416,40 @@ impl Images {
         }
     }
 
-    /// Whether a name is that of the file which it was.
+    /// Returns whether the name still refers to the same file.
     fn is_still(&self, place: &Place) -> bool {
         let now = self.disk.status(&place.path);
         let known = place.known.map(|known| known.identity);
         now.is_ok_and(|now| known == Some(now.identity))
     }
 
-    /// Bytes of the image of a function version, of whatever use it may be, if there is one.
-    /// Looks at the name of a file only.
+    /// Returns the size in bytes of a function version's image if there is one, valid or not. Only
+    /// looks at the file's status.
     pub(crate) fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         let file = self.disk.status(&self.path(&What::Function(*id)));
         file.ok().filter(|file| file.is_file).map(|file| file.bytes)
     }
 
-    /// When the image of a function version was used last, if there is one, of whatever use it
-    /// may be.
+    /// Returns when the image of a function version was last used, if there is one, valid or not.
     #[must_use]
     pub fn used(&self, id: &ImageId) -> Option<SystemTime> {
         let file = self.disk.status(&self.path(&What::Function(*id)));
         file.ok().map(|file| file.used)
     }
 
-    /// Bytes that images may take yet before others have to go, by what is known of them.
+    /// Returns how many more bytes images may take before others are evicted, by the account.
     #[must_use]
     pub fn bytes_left(&self) -> u64 {
         let all = lock(&self.account).bytes_beside("");
         self.budget.saturating_sub(all)
     }
 
-    /// A version of a function serves from now on, and these do not: what is there of theirs
-    /// goes, and what is being written of them does not come.
+    /// Records that `version` serves from now on and that the versions in `gone` do not. The images
+    /// of the latter are removed, and those of them that are being written are discarded.
     pub fn serve(&self, version: Option<ImageId>, gone: &[ImageId]) {
         let mut all = self.gone();
         if all.len() + gone.len() > GONE_MOST {
-            // Whatever was under way of those is not any more.
+            // Images of the forgotten versions are no longer being written by now.
             all.clear();
         }
         for id in gone {
@@ -458,12 +467,12 @@ impl Images {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whoever panicked has left an unfinished file at most.
+    // A panic leaves an unfinished file at most.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether a vCPU may have come from one state to the other: by running at privilege level 3,
-/// which changes general and vector registers, and where a page fault was.
+/// Returns whether a vCPU can have come from one state to the other by running at privilege level
+/// 3, which changes general and vector registers and the address of the last page fault.
 fn is_next(before: &VcpuState, after: &VcpuState) -> bool {
     let system = |state: &VcpuState| {
         let mut sregs = state.sregs;

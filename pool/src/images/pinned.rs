@@ -1,14 +1,14 @@
-//! What a vCPU's state is in an image: KVM's own structures, one behind the other.
+//! The layout of a vCPU's state in an image: KVM's own structures, one after the other.
 
 use std::mem::offset_of;
 
 use faasw_fri::messages::VcpuState;
 use kvm_bindings::{kvm_regs, kvm_sregs, kvm_xcrs, kvm_xsave};
 
-/// Offset and length of CR2, where the CPU notes page faults, in `struct kvm_sregs`.
+/// The position of CR2 in `struct kvm_sregs`; the CPU writes the address of page faults there.
 pub(super) const CR2: std::ops::Range<usize> = 232..240;
 
-/// Stops the build when the state in an image would come to mean something else.
+/// Stops the build if the layout of the state in an image would change.
 macro_rules! pinned {
     ($($is:expr => $was:expr),* $(,)?) => {
         $(const _: () = assert!(

@@ -1,4 +1,4 @@
-//! Files that nobody will ask for.
+//! Removing image files that are no longer needed.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -9,26 +9,27 @@ use faasw_common::text::Line;
 
 use super::{ENGINE, ImageId, Images, SHARED, UNFINISHED, What, lock};
 
-/// How long an engine's image stays that nobody uses.
+/// How long an engine's image stays without being used.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Digits of a name.
+/// The number of hexadecimal digits in a name.
 const DIGITS: usize = 64;
 
-/// Whether a file is one of ours, by its name. Others may have something there, too: that is
-/// theirs.
+/// Returns whether a file belongs to the images, by its name. Other files in the folder are left
+/// alone.
 fn is_ours(name: &str) -> bool {
     let digits = name.strip_prefix(ENGINE).unwrap_or(name);
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     name.starts_with(UNFINISHED) || (digits.len() == DIGITS && digits.bytes().all(is_digit))
 }
 
-/// Whether a file was used of late. What was used in the future was: a clock has jumped.
+/// Returns whether a file was used recently. A time in the future counts as recent, because a clock
+/// may have jumped.
 fn is_recent(used: SystemTime, now: SystemTime) -> bool {
     now.duration_since(used).map_or(true, |age| age < UNUSED)
 }
 
-/// Which names are wanted.
+/// The names of the images that are wanted.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Wanted {
     #[default]
@@ -46,9 +47,9 @@ impl Wanted {
 }
 
 impl Images {
-    /// Of all images only those of what all functions share are wanted from now on, of these
-    /// function versions, and of language engines that were used of late. All others are removed
-    /// before one is written, by whoever writes; nobody else waits for that.
+    /// From now on only these images are wanted: those of the seeds that all functions share, of
+    /// these function versions, and of language engines that were used recently. The next writer
+    /// removes all others before it writes; no other caller waits for that.
     pub fn retain<'a>(&self, versions: impl IntoIterator<Item = &'a ImageId>) {
         let versions = versions.into_iter().map(|id| What::Function(*id));
         let shared = SHARED.map(|name| What::Shared(name.to_owned()));
@@ -57,7 +58,7 @@ impl Images {
         *lock(&self.wanted) = Wanted::These(wanted);
     }
 
-    /// Does what [`Images::retain`] has asked for, and gets to know what there is.
+    /// Removes the images that [`Images::retain`] made unwanted, and learns which images there are.
     pub(crate) fn tidy(&self) {
         let _writing = lock(&self.writing);
         if let Err(error) = self.tidy_up() {
@@ -66,7 +67,8 @@ impl Images {
         }
     }
 
-    /// The same, for who writes. The folder is read once, and once more only where that failed.
+    /// As [`Images::tidy`], for a caller that holds `writing`. The folder is read once, and again
+    /// only if that failed.
     pub(super) fn tidy_up(&self) -> io::Result<()> {
         if lock(&self.account).is_complete() {
             return Ok(());
@@ -75,7 +77,7 @@ impl Images {
         let mut found = Vec::new();
         let (mut removed, mut left) = (0_u64, None);
         let names = match self.disk.names(&self.folder) {
-            // It is made again when something is written.
+            // The folder is made again when an image is written.
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             names => names?,
         };
@@ -85,7 +87,7 @@ impl Images {
             let Some(ours) = name.to_str().filter(|name| is_ours(name)) else {
                 continue;
             };
-            // Where nobody has said what is wanted, others may be writing.
+            // As long as `retain` was not called, other processes may be writing.
             let may_be_written = matches!(wanted, Wanted::All) || self.is_arriving(ours);
             if ours.starts_with(UNFINISHED) && may_be_written {
                 continue;
@@ -96,7 +98,7 @@ impl Images {
                     Ok(()) => removed += 1,
                     Err(error) => left = Some(error),
                 },
-                // It may be good, and counts once somebody has read it.
+                // The image may be valid; it counts once it has been read.
                 Err(error) => left = Some(error),
             }
         }
@@ -110,7 +112,7 @@ impl Images {
             let error = Line(&error);
             tracing::warn!(%error, "func-images cannot be looked at, or not removed");
         }
-        // A clock that was ahead of this one makes nothing last for ever.
+        // A use time in the future must not keep an image forever.
         found.sort_by_key(|file| file.used.min(now));
         let found = found.into_iter().map(|file| (file.name, file.bytes));
         lock(&self.account).complete(found);
@@ -119,7 +121,7 @@ impl Images {
         Ok(())
     }
 
-    /// A file that stays; nothing where it is to go.
+    /// Returns a file that stays, or `None` for one that is to be removed.
     fn looked_at(&self, name: &str, wanted: &Wanted, now: SystemTime) -> io::Result<Option<Found>> {
         let is_wanted = wanted.contains(name);
         if !is_wanted && !name.starts_with(ENGINE) {
@@ -136,25 +138,25 @@ impl Images {
 
     fn remove_stray(&self, name: &OsStr) -> io::Result<()> {
         match self.disk.remove(&self.folder.join(name)) {
-            // Whatever it is, no image will be there.
+            // A folder of this name is left alone; it is no image.
             Err(error) if error.kind() == ErrorKind::IsADirectory => Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
     }
 
-    /// Removes all images of function versions, for room; says whether there was any.
+    /// Removes all images of function versions to free space. Returns whether there were any.
     pub fn clear(&self) -> bool {
         let shared = SHARED.map(|name| self.name(&What::Shared(name.to_owned())));
         self.remove_those(|name| !name.starts_with(ENGINE) && !shared.iter().any(|one| one == name))
     }
 
-    /// Removes all images, of everything.
+    /// Removes all images.
     pub fn remove_all(&self) {
         self.remove_those(|_| true);
     }
 
-    /// Says whether there was any.
+    /// Removes the images that `is_meant` selects. Returns whether there were any.
     fn remove_those(&self, is_meant: impl Fn(&str) -> bool) -> bool {
         let names = self.disk.names(&self.folder).into_iter().flatten();
         let mut any = false;

@@ -1,6 +1,6 @@
-//! Images that go to another node, and come from one. Neither way one of them is in memory: it
-//! goes piece by piece as whoever takes it asks for more, and comes piece by piece into a file
-//! beside the images, which has no name of one before it is whole.
+//! Images that are sent to another node or received from one. In neither direction is a whole image
+//! in memory. An export is read piece by piece as its receiver requests more. An import is written
+//! piece by piece into a file beside the images, which has no image's name until it is complete.
 
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -20,17 +20,18 @@ use super::{ImageId, ImageOf, Images, SHARE, What, host, is_next, lock};
 use crate::opening::open_to_look;
 use crate::snapshots::Frozen;
 
-/// What makes images and what they run on, by digest: those of another origin are not used.
+/// The build that makes images and the machine that they run on, by digest. Images of another
+/// origin are not used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// This build of faasw.
     pub build: String,
-    /// Processor and system.
+    /// The processor and system.
     pub machine: String,
 }
 
 impl Origin {
-    /// Of this build, on this processor and system.
+    /// Returns the origin of this build, on this processor and system.
     #[must_use]
     pub fn here() -> Self {
         Self {
@@ -44,28 +45,28 @@ impl Origin {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// There is no image of it.
+    /// There is no image of the function.
     #[error("there is no image of it")]
     NoImage,
-    /// Its image is damaged, or cannot be read.
+    /// The function's image is damaged or cannot be read.
     #[error("its image is not used: {0}")]
     Image(#[from] ImageError),
-    /// It cannot be sealed.
+    /// The parcel cannot be sealed.
     #[error(transparent)]
     Parcel(#[from] ParcelError),
 }
 
-/// An image that comes from another node, as far as it is there. It takes room on the disk from
-/// when it is written; dropping it leaves nothing behind, and where there is a runtime that is done
-/// by a thread of it that may wait for the disk. Each of its calls blocks.
+/// An image that is being received from another node. It takes disk space from the first write.
+/// Dropping it removes its file. Inside a Tokio runtime, a blocking thread of the runtime does
+/// that. Each of its methods blocks.
 #[derive(Debug)]
 pub struct Arriving {
-    /// Until it is placed or dropped.
+    /// `None` once it has been placed or dropped.
     part: Option<Part>,
 }
 
-/// What there is of it. Its name goes, then the file, which gives its blocks back, and then it
-/// counts no more.
+/// The part that has arrived. On drop, the name is removed first, then the file is closed, which
+/// frees its blocks, and then its reservation is released.
 #[derive(Debug)]
 struct Part {
     name: Unfinished,
@@ -73,16 +74,16 @@ struct Part {
     taken: Taken,
 }
 
-/// The name of a file that is no image yet.
+/// The name of a file that is not yet an image.
 #[derive(Debug)]
 struct Unfinished {
     images: Arc<Images>,
     path: PathBuf,
-    /// Whether the file has a name of its own by now.
+    /// Whether the file has been renamed to its final name.
     is_placed: bool,
 }
 
-/// What it takes of the budget: what it has, and what is being written.
+/// The bytes that it takes of the budget: those written and those being written.
 #[derive(Debug)]
 struct Taken {
     images: Arc<Images>,
@@ -90,26 +91,27 @@ struct Taken {
 }
 
 impl Images {
-    /// What its images are made by, and on.
+    /// Returns the origin of these images.
     #[must_use]
     pub fn origin(&self) -> Origin {
         Origin::here()
     }
 
-    /// A note and two parts in one file that whoever has the same key can open.
+    /// Seals a note and two parts in one file that nodes with the same key can open.
     ///
     /// # Errors
-    /// When it is too large; when the system has no randomness.
+    /// Returns an error if the contents are too large, or if the system has no randomness.
     pub fn seal(&self, note: &[u8], parts: [ParcelPart; 2]) -> Result<Sealing, ParcelError> {
         Sealing::new(&self.key, note, parts)
     }
 
-    /// A module, which has so many bytes, and the image of a function version, with a note on them,
-    /// in one sealed file that nodes with the same key can open. All of the image is read, to see
-    /// that it is sound, and once more when it is sent.
+    /// Seals a module and the image of a function version, with a note on them, in one file that
+    /// nodes with the same key can open. `module` holds the module's size in bytes and its reader.
+    /// The whole image is read once to verify it, and again when it is sent.
     ///
     /// # Errors
-    /// When there is no image, or it is damaged; the disk's.
+    /// Returns [`ExportError::NoImage`] if there is no image, [`ExportError::Image`] if it is
+    /// damaged or cannot be read, and [`ExportError::Parcel`] if it cannot be sealed.
     pub fn export(
         &self,
         id: &ImageId,
@@ -125,7 +127,7 @@ impl Images {
             Err(error) => return Err(ImageError::from(error).into()),
         };
         let bytes = file.metadata().map_err(ImageError::from)?.len();
-        // Nobody is to carry a damaged one about.
+        // A damaged image must not be passed on.
         let sound = file.try_clone().map_err(ImageError::from)?;
         Image::open(sound, &self.key)?.verify()?;
         Ok(Sealing::new(
@@ -135,20 +137,19 @@ impl Images {
         )?)
     }
 
-    /// Begins to open what [`Images::export`] or [`Images::seal`] has made, by its first
+    /// Begins to open a file that [`Images::export`] or [`Images::seal`] has made, from its first
     /// [`Opening::BEGIN`] bytes.
     ///
     /// # Errors
-    /// What it is instead.
+    /// Returns an error if these bytes do not begin such a file.
     pub fn open_export(&self, begin: &[u8]) -> Result<Opening, ParcelError> {
         Opening::new(&self.key, begin)
     }
 
-    /// A file for an image of so many bytes that comes from elsewhere, if there may be room for
-    /// that.
+    /// Creates a file for an image of `bytes` bytes from another node, if there is room for it.
     ///
     /// # Errors
-    /// When there is none; the disk's.
+    /// Returns `StorageFull` if there is no room, or the error of the disk.
     pub fn receive(self: &Arc<Self>, bytes: u64) -> Result<Arriving, ImageError> {
         let _writing = lock(&self.writing);
         self.tidy_up()?;
@@ -173,18 +174,18 @@ impl Images {
         Ok(Arriving { part: Some(part) })
     }
 
-    /// Whether a file is one that arrives now, by its name.
+    /// Returns whether the name is that of a file that is being received now.
     pub(super) fn is_arriving(&self, name: &str) -> bool {
         let own = self.unfinished.file_name().and_then(|own| own.to_str());
         let rest = own.and_then(|own| name.strip_prefix(own));
         rest.is_some_and(|rest| rest.starts_with('-'))
     }
 
-    /// Whether there is an image that is good for this over this parent: all of it is read, and
-    /// nothing is made of it.
+    /// Checks that there is a valid image for this seed over this parent. Reads all of the image,
+    /// and makes nothing of it.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason why the image cannot be used.
     pub(crate) fn check(&self, of: &ImageOf, parent: &Arc<Frozen>) -> Result<(), ImageError> {
         let image = Image::open(self.disk.open(&self.path(&of.what))?, &self.key)?;
         if image.purpose() != self.purpose(of) {
@@ -202,19 +203,20 @@ impl Images {
 }
 
 impl Arriving {
-    /// Writes what comes next of it. Others have to go before where there is no room for it.
+    /// Writes the next piece. If there is no room for it, other images are evicted.
     ///
     /// # Errors
-    /// When there is no room; the disk's. There is no image then.
+    /// Returns `StorageFull` if there is no room, or the error of the disk. In both cases there is
+    /// no image.
     pub fn write(&mut self, piece: &[u8]) -> Result<(), ImageError> {
         self.part.as_mut().map_or(Ok(()), |part| part.write(piece))
     }
 
-    /// Puts it where the image of this version is looked for, whole or not at all. Whether it is
-    /// one, and good, is seen when it is read.
+    /// Atomically makes the file the image of this version. Its contents are checked when it is
+    /// read.
     ///
     /// # Errors
-    /// The disk's.
+    /// Returns the error of the disk.
     pub fn place(mut self, id: &ImageId) -> Result<(), ImageError> {
         self.part.take().map_or(Ok(()), |part| part.place(id))
     }
@@ -222,11 +224,11 @@ impl Arriving {
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        // Removing a large file takes its time.
+        // Removing a large file takes time.
         if let Some(part) = self.part.take()
             && let Ok(runtime) = Handle::try_current()
         {
-            // One that has ended drops it at once.
+            // A runtime that has ended drops the closure at once.
             runtime.spawn_blocking(move || drop(part));
         }
     }
@@ -236,7 +238,7 @@ impl Part {
     fn write(&mut self, mut piece: &[u8]) -> Result<(), ImageError> {
         let images = &self.taken.images;
         let (mut at, bytes) = (self.taken.bytes, piece.len() as u64);
-        // It counts before it is there.
+        // The bytes count before they are written.
         lock(&images.account).reserve(bytes);
         self.taken.bytes = at.saturating_add(bytes);
         if !images.make_room_within(bytes)? {
@@ -271,7 +273,7 @@ impl Part {
             account.release(bytes);
             account.note(&name, bytes);
         }
-        // It is there: what a power failure may leave instead is none.
+        // The image is there; after a power failure it may be missing.
         if let Err(error) = images.disk.sync_folder(&images.folder) {
             let error = Line(&error);
             tracing::warn!(%error, "a func-image may not outlive a power failure");
@@ -286,7 +288,7 @@ impl Drop for Unfinished {
             && let Err(error) = self.images.disk.remove(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
-            // It goes at the next start.
+            // The file is removed at the next start.
             let error = Line(&error);
             tracing::warn!(%error, "a part of a func-image cannot be removed");
         }

@@ -1,4 +1,4 @@
-//! A sandbox that is an instance, with what it was given.
+//! An instance: a sandbox, its mailbox and what it is forked from.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,33 +10,33 @@ use crate::seeds::FunctionVersion;
 use crate::sink::LogSink;
 use crate::snapshots::{Code, Frozen};
 
-/// An instance and its mailbox, over one request or, reset in between, many.
+/// An instance and its mailbox, for one request or, with resets in between, for many.
 #[derive(Debug)]
 pub struct Instance {
-    /// Its process.
+    /// The process of the instance.
     pub sandbox: Sandbox,
-    /// What it exchanges requests through.
+    /// The mailbox through which it exchanges requests and responses.
     pub mailbox: Mailbox,
-    /// Requests that it has served.
+    /// The number of requests that it has served.
     pub uses: u32,
-    /// What it is or will be forked from: its function's seed, or an ancestor.
+    /// The snapshot that it is or will be forked from: its function's seed, or an ancestor.
     pub from: Arc<Frozen>,
-    /// Whether that is its function's seed.
+    /// Whether `from` is its function's seed.
     pub is_own: bool,
-    /// Its function's code, until it is forked.
+    /// The code of the function, until the fork.
     code: Option<Arc<Code>>,
-    /// Generation of the working set that it was forked with.
+    /// The generation of the working set that it was forked with.
     pub generation: u32,
-    /// Its guest looked for a request, and was claimed for the one that it serves.
+    /// Set if the guest polled for a request and was claimed for the one that it serves.
     pub is_claimed: bool,
-    /// In which pages it has its code, and whether the file had large ones when it was forked.
+    /// The kind of pages that hold its code, and whether the file had large pages at the fork.
     code_pages: CodePages,
     had_large_code: bool,
 }
 
 impl Instance {
-    /// A sandbox that is to be forked from `from`, with this code; `is_own` where that is its
-    /// function's seed.
+    /// Returns a sandbox that is to be forked from `from`, with this code. `is_own` means that
+    /// `from` is its function's seed.
     pub fn new(ready: Ready, from: Arc<Frozen>, is_own: bool, code: Option<Arc<Code>>) -> Self {
         let Ready { sandbox, mailbox } = ready;
         Self {
@@ -53,16 +53,16 @@ impl Instance {
         }
     }
 
-    /// Makes its sandbox an instance of `version`, with its RAM and code.
+    /// Makes the sandbox an instance of `version`, with its RAM and code.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns a [`PlatformError`] if the sandbox is gone.
     pub async fn fork(&mut self, version: &FunctionVersion) -> Result<(), PlatformError> {
-        // The sandbox has it mapped then.
+        // From then on the sandbox has the code mapped.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
-        // All scripts of an engine have its code, in whatever pages that came to be when the first
-        // of them was surveyed.
+        // All scripts of an engine have its code, in whatever pages that was when the first of them
+        // was surveyed.
         self.code_pages = if self.is_own && self.from.working_set().is_wanted() {
             CodePages::Small
         } else {
@@ -83,8 +83,9 @@ impl Instance {
             .await
     }
 
-    /// Whether its code is in large pages, or has come to be in such since it was forked, which
-    /// took away what it had mapped: which small ones it uses cannot be told then.
+    /// Returns whether the code is in large pages, or was moved to large pages after the fork,
+    /// which removed the existing mappings. In both cases it is unknown which small pages the
+    /// instance uses.
     pub fn has_code_in_large_pages(&self) -> bool {
         let code = self.from.state().code();
         if self.had_large_code {
@@ -94,45 +95,45 @@ impl Instance {
         }
     }
 
-    /// Whether it was forked with the working set as that is now.
+    /// Returns whether the instance was forked with the current working set.
     pub fn is_current(&self) -> bool {
         self.generation == self.from.working_set().current().generation
     }
 
-    /// The monotonic time that it continues from, in nanoseconds.
+    /// Returns the monotonic time that the instance continues from, in nanoseconds.
     pub fn monotonic_nanoseconds(&self) -> u64 {
         self.from.monotonic_nanoseconds()
     }
 
-    /// From now on its CPU time is charged to `sink`, whose request it serves as instance
-    /// `number`.
+    /// Charges the CPU time of the instance to `sink` from now on. The instance serves that sink's
+    /// request under the number `number`.
     ///
     /// # Errors
-    /// The system's, when the process is gone.
+    /// Returns a [`PlatformError`] if the process is gone.
     pub fn charge_to(&self, sink: Arc<dyn LogSink>, number: u64) -> Result<(), PlatformError> {
         let account = self.sandbox.account();
         if self.uses == 0 {
-            // What it was made with is nobody's.
+            // The CPU time of making the instance is charged to no function.
             account.close(self.sandbox.cpu_time()?);
         }
         account.open(sink, number);
         Ok(())
     }
 
-    /// CPU time that this request has taken so far.
+    /// Returns the CPU time that this request has taken so far.
     ///
     /// # Errors
-    /// The system's, when the process is gone.
+    /// Returns a [`PlatformError`] if the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         let used = self.sandbox.cpu_time()?;
         Ok(used.saturating_sub(self.sandbox.account().closed_at()))
     }
 
-    /// It was brought back to its seed's state after a request, and then its guest has looked for
-    /// the next one for so long as `polled`, which is nobody's.
+    /// Notes that the instance was reset after a request, and that its guest then polled for the
+    /// next one for `polled`. That time is charged to no function.
     ///
     /// # Errors
-    /// The system's, when the process is gone.
+    /// Returns a [`PlatformError`] if the process is gone.
     pub fn note_reset(&mut self, polled: Duration) -> Result<(), PlatformError> {
         self.mailbox.note_wiped();
         self.uses += 1;
@@ -146,12 +147,13 @@ impl Instance {
         Ok(())
     }
 
-    /// It was brought back, and its guest, which has looked for its next request for so long as
-    /// `looked`, was claimed. None of that is anybody's. It is counted by the time that has passed,
-    /// too: the system knows what a process has used only up to the last tick while it runs.
+    /// Notes that the instance was reset, and that its guest, which polled for its next request for
+    /// `looked`, was claimed. None of that time is charged to a function. The elapsed time counts
+    /// as well, because while a process runs, the kernel knows its CPU time only up to the last
+    /// tick.
     ///
     /// # Errors
-    /// The system's, when the process is gone.
+    /// Returns a [`PlatformError`] if the process is gone.
     pub fn note_claimed(&mut self, looked: Duration) -> Result<(), PlatformError> {
         let account = self.sandbox.account();
         let counted = account.closed_at() + looked;

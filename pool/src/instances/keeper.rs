@@ -1,4 +1,4 @@
-//! Who looks after all parked instances of a pool: how many there are, and for how long.
+//! The keeper of all parked instances of a pool: it limits their number and their time.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -14,25 +14,26 @@ use crate::memory::{Memory, SHORT};
 use crate::open_files::{self, OF_A_SEED};
 use crate::sandboxes::Groups;
 
-/// How often parked instances are looked after, while there are any.
+/// How often the keeper checks parked instances, while there are any.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// How many instances are parked, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct ParkingRules {
-    /// An instance that nobody took for this long is ended.
+    /// An instance that no request has taken for this long is ended.
     pub keep_alive: Duration,
-    /// Instances of each function that stay parked even so.
+    /// The number of instances of each function that stay parked after that time.
     pub least: usize,
-    /// Most instances parked at once, of all functions.
+    /// The most instances parked at once, of all functions.
     pub most: usize,
-    /// Most requests that one instance serves.
+    /// The most requests that one instance serves.
     pub max_reuse: u32,
-    /// Descriptors of this program that each takes; one more as long as it serves a request.
+    /// File descriptors of this program that each instance takes. An instance takes one more while
+    /// it serves a request.
     pub descriptors: u64,
 }
 
-/// Looks after all parked instances of a pool.
+/// Limits the number and the time of all parked instances of a pool.
 #[derive(Debug)]
 pub struct Keeper {
     rules: ParkingRules,
@@ -52,8 +53,8 @@ impl Drop for Keeper {
 }
 
 impl Keeper {
-    /// Starts looking, at the machine's memory and at what all microVMs take by
-    /// `account`. Must be called inside a tokio runtime.
+    /// Starts the keeper. It watches the machine's memory, and by `account` the memory of all
+    /// microVMs. Must be called inside a tokio runtime.
     pub fn start(rules: ParkingRules, polling: Arc<Polling>, account: Arc<Groups>) -> Arc<Self> {
         let keeper = Arc::new(Self {
             rules,
@@ -69,12 +70,13 @@ impl Keeper {
         keeper
     }
 
-    /// Room for the instances of one more seed.
+    /// Returns the parking for the instances of one more seed.
     pub fn parking(self: &Arc<Self>, poll: Option<Duration>) -> Arc<Parking> {
         let most = poll.unwrap_or(self.polling.most());
         let parking = Arc::new(Parking::new(self, most));
         let mut all = self.all();
-        // Looked through when there is no room, which is the rarer the more there are.
+        // Entries of seeds that are gone are removed when the list is full, which is rarer the
+        // longer it is.
         if all.len() == all.capacity() {
             all.retain(|parking| parking.strong_count() > 0);
         }
@@ -82,50 +84,50 @@ impl Keeper {
         parking
     }
 
-    /// How much polling there is.
+    /// Returns the limits of polling.
     pub fn polling(&self) -> &Arc<Polling> {
         &self.polling
     }
 
-    /// The resets of all instances.
+    /// Returns the record of the resets of all instances.
     pub fn resets(&self) -> &ResetRecord {
         &self.resets
     }
 
-    /// How many instances are parked, and for how long.
+    /// Returns how many instances are parked, and for how long.
     pub fn rules(&self) -> &ParkingRules {
         &self.rules
     }
 
-    /// How many instances are parked.
+    /// Returns how many instances are parked.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// One more is parked; whether there were as many as there may be.
+    /// Counts one more parked instance. Returns whether the most allowed were parked before.
     pub(super) fn came(&self) -> bool {
         self.count.fetch_add(1, Ordering::Relaxed) >= self.rules.most
     }
 
-    /// So many are not parked any more.
+    /// Counts instances that are not parked any more.
     pub(super) fn left(&self, count: usize) {
         self.count.fetch_sub(count, Ordering::Relaxed);
     }
 
-    /// There is something to look after.
+    /// Notifies the keeper's task that an instance is parked.
     pub(super) fn begin(&self) {
         self.begun.notify_one();
     }
 
-    /// Whether none is parked any more.
+    /// Returns whether the keeper has stopped, so that no instance is parked any more.
     pub fn has_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
-    /// What keeps instances from being parked that no request has asked for, if anything does. They
-    /// leave room for what requests ask for: parked ones yield when memory is short. So many as are
-    /// `at_work` come back, and would end others that are made again then; so many functions as
-    /// `provided` have instances parked ahead of requests.
+    /// Returns what keeps instances from being parked ahead of requests, if anything does. Such
+    /// instances must leave room for those of requests, because parked ones are ended when memory
+    /// is short. The `at_work` instances will be parked again, and would then end others, which
+    /// would be made again. `provided` functions have instances parked ahead of requests.
     pub fn is_full(&self, at_work: usize, provided: usize) -> Option<Lack> {
         let there = self.count().saturating_add(at_work);
         if there >= self.rules.most {
@@ -147,10 +149,10 @@ impl Keeper {
         machine.then_some(Lack::MachineMemory)
     }
 
-    /// Ends all parked instances, and parks none any more.
+    /// Ends all parked instances, and stops parking.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        // One that is parked in this very moment ends, too.
+        // An instance that is parked at this very moment ends, too.
         let soon = Instant::now() + ROUND;
         for parking in self.parkings() {
             parking.expire(soon, 0);
@@ -166,8 +168,8 @@ impl Keeper {
         self.all().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Ends the instance that has been parked longest: of a function that has more than it is to
-    /// have at all times, if there is one.
+    /// Ends the instance that has been parked longest, preferably one of a function that has more
+    /// than it must have at all times.
     pub fn end_oldest(&self) {
         let oldest = self
             .parkings()
@@ -185,7 +187,7 @@ impl Keeper {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
                 parking.expire(before, self.rules.least);
             }
-            // Some were looked at the last time, where that was late.
+            // If the last round was late, it covered some of these already.
             if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
             {
                 parking.bring_back(from, until);
@@ -201,7 +203,7 @@ impl Keeper {
     }
 }
 
-/// Keeps looking for as long as the keeper exists.
+/// Runs rounds for as long as the keeper exists.
 async fn look_after(keeper: Weak<Keeper>) {
     loop {
         let Some(strong) = keeper.upgrade() else {
@@ -211,7 +213,7 @@ async fn look_after(keeper: Weak<Keeper>) {
             return;
         }
         if strong.count() == 0 {
-            // Waits without keeping the keeper: whoever drops it notifies.
+            // Waits without holding the keeper: dropping it notifies.
             let begun = strong.begun.clone();
             drop(strong);
             begun.notified().await;
@@ -223,15 +225,15 @@ async fn look_after(keeper: Weak<Keeper>) {
     }
 }
 
-/// Descriptors, of so many that this program may have, that instances may take which no request has
-/// asked for: four fifths, so that clients have some.
+/// Returns how many of this program's descriptors instances ahead of requests may take: four
+/// fifths, so that clients have some.
 fn of_instances(descriptors: u64) -> u64 {
     descriptors - descriptors / 5
 }
 
 #[cfg(test)]
 impl ParkingRules {
-    /// Few instances, for as long as a test may take.
+    /// Returns rules for few instances, which stay parked for as long as a test may take.
     pub(super) fn of_tests() -> Self {
         Self {
             keep_alive: Duration::from_secs(60),
@@ -245,7 +247,7 @@ impl ParkingRules {
 
 #[cfg(test)]
 impl Keeper {
-    /// One without groups, on two processors, whose instances look for a request for so long as
+    /// Returns a keeper without groups, on two processors, whose instances poll for a request for
     /// `poll`.
     pub(super) fn of_tests(rules: ParkingRules, poll: Duration) -> Arc<Self> {
         let groups = Arc::new(Groups::new(1, u64::MAX));
@@ -285,7 +287,7 @@ mod tests {
         let instances = of_instances(open_files::limit());
         let lacks_files =
             |keeper: &Keeper, provided| keeper.is_full(0, provided) == Some(Lack::OpenFiles);
-        // One more takes all but those of one seed.
+        // A further instance takes all descriptors but those of one seed.
         let keeper = keeper(instances - OF_A_SEED);
         assert!(!lacks_files(&keeper, 1) && lacks_files(&keeper, 2));
     }

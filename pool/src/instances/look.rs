@@ -1,22 +1,22 @@
-//! Looking for what comes in a moment, where a sleep and a wake would take longer than that.
+//! Polling for an event that comes in a moment, when a sleep and a wake would take longer.
 
 use std::hint;
 use std::time::{Duration, Instant};
 
 use tokio::task::yield_now;
 
-/// How long is looked without giving way to the runtime's other tasks, which so wait no longer for
-/// this than for any other. Giving way more often would cost more than it is worth: on a runtime
-/// with several threads it wakes another of them each time, and that takes a processor.
+/// How long a poll lasts without yielding to the runtime's other tasks, so that they wait no longer
+/// for this task than for any other. Yielding more often would cost more than it gains: on a
+/// runtime with several threads it wakes another thread each time, and that takes a processor.
 const TURN: Duration = Duration::from_micros(10);
 
-/// How often, so that it is 20 us in all: less than a sleep and a wake cost.
+/// The number of such turns. They are 20 us in total: less than a sleep and a wake cost.
 const TURNS: u32 = 2;
 
-/// How often nothing is done in between: a fraction of a microsecond.
+/// The number of pauses between two tries: a fraction of a microsecond.
 const PAUSES: u32 = 16;
 
-/// What `find` finds, if it finds it in a moment.
+/// Returns what `find` finds, if it finds it within a moment.
 pub async fn look_for<T>(mut find: impl FnMut() -> Option<T>) -> Option<T> {
     for nth in 0..TURNS {
         if nth > 0 {
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(found.await, Some("it"));
     }
 
-    /// On a runtime with one thread, too, others have their turn while it is looked.
+    /// On a runtime with one thread, too, other tasks run during a poll.
     #[tokio::test]
     async fn others_have_their_turn_meanwhile() {
         let has_come = Cell::new(false);

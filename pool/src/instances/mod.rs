@@ -1,9 +1,10 @@
-//! Instances: sandboxes that were forked from a snapshot, over one request or many.
+//! Instances: sandboxes that were forked from a snapshot, for one request or many.
 //!
-//! `settle` has one stand still and be reset behind its request, `parking` keeps it for the next,
-//! `keeper` says how many and for how long, `polling` says which looks for that by itself, `look`
-//! is how the node looks, and `reset_record` counts resets. Knows no function: what is parked
-//! together was forked from one.
+//! `settle` waits for an instance to stop after its request and has it reset, `parking` keeps it
+//! for the next request, `keeper` limits the number and the time of parked instances, `polling`
+//! decides which of them poll for the next request, `look` is how the node polls, and
+//! `reset_record` counts resets. This module knows no functions: instances that are parked together
+//! were forked from the same snapshot.
 
 mod instance;
 mod keeper;

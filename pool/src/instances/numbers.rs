@@ -1,25 +1,25 @@
-//! Numbers of instances: unlike each other, and without an order.
+//! Numbers of instances: distinct and without a recognisable order.
 //!
-//! A number is seen by many: by the guest, by clients in problem bodies, by owners in
-//! their functions' logs. Counted up it would tell each of them how many requests the
-//! others have. So the count is permuted by a key of the pool's own, as a block cipher
-//! permutes: what comes out tells nothing of the count, and no two are equal.
+//! Several parties see a number: the guest, clients in problem bodies, and owners in their
+//! functions' logs. A plain count would reveal to each of them how many requests the others have.
+//! So the count is permuted by a key of the pool's own, as a block cipher does. The result reveals
+//! nothing of the count, and no two numbers are equal.
 
 use std::{
     hash::{BuildHasher as _, RandomState},
     sync::atomic::{AtomicU64, Ordering},
 };
 
-/// Bits of each half of a number. Together 48, so that a number is exact in JSON, and
-/// unlike each other for longer than a machine lasts.
+/// Bits of each half of a number. A number has 48 bits, so that it is exact in JSON and does not
+/// repeat for longer than a machine lasts.
 const HALF: u32 = 24;
 const MASK: u64 = (1 << HALF) - 1;
 
-/// Four rounds make a permutation that even who may choose both ends cannot tell from
-/// a random one (Luby and Rackoff, 1988).
+/// Four rounds make a permutation that cannot be distinguished from a random one, even with chosen
+/// inputs and outputs (Luby and Rackoff, 1988).
 const ROUNDS: u8 = 4;
 
-/// Gives numbers to instances. 0 is never one: it stands for the making of a seed.
+/// Generates the numbers of instances. 0 is never one: it stands for the making of a seed.
 #[derive(Debug)]
 pub struct InstanceNumbers {
     count: AtomicU64,
@@ -35,16 +35,16 @@ impl InstanceNumbers {
         }
     }
 
-    /// A number that no instance of the pool had.
+    /// Returns a number that no instance of the pool has had.
     pub(crate) fn next(&self) -> u64 {
         match self.permuted(self.count.fetch_add(1, Ordering::Relaxed)) {
-            // The count began at 1, so nobody has the number of 0.
+            // The count began at 1, so no instance has the number of 0.
             0 => self.permuted(0),
             number => number,
         }
     }
 
-    /// A Feistel network.
+    /// Permutes a count with a Feistel network.
     fn permuted(&self, count: u64) -> u64 {
         let (mut left, mut right) = ((count >> HALF) & MASK, count & MASK);
         for round in 0..ROUNDS {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_number_that_would_be_zero_is_another() {
         let numbers = InstanceNumbers::new();
-        // Backwards through the network, to the count that gives 0.
+        // Goes backwards through the network, to the count that gives 0.
         let (mut left, mut right) = (0, 0);
         for round in (0..ROUNDS).rev() {
             let before = right ^ (numbers.key.hash_one((round, left)) & MASK);
@@ -86,12 +86,14 @@ mod tests {
 
     #[test]
     fn numbers_tell_nothing_of_how_many_there_were() {
-        // Of random numbers one in two is larger than the one before; of counted ones all.
+        // Among random numbers one in two is larger than its predecessor; among counted ones all
+        // are.
         let numbers = InstanceNumbers::new();
         let all: Vec<u64> = (0..10_000).map(|_| numbers.next()).collect();
         let rising = all.windows(2).filter(|two| two[0] < two[1]).count();
         assert!((4_500..5_500).contains(&rising), "{rising}");
-        // Nor are those of neighbours near each other, or of another pool the same.
+        // Numbers of neighbouring counts are not close to each other, and another pool's are
+        // different.
         let near = all
             .windows(2)
             .filter(|two| two[0].abs_diff(two[1]) < 1 << 32);

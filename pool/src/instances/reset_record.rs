@@ -1,7 +1,7 @@
 //! How many resets succeeded and failed, and the warning about those that failed.
 //!
-//! A node whose instances cannot be reset still answers every request, by a fork each: correct,
-//! and many times slower. So the operator must hear of it.
+//! A node whose instances cannot be reset still answers every request, with a fork for each. That
+//! is correct, but many times slower, so the operator must be warned.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::stats::ResetStats;
 
-/// The shortest time between two warnings: often enough to see that it goes on, and no flood where
-/// every request's reset fails.
+/// The shortest time between two warnings: often enough to show that the failures continue, and no
+/// flood if every request's reset fails.
 const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The resets of all instances of a pool.
@@ -24,7 +24,7 @@ pub struct ResetRecord {
 }
 
 impl ResetRecord {
-    /// Counts a reset that gave an instance its seed's state back.
+    /// Counts a reset that gave an instance the state of its seed again.
     pub fn note_done(&self) {
         self.done.fetch_add(1, Ordering::Relaxed);
     }
@@ -43,7 +43,8 @@ impl ResetRecord {
         }
     }
 
-    /// How many failed resets to warn of now, of `failed` so far; nothing if it is too soon.
+    /// Returns how many failed resets to warn of now, of `failed` so far. Returns `None` if it is
+    /// too soon.
     fn count_to_warn_of(&self, failed: u64, now: Instant) -> Option<u64> {
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match *warned {
@@ -55,7 +56,7 @@ impl ResetRecord {
         Some(failed.saturating_sub(before).max(1))
     }
 
-    /// The counts so far.
+    /// Returns the counts so far.
     pub fn stats(&self) -> ResetStats {
         ResetStats {
             done: self.done.load(Ordering::Relaxed),

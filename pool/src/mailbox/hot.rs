@@ -1,10 +1,10 @@
-//! What passes without a system call between the node and an instance that is hot: whose it is,
-//! that there is a request for it, and that its function is done.
+//! The communication without system calls between the node and a hot instance: the instance's
+//! ownership, the signal that there is a request for it, and the signal that its function is done.
 //!
-//! Two pages of the mailbox's file are mapped for that, of an instance that was to be hot once: the
-//! page of words and the control page ([`faasw_fri::control`]). Of a page that a guest writes only
-//! single words are read, by atomic loads; all else passes by copy as ever, behind a word that says
-//! that it is there.
+//! For an instance that was to be hot once, two pages of the mailbox's file are mapped: the page of
+//! words and the control page ([`faasw_fri::control`]). Of a page that a guest writes, only single
+//! words are read, by atomic loads. All other data is copied as usual, after a word has announced
+//! it.
 
 use std::mem::offset_of;
 use std::sync::atomic::{Ordering, fence};
@@ -29,7 +29,7 @@ const READ: usize = (GUEST_WORDS.offset - WORDS.offset) as usize
     + offset_of!(GuestWords, channels)
     + offset_of!(ChannelWords, read);
 
-/// The pages that are mapped.
+/// The mapped pages.
 #[derive(Debug)]
 pub(super) struct Mapped {
     words: SharedPage,
@@ -44,10 +44,10 @@ fn monotonic_nanoseconds() -> u64 {
 }
 
 impl Mailbox {
-    /// Maps what it takes to be hot, unless it is mapped.
+    /// Maps the pages for a hot instance, unless they are mapped.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the mapping.
     pub fn map(&mut self) -> Result<(), PlatformError> {
         if self.mapped.is_none() {
             self.mapped = Some(Mapped {
@@ -59,20 +59,21 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Gives the sandbox its order, unless that wants it by a message.
+    /// Passes an order to the sandbox. Returns false if the sandbox needs a message for it.
     pub fn order(&self, order: &Reset) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.order(order))
     }
 
-    /// Whether it was given an order that the sandbox has not taken: its guest runs.
+    /// Returns whether an order was passed that the sandbox has not taken: its guest runs.
     pub fn has_untaken_order(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.has_untaken_order())
     }
 
-    /// Takes the instance, if its guest looks for a request: that has to come soon. What bringing
-    /// it back took, and for how long it has looked, by the sandbox's word.
+    /// Claims the instance if its guest polls for a request; the request has to follow soon.
+    /// Returns the effort of the reset, and for how long the guest has polled, both as the sandbox
+    /// reports them.
     pub fn claim(&self) -> Option<(Effort, Duration)> {
         let control = &self.mapped.as_ref()?.control;
         let now = monotonic_nanoseconds();
@@ -82,8 +83,8 @@ impl Mailbox {
         })
     }
 
-    /// Has the instance be parked instead of looking for a request. If it was offered already: for
-    /// how long, by the sandbox's word.
+    /// Makes the instance be parked instead of polling for a request. If it was offered already,
+    /// returns for how long, as the sandbox reports it.
     pub fn refuse(&mut self) -> Option<Duration> {
         let mapped = self.mapped.as_mut()?;
         let control = &mapped.control;
@@ -98,13 +99,15 @@ impl Mailbox {
         })
     }
 
-    /// Whether it was offered, and not claimed: its guest looks for a request, or has in vain.
+    /// Returns whether it was offered and not claimed: its guest polls for a request, or has polled
+    /// in vain.
     pub fn is_offered(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.is_offered())
     }
 
-    /// Wants to be told when it can be claimed; not where it can be, or could.
+    /// Requests a report once it can be claimed. Returns false if it can be claimed now, or could
+    /// before.
     pub fn want(&mut self) -> bool {
         let mapped = self.mapped.as_mut();
         mapped.is_some_and(|mapped| {
@@ -114,16 +117,17 @@ impl Mailbox {
         })
     }
 
-    /// Whether the sandbox was to tell when it can be claimed, and that was not heard yet.
+    /// Returns whether the sandbox was to report that it can be claimed, and the report has not
+    /// been received yet.
     pub fn is_told_of(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.is_told_of)
     }
 
-    /// It was heard.
+    /// Records that the report was received.
     ///
     /// # Errors
-    /// When nobody wanted to hear it.
+    /// Returns [`PlatformError::Protocol`] if no report was requested.
     pub fn note_told_of(&mut self) -> Result<(), PlatformError> {
         match &mut self.mapped {
             Some(mapped) if mapped.is_told_of => {
@@ -137,13 +141,14 @@ impl Mailbox {
         }
     }
 
-    /// Whether it may be wiped at this moment: its guest has looked for a request for long enough.
+    /// Returns whether the sandbox may wipe it at this moment, because its guest has polled for
+    /// long enough.
     pub fn is_leaving(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.control.is_leaving())
     }
 
-    /// Tells a guest that looks for a request that it is all there.
+    /// Signals to a polling guest that its request is completely written.
     pub fn go(&mut self) {
         self.said.go = 1;
         if let Some(mapped) = &self.mapped {
@@ -151,28 +156,29 @@ impl Mailbox {
         }
     }
 
-    /// Whether the guest has said how its function ended; of one that was never hot nobody knows.
+    /// Returns whether the guest has reported how its function ended; always false for a guest that
+    /// was never hot.
     pub fn has_outcome(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_some_and(|mapped| mapped.words.word(OUTCOME).load(Ordering::Acquire) != 0)
     }
 
-    /// Whether the guest has taken anything of its request, by its word; of one that was never hot
-    /// nobody knows, and it has.
+    /// Returns whether the guest has taken anything of its request, as it reports; always true for
+    /// a guest that was never hot, because this cannot be known.
     pub fn has_begun(&self) -> bool {
         let mapped = self.mapped.as_ref();
         mapped.is_none_or(|mapped| mapped.words.long_word(READ).load(Ordering::Acquire) != 0)
     }
 
-    /// Asks the guest to ring at its end, if it was not asked when the message for it came; whether
-    /// it had ended before it could see that.
+    /// Requests that the guest ring at its end, if its message did not request that. Returns
+    /// whether the guest had ended before it could see the request.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn ask_for_end(&mut self) -> Result<bool, PlatformError> {
         self.said.tell_end = 1;
         self.say(offset_of!(HostWords, tell_end), &1_u32)?;
-        // Either the guest sees that, or this sees what it wrote before.
+        // Either the guest sees the request, or this sees the outcome that the guest wrote before.
         fence(Ordering::SeqCst);
         Ok(self.has_outcome())
     }

@@ -1,14 +1,14 @@
-//! From pieces of log to lines.
+//! Assembling lines from pieces of log.
 
 use std::sync::Arc;
 
 use super::log_record::LogRecord;
 use crate::sink::{LogSink, LogStream};
 
-/// Longest line that is passed on whole, in bytes.
+/// The longest line that is passed on whole, in bytes.
 const LINE_MAX: usize = 16 << 10;
 
-/// Collects what an instance logs and passes it on line by line.
+/// Collects the log of an instance and passes it on line by line.
 #[derive(Debug)]
 pub struct LogLines {
     sink: Arc<dyn LogSink>,
@@ -29,7 +29,7 @@ impl LogLines {
         }
     }
 
-    /// Whoever takes the lines.
+    /// Returns the receiver of the lines.
     pub fn sink(&self) -> &Arc<dyn LogSink> {
         &self.sink
     }
@@ -56,7 +56,7 @@ impl LogLines {
         }
     }
 
-    /// Nothing more comes: the last line may lack its line break.
+    /// Passes on the last line, which may lack its line break.
     pub fn end(&mut self) {
         for (stream, kept) in [
             (LogStream::Out, &mut self.out),

@@ -1,4 +1,4 @@
-//! A guest's log as it lies in the mailbox: records of a stream, a length and bytes.
+//! The format of a guest's log in the mailbox: records of a stream, a length and bytes.
 
 use faasw_abi::mailbox::LOG_RECORD_HEADER;
 
@@ -8,16 +8,16 @@ use crate::sink::LogStream;
 /// A piece of log as the guest wrote it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Its stream.
+    /// The stream.
     pub stream: LogStream,
-    /// Its bytes: any part of a line or several.
+    /// The bytes: any part of a line, or several lines.
     pub bytes: Vec<u8>,
 }
 
-/// Takes a copy of the log area apart.
+/// Parses a copy of the log area.
 ///
 /// # Errors
-/// [`InvokeError::GuestFailed`] when it is not made of whole records.
+/// Returns [`InvokeError::GuestFailed`] if it does not consist of whole records.
 pub fn parse(mut bytes: &[u8]) -> Result<Vec<LogRecord>, InvokeError> {
     let broken = || InvokeError::GuestFailed("its log is not made of records".to_owned());
     let mut records = Vec::new();

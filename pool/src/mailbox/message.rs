@@ -1,8 +1,8 @@
 //! Messages as they pass through the channels of a mailbox.
 //!
-//! To the guest a message goes as far as there is room; from it comes what its counters
-//! announce, once they are seen to be possible. A head is taken before anything of its body,
-//! and once: what it says holds, whatever the guest says of it later.
+//! A message to the guest is written as far as there is room. From the guest, the node takes what
+//! its counters announce, after checking that they are possible. A head is taken before any of its
+//! body, and only once: its first copy stays valid, whatever the guest writes there later.
 
 use std::fmt;
 use std::mem::offset_of;
@@ -14,16 +14,16 @@ use faasw_abi::mailbox::{GuestWords, HostWords};
 use super::file::{Mailbox, in_ring, lie};
 use crate::error::{InvokeError, PlatformError, RequestPart};
 
-/// What is left of a message that is whole.
+/// The rest of a complete message.
 #[derive(Debug)]
 pub struct Left {
-    /// The body's bytes.
+    /// The rest of the body.
     pub body: Bytes,
-    /// Its tail.
+    /// The tail.
     pub tail: Vec<u8>,
 }
 
-/// What a channel's messages are called: those to the host, or to the guest.
+/// The name of a channel's messages to the host or to the guest, for errors.
 #[derive(Clone, Copy)]
 struct Name {
     channel: Channel,
@@ -72,7 +72,7 @@ fn too_large(part: RequestPart, bytes: &[u8], limit: u64) -> InvokeError {
     }
 }
 
-/// What the guest says of a channel.
+/// Returns the guest's words of a channel.
 fn words(guest: &GuestWords, channel: Channel) -> &ChannelWords {
     &guest.channels[channel]
 }
@@ -87,11 +87,12 @@ impl Mailbox {
     }
 
     /// Opens the channel of this kind for a guest that is to be activated, with the head of a
-    /// message for it. The body is `is_whole` where there is none. With `tell_end` the guest
+    /// message for it. `is_whole` means that the message has no body. With `tell_end` the guest
     /// rings at its end, before it stops.
     ///
     /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when the head does not fit; the system's.
+    /// Returns [`InvokeError::RequestTooLarge`] if the head does not fit, or the error of writing
+    /// to the mailbox.
     pub fn open(
         &mut self,
         kind: ChannelKind,
@@ -102,11 +103,11 @@ impl Mailbox {
         self.open_channel(kind.channel(), head, is_whole, tell_end)
     }
 
-    /// Opens what an invocation has beside its own channel: that of a store and so many of calls,
-    /// on which nothing is said yet, and that of `secrets`, with these.
+    /// Opens the further channels of an invocation: that of a store, `calls` channels for outbound
+    /// calls, and one with `secrets`. The first two kinds have no message yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn open_beside(
         &mut self,
         store: bool,
@@ -126,10 +127,11 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Opens so many channels of calls beside those that are open. Nothing is said on them.
+    /// Opens `count` channels for outbound calls besides those that are open. They have no message
+    /// yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     fn open_calls(&mut self, count: usize) -> Result<(), PlatformError> {
         for channel in Channel::calls().take(count) {
             self.said.open |= channel.bit();
@@ -137,15 +139,15 @@ impl Mailbox {
         self.say(offset_of!(HostWords, open), &self.said.open)
     }
 
-    /// Which turn of a channel it is, see [`ChannelWords::turn`].
+    /// Returns the turn of a channel, see [`ChannelWords::turn`].
     pub fn turn(&self, channel: Channel) -> u64 {
         self.of(channel).turn
     }
 
-    /// Begins the next turn of a channel: all that was said in this one is forgotten.
+    /// Begins the next turn of a channel and forgets everything of the present one.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn take_turn(&mut self, channel: Channel) -> Result<(), PlatformError> {
         *self.of_mut(channel) = ChannelWords {
             turn: self.turn(channel).wrapping_add(1),
@@ -154,11 +156,12 @@ impl Mailbox {
         self.say_of(channel)
     }
 
-    /// Puts the head of a message to the guest in, the first thing of it in this turn. It has a
-    /// byte at least: none is none.
+    /// Writes the head of a message to the guest, which begins the message in this turn. The head
+    /// must not be empty: an empty head counts as none.
     ///
     /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when it does not fit; the system's.
+    /// Returns [`InvokeError::RequestTooLarge`] if the head does not fit, or the error of writing
+    /// to the mailbox.
     pub fn put_head(&mut self, channel: Channel, head: &[u8]) -> Result<(), InvokeError> {
         if head.len() as u64 > HEAD_MAX {
             return Err(too_large(RequestPart::Head, head, HEAD_MAX));
@@ -169,7 +172,7 @@ impl Mailbox {
         Ok(self.say_of(channel)?)
     }
 
-    /// As [`Mailbox::open`], of any channel: those that are for nothing yet are like others.
+    /// As [`Mailbox::open`], for any channel, including those without a purpose yet.
     pub(crate) fn open_channel(
         &mut self,
         channel: Channel,
@@ -197,18 +200,18 @@ impl Mailbox {
         Ok(self.say_up_to(channel)?)
     }
 
-    /// Room for bytes of the body of the message to the guest.
+    /// Returns the room for bytes of the body of the message to the guest.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's counter cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's counter is impossible.
     pub fn room(&self, channel: Channel, guest: &GuestWords) -> Result<usize, InvokeError> {
         let untaken = self.untaken_bytes(channel, guest)?;
-        // What a tail takes is kept free of the body.
+        // The space for a tail is kept free of the body.
         let room = channel.to_guest().size() - TAIL_MAX;
         Ok(room.saturating_sub(untaken) as usize)
     }
 
-    /// How many bytes of the message to the guest it has not taken.
+    /// Returns how many bytes of the message to the guest it has not taken.
     ///
     /// # Errors
     /// As [`Mailbox::room`].
@@ -217,11 +220,11 @@ impl Mailbox {
         in_ring(&to_guest(channel), written, read, channel.to_guest())
     }
 
-    /// Puts bytes of the body of the message to the guest in, as many as there is room for;
-    /// says how many.
+    /// Writes as many bytes of the body of the message to the guest as there is room for, and
+    /// returns their number.
     ///
     /// # Errors
-    /// As [`Mailbox::room`]; the system's.
+    /// As [`Mailbox::room`], or returns the error of writing to the mailbox.
     pub fn put(
         &mut self,
         channel: Channel,
@@ -238,10 +241,11 @@ impl Mailbox {
         Ok(count)
     }
 
-    /// Says that the body of the message to the guest is whole, and what its tail is.
+    /// Marks the body of the message to the guest as complete, and writes its tail.
     ///
     /// # Errors
-    /// [`InvokeError::RequestTooLarge`] when the tail does not fit; the system's.
+    /// Returns [`InvokeError::RequestTooLarge`] if the tail does not fit, or the error of writing
+    /// to the mailbox.
     pub fn finish(&mut self, channel: Channel, tail: &[u8]) -> Result<(), InvokeError> {
         if tail.len() as u64 > TAIL_MAX {
             return Err(too_large(RequestPart::Trailers, tail, TAIL_MAX));
@@ -251,10 +255,10 @@ impl Mailbox {
         Ok(self.say_of(channel)?)
     }
 
-    /// All that was put in of the body of a message that no guest has touched.
+    /// Returns the body written so far of a message that no guest has touched.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the mailbox.
     pub fn untaken_body(&self, channel: Channel) -> Result<Vec<u8>, PlatformError> {
         let said = self.of(channel);
         let head = u64::from(said.head);
@@ -262,19 +266,20 @@ impl Mailbox {
         self.copy_ring(channel.to_guest(), head, count as usize)
     }
 
-    /// Whether all of the message to the guest can be told once more, to another one: nothing of it
-    /// was overwritten, and nothing of an answer was taken.
+    /// Returns whether all of the message to the guest can be sent again to another guest: none of
+    /// it was overwritten, and nothing of an answer was taken.
     pub fn can_tell_again(&self, channel: Channel) -> bool {
         let said = self.of(channel);
         let told = said.written.saturating_sub(u64::from(said.head));
         said.read == 0 && told <= channel.to_guest().size()
     }
 
-    /// Takes the head of the message from the guest out, if it is there. A guest that is to
-    /// go on is told by [`Mailbox::tell_taken`].
+    /// Takes the head of the message from the guest, if it is there. [`Mailbox::tell_taken`]
+    /// reports that to a guest that continues.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if its length is impossible, or the error of reading
+    /// the mailbox.
     pub fn take_head(
         &mut self,
         channel: Channel,
@@ -290,23 +295,23 @@ impl Mailbox {
         Ok(Some(head))
     }
 
-    /// Says how much of the message from the guest was taken: it counts room by that.
+    /// Reports to the guest how much of its message was taken, so that it can compute its room.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn tell_taken(&self, channel: Channel) -> Result<(), PlatformError> {
         self.say_of(channel)
     }
 
-    /// Whether the head of the message from the guest was taken.
+    /// Returns whether the head of the message from the guest was taken.
     pub fn has_taken_head(&self, channel: Channel) -> bool {
         self.of(channel).read != 0
     }
 
-    /// How many bytes of the body of the message from the guest wait in the ring.
+    /// Returns how many bytes of the body of the message from the guest wait in the ring.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's counters cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's counters are impossible.
     pub fn waiting(&self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let (told, read) = (words(guest, channel), self.of(channel).read);
         let ring = channel.to_host();
@@ -326,7 +331,7 @@ impl Mailbox {
         }
     }
 
-    /// Whether there is room for bytes of the body of the message from the guest.
+    /// Returns whether there is room for bytes of the body of the message from the guest.
     ///
     /// # Errors
     /// As [`Mailbox::waiting`].
@@ -337,11 +342,10 @@ impl Mailbox {
         Ok(used < ring.size() - TAIL_MAX)
     }
 
-    /// Takes at most `most` bytes of the body of the message from the guest out, whose head
-    /// was taken.
+    /// Takes at most `most` bytes of the body of the message from the guest, whose head was taken.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`]; the system's.
+    /// As [`Mailbox::waiting`], or returns the error of accessing the mailbox.
     pub fn take(
         &mut self,
         channel: Channel,
@@ -357,11 +361,11 @@ impl Mailbox {
         Ok(bytes.into())
     }
 
-    /// Throws away what waits of the body of the message from the guest, whose head was taken; how
-    /// many bytes.
+    /// Discards the waiting bytes of the body of the message from the guest, whose head was taken,
+    /// and returns their number.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`]; the system's.
+    /// As [`Mailbox::waiting`], or returns the error of writing to the mailbox.
     pub fn skip(&mut self, channel: Channel, guest: &GuestWords) -> Result<u64, InvokeError> {
         let count = self.waiting(channel, guest)?;
         if count > 0 {
@@ -371,11 +375,11 @@ impl Mailbox {
         Ok(count)
     }
 
-    /// Takes what is left of the message from the guest, whose head was taken, when the guest
-    /// is done and will not look any more. Nothing where its body is not whole.
+    /// Takes the rest of the message from the guest, whose head was taken, when the guest is done
+    /// and does not read the counters any more. Returns `None` if the body is not complete.
     ///
     /// # Errors
-    /// As [`Mailbox::waiting`] and [`Mailbox::tail`]; the system's.
+    /// As [`Mailbox::waiting`] and [`Mailbox::tail`], or returns the error of reading the mailbox.
     pub fn take_rest(
         &mut self,
         channel: Channel,
@@ -393,10 +397,11 @@ impl Mailbox {
         }))
     }
 
-    /// The tail of the message from the guest, if its body is whole.
+    /// Returns the tail of the message from the guest, if its body is complete.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if its length is impossible, or the error of reading
+    /// the mailbox.
     pub fn tail(
         &self,
         channel: Channel,

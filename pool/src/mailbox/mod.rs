@@ -1,10 +1,10 @@
-//! What node and guest say to each other.
+//! The messages between node and guest.
 //!
-//! The node copies in and out of a mailbox, and holds every length and counter against its area
-//! before anything is copied (`file`, and `message` what passes through its channels); of one that
-//! is hot it also sees single words where they are (`hot`). Above that: `log_record` and
-//! `log_lines`, what a guest logs; `rate_limit`, how often it is listened to; `outcome`, what its
-//! last words mean. Knows no process.
+//! The node copies data in and out of a mailbox, and checks every length and counter against its
+//! area before anything is copied (`file`, and `message` for the data in its channels). Of a hot
+//! mailbox it also reads single words in place (`hot`). Above that: `log_record` and `log_lines`, a
+//! guest's log; `rate_limit`, how often the node inspects a guest; `outcome`, the meaning of a
+//! guest's outcome. These modules know no process.
 
 mod file;
 mod hot;

@@ -1,4 +1,4 @@
-//! What a guest's last words mean.
+//! The outcome that a guest reports at its end.
 
 use faasw_abi::mailbox::GuestWords;
 use faasw_abi::outcome::Outcome;
@@ -7,7 +7,7 @@ use faasw_abi::trap::TrapKind;
 use super::file::Mailbox;
 use crate::error::InvokeError;
 
-/// A guest that says that it failed.
+/// Returns the error of a guest that reports that it failed.
 pub fn fatal(mailbox: &Mailbox) -> InvokeError {
     let report = mailbox
         .guest()
@@ -19,15 +19,16 @@ pub fn fatal(mailbox: &Mailbox) -> InvokeError {
     }
 }
 
-/// A guest that rings with a number that stands for nothing.
+/// Returns the error of a guest that rings with an undefined number.
 pub fn meaningless() -> InvokeError {
     InvokeError::GuestFailed("it rang with a number that has no meaning".to_owned())
 }
 
-/// How a guest that is done says it ended.
+/// Returns how a guest that is done has ended, as it reports.
 ///
 /// # Errors
-/// What the outcome says; [`InvokeError::GuestFailed`] when it makes no sense.
+/// Returns the error that the outcome describes, or [`InvokeError::GuestFailed`] if the outcome is
+/// undefined.
 pub fn outcome(mailbox: &Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
     let report = || mailbox.report(guest);
     let outcome = Outcome::from_u32(guest.outcome).ok_or_else(|| {

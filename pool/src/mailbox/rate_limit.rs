@@ -1,11 +1,10 @@
-//! How often the node looks at one guest.
+//! Limits how often the node inspects one guest.
 //!
-//! A guest pays for ringing and for writing with its own CPU time, which is limited.
-//! What the node does about it is paid by the node, and can be a thousand times more:
-//! a guest that only raises a counter has its whole log ring read again, line by line.
-//! So each guest has an allowance of such work. One that has used it up is not heard
-//! until it has some again; meanwhile everything else goes on, its limits of time
-//! among it.
+//! A guest pays for ringing and for writing with its own CPU time, which is limited. The node pays
+//! for its reaction, which can cost a thousand times more: a guest that only raises a counter makes
+//! the node read its whole log ring again, line by line. So each guest has an allowance of such
+//! work. A guest that has used it up is not served until it has some again. Meanwhile everything
+//! else continues, including its time limits.
 
 use std::time::Duration;
 
@@ -13,31 +12,30 @@ use tokio::time::Instant;
 
 use super::log_record::LogRecord;
 
-/// What one look at the mailbox counts, whatever is found there.
+/// The cost of one inspection of the mailbox, whatever is found there.
 const LOOK: u64 = 20;
-/// Bytes that count one.
+/// The number of bytes that cost one unit.
 const BYTES: u64 = 1 << 10;
-/// What a guest can use at once: no small exchange is ever slowed down.
+/// The allowance of a guest at once: no small exchange is ever slowed down.
 const BURST: u64 = 8 << 10;
-/// How often it is heard at once when it has said that it is done.
+/// How many inspections a guest gets at once after it has reported that it is done.
 const LAST_LOOKS: u64 = 8;
-/// What it gets for each second: 5 thousand looks, 100 MB of log, or 100 thousand
-/// lines of it.
+/// The allowance per second: 5 thousand inspections, 100 MB of log, or 100 thousand lines of it.
 const PER_SECOND: u64 = 100_000;
 
-/// What looking at a guest's own requests took.
+/// The work that a guest's outbound calls have caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CallWork {
-    /// Requests that were begun.
+    /// The number of requests that were begun.
     pub begun: u64,
-    /// Fields of their heads: each is a few allocations.
+    /// The number of fields of their heads: each is a few allocations.
     pub fields: u64,
-    /// Bytes of heads and tails, and of bodies that nobody is interested in.
+    /// The bytes of heads and tails, and of discarded bodies.
     pub bytes: u64,
 }
 
 impl CallWork {
-    /// What it counts: each request as a look, each field as a line of log.
+    /// Returns the cost: each request counts as an inspection, each field as a line of log.
     pub fn amount(&self) -> u64 {
         let requests = LOOK.saturating_mul(self.begun);
         requests.saturating_add(self.fields + self.bytes / BYTES)
@@ -47,7 +45,8 @@ impl CallWork {
 /// The allowance of one guest.
 #[derive(Debug)]
 pub struct RateLimit {
-    /// When all of it is there again. At most a burst's time ahead it is not used up.
+    /// The time at which the whole allowance is available again. The allowance is not used up as
+    /// long as this is at most a burst's time ahead.
     whole_at: Instant,
 }
 
@@ -56,14 +55,14 @@ fn time_for(work: u64) -> Duration {
 }
 
 impl RateLimit {
-    /// All of it.
+    /// Creates a full allowance.
     pub fn new() -> Self {
         Self {
             whole_at: Instant::now(),
         }
     }
 
-    /// The node has looked, and found this log.
+    /// Counts an inspection that found this log.
     pub fn count_look(&mut self, log: &[LogRecord]) {
         let log = log.iter().map(|record| {
             let lines = record.bytes.iter().filter(|byte| **byte == b'\n').count();
@@ -72,18 +71,18 @@ impl RateLimit {
         self.use_up(Instant::now(), LOOK + log.sum::<u64>());
     }
 
-    /// The node has looked at the guest's own requests.
+    /// Counts an inspection of the guest's outbound calls.
     pub fn count_calls(&mut self, work: CallWork) {
         self.use_up(Instant::now(), work.amount());
     }
 
-    /// The guest has rung, and that was all that it was heard for.
+    /// Counts a ring for which nothing was inspected.
     pub fn count_ring(&mut self) {
         self.use_up(Instant::now(), LOOK);
     }
 
-    /// The guest has said that it is done: what it may still use at once is little. Ringing
-    /// once or twice is all that it has to do.
+    /// Reduces the allowance of a guest that has reported that it is done, and which only has to
+    /// ring once or twice more.
     #[must_use]
     pub fn at_the_end(self) -> Self {
         let used_up = Instant::now() + time_for(BURST - LAST_LOOKS * LOOK);
@@ -92,7 +91,7 @@ impl RateLimit {
         }
     }
 
-    /// When the guest is to be heard again; `None` when that is now.
+    /// Returns when the guest is to be served again; `None` if it can be served now.
     pub fn limited_until(&self) -> Option<Instant> {
         self.rest_at(Instant::now())
     }
@@ -151,7 +150,7 @@ mod tests {
             rate_limit.count_ring();
             rate_limit.limited_until().is_none()
         });
-        // And a few more, for the time that this takes.
+        // A few more may pass in the time that this takes.
         let most = 2 * BURST / LOOK;
         assert!((BURST / LOOK - 1..most).contains(&(rings.count() as u64)));
     }
@@ -165,7 +164,7 @@ mod tests {
         });
         let rings = rings.count() as u64;
         assert!((LAST_LOOKS - 1..4 * LAST_LOOKS).contains(&rings), "{rings}");
-        // What was used up before stays so.
+        // Work that was used up before stays used up.
         let mut used = RateLimit::new();
         used.use_up(Instant::now(), 2 * BURST);
         let limited_until = used.limited_until();
@@ -201,7 +200,7 @@ mod tests {
             rate_limit.rest_at(before).map(|until| until - before)
         };
         assert_eq!(rest_after(&[b'x'; 100 << 10]), None);
-        // The whole ring, of nothing but line breaks.
+        // The whole ring, full of line breaks.
         let rest = rest_after(&[b'\n'; 128 << 10]).unwrap();
         assert!(rest > Duration::from_secs(1), "{rest:?}");
     }

@@ -11,9 +11,9 @@ use crate::error::{CompileError, PlatformError};
 use crate::fair_slots::{Slot, SlotRequest, SlotRules, Urgency};
 use crate::snapshots::{Code, KeptCode};
 
-/// Compilations at once, of which each function may have one. Each may use all processors, and
-/// gigabytes of memory; with two, one that renews a function's code in the background delays no
-/// deployment.
+/// The number of compilations at once, of which each function may have one. A compilation may use
+/// all processors and gigabytes of memory. With two, a compilation that renews a function's code in
+/// the background delays no deployment.
 pub(super) const COMPILATIONS: SlotRules = SlotRules {
     total: 2,
     per_owner: 1,
@@ -35,7 +35,7 @@ impl Pool {
         Ok(self.compile_for(work).await?.0)
     }
 
-    /// A slot to compile for this function or engine.
+    /// Waits for a slot to compile for this function or engine.
     pub(super) async fn compile_slot(&self, owner: &str) -> Slot<String> {
         let request = SlotRequest {
             owner: owner.to_owned(),
@@ -45,8 +45,8 @@ impl Pool {
         self.inner.compiling.request(request).await
     }
 
-    /// How many compilations, or makings of seeds, come before that of this function; nothing if
-    /// none of its own is queued.
+    /// Returns how many compilations, or makings of seeds, come before that of this function.
+    /// Returns `None` if nothing of the function is queued.
     #[must_use]
     pub fn queued_behind(&self, function: &str) -> Option<usize> {
         let compiling = self.inner.compiling.queued_behind(&function.to_owned());
@@ -60,8 +60,8 @@ impl Pool {
         }
     }
 
-    /// Takes an artifact that [`Compiled::bytes`] gave, by a pool of the same
-    /// version and instruction set.
+    /// Loads an artifact that [`Compiled::bytes`] returned in a pool of the same version and
+    /// instruction set.
     ///
     /// # Errors
     /// Returns `FBIG` if the artifact is empty or too large, and the error of the system if memory

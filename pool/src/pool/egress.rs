@@ -1,4 +1,4 @@
-//! The processes that functions reach out by, in their jails: whoever owns them says what they do.
+//! The jailed processes that carry outbound calls. The embedder determines what they do.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,21 +12,22 @@ use super::{Inner, Pool};
 use crate::error::PlatformError;
 use crate::sandboxes::Process;
 
-/// Makes connector and workers. They end with the pool, and a worker with the spawner of sandboxes;
-/// none is made again by itself.
+/// Makes the connector and the egress workers. They end with the pool, and a worker also ends with
+/// the spawner of sandboxes. None is restarted automatically.
 #[derive(Clone, Debug)]
 pub struct Egress {
     inner: Arc<Inner>,
 }
 
-/// A connector or a worker. Dropping it ends it.
+/// A connector or a worker. Dropping it ends the process.
 #[derive(Debug)]
 pub struct EgressProcess {
     process: Process,
 }
 
 impl EgressProcess {
-    /// Waits until it has ended, and was reaped; says how, for people to read. May be asked again.
+    /// Waits until the process has ended and was reaped. Returns a readable description of its end.
+    /// May be called again.
     pub async fn ended(&mut self) -> String {
         match self.process.ended().await {
             Ok(exit) => exit.to_string(),
@@ -38,25 +39,25 @@ impl EgressProcess {
 /// A worker that was just made.
 #[derive(Debug)]
 pub struct Worker {
-    /// The process.
+    /// The worker's process.
     pub process: EgressProcess,
-    /// The socket to it: a stream.
+    /// The stream socket to the worker.
     pub socket: OwnedFd,
-    /// Where connections are passed to it, in packets: the connector's end.
+    /// The connector's end of the packet socket by which connections are passed to the worker.
     pub passing: OwnedFd,
 }
 
 /// A connector that was just made.
 #[derive(Debug)]
 pub struct Connector {
-    /// The process.
+    /// The connector's process.
     pub process: EgressProcess,
-    /// The socket to it, of packets.
+    /// The packet socket to the connector.
     pub socket: OwnedFd,
 }
 
 impl Pool {
-    /// What makes the processes that functions reach out by.
+    /// Returns the maker of the processes that carry outbound calls.
     #[must_use]
     pub fn egress(&self) -> Egress {
         Egress {
@@ -78,20 +79,22 @@ fn failed(error: Errno) -> PlatformError {
 }
 
 impl Egress {
-    /// What says how this host resolves names now: `/etc/hosts` and `/etc/resolv.conf`, where they
-    /// are, to be read: also for a process that cannot open them any more, if it had a
-    /// [`Launcher`](crate::Launcher) before.
+    /// Opens the files that determine how this host resolves names now, `/etc/hosts` and
+    /// `/etc/resolv.conf`, for reading. A missing file is `None`. This also works in a process that
+    /// cannot open them any more, if it had a [`Launcher`](crate::Launcher) before.
     ///
     /// # Errors
-    /// The system's, or when one is there and cannot be opened.
+    /// Returns an error of the operating system if a file exists and cannot be opened, or if the
+    /// launcher cannot be reached.
     pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
         self.inner.outside.names().await
     }
 
-    /// Makes a connector: the one kind of process that has the host's network.
+    /// Makes a connector: the only kind of process that has the host's network.
     ///
     /// # Errors
-    /// When this host does not allow its jail, or the pool was shut down.
+    /// Returns a [`PlatformError`] if this host does not allow the connector's jail, or if the pool
+    /// was shut down.
     pub async fn connector(&self) -> Result<Connector, PlatformError> {
         let (socket, theirs) = pair(SocketType::SEQPACKET)?;
         let spawner = self.inner.outside.spawner()?;
@@ -103,14 +106,15 @@ impl Egress {
         })
     }
 
-    /// Makes a worker, which has no network: connections are passed to it.
+    /// Makes a worker. It has no network: connections are passed to it.
     ///
     /// # Errors
-    /// When this host does not allow its jail, or the pool was shut down.
+    /// Returns a [`PlatformError`] if this host does not allow the worker's jail, or if the pool
+    /// was shut down.
     pub async fn worker(&self) -> Result<Worker, PlatformError> {
         let (socket, theirs) = pair(SocketType::STREAM)?;
         let (passing, connections) = pair(SocketType::SEQPACKET)?;
-        // It has nothing to say to the connector.
+        // The worker sends nothing to the connector.
         let silenced = rustix::net::shutdown(&connections, Shutdown::Write);
         silenced.map_err(failed)?;
         let spawner = self.inner.stock.spawner()?;

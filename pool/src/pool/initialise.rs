@@ -1,8 +1,8 @@
-//! Initialising an upload by Wizer: its instrumented code runs in a microVM, tells what it
-//! has become, and the upload is rewritten to begin there.
+//! Initialising an upload by Wizer: the instrumented code runs in a microVM and reports its state,
+//! and the upload is rewritten to begin in that state.
 //!
-//! Nothing but bytes goes from one to the next. The guest's are copied as they come into the
-//! file that the next helper reads, as many as that may have; the node parses none of them.
+//! Only bytes pass from one process to the next. The bytes of the guest are copied as they arrive
+//! into the file that the next helper reads, up to a limit. The node parses none of them.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ use crate::exchange::{Admitted, Call, CallLimits, Client, Part, Reply, ReplyBody
 use crate::seeds::{FreezeReport, FunctionSpec, FunctionVersion};
 use crate::snapshots::KeptCode;
 
-/// What came of having code made so that Wizer can initialise it.
+/// The result of compiling code so that Wizer can initialise it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Initialising {
-    /// It can be, by this export: the code tells its state, and does nothing else
-    /// ([`Pool::initialise`]).
+    /// The upload can be initialised by this export. The code reports its state and does nothing
+    /// else ([`Pool::initialise`]).
     By(String),
-    /// Not by this export, for this reason; the code is that of the upload as it is.
+    /// The upload cannot be initialised by this export. The code is that of the upload as it is.
     Refused {
-        /// The export.
+        /// The name of the export.
         export: String,
-        /// The reason.
+        /// Why it cannot.
         reason: String,
     },
 }
 
 impl Pool {
-    /// As [`Pool::compile`], for what is said beside the upload: where it is to be initialised
-    /// and Wizer can do that, the code is for [`Pool::initialise`]. What is kept of it comes
-    /// beside; empty where nothing is to be.
+    /// Compiles as [`Pool::compile`] does, with further settings. If the upload is to be
+    /// initialised and Wizer can do that, the code is for [`Pool::initialise`]. Also returns what
+    /// the compile cache should keep of this compilation; empty if it should keep nothing.
     ///
     /// # Errors
-    /// What is wrong with the upload, or which limit it met.
+    /// Returns a [`CompileError`] that names the fault of the upload or the exceeded limit.
     pub async fn compile_for(&self, work: Compilation) -> Result<(Compiled, Bytes), CompileError> {
         let task = match work.initialiser {
             Some(Initialiser::Named(export)) => Task::CompileToInitialiseBy(export),
@@ -55,7 +55,7 @@ impl Pool {
         let (isa, limits) = (self.inner.isa, self.compile_limits());
         let (report, code, cache) = compile::compile(&spawner, input, isa, limits).await?;
         let export = || task.export().unwrap_or_default().to_owned();
-        // What it was not asked for is not its to say.
+        // A helper that was not asked for initialisable code must not report any.
         let wizer = report.wizer.filter(|_| task.export().is_some());
         let (code, initialising) = match wizer {
             Some(Wizer::Instrumented) => (code.that_tells(), Some(Initialising::By(export()))),
@@ -77,11 +77,11 @@ impl Pool {
         Ok((compiled, cache))
     }
 
-    /// Packs the files of `owner`, a function, to a bundle. They come as
-    /// [`faasw_abi::files::upload`] has them; only the helper parses their paths.
+    /// Packs the files of `owner`, a function, into a bundle. The files come in the encoding of
+    /// [`faasw_abi::files::upload`]; only the helper parses their paths.
     ///
     /// # Errors
-    /// What is wrong with the files, or which limit was met.
+    /// Returns a [`CompileError`] that names the fault of the files or the exceeded limit.
     pub async fn pack(&self, owner: &str, files: &[u8]) -> Result<Bytes, CompileError> {
         let _slot = self.compile_slot(owner).await;
         let input = Input::new(&Task::Pack, files, None)?;
@@ -90,13 +90,16 @@ impl Pool {
         compile::pack(&spawner, input, isa, limits).await
     }
 
-    /// Initialises `upload` by Wizer, of which `function` is the code that tells its state:
-    /// another module of at most `most_bytes`, which begins where the export has left it; and
-    /// what that drew. It takes a place for a moment, as a request does.
+    /// Initialises `upload` by Wizer. `function` is its code that reports its state. Returns
+    /// another module of at most `most_bytes`, which begins in the state in which the export left
+    /// it, and a report of what the initialisation drew. Takes a place for a moment, as a request
+    /// does.
     ///
     /// # Errors
-    /// When the function fails to get there, or draws on the way what it may not by `spec`;
-    /// and [`InitialiseError::Refused`] where it gets there, but no module can begin there.
+    /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
+    /// does not allow. Returns [`InitialiseError::Refused`] if it succeeds, but no module can begin
+    /// in its state. Returns [`InitialiseError::Compile`] if the compile helper or the platform
+    /// fails.
     pub async fn initialise(
         &self,
         spec: &FunctionSpec,
@@ -112,7 +115,8 @@ impl Pool {
             init: Some(export.clone()),
             ..spec.clone()
         };
-        // What it drew on the way here is known; it is not to be made again.
+        // The report of what the initialisation drew is about this seed, so it is held: it must not
+        // be made again.
         let (version, report, frozen) = self.make_and_hold(&spec, function).await?;
         let input = Input::new(&Task::Rewrite(export.clone()), upload, None)?;
         let mut input = input.with_state(spec.memory_limit);
@@ -125,7 +129,7 @@ impl Pool {
         Ok((rewritten, report))
     }
 
-    /// Has an instance tell its state into `input`.
+    /// Has an instance report its state into `input`.
     async fn take_state(
         &self,
         version: &FunctionVersion,
@@ -169,7 +173,7 @@ impl Pool {
                 let reason = String::from_utf8_lossy(&reason);
                 Err(InitialiseError::Refused(Line(reason).to_string()))
             }
-            // Its guest was taken over.
+            // The code of the node's own guest does not answer so: the guest was taken over.
             status => Err(InitialiseError::Refused(format!(
                 "its guest answered with the status {status}"
             ))),
@@ -177,7 +181,7 @@ impl Pool {
     }
 }
 
-/// Takes a body, piece by piece.
+/// Receives a body, piece by piece.
 async fn take(
     body: ReplyBody,
     mut piece: impl FnMut(&[u8]) -> Result<(), CompileError>,
@@ -194,7 +198,8 @@ async fn take(
     Ok(())
 }
 
-/// Only what a function does to itself would be the same the next time.
+/// Converts an error of the function that reports its state. Only a trap would happen again the
+/// next time.
 fn untold(error: InvokeError) -> InitialiseError {
     match error {
         InvokeError::Trap { .. } => {

@@ -1,4 +1,4 @@
-//! The pool: what the node calls.
+//! The pool: the interface that the node calls.
 
 mod compiling;
 mod egress;
@@ -42,25 +42,25 @@ use crate::stats::{PoolStats, SeedInfo};
 /// A compiled function.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    /// How it is called.
+    /// The kind of the function, which determines how it is called.
     pub kind: FunctionKind,
-    /// Full names of its imports; empty when it was loaded instead of compiled.
+    /// Full names of its imports; empty if the code was loaded instead of compiled.
     pub imports: Vec<String>,
-    /// CPU time that compiling took; zero when it was loaded.
+    /// CPU time that compiling took; zero if the code was loaded.
     pub cpu: Duration,
-    /// Whether it is a module that exports what Wizer initialises modules by.
+    /// Whether it is a module with the export by which Wizer initialises modules.
     pub has_initialiser: bool,
-    /// Whether it is a component that exports what takes scripts.
+    /// Whether it is a component with the exports of a language engine.
     pub is_engine: bool,
-    /// What came of having it made so that Wizer can initialise it, if it was.
+    /// The result of making it initialisable by Wizer, if that was requested.
     pub initialising: Option<Initialising>,
     pub(crate) code: Arc<KeptCode>,
 }
 
 impl Compiled {
-    /// Code of this size and digest that is stored, and that nobody reads before it is needed.
-    /// It leaves memory when nothing that is made of it is there any more. Where somebody has it
-    /// there, it need not be read.
+    /// Returns code of this size and digest that is stored, and that is not read before it is
+    /// needed. It leaves memory when nothing that is made of it exists any more. If `here` has the
+    /// code in memory, it need not be read.
     #[must_use]
     pub fn stored(
         kind: FunctionKind,
@@ -84,28 +84,30 @@ impl Compiled {
         }
     }
 
-    /// It is stored by now, so that it may leave memory as [`Compiled::stored`] does.
+    /// Notes that the code is stored by now, so it may leave memory as code of [`Compiled::stored`]
+    /// does.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         self.code.is_stored_at(source, digest);
     }
 
-    /// The code, if it is in memory.
+    /// Returns the code if it is in memory.
     #[must_use]
     pub fn code(&self) -> Option<Arc<Code>> {
         self.code.in_memory()
     }
 
-    /// A copy of the artifact, for keeping.
+    /// Returns a copy of the artifact, for storing.
     ///
     /// # Errors
-    /// When it is not in memory; the system's.
+    /// Returns an error if the code is not in memory, or an error of the operating system if it
+    /// cannot be read.
     pub fn bytes(&self) -> std::io::Result<Vec<u8>> {
         let code = self.code.in_memory();
         let code = code.ok_or_else(|| std::io::Error::other("the code is not in memory"))?;
         Ok(code.read()?)
     }
 
-    /// Size of the artifact in bytes.
+    /// Returns the size of the artifact in bytes.
     #[must_use]
     pub fn code_bytes(&self) -> u64 {
         self.code.bytes()
@@ -119,11 +121,12 @@ struct Inner {
     keeper: Arc<Keeper>,
     provisioning: Provisioning,
     tree: Tree,
-    /// Until somebody has waited for it.
+    /// The first microVM on its way; `None` once [`Pool::started`] has taken it.
     first: Mutex<Option<First>>,
     options: PoolOptions,
     isa: Isa,
-    /// From the first request on: by then it is known what the system holds microVMs to.
+    /// Created by [`Pool::started`] or on first use: the system's memory limit for microVMs is not
+    /// known before.
     admission: OnceLock<Admission>,
     compiling: Arc<FairSlots<String>>,
     relay: Arc<RelaySlots>,
@@ -151,20 +154,20 @@ impl Inner {
     }
 }
 
-/// Sandboxes, seeds and instances of one node. Clones share it.
+/// Sandboxes, seeds and instances of one node. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Pool {
     inner: Arc<Inner>,
 }
 
-/// Requests that have their turn at once, for each processor.
+/// The number of run permits for each processor.
 const TURNS: usize = 2;
 
 impl Pool {
     /// Starts a pool. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When this host cannot run guests; the message says what to do.
+    /// Returns a [`StartError`] if this host cannot run guests; the message names the remedy.
     pub async fn start(options: PoolOptions) -> Result<Self, StartError> {
         let images = options.images.clone();
         let pool = Self::begin(options)?.with(images)?;
@@ -172,14 +175,14 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Instruction set of the functions that it compiles.
+    /// Returns the instruction set that functions are compiled for.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.inner.isa
     }
 
-    /// What compiled code depends on beside its module: code of another
-    /// generation is not to be loaded.
+    /// Returns an identifier of what compiled code depends on in addition to its module. Code of
+    /// another generation must not be loaded.
     #[must_use]
     pub fn generation(&self) -> String {
         format!("{}-{}", self.inner.isa, faasw_bundled::DIGEST)
@@ -188,7 +191,8 @@ impl Pool {
     /// Makes the seed that instances of a function are forked from.
     ///
     /// # Errors
-    /// When the function cannot be loaded or instantiated; platform errors.
+    /// Returns a [`SeedError`] if the function cannot be loaded or instantiated, or if the platform
+    /// fails.
     pub async fn make_seed(
         &self,
         spec: &FunctionSpec,
@@ -198,7 +202,8 @@ impl Pool {
         Ok((version, report))
     }
 
-    /// As [`Pool::make_seed`], and it is not evicted as long as what it froze is held.
+    /// Makes a seed as [`Pool::make_seed`] does. It is not evicted while the returned [`Held`]
+    /// exists.
     async fn make_and_hold(
         &self,
         spec: &FunctionSpec,
@@ -210,11 +215,12 @@ impl Pool {
             .await
     }
 
-    /// Makes the seed that those of an engine's scripts are made of, unless it is there; it
-    /// may stay as long as the engine is held, and as the engine has scripts.
+    /// Makes the seed that the seeds of an engine's scripts are made of, unless it is there. It may
+    /// stay while the returned handle exists, and while the engine has scripts.
     ///
     /// # Errors
-    /// When the engine cannot be loaded or instantiated; platform errors.
+    /// Returns a [`SeedError`] if the engine cannot be loaded or instantiated, or if the platform
+    /// fails.
     pub async fn warm(
         &self,
         name: &str,
@@ -225,20 +231,20 @@ impl Pool {
         Ok(engine)
     }
 
-    /// A handle of what an engine's scripts share; nothing is made.
+    /// Returns a handle of what an engine's scripts share. No seed is made.
     ///
     /// # Errors
-    /// When the graph does not take it.
+    /// Returns a [`SeedError`] if the seed graph does not accept the engine.
     pub fn engine(&self, name: &str, engine: &Compiled) -> Result<Arc<LanguageEngine>, SeedError> {
         let time_limit = self.inner.options.instantiation_time;
         self.inner.tree.engine(name, &engine.code, time_limit)
     }
 
-    /// Takes up a function of which a seed was made before, by this pool or another:
-    /// requests can come at once, and the seed is made when they ask for it.
+    /// Adds a function with a seed that was made before, by this pool or another. Requests can come
+    /// at once: the first one that needs the seed has it made.
     ///
     /// # Errors
-    /// When its memory or configuration is more than a guest can have.
+    /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have.
     pub fn adopt(
         &self,
         spec: &FunctionSpec,
@@ -255,12 +261,14 @@ impl Pool {
         )
     }
 
-    /// Takes up a function whose image was put in its place from elsewhere
-    /// ([`Arriving::place`](crate::Arriving::place)), if that is good here: its seed is in memory
-    /// then, and nothing was initialised. Why it is not, where it is not: then nothing was made.
+    /// Adds a function whose image was put in its place from elsewhere
+    /// ([`Arriving::place`](crate::Arriving::place)). If the image is valid here, its seed is in
+    /// memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the inner
+    /// result, and nothing was made.
     ///
     /// # Errors
-    /// When its memory or configuration is more than a guest can have; platform errors.
+    /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have, or if
+    /// the platform fails.
     pub async fn restore(
         &self,
         spec: &FunctionSpec,
@@ -277,63 +285,63 @@ impl Pool {
         Ok(restored)
     }
 
-    /// Has the seed of a function that was taken up in memory: read from its image, or made where
-    /// there is none that is good. Says whether it was read.
+    /// Brings the seed of an adopted function into memory: reads it from its image, or makes it if
+    /// there is no valid image. Returns whether it was read.
     ///
     /// # Errors
-    /// When it cannot be made; platform errors.
+    /// Returns a [`SeedError`] if the seed cannot be made, or if the platform fails.
     pub async fn have(&self, version: &FunctionVersion) -> Result<bool, SeedError> {
         let is_read = self.inner.tree.have(version).await?;
         version.holding().fit();
         Ok(is_read)
     }
 
-    /// Has a function's seed made when nothing else is, unless a request asks for it before.
+    /// Makes a function's seed in the background, unless a request needs it before.
     pub fn make_in_the_background(&self, version: &FunctionVersion) {
         version.make_in_the_background();
     }
 
-    /// Counts again what a function holds in memory, and has that fit what it may: its code is
-    /// stored by now.
+    /// Counts again what a function holds in memory, and evicts what exceeds its limit. Called once
+    /// its code is stored.
     pub fn fit(&self, version: &FunctionVersion) {
         version.holding().fit();
     }
 
-    /// Has an image of a function's seed written where there is none that is good, when nothing
-    /// else is to be done. Nothing of it stays in memory for that.
+    /// Writes an image of a function's seed in the background, if there is no valid image. Nothing
+    /// stays in memory for that.
     pub async fn have_image(&self, version: &FunctionVersion) {
         version.have_image().await;
     }
 
-    /// Waits until there is what all functions descend from: what tells it from any other, where
-    /// there is an image of it. Images of functions are made over that, and are good for nothing
-    /// once it is another.
+    /// Waits until the seed that all functions descend from exists and its image is written.
+    /// Returns an identifier of its content, if it has an image. Images of functions build on that
+    /// content and are useless once it changes.
     ///
     /// # Errors
-    /// Platform errors.
+    /// Returns a [`PlatformError`] if the seed cannot be made.
     pub async fn shared_content(&self) -> Result<Option<String>, PlatformError> {
         let linked = self.inner.tree.linked().await?;
         self.inner.tree.images_are_written().await;
         Ok(linked.content().map(|content| content.to_string()))
     }
 
-    /// Whether a function's seed is in memory.
+    /// Returns whether a function's seed is in memory.
     #[must_use]
     pub fn has_frozen(&self, version: &FunctionVersion) -> bool {
         version.is_in_memory()
     }
 
-    /// Bytes of the image of a function's seed on disk, as they were noted when it was written
-    /// or read; nothing where there is none. No file is looked at.
+    /// Returns the size of the image of a function's seed, as noted when it was written or read.
+    /// Returns `None` if there is no image. Reads no file.
     #[must_use]
     pub fn image_bytes(&self, version: &FunctionVersion) -> Option<u64> {
         version.image_bytes()
     }
 
-    /// What the image of a function's seed has, if there is one. All of it is read.
+    /// Describes the image of a function's seed, if there is one. Reads the whole image.
     ///
     /// # Errors
-    /// When it cannot be read, or believed.
+    /// Returns an [`ImageError`] if the image cannot be read or verified.
     pub async fn describe_image(
         &self,
         version: &FunctionVersion,
@@ -341,20 +349,20 @@ impl Pool {
         version.describe_image().await
     }
 
-    /// Runs one request in an instance that is exactly as its seed: one that is
-    /// parked, one that is just being reset, or a sandbox that is forked now.
+    /// Runs one request in an instance that is exactly in the state of its seed: a parked one, one
+    /// that is just being reset, or a sandbox that is forked now.
     ///
     /// Dropping the future ends the instance.
     ///
     /// # Errors
-    /// Why there is no response.
+    /// Returns an [`InvokeError`] that says why there is no response.
     pub async fn invoke(
         &self,
         version: &FunctionVersion,
         call: Call,
     ) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
-        // Before it takes a place: others may have work for that.
+        // Waits before it takes a permit, because others may use that meanwhile.
         let waited_for = version
             .worth_waiting_for(call.limits.begins_within())
             .await?;
@@ -365,15 +373,15 @@ impl Pool {
         };
         let head = call.head.encode();
         self.provide(version);
-        // Short requests one after the other: all are done sooner than if they
-        // took each other's processors, and fewer instances are needed.
+        // Short requests run one after the other: all are done sooner than if they took each
+        // other's processors, and fewer instances are needed.
         let turn = match call.client.within {
             None => Some(self.inner.admission().run_permit(request).await),
             // The invocation that waits for this one may have the last permit.
             Some(_) => self.inner.admission().try_run_permit(request),
         };
-        // Steps that few requests have to take are boxed: each future in this one is moved
-        // with it, whether it runs or not.
+        // Steps that few requests take are boxed: each future in this one is moved with it, whether
+        // it runs or not.
         let (mut instance, served) = match Self::parked(version).await {
             Some(parked) => {
                 waited_for.into_iter().for_each(Held::leave_to_instance);
@@ -390,7 +398,7 @@ impl Pool {
             && under_way.is_alone()
             && parking.arrivals().is_quick()
             && !Mechanism::NodeLooks.is_off();
-        // The sandbox of one that was claimed looks for its order first.
+        // The sandbox of a claimed instance polls for its order first.
         let tells_end = !looks && (instance.is_claimed || self.is_quiet());
         instance
             .mailbox
@@ -440,7 +448,7 @@ impl Pool {
             Ok(Begun::Streams(head)) => return Ok(exchange.go_on(head, None)),
             Ok(Begun::Done(done)) => match exchange.room_for_rest(&done) {
                 Ok(Some(room)) => Ok((done, room)),
-                // The client has enough to take: it gets the rest as it takes it.
+                // The client has enough to read: it receives the rest as it reads.
                 Ok(None) => match exchange.take_head() {
                     Ok(head) => return Ok(exchange.go_on(head, Some(done))),
                     Err(error) => Err(error),
@@ -461,7 +469,7 @@ impl Pool {
                 bytes,
                 trailers,
             }) => {
-                // The response counts; what came after it is told apart.
+                // The response counts; a later failure is reported separately.
                 if let Err(error) = &result {
                     log.sink().stream_ended(Err(error));
                 }
@@ -499,17 +507,18 @@ impl Pool {
         self.inner.admission().evict(version)
     }
 
-    /// Every seed as it is now, parents before children.
+    /// Returns every seed as it is now, parents before children.
     #[must_use]
     pub fn tree(&self) -> Vec<SeedInfo> {
         self.inner.tree.describe()
     }
 
-    /// How many microVMs there are now, and what functions hold in memory.
+    /// Returns how many microVMs there are now, and what functions hold in memory.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let (seed_bytes, parked_bytes) = self.inner.tree.held();
-        // Whoever looks on early is not to have it begin: it would not know the system's bounds.
+        // Reading statistics early must not create the admission: the system's limits may not be
+        // known yet.
         let admission = self.inner.admission.get();
         PoolStats {
             confinement: self.inner.options.confinement,
@@ -535,10 +544,10 @@ impl Pool {
         }
     }
 
-    /// Where sandboxes come from, and what they are preset with.
+    /// Returns the source of sandboxes, and the seed that they are preset with.
     ///
     /// # Errors
-    /// When a guest without a function does not start.
+    /// Returns a [`PlatformError`] if a guest without a function does not start.
     #[cfg(any(feature = "measuring", feature = "trial"))]
     pub(crate) async fn sandboxes(
         &self,

@@ -1,4 +1,4 @@
-//! How a pool starts: what takes other processes is begun first, and waited for last.
+//! How a pool starts: work of other processes is begun first, and awaited last.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::options::PoolOptions;
 use crate::sandboxes::{First, Outside, Stock, StockRules};
 use crate::seeds::{SeedSlots, Tree};
 
-/// A pool whose processes are on their way. Dropping it ends them.
+/// A pool whose processes are being started. Dropping it ends them.
 #[derive(Debug)]
 pub struct Starting {
     stock: Arc<Stock>,
@@ -31,11 +31,11 @@ pub struct Starting {
 }
 
 impl Pool {
-    /// Begins with what a pool's first microVM takes. Must be called inside a tokio runtime.
+    /// Begins the work that a pool's first microVM needs. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// When this host cannot run guests, as far as that is known by then; the message says what
-    /// to do.
+    /// Returns a [`StartError`] if this host cannot run guests, as far as that is known by then;
+    /// the message names the remedy.
     pub fn begin(options: PoolOptions) -> Result<Starting, StartError> {
         doctor::check_kvm()?;
         #[cfg(feature = "ablation")]
@@ -58,18 +58,18 @@ impl Pool {
         })
     }
 
-    /// Waits until the first microVM is there, and has others made ahead of requests from then on:
-    /// before that the pool is asked for nothing but seeds.
+    /// Waits until the first microVM is there, and then begins to make others ahead of requests.
+    /// Before that, only seeds may be requested from the pool.
     ///
     /// # Errors
-    /// When this host cannot run guests; the message says what to do. The pool is to be shut down
-    /// then.
+    /// Returns a [`StartError`] if this host cannot run guests; the message names the remedy. The
+    /// caller must then shut the pool down.
     pub async fn started(&self) -> Result<(), StartError> {
         let first = self.inner.first.lock();
         let first = first.unwrap_or_else(PoisonError::into_inner).take();
         if let Some(first) = first {
             first.made().await.map_err(StartError::Sandbox)?;
-            // By what the spawner has said of this host.
+            // Created with what the spawner has reported about this host.
             self.inner.admission();
             Stock::start_filling(&self.inner.stock);
             self.start_providing();
@@ -77,19 +77,20 @@ impl Pool {
         Ok(())
     }
 
-    /// Begins with the seeds that all functions descend from: as far as there are images of them,
-    /// they are read while the first microVM is on its way.
+    /// Begins with the seeds that all functions descend from. If there are images of them, they are
+    /// read while the first microVM starts.
     pub fn begin_shared(&self) {
         self.inner.tree.begin_linked();
     }
 }
 
 impl Starting {
-    /// The pool, with seeds of these images. What it starts with besides is still to come
+    /// Returns the pool, which uses these images. The rest of its start is still to come
     /// ([`Pool::started`]).
     ///
     /// # Errors
-    /// When its seeds cannot be told apart, which would be a mistake here.
+    /// Returns [`StartError::Sandbox`] if two of its seeds are not distinguishable, which would be
+    /// a bug.
     pub fn with(self, images: Option<Arc<Images>>) -> Result<Pool, StartError> {
         let Self {
             stock,

@@ -1,4 +1,4 @@
-//! Which microVM serves a request, and which are made ahead of requests.
+//! The choice of the microVM that serves a request, and of those that are made ahead of requests.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use crate::sandboxes::Ready;
 use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::sink::Served;
 
-/// How long a request waits for an instance that is being reset, at most: about
-/// as long as a fork takes.
+/// How long a request waits for an instance that is being reset, at most: about as long as a fork
+/// takes.
 const RESET_WAIT: Duration = Duration::from_millis(2);
 
 impl Pool {
-    /// Whether there are processors to spare, so that an answer may cost more work
-    /// to be sooner.
+    /// Returns whether there are processors to spare, so that more work may be spent on an earlier
+    /// answer.
     pub(super) fn is_quiet(&self) -> bool {
         !Mechanism::EarlyEnd.is_off() && self.inner.admission().taken() <= self.inner.processors
     }
 
-    /// A microVM that waits for a request of this function, one that looks for it by itself if
-    /// there is one.
+    /// Returns an instance that waits for a request of this function, preferably one that polls for
+    /// it.
     pub(super) async fn parked(version: &FunctionVersion) -> Option<(Instance, Served)> {
         let parking = version.parking();
         if let Some(coming) = parking.wait_for_hot()
@@ -47,8 +47,8 @@ impl Pool {
         (instance, served)
     }
 
-    /// The best microVM that there is for a function of which none is parked: one that is
-    /// about to be, a sandbox that is to be forked from its seed or an ancestor.
+    /// Returns the best microVM for a function without a parked instance: an instance that is just
+    /// being reset, or else a sandbox that is to be forked from the function's seed or an ancestor.
     pub(super) async fn take(
         &self,
         version: &FunctionVersion,
@@ -68,7 +68,7 @@ impl Pool {
         };
         let taken = self.inner.stock.take(&origin.from, origin.parent()).await;
         let (ready, was_ready) = taken.inspect_err(|error| {
-            // The next request finds what this one did not.
+            // The next request then finds the descriptors that this one lacked.
             if matches!(error, PlatformError::OpenFiles) {
                 self.inner.keeper.end_oldest();
             }
@@ -81,7 +81,7 @@ impl Pool {
         Ok((Self::instance(ready, origin)?, served))
     }
 
-    /// What an instance is to be forked from. It is not evicted while this is held.
+    /// Returns what an instance is to be forked from. It is not evicted while the result is held.
     async fn origin(&self, version: &FunctionVersion) -> Result<Origin, PlatformError> {
         if let Some(frozen) = version.frozen() {
             return Ok(Origin::own(frozen));
@@ -93,12 +93,13 @@ impl Pool {
             return Err(PlatformError::Protocol(what));
         }
         version.make_again();
-        // All that has no function's code is there then.
+        // After this, everything without a function's code is there.
         self.inner.tree.linked().await?;
         version.nearest().await
     }
 
-    /// A sandbox that is to be forked from `origin`, and do what is missing.
+    /// Returns a sandbox that is to be forked from `origin` and has the commands for the missing
+    /// steps.
     fn instance(mut ready: Ready, origin: Origin) -> Result<Instance, PlatformError> {
         for recipe in &origin.missing {
             recipe.command(&mut ready.mailbox)?;
@@ -107,15 +108,15 @@ impl Pool {
         Ok(Instance::new(ready, origin.from, is_own, origin.code))
     }
 
-    /// Starts an exchange whose microVM was gone before it began in a sandbox that is
-    /// made now: nobody can have ended that one yet.
+    /// Starts an exchange again whose microVM was gone before it began. A sandbox is made for it
+    /// now, which cannot have been ended yet.
     pub(super) async fn start_again(
         &self,
         exchange: &mut Exchange,
         version: &FunctionVersion,
         head: &[u8],
     ) -> Result<Begun, InvokeError> {
-        // Its seed may have gone with the microVM.
+        // The seed may have gone with the microVM.
         let waited_for = if version.is_fed() {
             version.worth_waiting_for(Duration::ZERO).await?
         } else {
@@ -142,16 +143,16 @@ impl Pool {
         exchange.start().await
     }
 
-    /// Makes one more instance of a function: requests have to wait.
+    /// Makes one more instance of a function, because requests have to wait.
     fn make_more(&self, version: &FunctionVersion) {
-        // Twice as many as there are requests is enough, however long a reset takes.
+        // Twice as many instances as requests are enough, however long a reset takes.
         let under_way = version.busy().saturating_sub(version.parking().coming()) + 1;
         if version.busy() < 2 * under_way {
             self.make_ahead(version);
         }
     }
 
-    /// An instance that no request waits for.
+    /// Forks an instance that no request waits for.
     pub(super) async fn fork_ahead(
         version: &FunctionVersion,
         ready: Ready,
@@ -183,7 +184,7 @@ impl Pool {
                 };
                 match made.await {
                     Ok(instance) => {
-                        // At once private, before it runs.
+                        // The bytes that are private at once, before the instance runs.
                         coming.park(instance, frozen.bytes_of_new(), Instant::now());
                     }
                     Err(error) => {

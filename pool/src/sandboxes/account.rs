@@ -1,14 +1,15 @@
-//! Whom the CPU time of an instance's process is charged to.
+//! Charging the CPU time of an instance's process.
 //!
-//! A process serves requests one after the other, and what it uses is charged to each as
-//! the account is closed behind it: when the instance was reset; or, whatever became of
-//! it, by whoever learns of the process's end, from the system's own account. So nothing
-//! goes uncharged: no request that failed, none whose client went away, and nothing that a
-//! guest did after it had said that it was done.
+//! A process serves requests one after the other. What it uses is charged to each request when the
+//! account is closed after it: when the instance was reset, or, however the instance ended, by the
+//! code that learns of the process's end, from the kernel's own account. So nothing goes uncharged:
+//! no failed request, none whose client disconnected, and no work of a guest after it had reported
+//! that it was done.
 //!
-//! Whoever reaps a process has its account until then, and with it what must not be closed before:
-//! what its page faults are told by. A process that is ended but not gone would go on as if pages
-//! of a seed that are still to come were zeroes, and touching one makes it so for everybody.
+//! The reaper of a process holds its account until the process is gone, and with it the descriptor
+//! of its page faults, which must not be closed before. A killed process that still runs would
+//! otherwise continue as if missing pages of a seed were zeros, and touching such a page would make
+//! it zero for all instances.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,21 +27,21 @@ pub struct Account {
 
 #[derive(Debug, Default)]
 struct State {
-    /// What the process had used in all when the account was last closed.
+    /// The total that the process had used when the account was last closed.
     closed_at: Duration,
-    /// Who pays for what it uses now, and by which number it is known there.
+    /// The sink that is charged for further use, and the instance number there.
     payer: Option<(Arc<dyn LogSink>, u64)>,
 }
 
 impl Account {
-    /// The process's page faults are told by this as long as it is not reaped.
+    /// Keeps the descriptor of the process's page faults open until the process is reaped.
     pub fn hold(&self, faults: Arc<Faults>) {
-        // There is one, which it hands over when it is born.
+        // There is one, which the sandbox hands over when it starts.
         *self.faults() = Some(faults);
     }
 
-    /// Nothing of the process's is told by its page faults, or ever will be: whatever it touches is
-    /// there.
+    /// Closes the descriptor of page faults, because all pages that the process can touch are
+    /// present.
     pub fn let_go(&self) {
         drop(self.faults().take());
     }
@@ -49,13 +50,13 @@ impl Account {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on `sink` pays, for a request that is served as instance `number`.
+    /// Charges further use to `sink`, for a request that is served as instance `number`.
     pub fn open(&self, sink: Arc<dyn LogSink>, number: u64) {
         self.state().payer = Some((sink, number));
     }
 
-    /// The process has used `total` so far: who pays is charged for what is new of it, and
-    /// pays for nothing more.
+    /// Charges the payer for the difference to `total`, which the process has used so far, and ends
+    /// the charging.
     pub fn close(&self, total: Duration) {
         let (payer, used) = {
             let mut state = self.state();
@@ -68,13 +69,13 @@ impl Account {
         }
     }
 
-    /// What the process had used in all when the account was last closed.
+    /// Returns the total that the process had used when the account was last closed.
     pub fn closed_at(&self) -> Duration {
         self.state().closed_at
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It changes by single assignments.
+        // The state changes by single assignments.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,11 +100,11 @@ mod tests {
     fn each_request_is_charged_once_for_what_it_used() {
         let (bill, account) = (Arc::new(Bill::default()), Account::default());
         let millis = Duration::from_millis;
-        // Making it is nobody's.
+        // Making the process is charged to no request.
         account.close(millis(3));
         account.open(bill.clone(), 1);
         account.close(millis(10));
-        // Resting and ending are nobody's either.
+        // Resting and ending are charged to none, either.
         account.close(millis(11));
         account.open(bill.clone(), 2);
         assert_eq!(account.closed_at(), millis(11));

@@ -1,4 +1,4 @@
-//! What is round the microVMs of a pool, and who makes their sandboxes accordingly.
+//! The confinement of a pool's sandboxes, and their makers.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -10,58 +10,56 @@ use super::spawner::Spawner;
 use super::threads::Threads;
 use crate::error::PlatformError;
 
-/// What is round a microVM besides the VM itself.
+/// The confinement of a sandbox, besides the VM itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Confinement {
-    /// Each microVM is in a process of its own, in a jail: own user where the host has
-    /// one to give, own namespaces, an empty root, a filter of system calls, limits. A
-    /// guest that breaks out of its VM finds itself there.
+    /// Each sandbox is a process of its own in a jail: its own user if the host allows it, its own
+    /// namespaces, an empty root, a system-call filter, and limits. A guest that breaks out of its
+    /// VM is confined there.
     #[default]
     Jailed,
     /// **As [`Confinement::Jailed`], but without namespaces**, for hosts that allow none. Each
-    /// microVM is in a process of its own, with a filter of system calls, limits and no privilege;
-    /// with Landlock where the kernel has it; and, where this program has root's privileges, with a
+    /// sandbox is a process of its own, with a system-call filter, limits and no privileges. It has
+    /// Landlock if the kernel supports it. If this program has root's privileges, it also has a
     /// user of its own and an empty root. What is lost:
     ///
     /// - A guest that breaks out of its VM is in the host's network, process and file name spaces.
-    ///   The filter keeps it from sockets, files, signals and other processes; where that has a
-    ///   gap, only Landlock, the user and the empty root hold, as far as there are any.
-    /// - Without root's privileges all processes of microVMs have this program's user: the number
-    ///   of them is not limited by the kernel, and users do not keep them apart.
+    ///   The filter keeps it from sockets, files, signals and other processes. If the filter has a
+    ///   gap, only Landlock, the user and the empty root hold, as far as they are available.
+    /// - Without root's privileges, all sandbox processes have this program's user. The kernel does
+    ///   not limit their number, and users do not separate them.
     ///
-    /// `docs/threat-model.md` has the whole list. A pool never chooses it by itself.
+    /// `docs/threat-model.md` has the whole list. A pool never chooses this level by itself.
     Reduced,
-    /// **Each microVM is a thread of this program, and the VM is all that holds its
-    /// guest.** For programs that run functions they trust as far as their own code, or
-    /// that may make no processes. What is lost:
+    /// **Each sandbox is a thread of this program, and its guest is confined by the VM alone.** For
+    /// programs that trust the functions as much as their own code, or that may not make processes.
+    /// What is lost:
     ///
-    /// - A guest that breaks out of its VM is in this program: with its memory, its
-    ///   secrets, its descriptors and its rights, and next to every other function.
-    ///   There is no user of its own, no namespace, no filter and no report of forbidden
-    ///   calls.
-    /// - A fault in the sandbox's code that ends a process ends this program. A panic does
-    ///   not, unless the program is built with `panic = "abort"`: it ends its microVM.
-    /// - The kernel holds no microVM to limits of memory and processors. What a guest
-    ///   has of memory is bounded by its function's memory limit; what KVM has for it in
-    ///   the kernel counts as this program's.
-    /// - All microVMs share this program's limits: 13 descriptors and about 25
-    ///   mappings each (`RLIMIT_NOFILE`, `vm.max_map_count`), its address space, and one table of
-    ///   pages, whose lock they wait for and whose changes KVM looks at for each VM.
+    /// - A guest that breaks out of its VM is in this program: it has the program's memory,
+    ///   secrets, descriptors and rights, and can reach every other function. There is no user of
+    ///   its own, no namespace, no filter and no report of forbidden calls.
+    /// - A fault in the sandbox's code that ends a process ends this program. A panic only ends its
+    ///   sandbox, unless the program is built with `panic = "abort"`.
+    /// - The kernel does not limit the memory and processors of sandboxes. A guest's memory is
+    ///   bounded by its function's memory limit; KVM's kernel memory for it counts as this
+    ///   program's.
+    /// - All sandboxes share this program's limits: 13 descriptors and about 25 mappings each
+    ///   (`RLIMIT_NOFILE`, `vm.max_map_count`) and its address space. They also share one page
+    ///   table: they wait for its lock, and KVM examines its changes for each VM.
     ///
-    /// What stays: clean memory for each request, limits of wall time and of CPU time,
-    /// which is counted by thread. Uploads are compiled in a jail all the same, by a
-    /// process that is started for the first of them: where the host allows no jails,
-    /// functions that were compiled elsewhere still run, and compiling fails and says
-    /// why.
+    /// What remains: clean memory for each request, and limits of wall time and of CPU time, which
+    /// is counted by thread. Uploads are still compiled in a jail, by a process that is started for
+    /// the first of them. If the host allows no jails, functions that were compiled elsewhere still
+    /// run; compiling fails and reports the reason.
     ///
-    /// Threads are named `faasw-sandbox` and get none of the program's signals. Each is
-    /// ended with `SIGSTKFLT`, sent to it alone and never delivered: no handler is
+    /// The threads are named `faasw-sandbox` and receive none of the program's signals. Each is
+    /// ended with `SIGSTKFLT`, which is sent to it alone and never delivered: no handler is
     /// installed, and none of the program's is called.
     InProcess,
 }
 
 impl Confinement {
-    /// The name, as in options and metrics.
+    /// Returns the name, as in options and metrics.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -88,7 +86,7 @@ impl Confinement {
         })
     }
 
-    /// The confinement level of microVMs, compile helpers and egress.
+    /// Returns the confinement level of sandboxes, compile helpers and egress.
     pub(crate) fn level(self) -> ConfinementLevel {
         match self {
             Self::Jailed | Self::InProcess => ConfinementLevel::Full,
@@ -96,8 +94,8 @@ impl Confinement {
         }
     }
 
-    /// Descriptors of this program that each parked microVM takes, its mailbox included; one more
-    /// while it is not parked.
+    /// Returns how many descriptors of this program each parked sandbox takes, its mailbox
+    /// included; it takes one more while it is not parked.
     #[must_use]
     pub fn descriptors(self) -> u64 {
         match self {
@@ -107,21 +105,21 @@ impl Confinement {
     }
 }
 
-/// Who makes sandboxes.
+/// The maker of sandboxes.
 #[derive(Clone, Debug)]
 pub enum Maker {
     /// The spawner, by forking.
     Spawner(Arc<Spawner>),
-    /// This program.
+    /// This program, by starting threads.
     Threads(Arc<Threads>),
 }
 
 impl Maker {
-    /// Makes a sandbox that talks over `socket` and whose guest signals `progress`; with
-    /// `is_ahead` when nothing else wants to run.
+    /// Makes a sandbox that communicates over `socket` and whose guest signals `progress`. With
+    /// `is_ahead` it is made when nothing else wants to run.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Returns an error if it cannot be made.
     pub async fn sandbox(
         &self,
         socket: OwnedFd,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-/// The clock of a process's CPU time.
+/// Returns the clock of a process's CPU time.
 #[expect(unsafe_code, reason = "no safe interface takes a process's number")]
 pub fn clock_of(pid: u64) -> Option<libc::clockid_t> {
     // 0 would be the caller's own.
@@ -15,10 +15,10 @@ pub fn clock_of(pid: u64) -> Option<libc::clockid_t> {
     (found == 0).then_some(clock)
 }
 
-/// What a clock says.
+/// Reads a clock.
 ///
 /// # Errors
-/// When its process is gone.
+/// Returns `SRCH` if its process is gone.
 #[expect(unsafe_code, reason = "no safe interface takes such a clock")]
 pub fn cpu_time(clock: libc::clockid_t) -> Result<Duration, Errno> {
     let mut time = libc::timespec {

@@ -1,4 +1,5 @@
-//! Programs that are carried inside this one, made startable: at once, or by whoever starts them.
+//! Making programs executable that are carried inside this one: at once, or later by the process
+//! that starts them.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,13 +11,13 @@ use rustix::io::Errno;
 
 use super::own_file::{self, Place};
 
-/// A descriptor from which `program` can be executed.
+/// Returns a descriptor from which `program` can be executed.
 ///
-/// It is a sealed file in memory; where the host forbids executing those
-/// (`vm.memfd_noexec=2`) it is a private file that has no name any more.
+/// The file is a sealed one in memory. If the host forbids executing those (`vm.memfd_noexec=2`),
+/// it is a private file without a name.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of the system if no file can be made.
 pub fn prepare(name: &CStr, program: &[u8]) -> io::Result<OwnedFd> {
     match in_memory(name, program) {
         Ok(file) => Ok(file),
@@ -28,17 +29,17 @@ pub fn prepare(name: &CStr, program: &[u8]) -> io::Result<OwnedFd> {
 /// A program that may be started later.
 #[derive(Debug)]
 pub struct Later {
-    /// The program; or an empty file in memory for it.
+    /// The program, or an empty file in memory for it.
     pub file: OwnedFd,
-    /// Where it lies that is to be put into the file before it is started.
+    /// The place of the program, if it has to be written to the file before it is started.
     pub place: Option<Place>,
 }
 
-/// A descriptor from which `program` can be executed once it was put there, where it can be found
-/// in this process's own file: nothing of it need be read before. Else as [`prepare`].
+/// Returns an empty file and the place of `program` in this process's own file, if it can be found
+/// there: the program need not be read before it is started. Otherwise as [`prepare`].
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of the system if no file can be made.
 pub fn prepare_for_later(name: &CStr, program: &'static [u8]) -> io::Result<Later> {
     if let Some(place) = own_file::place_of(program)
         && let Ok(file) = executable(name)

@@ -1,5 +1,5 @@
-//! How the control groups of a pool's jails are used: what its spawners tell, one spawner
-//! after the other. They make and keep the groups; see [`faasw_jail::group`].
+//! The use of control groups by a pool's jails, as its spawners report it, one spawner after the
+//! other. They make and keep the groups; see [`faasw_jail::group`].
 
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use faasw_jail::group::read_usage;
 
 use crate::stats::{GroupStats, MemoryStats};
 
-/// The account.
+/// The account of control groups and memory.
 #[derive(Debug)]
 pub struct Groups {
     free_max: u64,
@@ -19,19 +19,19 @@ pub struct Groups {
 
 #[derive(Debug, Default)]
 struct Told {
-    /// Hits and misses of spawners that have ended.
+    /// The hits and misses of spawners that have ended.
     before: (u64, u64),
-    /// By the one that lives.
+    /// The latest report of the living spawner.
     now: FriGroups,
-    /// What tells the memory that all jails of the living spawner take.
+    /// The file with the memory use of all jails of the living spawner.
     usage: Option<OwnedFd>,
-    /// Processes, ever, that the system ended for want of memory.
+    /// The number of processes, ever, that the kernel killed for lack of memory.
     out_of_memory: u64,
 }
 
 impl Groups {
-    /// Nothing was told yet; spawners are to keep `free_max` groups at most, and all
-    /// their jails to `memory_max` bytes.
+    /// Creates an account without reports. Spawners are to keep at most `free_max` idle groups, and
+    /// to limit all their jails to `memory_max` bytes.
     pub fn new(free_max: usize, memory_max: u64) -> Self {
         Self {
             free_max: u64::try_from(free_max).unwrap_or(u64::MAX),
@@ -40,7 +40,7 @@ impl Groups {
         }
     }
 
-    /// What a spawner is told first of all.
+    /// Returns the first order to a spawner.
     pub fn order(&self) -> KeepGroups {
         KeepGroups {
             free_max: self.free_max,
@@ -48,22 +48,22 @@ impl Groups {
         }
     }
 
-    /// The spawner has introduced itself, with what tells the memory that its jails take.
+    /// Records the introduction of a spawner, with the file of its jails' memory use.
     pub fn introduced(&self, usage: Option<OwnedFd>) {
         self.lock().usage = usage;
     }
 
-    /// The system has ended a process for want of memory.
+    /// Counts a process that the kernel killed for lack of memory.
     pub fn out_of_memory(&self) {
         self.lock().out_of_memory += 1;
     }
 
-    /// The spawner has told this.
+    /// Records a report of the spawner.
     pub fn told(&self, groups: FriGroups) {
         self.lock().now = groups;
     }
 
-    /// The spawner has ended, and its groups are gone.
+    /// Records that the spawner has ended and its groups are gone.
     pub fn spawner_ended(&self) {
         let mut told = self.lock();
         told.before = told.ever();
@@ -71,7 +71,7 @@ impl Groups {
         told.usage = None;
     }
 
-    /// The memory of all jails.
+    /// Returns the memory of all jails.
     pub fn memory(&self) -> MemoryStats {
         let told = self.lock();
         let usage = told.usage.as_ref().map(read_usage);
@@ -82,7 +82,7 @@ impl Groups {
         }
     }
 
-    /// All of it.
+    /// Returns the use of control groups.
     pub fn stats(&self) -> GroupStats {
         let told = self.lock();
         let (hits, misses) = told.ever();
@@ -96,7 +96,7 @@ impl Groups {
     }
 
     fn lock(&self) -> MutexGuard<'_, Told> {
-        // It changes by single assignments.
+        // The state changes by single assignments.
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -104,7 +104,7 @@ impl Groups {
 impl Told {
     fn ever(&self) -> (u64, u64) {
         let ((hits, misses), now) = (self.before, self.now);
-        // The spawner's word: whatever it is, it does no harm.
+        // The numbers are the spawner's word; no value can do harm.
         (
             hits.saturating_add(now.hits),
             misses.saturating_add(now.misses),

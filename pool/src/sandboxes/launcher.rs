@@ -1,5 +1,5 @@
-//! Starting the program of spawners: as a child of this process, or by a launcher that was
-//! started before this process gave up what that takes.
+//! Starting the program of spawners: as a child of this process, or by a launcher that was started
+//! before this process gave up the privileges for that.
 
 use std::ffi::CStr;
 use std::io;
@@ -21,22 +21,22 @@ use super::watch::{into_io, watch};
 #[cfg(feature = "ablation")]
 use crate::ablation::Mechanism;
 
-/// A small process that starts spawners for a program that confines itself: it keeps what
-/// that takes, while the program gives it up. See [`Launcher::start`].
+/// A small process that starts spawners for a program that confines itself: it keeps the necessary
+/// privileges while the program gives them up. See [`Launcher::start`].
 #[derive(Debug)]
 pub struct Launcher {
-    /// Open for as long as this lives.
+    /// Open as long as the launcher is used.
     socket: Option<OwnedFd>,
     child: Child,
 }
 
 impl Launcher {
-    /// Starts it. It has the privileges, the control group, the filters and the like that
-    /// this process has now, and passes them on to spawners. It ends when this is dropped,
-    /// or when this process ends.
+    /// Starts the launcher. It has the privileges, the control group and the filters that this
+    /// process has now, and passes them on to spawners. It ends when this is dropped, or when this
+    /// process ends.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system if it cannot be started.
     pub fn start() -> io::Result<Self> {
         let (ours, theirs) = faasw_fri::pair()?;
         let program = Program {
@@ -50,7 +50,8 @@ impl Launcher {
         })
     }
 
-    /// Orders a spawner whose jails are of this network and level, and that talks over `socket`.
+    /// Orders a spawner whose jails have this network and level, and that communicates over
+    /// `socket`.
     fn launch(
         &self,
         network: Network,
@@ -65,11 +66,12 @@ impl Launcher {
         Ok(Running::Launched(ours))
     }
 
-    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are,
-    /// to be read. For who cannot open them any more. Must be called inside a tokio runtime.
+    /// Opens the files that configure name resolution on this host, `/etc/hosts` and
+    /// `/etc/resolv.conf`, if they exist. For a process that cannot open them any more. Must be
+    /// called inside a Tokio runtime.
     ///
     /// # Errors
-    /// The system's, or when one is there and cannot be opened.
+    /// Returns an error if a file exists but cannot be opened, or if the launcher does not answer.
     pub(crate) async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
         let (ours, theirs) = faasw_fri::pair()?;
         let launcher = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
@@ -86,14 +88,14 @@ impl Launcher {
         Ok([hosts, servers].map(|is_there| is_there.is_yes().then(|| files.next()).flatten()))
     }
 
-    /// Waits until it has ended, which it does not by itself: from then on no spawner can
-    /// be started. Must be called inside a tokio runtime.
+    /// Waits until the launcher has ended, which it does not do by itself: from then on no spawner
+    /// can be started. Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// The system's, when it cannot be waited for.
+    /// Returns the error of the system if the launcher cannot be waited for.
     pub async fn ended(&self) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        // It never says anything: what can be read there is the end.
+        // The launcher never sends anything here: readability means the end.
         watch(socket.try_clone()?)?.readable().await.map(|_| ())
     }
 }
@@ -108,16 +110,16 @@ impl Drop for Launcher {
 /// A spawner's process.
 #[derive(Debug)]
 pub(crate) enum Running {
-    /// A child of this one.
+    /// A child of this process.
     Child(Child),
-    /// A launcher's: this socket is closed on its side once it was reaped, and a message
-    /// over it has the launcher kill it.
+    /// A child of the launcher. The launcher closes its side of this socket once it has reaped the
+    /// child, and kills the child when it receives a message over it.
     Launched(OwnedFd),
 }
 
 impl Running {
-    /// Starts one whose jails are of this network and level, and that talks over `socket`: by
-    /// `launcher` if there is one, else as a child of this process.
+    /// Starts a spawner whose jails have this network and level, and that communicates over
+    /// `socket`: by `launcher` if there is one, else as a child of this process.
     pub(crate) fn start(
         launcher: Option<&Launcher>,
         network: Network,
@@ -151,7 +153,7 @@ impl Running {
         }
     }
 
-    /// Ends it if it has not ended, and sees that nothing stays of it.
+    /// Ends it if it has not ended, and reaps it.
     pub(crate) async fn reap(self) {
         match self {
             Self::Child(mut child) => {
@@ -162,7 +164,7 @@ impl Running {
                 let _ = reaped.await;
             }
             Self::Launched(ref life) => {
-                // Fails where it was reaped.
+                // Fails if it has been reaped.
                 if send(life, &Kill { token: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
                     let _ = self.ended().await;
                 }
@@ -179,14 +181,14 @@ async fn child_ended(child: &Child) -> io::Result<()> {
     watch(process)?.readable().await.map(|_| ())
 }
 
-/// What the program is started as.
+/// The name and arguments of the program.
 #[derive(Debug)]
 struct Program {
     name: &'static str,
     arguments: Vec<&'static str>,
 }
 
-/// The program's file, and what it is started with beside.
+/// Returns the program's file, and an additional argument.
 fn file() -> io::Result<(OwnedFd, Option<String>)> {
     #[cfg(feature = "trial")]
     if let Some((program, argument)) = crate::trial::spawner()? {
@@ -200,7 +202,7 @@ fn file() -> io::Result<(OwnedFd, Option<String>)> {
     Ok((program, None))
 }
 
-/// A program that whoever is started executes, or where that is.
+/// A program that the spawner executes, or its place in this process's file.
 struct Carried {
     numbers: Numbers,
     later: Later,
@@ -212,7 +214,8 @@ impl Carried {
         Ok(Self { numbers, later })
     }
 
-    /// What says where it is, if it is to be put into its file.
+    /// Returns the argument that describes the program's place, if the program still has to be
+    /// written to its file.
     fn argument(&self) -> Option<String> {
         let place = self.later.place.as_ref()?;
         let begin = self.numbers.argument;
@@ -227,7 +230,7 @@ impl Carried {
     }
 }
 
-/// Starts the program with a socket, and with the programs beside it that it executes.
+/// Starts the program with a socket, and with the descriptors of the programs that it executes.
 #[expect(
     unsafe_code,
     reason = "the child's descriptors must be at fixed numbers before exec"
@@ -235,8 +238,8 @@ impl Carried {
 fn execute(program: Program, socket: &OwnedFd) -> io::Result<Child> {
     // Numbers that the moves below cannot overwrite.
     let clear = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, programs::END);
-    // What they are copies of stays open, too: so that the pipe over which the standard library
-    // hears of an error has none of the child's numbers.
+    // The originals stay open, too, so that the pipe over which the standard library reports errors
+    // has none of the child's numbers.
     let (program_file, argument) = file()?;
     let file = clear(&program_file)?;
     let carried = [

@@ -1,9 +1,10 @@
-//! Processes, and threads in their place, from this side; sandboxes, and those made ahead.
+//! Processes, and threads in their place, as the node sees them; sandboxes and zygotes.
 //!
-//! `spawner` (by `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
-//! `confinement` says which; `outside` has the spawner with the host's network. `sandbox` is the
-//! Function Runtime Interface as calls, `stock` has sandboxes ready. `account`, `groups`: what they
-//! take. Whatever becomes of a request, its process goes with it.
+//! `spawner` (with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
+//! `confinement` chooses between them; `outside` holds the spawner with the host's network.
+//! `sandbox` is the Function Runtime Interface as calls; `stock` keeps zygotes ready. `account`,
+//! `groups`: the CPU time and memory that they take. However a request for a process ends, the
+//! process ends with it.
 
 mod account;
 mod confinement;

@@ -1,7 +1,7 @@
-//! The spawner of the one process that has the host's network: the connector.
+//! The spawner of the one process in the host's network: the connector.
 //!
-//! The spawner of sandboxes has an empty network, which none of its jails leaves. So there is
-//! another one, which makes nothing else. It is started when a connector is first asked for.
+//! The spawner of sandboxes has an empty network, which none of its jails leaves. So another one
+//! makes the connector, and nothing else. It is started when a connector is first needed.
 
 use std::fs::File;
 use std::io;
@@ -18,10 +18,10 @@ use super::launcher::Launcher;
 use super::spawner::Spawner;
 use crate::error::PlatformError;
 
-/// Bytes of memory that the connector, and one that is about to end, may take together.
+/// The memory limit in bytes of the connector, together with a predecessor that is about to end.
 const MEMORY: u64 = 128 << 20;
 
-/// Who starts that spawner.
+/// Starts and holds that spawner.
 #[derive(Debug)]
 pub struct Outside {
     launcher: Option<Arc<Launcher>>,
@@ -29,7 +29,7 @@ pub struct Outside {
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<Groups>,
     spawner: Mutex<Wanted>,
-    /// Where the pool was started: whoever calls may have another.
+    /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
 }
 
@@ -40,8 +40,8 @@ struct Wanted {
 }
 
 impl Outside {
-    /// None is started yet; its jails are going to be of this level. Must be called inside a
-    /// tokio runtime.
+    /// Prepares for a spawner without starting it; its jails will have this level. Must be called
+    /// inside a Tokio runtime.
     pub fn new(launcher: Option<Arc<Launcher>>, level: ConfinementLevel) -> Self {
         Self {
             launcher,
@@ -53,10 +53,11 @@ impl Outside {
         }
     }
 
-    /// The spawner; another one when the last has ended.
+    /// Returns the spawner, or starts another one if the last has ended.
     ///
     /// # Errors
-    /// When it cannot be started, or is not to be any more.
+    /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
+    /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
         let mut wanted = self.lock();
         if wanted.is_stopped {
@@ -81,10 +82,11 @@ impl Outside {
         Ok(wanted.spawner.insert(started).clone())
     }
 
-    /// What says how this host resolves names: `/etc/hosts` and `/etc/resolv.conf`, where they are.
+    /// Opens the files that configure name resolution on this host, `/etc/hosts` and
+    /// `/etc/resolv.conf`, if they exist.
     ///
     /// # Errors
-    /// When one is there and cannot be opened; the system's.
+    /// Returns an error if a file exists but cannot be opened.
     pub async fn names(&self) -> io::Result<[Option<OwnedFd>; 2]> {
         if let Some(launcher) = &self.launcher {
             return launcher.names().await;
@@ -97,12 +99,13 @@ impl Outside {
         Ok([open("/etc/hosts")?, open("/etc/resolv.conf")?])
     }
 
-    /// How many connectors were ended for a system call that their jail does not allow.
+    /// Returns how many connectors were killed for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
     }
 
-    /// Ends it with what it made; waits until they are gone. There will be no others.
+    /// Ends the spawner with the processes that it made; waits until they are gone. No others are
+    /// made afterwards.
     pub async fn stop(&self) {
         let spawner = {
             let mut wanted = self.lock();
@@ -115,7 +118,7 @@ impl Outside {
     }
 
     fn lock(&self) -> MutexGuard<'_, Wanted> {
-        // It changes by single assignments.
+        // The state changes by single assignments.
         self.spawner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,32 +1,32 @@
-//! Where this process's own file has what is compiled into the program.
+//! Finding the place of compiled-in programs in this process's own executable file.
 //!
-//! It is found by the list of what is mapped (proc_pid_maps(5)). Only the program's own file will
-//! do: nobody can write to that while it runs (`ETXTBSY`, execve(2)).
+//! The place is found in the list of mappings (proc_pid_maps(5)). Only the program's own file is
+//! accepted: it cannot be written while it runs (`ETXTBSY`, execve(2)).
 
 use std::fs;
 use std::os::fd::OwnedFd;
 
 use rustix::fs::{Mode, OFlags};
 
-/// Bytes of a file.
+/// A range of bytes in a file.
 #[derive(Debug)]
 pub struct Place {
     /// The file.
     pub by: OwnedFd,
-    /// Where they begin.
+    /// Where the range begins.
     pub offset: u64,
-    /// How many they are.
+    /// The length of the range.
     pub bytes: u64,
 }
 
-/// Where this process's own file has `content`; nothing where that comes from elsewhere, or the
-/// system does not say. Nothing of it is looked at.
+/// Returns the place of `content` in this process's own file, without reading it. Returns `None` if
+/// it is not mapped from there, or if the kernel does not report it.
 pub fn place_of(content: &'static [u8]) -> Option<Place> {
     const OWN: &str = "/proc/self/exe";
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let by = rustix::fs::open(OWN, flags, Mode::empty()).ok()?;
     let inode = rustix::fs::fstat(&by).ok()?.st_ino;
-    // Files of several disks may have one number; those do not have one name, too.
+    // Files on different disks may have the same inode number; their names differ.
     let name = fs::read_link(OWN).ok()?;
     let name = name.to_str()?;
     let maps = fs::read("/proc/self/maps").ok()?;
@@ -41,12 +41,12 @@ pub fn place_of(content: &'static [u8]) -> Option<Place> {
     Some(Place { by, offset, bytes })
 }
 
-/// A line of the list.
+/// A line of the list of mappings.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapped<'a> {
     start: u64,
     end: u64,
-    /// Nobody can have written to it but to its file.
+    /// Whether the mapping is not writable, so that it still equals the file.
     is_unchanged: bool,
     offset: u64,
     inode: u64,
@@ -55,7 +55,7 @@ struct Mapped<'a> {
 
 impl<'a> Mapped<'a> {
     fn read(line: &'a str) -> Option<Self> {
-        // A name may have spaces.
+        // A name may contain spaces.
         let mut fields = line.splitn(6, ' ');
         let (start, end) = fields.next()?.split_once('-')?;
         let rights = fields.next()?;
@@ -72,7 +72,8 @@ impl<'a> Mapped<'a> {
         })
     }
 
-    /// Where the file has so many bytes that are at this address, if all of them are here.
+    /// Returns the offset in the file of `bytes` bytes at this address, if all of them are in this
+    /// mapping.
     fn offset_of(&self, start: u64, bytes: u64) -> Option<u64> {
         let before = start.checked_sub(self.start)?;
         let end = start.checked_add(bytes)?;

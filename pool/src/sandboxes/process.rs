@@ -1,7 +1,8 @@
-//! What the pool knows of a process that it asked for: a sandbox, or the compile helper.
+//! The pool's view of a process that it requested: a sandbox, the compile helper, or an egress
+//! process.
 //!
-//! Dropping a [`Process`] ends it. So whatever becomes of a request (an error,
-//! a timeout, a dropped future), its process goes with it.
+//! Dropping a [`Process`] ends it. So however a request for it ends (an error, a timeout, a dropped
+//! future), the process ends with it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,11 +19,11 @@ use crate::snapshots::Ending;
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// Signal that ended it, or 0.
+    /// The signal that ended it, or 0.
     pub signal: u64,
-    /// Exit code, where no signal ended it.
+    /// The exit code, if no signal ended it.
     pub code: u64,
-    /// The system ended it for want of memory.
+    /// Whether the kernel killed it for lack of memory.
     pub out_of_memory: bool,
 }
 
@@ -36,7 +37,7 @@ impl From<Exit> for PlatformError {
     }
 }
 
-/// `SIGSYS`: what a system-call filter ends a process with.
+/// `SIGSYS`, which ends a process that violates its system-call filter.
 pub const FORBIDDEN_CALL: u64 = 31;
 
 impl fmt::Display for Exit {
@@ -57,49 +58,49 @@ impl fmt::Display for Exit {
     }
 }
 
-/// What the spawner took to make a process.
+/// How long the spawner took to make a process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Birth {
-    /// To find or make its control group.
+    /// The time to find or make its control group.
     pub group: Duration,
-    /// To fork.
+    /// The time to fork.
     pub fork: Duration,
 }
 
-/// What a process is to whoever made it: the spawner's, or a thread of this program.
+/// The maker's handle of a process: of the spawner, or of a thread of this program.
 pub trait Made: fmt::Debug + Send + Sync {
-    /// Asks for its end.
+    /// Orders its end.
     fn kill(&self);
 
-    /// Whether whoever made it is gone, and it with them.
+    /// Returns whether the maker is gone, and the process with it.
     fn is_orphan(&self) -> bool;
 
     /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
     fn assign(&self, bytes: u64, function: Option<FunctionNumber>);
 
-    /// Has it run at the background priority, or at the usual one.
+    /// Sets the background priority or the usual one.
     fn set_background(&self, background: bool);
 
-    /// Has all that wants a processor come before it, or not any more.
+    /// Lets all other processes that want a processor run before it, or stops that.
     fn step_aside(&self, aside: bool);
 
-    /// Whether that is so by now.
+    /// Returns whether that has taken effect.
     fn is_aside(&self) -> bool;
 
-    /// Whether that is so, or may be at any moment.
+    /// Returns whether that has taken effect, or may at any moment.
     fn may_be_aside(&self) -> bool;
 
-    /// CPU time that it has used so far.
+    /// Returns the CPU time that it has used so far.
     ///
     /// # Errors
-    /// The system's, when it has ended.
+    /// Returns an error if it has ended.
     fn cpu_time(&self) -> Result<Duration, Errno>;
 
-    /// What it took to make it.
+    /// Returns how long it took to make it.
     fn birth(&self) -> Birth;
 }
 
-/// Ends what somebody made.
+/// Ends a process through its maker's handle.
 #[derive(Debug)]
 struct Killed(Arc<dyn Made>);
 
@@ -115,12 +116,12 @@ pub struct Process {
     made: Arc<dyn Made>,
     account: Arc<Account>,
     ended: oneshot::Receiver<Exit>,
-    /// How it ended, once that is known; the inner `None` says that nobody knows.
+    /// How it ended, once that is known; the inner `None` means that this cannot be known.
     exit: Option<Option<Exit>>,
 }
 
 impl Process {
-    /// One that was asked for. Whoever reaps or joins it closes `account`.
+    /// Wraps a requested process. Its reaper, or the joiner of its thread, closes `account`.
     pub fn new(made: Arc<dyn Made>, account: Arc<Account>, ended: oneshot::Receiver<Exit>) -> Self {
         Self {
             made,
@@ -130,27 +131,27 @@ impl Process {
         }
     }
 
-    /// What the spawner took to make it; nothing for a thread.
+    /// Returns how long the spawner took to make it; zero for a thread.
     pub fn birth(&self) -> Birth {
         self.made.birth()
     }
 
-    /// The spawner could not make it.
+    /// Records that the spawner could not make it.
     pub fn never_was(&mut self) {
         self.exit = Some(None);
     }
 
-    /// What asks for its end, whoever has it.
+    /// Returns a handle that can end it.
     pub fn ending(&self) -> Box<dyn Ending> {
         Box::new(Killed(self.made.clone()))
     }
 
-    /// Asks for its end; [`Process::ended`] says when it has come.
+    /// Orders its end; [`Process::ended`] waits for it.
     pub fn kill(&self) {
         self.made.kill();
     }
 
-    /// Looks whether it has ended by now; whether it has not.
+    /// Returns whether it is still alive, as far as that is known without waiting.
     pub fn check_alive(&mut self) -> bool {
         if self.exit.is_none()
             && let Ok(exit) = self.ended.try_recv()
@@ -161,41 +162,41 @@ impl Process {
     }
 
     /// Sets its memory limit in bytes, and the function that it serves; `None` if it makes a seed.
-    /// The kernel enforces the limit and shares processors by function where there are control
-    /// groups, which a thread never has. From now on the process runs at the usual priority.
+    /// With control groups, the kernel enforces the limit and shares processors by function; a
+    /// thread never has a group. From now on the process runs at the usual priority.
     pub fn assign(&self, bytes: u64, function: Option<FunctionNumber>) {
         self.made.assign(bytes, function);
     }
 
-    /// Has it run at the background priority, or at the usual one.
+    /// Sets the background priority or the usual one.
     pub fn set_background(&self, background: bool) {
         self.made.set_background(background);
     }
 
-    /// Has all that wants a processor come before it, or not any more.
+    /// Lets all other processes that want a processor run before it, or stops that.
     pub fn step_aside(&self, aside: bool) {
         self.made.step_aside(aside);
     }
 
-    /// Whether that is so by now; never where the host cannot have it.
+    /// Returns whether that has taken effect; always false on a host that does not support it.
     pub fn is_aside(&self) -> bool {
         self.made.is_aside()
     }
 
-    /// Whether that is so, or may be at any moment.
+    /// Returns whether that has taken effect, or may at any moment.
     pub fn may_be_aside(&self) -> bool {
         self.made.may_be_aside()
     }
 
-    /// Whom its CPU time is charged to.
+    /// Returns the account that its CPU time is charged to.
     pub fn account(&self) -> &Account {
         &self.account
     }
 
-    /// CPU time that it has used so far.
+    /// Returns the CPU time that it has used so far.
     ///
     /// # Errors
-    /// The system's, when it has ended.
+    /// Returns an error if it has ended.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         self.made.cpu_time().map_err(|error| PlatformError::System {
             what: "a process's CPU time could not be read",
@@ -203,10 +204,10 @@ impl Process {
         })
     }
 
-    /// Waits until it has ended and was reaped or joined; may be asked again.
+    /// Waits until it has ended and was reaped or joined. Can be called repeatedly.
     ///
     /// # Errors
-    /// When the spawner is gone, and the process with it.
+    /// Returns [`PlatformError::SpawnerGone`] if the spawner is gone, and the process with it.
     pub async fn ended(&mut self) -> Result<Exit, PlatformError> {
         if self.exit.is_none() {
             self.exit = Some((&mut self.ended).await.ok());

@@ -1,8 +1,8 @@
 //! The eventfd that a guest's progress doorbell signals.
 //!
-//! While the runtime watches it, each ring wakes the runtime, whether anybody waits
-//! for it or not. So the ring of a guest that is not to be heard for a while is not
-//! watched meanwhile: it may ring as often as it likes, and signals one eventfd.
+//! While the runtime watches the eventfd, each ring wakes the runtime, whether or not a task waits
+//! for it. So the eventfd of a guest that is not to be served for a while is not watched meanwhile:
+//! the guest may ring as often as it likes, and only signals the eventfd.
 
 use std::io;
 use std::mem;
@@ -16,25 +16,24 @@ use super::watch::watch;
 /// The node's end of a guest's progress doorbell.
 #[derive(Debug)]
 pub enum Progress {
-    /// Rings are heard.
+    /// Rings are received.
     Watched(AsyncFd<OwnedFd>),
-    /// They are kept for later.
+    /// Rings are kept for later.
     Resting(OwnedFd),
-    /// It cannot be watched any more: the system has no room for that.
+    /// The eventfd cannot be watched any more, because the kernel lacks resources.
     Lost,
 }
 
 impl Progress {
-    /// One that signals `eventfd`.
+    /// Watches `eventfd`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system if it cannot be watched.
     pub fn new(eventfd: OwnedFd) -> io::Result<Self> {
         Ok(Self::Watched(watch(eventfd)?))
     }
 
-    /// Waits until it has rung, and takes the signal; not before `from`. May be dropped
-    /// at any point without losing anything.
+    /// Waits for a ring and takes the signal, but not before `from`. Cancel-safe.
     pub async fn rung(&mut self, from: Option<Instant>) {
         if let Some(from) = from {
             self.rest();
@@ -44,7 +43,7 @@ impl Progress {
         let Self::Watched(eventfd) = self else {
             return std::future::pending().await;
         };
-        // An eventfd of our own cannot fail; if it does, the socket tells the end.
+        // An eventfd of our own cannot fail; if it does, the socket reports the end.
         if take(eventfd).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -65,8 +64,8 @@ impl Progress {
     }
 }
 
-/// Waits for a signal and takes it. Nothing is left then, so the next one to come is waited
-/// for at once, without looking.
+/// Waits for a signal and takes it. No signal is left then, so the next one is awaited at once,
+/// without another read.
 async fn take(eventfd: &AsyncFd<OwnedFd>) -> io::Result<()> {
     loop {
         let mut ready = eventfd.readable().await?;
@@ -98,7 +97,7 @@ mod tests {
             // Far longer than a busy machine delays this test between two steps.
             let from = Instant::now() + Duration::from_millis(500);
             ring();
-            // Whoever waits may turn to something else, and come back.
+            // A waiting task may turn to something else, and come back.
             let soon = timeout(Duration::from_millis(1), progress.rung(Some(from))).await;
             assert!(soon.is_err() && matches!(progress, Progress::Resting(_)));
             ring();

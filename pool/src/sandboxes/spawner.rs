@@ -1,7 +1,7 @@
-//! The node's side of the spawner: asking for processes, and knowing when they end.
+//! The node's side of the spawner: requesting processes, and learning when they end.
 //!
-//! Whatever becomes of a request for a process (an error, a timeout, a dropped
-//! future), the process goes with it: see [`Process`].
+//! However a request for a process ends (an error, a timeout, a dropped future), the process ends
+//! with it: see [`Process`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -33,7 +33,7 @@ use super::watch::{into_io, send_when_there_is_room, watch};
 use crate::error::{PlatformError, errno_told};
 use crate::seeds::FunctionNumber;
 
-/// What is known of a process that was asked for.
+/// The record of a requested process.
 struct Expected {
     spawned: Option<oneshot::Sender<Result<Spawned, PlatformError>>>,
     ended: Option<oneshot::Sender<Exit>>,
@@ -41,17 +41,16 @@ struct Expected {
     aside: Arc<Aside>,
 }
 
-/// Whether all that wants a processor comes before a process.
+/// Whether all other processes that want a processor run before a process.
 #[derive(Debug, Default)]
 struct Aside {
-    /// It was asked for, and nothing else since.
+    /// The last order was to put it aside.
     is_asked: AtomicBool,
-    /// It is so, by the spawner's word.
+    /// The spawner has reported that it is aside.
     is_so: AtomicBool,
 }
 
-/// An order without an answer. None is lost: where the socket is full, they wait in
-/// line.
+/// An order without an answer. No order is lost: if the socket is full, orders are queued.
 enum Order {
     Kill(Kill),
     Limit(Limit),
@@ -59,13 +58,13 @@ enum Order {
     StepAside(StepAside),
 }
 
-/// A process that was asked for; it keeps the spawner.
+/// A requested process; it keeps the spawner alive.
 #[derive(Debug)]
 struct Asked {
     spawner: Arc<Spawner>,
     token: u64,
     aside: Arc<Aside>,
-    /// Once it was made; its CPU time's clock is nothing where it had ended by then.
+    /// Set once the process was made. The clock of its CPU time is `None` if it had ended by then.
     spawned: OnceLock<(Option<libc::clockid_t>, Birth)>,
 }
 
@@ -109,7 +108,7 @@ impl Made for Asked {
             return;
         }
         if !aside {
-            // That it is so again the spawner says.
+            // The spawner reports when it is aside again.
             self.aside.is_so.store(false, Ordering::Release);
         }
         let aside = aside.into();
@@ -141,20 +140,20 @@ impl Made for Asked {
 
 /// The running spawner.
 pub struct Spawner {
-    /// Whoever listens has it, too, and does not keep the spawner by that.
+    /// The listening task shares it, without keeping the spawner alive.
     socket: Arc<AsyncFd<OwnedFd>>,
     expected: Mutex<HashMap<u64, Expected>>,
     next_token: AtomicU64,
-    /// What nobody waits for.
+    /// The queue of orders without an answer.
     orders: mpsc::UnboundedSender<Order>,
     gone: AtomicBool,
-    /// No process can be put aside here.
+    /// Whether this host cannot put processes aside.
     refuses_aside: AtomicBool,
-    /// Processes that made a call that their jail does not allow.
+    /// The number of processes that made a system call that their jail does not allow.
     forbidden_calls: Arc<AtomicU64>,
-    /// What it tells of control groups.
+    /// The use of control groups, as the spawner reports it.
     groups: Arc<Groups>,
-    /// Closed when the spawner was reaped.
+    /// Closed when the spawner has been reaped.
     reaped: signal::Receiver<()>,
 }
 
@@ -165,13 +164,13 @@ impl fmt::Debug for Spawner {
 }
 
 impl Spawner {
-    /// Starts one whose jails are of this network and level, by `launcher` if there is one, else as
-    /// a child of this process. Must be called inside a tokio runtime. Processes that make a system
-    /// call that their jail does not allow are counted in `forbidden_calls`; how control
-    /// groups are used is told to `groups`, which says how many are to be kept.
+    /// Starts a spawner whose jails have this network and level. `launcher` starts it if there is
+    /// one, else it is a child of this process. Must be called inside a Tokio runtime.
+    /// `forbidden_calls` counts processes that make a system call that their jail does not allow.
+    /// `groups` records the use of control groups, and sets how many are kept.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system if the spawner cannot be started.
     pub fn start(
         launcher: Option<&Launcher>,
         (network, level): (Network, ConfinementLevel),
@@ -179,7 +178,7 @@ impl Spawner {
         groups: Arc<Groups>,
     ) -> io::Result<Arc<Self>> {
         let (ours, theirs) = faasw_fri::pair()?;
-        // It finds this when it begins.
+        // The spawner receives this order when it begins.
         send(&ours, &groups.order(), &[], SendFlags::DONTWAIT).map_err(into_io)?;
         let running = Running::start(launcher, network, level, &theirs)?;
         drop(theirs);
@@ -206,28 +205,29 @@ impl Spawner {
         Ok(spawner)
     }
 
-    /// Whether it has ended; its processes have then ended too.
+    /// Returns whether the spawner has ended; its processes have then ended too.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Ends it, and with it every process that it made; waits until it is reaped.
+    /// Ends the spawner and every process that it made; waits until it is reaped.
     pub async fn stop(&self) {
         self.hang_up();
-        // The channel never changes; it closes.
+        // The channel never carries a value; it only closes.
         let _ = self.reaped.clone().changed().await;
     }
 
-    /// It ends its processes and itself, and whoever listens to it stops that.
+    /// Closes the connection: the spawner ends its processes and itself, and the listening task
+    /// ends.
     fn hang_up(&self) {
         let _ = rustix::net::shutdown(self.socket.get_ref(), rustix::net::Shutdown::Both);
     }
 
-    /// Makes a sandbox that talks over `socket` and whose guest signals `progress`; with
-    /// `is_ahead` when nothing else wants to run.
+    /// Makes a sandbox that communicates over `socket` and whose guest signals `progress`. With
+    /// `is_ahead` it is made when no other process wants to run.
     ///
     /// # Errors
-    /// When the spawner is gone or could not fork.
+    /// Returns an error if the spawner is gone or could not fork.
     pub async fn sandbox(
         self: &Arc<Self>,
         socket: &OwnedFd,
@@ -243,10 +243,10 @@ impl Spawner {
         self.make(token, &order, &fds).await
     }
 
-    /// Runs the compile helper; `order.token` is filled in here.
+    /// Runs the compile helper; sets `order.token`.
     ///
     /// # Errors
-    /// When the spawner is gone or could not fork.
+    /// Returns an error if the spawner is gone or could not fork.
     pub async fn helper(
         self: &Arc<Self>,
         order: SpawnHelper,
@@ -257,10 +257,10 @@ impl Spawner {
             .await
     }
 
-    /// Runs the connector or a worker with these sockets.
+    /// Runs the connector or an egress worker with these sockets.
     ///
     /// # Errors
-    /// When the spawner is gone, could not fork, or is in another network.
+    /// Returns an error if the spawner is gone, could not fork, or is in another network.
     pub async fn egress(
         self: &Arc<Self>,
         kind: egress::Kind,
@@ -301,7 +301,7 @@ impl Spawner {
                 aside: aside.clone(),
             },
         );
-        // From here on dropping this ends whatever was made of the request.
+        // From here on, dropping this ends a process that the request has made.
         let asked = Arc::new(Asked {
             spawner: self.clone(),
             token,
@@ -339,18 +339,18 @@ impl Spawner {
         .map_err(|_| PlatformError::SpawnerGone)
     }
 
-    /// Asks for a process's end, without waiting.
+    /// Orders the end of a process, without waiting.
     pub fn kill(&self, token: u64) {
-        // Fails when nobody listens any more, and then the spawner is ending.
+        // Fails if the receiving task has ended, and then the spawner is ending.
         let _ = self.orders.send(Order::Kill(Kill { token }));
     }
 
     fn expected(&self) -> MutexGuard<'_, HashMap<u64, Expected>> {
-        // The map is whole between any two statements.
+        // The map is consistent between any two statements.
         self.expected.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what the spawner said.
+    /// Handles a message of the spawner.
     fn hear(&self, packet: &mut Packet) -> Result<(), FriError> {
         match packet.kind() {
             Some(Kind::Spawned) => {
@@ -469,9 +469,8 @@ impl Spawner {
         self.expected().get_mut(&token)?.spawned.take()
     }
 
-    /// Notes the end of the spawner: everyone who waits for it learns by the
-    /// end of their channel. Gives back the accounts of its processes, which end with it and
-    /// are not gone yet.
+    /// Records the end of the spawner: all waiters learn of it because their channels close.
+    /// Returns the accounts of processes that end with the spawner but are not gone yet.
     fn end(&self) -> Vec<Arc<Account>> {
         self.groups.spawner_ended();
         self.gone.store(true, Ordering::Release);
@@ -483,14 +482,14 @@ impl Spawner {
     }
 }
 
-/// Nobody wants any process of it any more: it may have none, and would never say anything again.
+/// A spawner without users has no processes, and would never send anything again.
 impl Drop for Spawner {
     fn drop(&mut self) {
         self.hang_up();
     }
 }
 
-/// Passes orders on for as long as the spawner is used.
+/// Forwards orders as long as the spawner is used.
 async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>) {
     while let Some(order) = orders.recv().await {
         let Some(spawner) = spawner.upgrade() else {
@@ -508,14 +507,14 @@ async fn give(spawner: Weak<Spawner>, mut orders: mpsc::UnboundedReceiver<Order>
     }
 }
 
-/// Listens to the spawner until it ends, then reaps it.
+/// Receives the spawner's messages until it ends, then reaps it.
 async fn listen(
     spawner: Weak<Spawner>,
     socket: Arc<AsyncFd<OwnedFd>>,
     running: Running,
     _reaped: signal::Sender<()>,
 ) {
-    // Until all are gone.
+    // The accounts are kept until all processes are gone.
     let mut accounts = Vec::new();
     loop {
         let heard = socket
@@ -538,11 +537,11 @@ async fn listen(
         }
     }
     drop(socket);
-    // Its socket is closed, so it ends its processes, clears up after them and ends.
+    // The socket is closed, so the spawner ends its processes, cleans up after them and ends.
     let _ = timeout(CLEARING_UP, running.ended()).await;
     running.reap().await;
     drop(accounts);
 }
 
-/// How long a spawner may take to end once nobody wants it any more.
+/// 30 s: the time that a spawner may take to end once it is no longer used.
 const CLEARING_UP: Duration = Duration::from_secs(30);

@@ -1,4 +1,4 @@
-//! Sandboxes on threads of this program: for pools whose owner asked for no jails
+//! Sandboxes on threads of this program, for pools that are configured without jails
 //! ([`crate::Confinement::InProcess`]).
 
 use std::collections::HashMap;
@@ -24,9 +24,9 @@ use crate::seeds::FunctionNumber;
 pub struct Threads {
     host: Arc<Host>,
     living: Mutex<Living>,
-    /// How many have not been joined.
+    /// The number of threads that have not been joined.
     count: watch::Sender<usize>,
-    /// Where the pool was started: whoever calls may have another.
+    /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
 }
 
@@ -34,15 +34,15 @@ pub struct Threads {
 struct Living {
     threads: HashMap<u64, Arc<Thread>>,
     next: u64,
-    /// There are to be no more.
+    /// Whether no more threads may be started.
     is_stopped: bool,
 }
 
 impl Threads {
-    /// None yet. Must be called inside a tokio runtime.
+    /// Prepares for threads without starting any. Must be called inside a Tokio runtime.
     ///
     /// # Errors
-    /// When KVM does not answer.
+    /// Returns an error if KVM does not answer.
     pub fn prepare() -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
             host: Arc::new(Host::prepare()?),
@@ -52,11 +52,12 @@ impl Threads {
         }))
     }
 
-    /// Starts a sandbox that talks over `socket` and whose guest signals `progress`; with
-    /// `is_ahead` when nothing else wants to run.
+    /// Starts a sandbox that communicates over `socket` and whose guest signals `progress`. With
+    /// `is_ahead` it runs when nothing else wants to run.
     ///
     /// # Errors
-    /// When there can be no more threads, or are to be none.
+    /// Returns an error if no thread can be started, or [`PlatformError::SpawnerGone`] after
+    /// [`Self::stop`].
     pub fn sandbox(
         self: &Arc<Self>,
         socket: OwnedFd,
@@ -73,7 +74,7 @@ impl Threads {
         let charged = account.clone();
         let ended = move |code| {
             charged.close(own_cpu_time());
-            // Nobody waits where the runtime is gone.
+            // The receiver is gone if the runtime is.
             let _ = over_sender.send(code);
         };
         let mut living = self.living();
@@ -92,14 +93,14 @@ impl Threads {
         self.runtime.spawn(async move {
             let exit = joined_after(over, joined).await;
             threads.living().threads.remove(&number);
-            // Nobody waits for what was dropped.
+            // The receiver is gone if the process was dropped.
             let _ = ended_sender.send(exit);
             threads.count.send_modify(|count| *count -= 1);
         });
         Ok(Process::new(thread, account, ended))
     }
 
-    /// Ends them all and waits until they are gone. There will be no others.
+    /// Ends all threads and waits until they are gone. No others can be started afterwards.
     pub async fn stop(&self) {
         {
             let mut living = self.living();
@@ -108,7 +109,7 @@ impl Threads {
                 thread.kill();
             }
         }
-        // The sender is this one's own.
+        // The sender belongs to `self`, so it cannot be dropped meanwhile.
         let _ = self.count.subscribe().wait_for(|count| *count == 0).await;
     }
 
@@ -126,7 +127,7 @@ impl Made for Thread {
         false
     }
 
-    /// A thread has none of its own. From now on it takes turns with everybody else.
+    /// A thread has no memory limit of its own. From now on it runs at the usual priority.
     fn assign(&self, _bytes: u64, _function: Option<FunctionNumber>) {
         self.restore_priority();
     }
@@ -135,7 +136,7 @@ impl Made for Thread {
         Self::set_background(self, background);
     }
 
-    /// It has no group.
+    /// A thread has no control group.
     fn step_aside(&self, _aside: bool) {}
 
     fn is_aside(&self) -> bool {
@@ -155,16 +156,16 @@ impl Made for Thread {
     }
 }
 
-/// CPU time of the thread that asks.
+/// Returns the CPU time of the calling thread.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// Waits for a thread that says when it is over, until the system has it no more either.
+/// Waits for the report that a thread is over, and then until it has been joined.
 async fn joined_after(over: oneshot::Receiver<i32>, thread: JoinHandle<()>) -> Exit {
     let code = over.await.unwrap_or_default();
-    // It has nothing left to do, but may have to wait for a processor to do it.
+    // The thread has nothing left to do, but may have to wait for a processor to end.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
     Exit {
         signal: 0,

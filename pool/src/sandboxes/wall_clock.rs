@@ -1,18 +1,18 @@
-//! The time of day that guests are given.
+//! The time of day of guests.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Tells the time of day, each time that a guest is let run.
+/// Returns the time of day; called each time that a guest runs.
 pub type WallClock = fn() -> SystemTime;
 
-/// What `clock` showed when this host's monotonic clock was zero, in nanoseconds since
-/// 1970; 0 where that was before.
+/// Returns what `clock` showed when this host's monotonic clock was zero, in nanoseconds since
+/// 1970; 0 if that was before 1970.
 ///
-/// A sandbox adds its own look at the monotonic clock, so that what an order takes to
-/// arrive, a fork included, does not make the guest's clock late. So sandboxes must not have
-/// a time namespace with offsets of its own.
+/// A sandbox adds its own reading of the monotonic clock, so that the time that an order takes to
+/// arrive, a fork included, does not delay the guest's clock. So sandboxes must not have a time
+/// namespace with offsets of its own.
 pub fn epoch_nanoseconds(clock: WallClock) -> u64 {
     let monotonic = clock_gettime(ClockId::Monotonic);
     let wall = clock().duration_since(UNIX_EPOCH).unwrap_or_default();

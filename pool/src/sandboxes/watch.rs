@@ -1,4 +1,4 @@
-//! Watching a socket from tokio.
+//! Watching a socket from Tokio.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,12 +7,12 @@ use faasw_fri::FriError;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Makes a socket non-blocking and has the runtime watch it for what it brings. Not for
-/// room: the system tells of that each time the other end takes anything, which would wake
-/// the runtime for nothing ([`send_when_there_is_room`]).
+/// Makes a socket non-blocking and has the runtime watch it for incoming data. It is not watched
+/// for room: the kernel reports that each time the peer receives anything, which would wake the
+/// runtime for nothing ([`send_when_there_is_room`]).
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of the system if the socket cannot be watched.
 pub fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     rustix::io::ioctl_fionbio(&socket, true)?;
     register(socket, Interest::READABLE)
@@ -20,16 +20,16 @@ pub fn watch(socket: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 
 #[expect(unsafe_code, reason = "tokio cannot check who owns a descriptor")]
 fn register(socket: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` always answers with the same open descriptor, which
-    // is closed only after it was taken out of the runtime.
+    // SAFETY: an `OwnedFd` always returns the same open descriptor, which is closed only after it
+    // was removed from the runtime.
     let watched = unsafe { AsyncFd::register_with_interest(socket, interest) };
     Ok(watched?)
 }
 
-/// Sends by a watched socket as soon as that has room: almost always at once.
+/// Sends over a watched socket as soon as that has room: almost always at once.
 ///
 /// # Errors
-/// What `send` says, but that there is no room; the system's.
+/// Returns the error of `send`, except that there is no room, or the error of watching the socket.
 pub async fn send_when_there_is_room(
     socket: &AsyncFd<OwnedFd>,
     send: impl Fn(&OwnedFd) -> io::Result<()>,
@@ -42,7 +42,8 @@ pub async fn send_when_there_is_room(
     room.async_io(Interest::WRITABLE, send).await
 }
 
-/// A non-blocking socket's "not now" becomes what [`AsyncFd`] waits on.
+/// Converts an error so that a non-blocking socket's "not now" becomes the one that [`AsyncFd`]
+/// waits on.
 pub fn into_io(error: FriError) -> io::Error {
     match error {
         FriError::System(errno) => errno.into(),

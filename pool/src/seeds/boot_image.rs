@@ -1,10 +1,9 @@
-//! What a guest finds when it boots: its image, page tables, descriptor tables
-//! and boot page in RAM, and the first state of its vCPU.
+//! The state of a guest when it boots: its image, page tables, descriptor tables and boot page in
+//! RAM, and the first state of its vCPU.
 //!
-//! Made by plain writes into a layer, so that booting is a fork like any other.
-//! The guest starts right in long mode at privilege level 3: on hosts without
-//! hardware virtualisation ring 0 is emulated one instruction at a time, so
-//! ring 0 has nothing but the exception stubs.
+//! The state is made by plain writes into a layer, so that booting is a fork like any other. The
+//! guest starts in long mode at privilege level 3: on hosts without hardware virtualisation, ring 0
+//! is emulated one instruction at a time, so ring 0 only contains the exception stubs.
 
 use faasw_abi::ABI_VERSION;
 use faasw_abi::boot::{Activation, BOOT_MAGIC, BootPage, FLAG_NX};
@@ -33,13 +32,13 @@ const RING3_DATA: u16 = 4 << 3 | 3;
 const RING3_CODE: u16 = 5 << 3 | 3;
 const TASK: u16 = 6 << 3;
 
-/// Writes everything that a guest needs to boot, and says in which state its
-/// vCPU starts. `ram` must be empty. The tables map the most RAM that a guest can
-/// have: a function forked from it may have more than the guest boots with.
+/// Writes everything that a guest needs to boot, and returns the initial state of its vCPU. `ram`
+/// must be empty. The tables map the most RAM that a guest can have, because a function forked from
+/// it may have more than the guest boots with.
 ///
 /// # Errors
-/// The system's, when it has no memory; `NOEXEC` when the guest image is not
-/// the ELF file that this crate was built with.
+/// Returns `NOEXEC` if the guest image is not the ELF file that this crate was built with, or the
+/// error of writing to `ram`.
 pub fn write(ram: &LayerBuilder) -> Result<Box<VcpuState>, Errno> {
     let entry = write_guest(ram)?;
     write_page_tables(ram)?;
@@ -58,7 +57,7 @@ pub fn write(ram: &LayerBuilder) -> Result<Box<VcpuState>, Errno> {
 fn write_guest(ram: &LayerBuilder) -> Result<u64, Errno> {
     let image = object::File::parse(faasw_bundled::GUEST).map_err(|_| Errno::NOEXEC)?;
     for segment in image.segments() {
-        // Zeroed memory follows the file's part by itself: the layer is new.
+        // The zeroed memory after the file's part needs no write: the layer is new.
         let content = segment.data().map_err(|_| Errno::NOEXEC)?;
         ram.write(segment.address(), content)?;
         if (TEXT..RODATA_END).contains(&segment.address()) {
@@ -70,7 +69,7 @@ fn write_guest(ram: &LayerBuilder) -> Result<u64, Errno> {
     Ok(image.entry())
 }
 
-/// Hands out pages for tables and collects what goes into them.
+/// Allocates pages for tables and collects their contents.
 struct Tables<'a> {
     ram: &'a LayerBuilder,
     next: u64,
@@ -91,7 +90,7 @@ impl Tables<'_> {
             .write(table + index * size_of::<u64>() as u64, entry.as_bytes())
     }
 
-    /// A page directory with large pages for `start..end`, at most one GiB.
+    /// Returns a page directory with large pages for `start..end`, at most 1 GiB.
     fn directory(&mut self, start: u64, end: u64, bits: u64) -> Result<u64, Errno> {
         let directory = self.page()?;
         let mut at = start;
@@ -102,7 +101,8 @@ impl Tables<'_> {
         Ok(directory)
     }
 
-    /// A table of small pages for the 2 MiB at `start`; `bits` decides each by its address.
+    /// Returns a table of small pages for the 2 MiB at `start`; `bits` returns the bits of each
+    /// entry for its address.
     fn small(&mut self, start: u64, bits: impl Fn(u64) -> u64) -> Result<u64, Errno> {
         let table = self.page()?;
         for index in 0..ENTRIES {
@@ -211,13 +211,13 @@ fn segment(selector: u16, type_: u8, long: u8) -> kvm_segment {
     }
 }
 
-/// Long mode at privilege level 3, interrupts off.
+/// Returns the initial state: long mode at privilege level 3, interrupts off.
 fn first_state(entry: u64) -> VcpuState {
     const CR0: u64 = 1 | 1 << 1 | 1 << 4 | 1 << 5 | 1 << 16 | 1 << 18 | 1 << 31; // PE MP ET NE WP AM PG
     const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18; // PAE OSFXSR OSXMMEXCPT OSXSAVE
     // LME LMA NXE. Not SCE: `syscall` would enter ring 0 without a trace in memory.
     const EFER: u64 = 1 << 8 | 1 << 10 | 1 << 11;
-    /// Where the local APIC is after a reset, on and bootstrap; there is none here.
+    /// The address of the local APIC after a reset, enabled and bootstrap; guests have none.
     const APIC_BASE: u64 = 0xfee0_0900;
     const RFLAGS: u64 = 1 << 1 | 3 << 12; // reserved bit, IOPL 3
     const CODE_TYPE: u8 = 11;
@@ -296,8 +296,8 @@ fn write_at(bytes: &mut [u8], at: usize, value: &[u8]) {
     }
 }
 
-/// XCR0: x87 and SSE, and AVX where the host has it. Never more, so that a
-/// guest has no state that a seed does not hold.
+/// Returns XCR0: x87 and SSE, and AVX if the host has it. Never more, so that a guest has no state
+/// that a seed does not hold.
 fn enabled_state() -> u64 {
     if std::arch::is_x86_feature_detected!("avx") {
         0b111
@@ -306,8 +306,8 @@ fn enabled_state() -> u64 {
     }
 }
 
-// The tables that a guest of any size needs fit their room, the last windows
-// end where the next begin, and a directory is enough for the data window.
+// The tables that a guest of any size needs fit their area, the last windows end where the next
+// begin, and one directory suffices for the data window.
 const _: () = assert!(
     PML4 + (7 + RAM_MAX / GIB) * PAGE < HOST_TABLES_END
         && DATA_END - DATA == LARGE_PAGE

@@ -1,4 +1,4 @@
-//! A language engine, and how its seed is made.
+//! A language engine, and the step that makes its seed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::images::ImageOf;
 use crate::mailbox::Mailbox;
 use crate::snapshots::{CodeDigest, Frozen, KeptCode};
 
-/// An engine, and how its seed is made.
+/// An engine's code and settings, and the step that makes its seed.
 #[derive(Debug)]
 pub struct EngineVersion {
     name: String,
@@ -31,10 +31,10 @@ pub struct EngineVersion {
 }
 
 impl EngineVersion {
-    /// The pool's `number`th deployment, which is this code.
+    /// Creates an engine with this code, with the pool's deployment number `number`.
     ///
     /// # Errors
-    /// None that is to be expected: its memory fits a guest.
+    /// None is expected, because its memory fits a guest.
     pub fn new(
         name: &str,
         number: u64,
@@ -63,21 +63,21 @@ impl EngineVersion {
         })
     }
 
-    /// What tells it from all other steps: its seed depends on when it is made, as that of a
-    /// function does.
+    /// Returns the digest of the step. Its seed depends on when it is made, as that of a function
+    /// does, so each deployment is a step of its own.
     pub fn digest(&self) -> StepDigest {
         StepDigest::of(&[b"engine", &self.number.to_le_bytes()])
     }
 
-    /// What its image is called.
+    /// Returns the identity of its image.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of computing the digest of the code.
     pub fn image(&self) -> Result<ImageOf, Errno> {
         Ok(self.image_of(&self.code.digest()?))
     }
 
-    /// The same, as far as it is known without a look at all of its code.
+    /// Returns the identity of its image, if that is known without reading its code.
     pub fn known_image(&self) -> Option<ImageOf> {
         let digest = self.code.known_digest()?;
         Some(self.image_of(&digest))
@@ -88,7 +88,7 @@ impl EngineVersion {
         ImageOf::engine(digest, commands.bytes())
     }
 
-    /// What has a guest become it, whose code has so many bytes.
+    /// Returns the commands that make a guest become this engine, with `code_bytes` bytes of code.
     fn commands(&self, code_bytes: u64) -> Commands {
         let (ram_bytes, config) = (self.ram_bytes, self.config.clone());
         Commands::of(&[
@@ -98,17 +98,17 @@ impl EngineVersion {
         ])
     }
 
-    /// Its compiled code, wherever that is.
+    /// Returns its compiled code, in memory or stored.
     pub fn code(&self) -> &Arc<KeptCode> {
         &self.code
     }
 
-    /// What it is called among seeds.
+    /// Returns the name of its seed.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether it is this code.
+    /// Returns whether it has this code.
     pub fn is_of(&self, code: &Arc<KeptCode>) -> bool {
         let own = &self.code;
         let known = || {
@@ -118,10 +118,11 @@ impl EngineVersion {
         Arc::ptr_eq(own, code) || known().is_some_and(|own| code.known_digest() == Some(own))
     }
 
-    /// Makes its seed. What an engine draws, each request of any script would have.
+    /// Makes its seed. Entropy drawn by an engine would be shared by all requests of all scripts.
     ///
     /// # Errors
-    /// When it cannot be instantiated in time, or draws; platform errors.
+    /// Returns an error if the engine cannot be instantiated in time, if it draws entropy, or if
+    /// the platform fails.
     pub async fn make(
         &self,
         context: MakingContext<'_>,

@@ -1,11 +1,11 @@
-//! A function version as the tree has it: a handle of its seed, the instances that are parked
-//! of it, and what is counted.
+//! A function version as the tree holds it: a handle of its seed, its parked instances, and its
+//! counters.
 //!
-//! By the freeze policy a seed is frozen either after instantiation or before it: what
-//! an initialisation drew from the random generator would otherwise be every
-//! request's. Deploying instantiates once in any case, so that a function that
-//! cannot be instantiated is refused then. A function that is known from an earlier
-//! making is taken up without one: its seed is made later (`later`).
+//! By the freeze policy a seed is frozen either after instantiation or before it, because entropy
+//! drawn by an initialisation would otherwise be shared by all requests. A deployment instantiates
+//! the function once in any case, so that a function that cannot be instantiated is rejected. A
+//! function that is known from an earlier making is added without an instantiation: its seed is
+//! made later (`later`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -27,12 +27,12 @@ use crate::sink::Served;
 use crate::snapshots::{Code, Frozen, describe, has_failed};
 use crate::stats::SeedInfo;
 
-/// How many ancestors a function has: the guest, and what links its imports; a script also
-/// its engine.
+/// The number of ancestors of a function's seed: the booted guest and the linked imports; a script
+/// has its engine, too.
 const LEVEL: u8 = 2;
 
-/// A function that instances can be made of. Clones share it. Its seed is in
-/// memory, or was evicted for others and is made again when it is used.
+/// A function version that instances can be made of. Clones share it. Its seed is in memory, or was
+/// evicted for others and is made again when it is used.
 #[derive(Clone, Debug)]
 pub struct FunctionVersion(Arc<Function>);
 
@@ -45,40 +45,40 @@ impl std::ops::Deref for FunctionVersion {
 }
 
 impl FunctionVersion {
-    /// That of a version that the tree has.
+    /// Wraps a version of the tree.
     pub(super) fn new(function: Arc<Function>) -> Self {
         Self(function)
     }
 
-    /// What does not keep it.
+    /// Returns a weak reference.
     pub(crate) fn downgrade(&self) -> WeakVersion {
         WeakVersion(Arc::downgrade(&self.0))
     }
 }
 
-/// A function version, if somebody has it yet.
+/// A weak reference to a function version.
 #[derive(Debug)]
 pub struct WeakVersion(Weak<Function>);
 
 impl WeakVersion {
-    /// The version, if it is there.
+    /// Returns the version, if it still exists.
     pub fn upgrade(&self) -> Option<FunctionVersion> {
         self.0.upgrade().map(FunctionVersion)
     }
 
-    /// Whether nobody has it.
+    /// Returns whether the version no longer exists.
     pub fn is_gone(&self) -> bool {
         self.0.strong_count() == 0
     }
 
-    /// Whether it is this one.
+    /// Returns whether it refers to this version.
     pub fn is(&self, version: &FunctionVersion) -> bool {
         std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(&version.0))
     }
 }
 
-/// A function version as the tree has it. Each deployment has a seed of its own, whatever
-/// others are made of.
+/// A function version as the tree holds it. Each deployment has a seed of its own, even with the
+/// same inputs as another.
 #[derive(Debug)]
 pub struct Function {
     version: Arc<Version>,
@@ -86,14 +86,14 @@ pub struct Function {
     key: Key,
     slot: Slot<Frozen>,
     seeds: Arc<Seeds>,
-    /// What a script descends from; it stays as long as the script does.
+    /// The engine that a script descends from; it stays as long as the script does.
     engine: Option<Arc<LanguageEngine>>,
     parking: Arc<Parking>,
     holding: Arc<Holding>,
     busy: AtomicUsize,
     served: [AtomicU64; Served::ALL.len()],
     page_faults: AtomicU64,
-    /// What its seed takes of all seeds' memory, as far as that is known.
+    /// The bytes that its seed takes of the budget of all seeds, as far as known.
     seed_bytes: AtomicU64,
 }
 
@@ -104,11 +104,11 @@ impl Drop for Function {
 }
 
 impl Function {
-    /// A version whose seed is made by `recipe`, which is a version's, of `parent`, or of the
-    /// engine that it is a script of.
+    /// Creates a version whose seed `recipe` makes of `parent`, or of `engine` if it is a script.
+    /// `recipe` has to be a version's.
     ///
     /// # Errors
-    /// When there can be no such seed.
+    /// Returns [`PlatformError::Protocol`] if there can be no such seed.
     pub(super) fn new(
         seeds: &Arc<Seeds>,
         parent: Key,
@@ -140,50 +140,48 @@ impl Function {
         })
     }
 
-    /// What it is made of.
     pub(super) fn version(&self) -> &Arc<Version> {
         &self.version
     }
 
-    /// Its seed's name.
     pub(super) fn key(&self) -> Key {
         self.key
     }
 
-    /// The graph that its seed is in.
     pub(super) fn seeds(&self) -> &Arc<Seeds> {
         &self.seeds
     }
 
-    /// Its seed, if that is in memory. It is not evicted while this is held.
+    /// Returns its seed, if that is in memory. It is not evicted while the caller holds it.
     pub(crate) fn frozen(&self) -> Option<Arc<Frozen>> {
         let frozen = self.slot.get();
         frozen.filter(|frozen| !has_failed(frozen))
     }
 
-    /// The same for who has no instance of it, and maybe for long.
+    /// As [`Self::frozen`], for a caller without an instance of it, which may hold it for long.
     pub(crate) fn held(&self) -> Option<Held> {
         let frozen = self.frozen()?;
         Some(Held::new(&self.seeds, frozen))
     }
 
-    /// What `look` says of its seed, if that is in memory. Nobody finds it in use for that.
+    /// Returns the result of `look` on its seed, if that is in memory. This does not count as a use
+    /// of the seed.
     fn look<V>(&self, look: impl FnOnce(&Frozen) -> V) -> Option<V> {
         let look = |frozen: &Frozen| (!has_failed(frozen)).then(|| look(frozen));
         self.slot.look(look).flatten()
     }
 
-    /// Whether its seed is in memory.
+    /// Returns whether its seed is in memory.
     pub(crate) fn is_in_memory(&self) -> bool {
         self.look(|_| ()).is_some()
     }
 
-    /// Bytes that its guests may come to have for it.
+    /// Returns the memory limit of its guests, in bytes.
     pub(crate) fn memory_limit(&self) -> u64 {
         self.version.memory_limit()
     }
 
-    /// RAM of its guests, in bytes.
+    /// Returns the RAM of its guests, in bytes.
     pub(crate) fn ram_bytes(&self) -> u64 {
         self.version.ram_bytes()
     }
@@ -192,63 +190,63 @@ impl Function {
         &self.parking
     }
 
-    /// The account of what all its versions hold in memory.
+    /// Returns the account of what all its versions hold in memory.
     pub(crate) fn holding(&self) -> &Holding {
         &self.holding
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub(crate) fn name(&self) -> &str {
         self.version.name()
     }
 
-    /// Whether it is a script.
+    /// Returns whether it is a script.
     pub(super) fn is_script(&self) -> bool {
         self.version.is_script()
     }
 
-    /// Whether only its own seed can be forked for it.
+    /// Returns whether only its own seed can be forked for it.
     pub(crate) fn is_fed(&self) -> bool {
         self.version.is_fed()
     }
 
-    /// Whether it is a script of this engine.
+    /// Returns whether it is a script of this engine.
     pub(super) fn is_of(&self, engine: &Arc<LanguageEngine>) -> bool {
         let own = self.engine.as_ref();
         own.is_some_and(|own| Arc::ptr_eq(own, engine))
     }
 
-    /// How many instances fewer it has than it is to have at all times, where `frozen` is its seed;
-    /// or that is in no memory, and nothing can be forked from it.
+    /// Returns how many instances it lacks of those that it is to have at all times. `frozen` is
+    /// its seed, or `None` if the seed is not in memory, so that nothing can be forked from it.
     pub(crate) fn missing_instances(&self, frozen: Option<&Frozen>) -> usize {
         if let Some(frozen) = frozen {
-            // What making it again will take.
+            // The bytes that making it again will take.
             self.note_seed(frozen);
         }
         let generation = frozen.map_or(0, |frozen| frozen.working_set().current().generation);
         self.parking.missing(generation, self.busy())
     }
 
-    /// What keeps one more instance of it from being parked that no request has asked for, if
-    /// anything of its own does, or of the seeds.
+    /// Returns what prevents one more instance of it from being parked ahead of requests: the
+    /// function's own memory or that of the seeds.
     pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<Lack> {
-        // Those at work come back: what is made now is not to end then, nor to end others.
+        // Instances at work return: an instance made now must not end for them, nor make them end.
         let more = 1 + self.busy() as u64;
         if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
             return Some(Lack::FunctionMemory);
         }
-        // Its seed could not be evicted any more.
+        // A further instance would prevent the seed's eviction.
         self.seeds.is_over_budget().then_some(Lack::SeedMemory)
     }
 
-    /// Its seed takes as much as this one, which is its own, when it is made again.
+    /// Records the bytes that its seed takes when it is made again.
     pub(crate) fn note_seed(&self, frozen: &Frozen) {
         let bytes = Resident::bytes(frozen);
         self.seed_bytes.store(bytes, Ordering::Relaxed);
     }
 
-    /// What keeps its seed from being made for instances that no request has asked for, if anything
-    /// does: it has to fit all that seeds may take, and its function's own.
+    /// Returns what prevents its seed from being made for instances ahead of requests, if anything
+    /// does. The seed has to fit the budget of all seeds and that of its function.
     pub(crate) fn has_no_room_for_seed(&self) -> Option<Lack> {
         let bytes = self.seed_bytes.load(Ordering::Relaxed).max(1);
         if self.holding.room() < bytes {
@@ -257,16 +255,17 @@ impl Function {
         (self.seeds.room() < bytes).then_some(Lack::SeedMemory)
     }
 
-    /// Whether the function may hold one more new instance.
+    /// Returns whether the function's budget has room for one more new instance.
     pub(crate) fn can_afford_one(&self, frozen: &Frozen) -> bool {
         self.holding.room() >= frozen.bytes_of_new().max(1)
     }
 
-    /// The best that there is to be forked while its seed is not in memory (best-effort
-    /// fork, AFaaS §4.1).
+    /// Returns the best snapshot to fork while its seed is not in memory (best-effort fork, AFaaS
+    /// §4.1).
     ///
     /// # Errors
-    /// When nothing is, not even what all share; when its code cannot be brought back.
+    /// Returns [`PlatformError::Protocol`] if not even a shared seed is in memory, and
+    /// [`PlatformError::CodeGone`] if its code cannot be loaded.
     pub(crate) async fn nearest(&self) -> Result<Origin, PlatformError> {
         let code = self.version.code().get().await?;
         let nearest = self.seeds.nearest(self.key);
@@ -282,22 +281,22 @@ impl Function {
         })
     }
 
-    /// Has its image written anew: more is known of its seed than when it was made. Its code may
-    /// be in large pages from now on.
+    /// Writes its image anew, because more is known of its seed than when it was made. Its code may
+    /// be gathered into large pages from now on.
     pub(crate) fn keep_image(&self, frozen: &Arc<Frozen>) {
         self.seeds.keep_image(&self.recipe, frozen);
         self.seeds.gather_code(self.key, &self.recipe, frozen);
     }
 
-    /// Bytes of its image on disk, as they were noted last.
+    /// Returns the bytes of its image on disk, as noted last.
     pub(crate) fn image_bytes(&self) -> Option<u64> {
         self.seeds.image_bytes(&self.recipe)
     }
 
-    /// What its image has, if there is one.
+    /// Describes its image, if there is one.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if the image cannot be read.
     pub(crate) async fn describe_image(&self) -> Result<Option<ImageInfo>, ImageError> {
         let Some(library) = self.seeds.library() else {
             return Ok(None);
@@ -316,10 +315,10 @@ impl Function {
         library.describe(&self.recipe, parent, frozen).await
     }
 
-    /// Whether its image is good over this parent.
+    /// Checks that its image is valid over this parent.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason why it is not.
     pub(super) async fn check_image(&self, parent: &Arc<Frozen>) -> Result<(), ImageError> {
         match self.seeds.library() {
             Some(library) => library.check(&self.recipe, parent).await,
@@ -327,17 +326,17 @@ impl Function {
         }
     }
 
-    /// The engine that it is a script of, if it is one.
+    /// Returns the engine that it is a script of, if it is one.
     pub(super) fn engine(&self) -> Option<&Arc<LanguageEngine>> {
         self.engine.as_ref()
     }
 
-    /// Its instances at work, being reset or being ended.
+    /// Returns the number of its instances at work, being reset or being ended.
     pub(crate) fn busy(&self) -> usize {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// A request is served by such a microVM from now on.
+    /// Counts a request that is served by such a sandbox, until the result is dropped.
     pub(crate) fn begin(self: &Arc<Self>, served: Served) -> Busy {
         self.slot.note_use(Instant::now());
         if let Some(count) = self.served.get(served as usize) {
@@ -350,7 +349,7 @@ impl Function {
         }
     }
 
-    /// An instance took so many page faults for its request.
+    /// Adds the page faults that an instance took for its request.
     pub(crate) fn count_faults(&self, page_faults: u64) {
         self.page_faults.fetch_add(page_faults, Ordering::Relaxed);
     }
@@ -376,19 +375,20 @@ impl Function {
     }
 }
 
-/// What an instance is forked from, and what its guest has to do before it is the function.
+/// The snapshot that an instance is forked from, and the steps that its guest has to do before it
+/// is the function.
 #[derive(Debug)]
 pub struct Origin {
     /// The snapshot.
     pub from: Arc<Frozen>,
-    /// The steps that are missing, in their order.
+    /// The missing steps, in order.
     pub missing: Vec<Arc<Recipe>>,
     /// The function's code.
     pub code: Option<Arc<Code>>,
 }
 
 impl Origin {
-    /// The function's own seed.
+    /// Returns the origin for a fork of the function's own seed.
     pub fn own(frozen: Arc<Frozen>) -> Self {
         Self {
             code: frozen.state().code().cloned(),
@@ -397,8 +397,8 @@ impl Origin {
         }
     }
 
-    /// What sandboxes are to be preset with for this and more of its kind: an ancestor that
-    /// stands in for the function's seed does so for others, too.
+    /// Returns the seed for which zygotes are to be specialised for forks of this kind. An ancestor
+    /// that stands in for the function's seed does so for other functions, too.
     pub fn parent(&self) -> &Arc<Frozen> {
         if self.is_own() {
             self.from.parent().unwrap_or(&self.from)
@@ -407,13 +407,13 @@ impl Origin {
         }
     }
 
-    /// Whether it is the function's own seed.
+    /// Returns whether it is the function's own seed.
     pub fn is_own(&self) -> bool {
         self.missing.is_empty()
     }
 }
 
-/// A request under way. Dropping it says that its instance is free again.
+/// A request under way. Dropping it marks its instance as free again.
 #[derive(Debug)]
 pub struct Busy {
     function: Arc<Function>,
@@ -421,7 +421,7 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// The request is served by such a microVM after all.
+    /// Records that another kind of sandbox serves the request after all.
     pub(crate) fn goes_over_to(&mut self, served: Served) {
         let counts = &self.function.served;
         if let Some(count) = counts.get(self.served as usize) {

@@ -1,12 +1,12 @@
-//! What one function holds in memory between requests, and what of it goes when that
-//! is more than a function may hold.
+//! The memory that one function holds between requests, and what is evicted if it exceeds the
+//! function's budget.
 //!
-//! It is an account, not a measurement: the pages that the layers of the function's seeds and their
-//! code have, which become more where instances read their holes, and of each parked instance the
-//! private pages that its sandbox said it had when it was reset, or that it was to have when it was
-//! made ahead. All versions that are still there count together, the current one and those whose
-//! requests are not done. What the kernel has for each VM and process is not in it, nor what
-//! instances at work have.
+//! This is an account, not a measurement. It counts the pages of the function's seeds and of their
+//! code, which become more while instances fill them by demand. For each parked instance it counts
+//! the private pages that its sandbox reported after the reset, or the pages expected for an
+//! instance that was made ahead. All versions that still exist count together: the current one, and
+//! those whose requests are not done. The kernel's memory for each VM and process is not included,
+//! nor is the memory of instances at work.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -16,10 +16,10 @@ use faasw_seedtree::{Key, Owner};
 use super::graph::{Account, Seeds};
 use crate::instances::{Parking, Rest};
 
-/// A function among those of a pool: the same number for all its versions.
+/// The number of a function in its pool, the same for all its versions.
 pub type FunctionNumber = u64;
 
-/// The account of a function, whatever its version.
+/// The account of a function, for all its versions.
 #[derive(Debug)]
 pub struct Holding {
     number: FunctionNumber,
@@ -29,7 +29,7 @@ pub struct Holding {
 }
 
 impl Holding {
-    /// An account of nothing of the function `number`, that may grow to `budget` bytes.
+    /// Creates an empty account of the function `number` that may grow to `budget` bytes.
     pub fn new(number: FunctionNumber, budget: u64, seeds: Arc<Seeds>) -> Arc<Self> {
         let holding = Arc::new(Self {
             number,
@@ -42,41 +42,41 @@ impl Holding {
         holding
     }
 
-    /// The function's number among those of the pool.
+    /// Returns the function's number in the pool.
     pub fn number(&self) -> FunctionNumber {
         self.number
     }
 
-    /// Whose its seeds are.
+    /// Returns the owner of its seeds.
     pub fn owner(&self) -> Owner {
         Owner::Function(self.number)
     }
 
-    /// Takes a version up, whose instances are forked from the seed of this name.
+    /// Adds a version, whose instances are forked from the seed with this key.
     pub fn add(&self, seed: Key, parking: &Arc<Parking>) {
         let mut versions = self.lock();
         versions.retain(|(_, parking)| parking.strong_count() > 0);
         versions.push((seed, Arc::downgrade(parking)));
     }
 
-    /// Bytes that the function may hold beyond what it holds.
+    /// Returns the unused bytes of the function's budget.
     pub fn room(&self) -> u64 {
         let versions = there(&self.lock());
         self.budget.saturating_sub(self.bytes(&versions))
     }
 
-    /// Ends parked instances, those first that nobody took for longest, and then evicts
-    /// seeds that nobody uses, until the rest fits; then has all seeds fit.
+    /// Ends parked instances, longest idle first, and then evicts unused seeds, until the rest
+    /// fits; then makes all seeds fit their budget.
     pub fn fit(&self) {
         self.fit_own();
         self.seeds.fit_after(self.owner());
     }
 
     fn fit_own(&self) {
-        // Whoever comes meanwhile finds that it fits.
+        // Other callers wait here, and then find that the account fits.
         let listed = self.lock();
         let versions = there(&listed);
-        // After each request: nearly always there is nothing to do.
+        // Called after each request, when there is nearly always nothing to do.
         if self.bytes(&versions) <= self.budget {
             return;
         }

@@ -1,7 +1,7 @@
 //! Language engines: components that take scripts.
 //!
-//! An engine is instantiated once, and its seed is what the seeds of all its scripts are made
-//! of (AFaaS §4.3, Catalyzer §4.3). It has run nobody's script, so that all may share it.
+//! An engine is instantiated once, and the seeds of all its scripts are made of its seed (AFaaS
+//! §4.3, Catalyzer §4.3). It has run no tenant's script, so all of them may share it.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::error::SeedError;
 use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
-/// How many ancestors an engine has.
+/// The number of ancestors of an engine's seed.
 const LEVEL: u8 = 2;
 
-/// An engine in the tree. Its seed may be evicted while none of its scripts has one.
+/// An engine in the tree. Its seed may be evicted while none of its scripts has a seed in memory.
 #[derive(Debug)]
 pub struct LanguageEngine {
     version: Arc<EngineVersion>,
@@ -35,10 +35,10 @@ impl Drop for LanguageEngine {
 }
 
 impl LanguageEngine {
-    /// An engine whose seed is made of `parent`.
+    /// Creates an engine whose seed is made of `parent`.
     ///
     /// # Errors
-    /// When the graph does not take it.
+    /// Returns an error if the graph rejects it.
     pub(super) fn new(
         seeds: &Arc<Seeds>,
         parent: Key,
@@ -56,28 +56,27 @@ impl LanguageEngine {
         })
     }
 
-    /// Its seed's name.
     pub(super) fn key(&self) -> Key {
         self.key
     }
 
-    /// Whether it is this code.
+    /// Returns whether it has this code.
     pub(super) fn is_of(&self, code: &Arc<KeptCode>) -> bool {
         self.version.is_of(code)
     }
 
-    /// Its compiled code, which its scripts share.
+    /// Returns its compiled code, which its scripts share.
     pub(super) fn code(&self) -> &Arc<KeptCode> {
         self.version.code()
     }
 
-    /// Whether its seed is in memory. It may not be made yet, or have been evicted.
+    /// Returns whether its seed is in memory. The seed may not have been made yet, or may have been
+    /// evicted.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.slot.look(|_| ()).is_some()
     }
 
-    /// What its seed says of itself.
     pub(super) fn describe(&self) -> SeedInfo {
         let described = self.slot.look(|frozen| describe("", frozen));
         SeedInfo {

@@ -1,10 +1,10 @@
-//! Making seeds of functions that are known: for requests, and ahead of them.
+//! Making seeds of known functions: for requests, and ahead of them.
 //!
-//! A request that finds no seed has it made at once, whatever else is being made, and
-//! is served from an ancestor meanwhile; where the missing steps take long, it waits
-//! for the seed instead of doing them for itself alone. What no request asked for is
-//! made when nothing else is: few at a time, and none is begun while a making that clients wait
-//! for needs a processor.
+//! A request that finds no seed starts its making at once, whatever else is being made, and is
+//! served from an ancestor meanwhile. If the missing steps take long, the request waits for the
+//! seed instead of doing them for itself alone. Seeds that no request needs yet are made in the
+//! background: few at a time, and none is begun while a making that clients wait for needs a
+//! processor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,37 +22,39 @@ use super::tree::Tree;
 use crate::error::{InvokeError, PlatformError, SeedError};
 use crate::snapshots::KeptCode;
 
-/// An initialisation that takes longer is waited for rather than repeated by every
-/// request that comes meanwhile.
+/// Limit of the initialisation time up to which every request repeats the initialisation while the
+/// seed is missing. If it takes longer, requests wait for the seed.
 const REPEATED_MOST: Duration = Duration::from_secs(1);
 
-/// Room for what an ancestor's instance does beside initialising: it loads the code.
+/// Allowance for the work of an ancestor's instance besides initialising: it loads the code.
 const LOADING: Duration = Duration::from_millis(10);
 
-/// How many times what is known it may take under load, and still fit a request's limits.
+/// The factor by which a known duration may grow under load and still has to fit a request's
+/// limits.
 const MARGIN: u32 = 4;
 
-/// How long a request waits while the making of its seed is queued for a slot: as long as most
-/// clients wait. Then it is refused, and the response says why.
+/// How long a request waits while the making of its seed is queued for a slot: 30 s, as long as
+/// most clients wait. Then it is rejected, and the response states the reason.
 const QUEUED_MAX: Duration = Duration::from_secs(30);
 
-/// How often a request that has waited that long finds out whether its seed is still queued.
+/// How often a request that has waited that long checks whether its seed is still queued.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Function {
-    /// Has its seed made in the background for requests, unless that is so already.
+    /// Starts making its seed for requests, unless that is under way already.
     pub(crate) fn make_again(&self) {
         self.seeds().make(self.key(), For::Clients);
     }
 
-    /// Its seed once it is made, for a request whose response must begin within `limit`, where it
-    /// would take the request too long to do without; at once nothing where it would not. What
-    /// there is an image of is read quicker than it is done without. A script's is held in any
-    /// case, and that of what has files: nothing else can be forked for it, and nobody is to wait
-    /// for it who has a turn.
+    /// Returns the seed once it is made, for a request whose response must begin within `limit`.
+    /// Returns `None` at once if the seed is in memory, or if the request takes less time without
+    /// it. Restoring from an image is faster than initialising again. The seed of a script or of a
+    /// function with files is returned in any case: nothing else can be forked for it, and no
+    /// request may wait for it while it holds a run permit.
     ///
     /// # Errors
-    /// Why it was not made.
+    /// Returns the reason why the seed was not made, or [`InvokeError::SeedQueued`] if its making
+    /// was queued for too long.
     pub(crate) async fn worth_waiting_for(
         &self,
         limit: Duration,
@@ -77,14 +79,14 @@ impl Function {
         }
     }
 
-    /// Whether its seed comes from an image in less time than it is done without.
+    /// Returns whether reading its seed from an image takes less time than doing without.
     fn is_read(&self) -> bool {
         let (version, seeds) = (self.version(), self.seeds());
         let is_quick = version.has_image() && seeds.reads_in_parts() || version.has_quick_image();
         is_quick && version.after_init() != Some(false)
     }
 
-    /// Whether a request of this limit may do the steps that lead to its seed.
+    /// Returns whether a request with this time limit can do the steps that lead to its seed.
     fn is_quick(&self, limit: Duration) -> bool {
         if self.version().after_init() == Some(false) {
             // A seed would not save it the initialisation.
@@ -94,8 +96,8 @@ impl Function {
         takes <= REPEATED_MOST && (takes + LOADING) * MARGIN <= limit
     }
 
-    /// Has its seed made when nothing else is, unless a request asks for it before, or half of the
-    /// memory for seeds is taken.
+    /// Makes its seed in the background, unless a request needs it before, or half of the memory
+    /// for seeds is used.
     pub(crate) fn make_in_the_background(self: &Arc<Self>) {
         let is_too_full = |function: &Self| {
             let is_half_empty = function.seeds().is_half_empty();
@@ -103,31 +105,31 @@ impl Function {
         };
         let making = self.made_ahead(is_too_full);
         self.seeds().runtime().spawn(async move {
-            // It is told in the log why it was not made.
+            // The log contains the reason if it was not made.
             let _ = making.await;
         });
     }
 
-    /// Makes its seed when nothing else is, for instances ahead of requests, as far as it has room
-    /// among all that seeds may take.
+    /// Makes its seed in the background, for instances ahead of requests, if the budgets for seeds
+    /// have room.
     ///
     /// # Errors
-    /// What keeps it from being there.
+    /// Returns what prevents it from being in memory.
     pub(crate) fn made_for_instances(
         self: &Arc<Self>,
     ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
         self.made_ahead(Self::has_no_room_for_seed)
     }
 
-    /// Makes its seed when nothing else is, unless it is there by then, or something it `lacks`
-    /// says no.
+    /// Makes its seed in the background, unless it is in memory by then, or `lacks` returns a
+    /// reason against it.
     fn made_ahead(
         self: &Arc<Self>,
         lacks: fn(&Self) -> Option<Lack>,
     ) -> impl Future<Output = Result<(), Lack>> + Send + use<> {
         let (owner, memory) = (self.holding().owner(), self.memory_limit());
         let permit = self.seeds().permit_ahead(owner, memory);
-        // The function may be removed before it has its permit, and the pool end.
+        // The function may be removed, and the pool may end, before the permit is available.
         let function = Arc::downgrade(self);
         async move {
             let permit = permit.await;
@@ -150,7 +152,7 @@ impl Function {
                 return Ok(());
             };
             function.note_seed(&held);
-            // What does not fit goes at once.
+            // A seed that does not fit its budget is evicted at once.
             drop(held);
             if function.is_in_memory() {
                 Ok(())
@@ -162,8 +164,8 @@ impl Function {
 }
 
 impl Function {
-    /// Has its seed made or read when nothing else is, and an image of it written where there is
-    /// none that is good; then it rests, unless somebody has taken it meanwhile.
+    /// Makes or reads its seed in the background, and writes an image of it if there is no valid
+    /// one. Afterwards the seed is evicted, unless it was in memory before or is in use.
     pub(crate) async fn have_image(&self) {
         let seeds = self.seeds();
         let (owner, memory) = (self.holding().owner(), self.memory_limit());
@@ -184,8 +186,8 @@ impl Function {
     }
 }
 
-/// Waits until a seed has been in the queue for a slot for too long. Returns how many come before
-/// it then.
+/// Waits until the making of a seed has been queued for a slot for too long. Returns how many
+/// makings are queued before it then.
 async fn queued_too_long(seeds: &Arc<Seeds>, key: Key) -> usize {
     let mut looks = interval_at(Instant::now() + QUEUED_MAX, LOOK_AGAIN);
     loop {
@@ -197,7 +199,7 @@ async fn queued_too_long(seeds: &Arc<Seeds>, key: Key) -> usize {
     }
 }
 
-/// What a request hears of a seed that was not made.
+/// Converts the error of a seed that was not made to that of a request.
 fn of_a_request(error: SeedError) -> InvokeError {
     match error {
         SeedError::Function(error) => error,
@@ -208,11 +210,11 @@ fn of_a_request(error: SeedError) -> InvokeError {
     }
 }
 
-/// Takes up a function of which a seed was made before. This one's is made when a request
-/// asks for it, or whoever has it.
+/// Adds a function whose seed was made before. The seed is made again when a request or another
+/// caller needs it.
 ///
 /// # Errors
-/// When its memory or configuration is more than a guest can have.
+/// Returns an error if the function exceeds the limits of a guest.
 pub fn adopt(
     tree: &Tree,
     spec: &FunctionSpec,

@@ -1,4 +1,4 @@
-//! Seeds that come from images, and images that are made of seeds, beside the runtime.
+//! Reading seeds from images and writing images of seeds, outside the runtime's own threads.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,35 +14,35 @@ use super::recipe::Recipe;
 use crate::images::{ImageId, Images, Manner, Place, Restored, Uses};
 use crate::snapshots::Frozen;
 
-/// What whoever writes images is to do.
+/// An order for the image writer.
 #[derive(Debug)]
 enum Order {
-    /// Write a seed's, unless it leaves memory before.
+    /// Write a seed's image, unless the seed leaves memory before.
     Write(Arc<Recipe>, Weak<Frozen>),
-    /// Say that all orders before this are done.
+    /// Report that all earlier orders are done.
     Tell(oneshot::Sender<()>),
 }
 
-/// Images, and who writes them: one after the other, in the order in which their seeds were
-/// made. So a parent has its content before its child is written.
+/// The images and their writer, which writes them one after the other, in the order in which their
+/// seeds were made. So a parent has its content before its child is written.
 #[derive(Debug)]
 pub struct Library {
     images: Arc<Images>,
     orders: Sender<Order>,
-    /// Seeds that are read at once. One that waits for its engine keeps its turn, which that needs
-    /// none of.
+    /// Limits how many seeds are read at once. A reading that waits for its engine keeps its
+    /// permit; reading the engine's missing pages needs none.
     turns: Arc<Semaphore>,
-    /// Images that are looked at by who wants to know, at once.
+    /// Limits how many images are described at once.
     looks: Arc<Semaphore>,
 }
 
-/// How many seeds are read at once: more would each take longer.
+/// The maximum number of seeds that are read at once: with more, each would take longer.
 const TURNS: usize = 8;
 
 impl Library {
-    /// These, with a writer of their own, which ends with this, unless somebody else writes them.
-    /// It has a seed for as long as it writes its image; then whose it is hears that it
-    /// `is_let_go`.
+    /// Opens the images and starts a writer for them, unless another program writes them. The
+    /// writer ends with the library. It holds a seed while it writes its image, and then calls
+    /// `is_let_go` with the seed's owner.
     pub fn open(images: Arc<Images>, is_let_go: impl Fn(Owner) + Send + 'static) -> Self {
         let (orders, taken) = channel();
         if !images.is_given() {
@@ -61,10 +61,10 @@ impl Library {
         }
     }
 
-    /// A seed as its image has it, if there is one that is good. Where sandboxes' page faults can
-    /// be answered (`has_faults`, which is asked where it matters and may block), some of its
-    /// memory may come later. What requests use of its code and of its parent is told before any
-    /// memory is read; whoever is told may block, and refuse it.
+    /// Returns a seed from its image, if there is a valid one. If page faults of sandboxes can be
+    /// answered, some of its memory may be read later; `has_faults` determines that if it matters,
+    /// and may block. `uses` receives the pages that requests use of the code and of the parent
+    /// before any memory is read. It may block, and may reject the image by returning false.
     pub async fn restore(
         &self,
         recipe: &Arc<Recipe>,
@@ -76,19 +76,19 @@ impl Library {
         let (images, recipe, parent) = (self.images.clone(), recipe.clone(), parent.cloned());
         let turn = self.turns.clone().acquire_owned().await.ok()?;
         let restoring = tokio::task::spawn_blocking(move || {
-            // For as long as it reads, whoever has gone away meanwhile.
+            // Held as long as it reads, even if the caller has gone away meanwhile.
             let _turn = turn;
             let is_there = |id: &ImageId| images.bytes_of(id).is_some();
             if let Some(version) = recipe.version()
                 && !version.image_id().is_some_and(is_there)
             {
-                // What it would have to be good for need not be found out.
+                // Without an image, its identity need not be computed.
                 return None;
             }
             let of = recipe.image().ok()??;
             let depth = parent.as_ref().map_or(0, |parent| parent.depth() + 1);
             let layer = format!("faasw-level-{depth}");
-            // What all share is mapped by zygotes: all of it has to be there.
+            // Zygotes map the shared seeds, so these have to be loaded completely.
             let may_be_filled = || !recipe.is_pinned() && has_faults();
             let manner = Manner {
                 layer: &layer,
@@ -99,28 +99,28 @@ impl Library {
         restoring.await.ok()?
     }
 
-    /// Bytes of the image of this function version, of whatever use it may be, if there is one.
+    /// Returns the size in bytes of this function version's image if there is one, valid or not.
     pub fn bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.images.bytes_of(id)
     }
 
-    /// Bytes of a seed's image, as they were noted last. No file is looked at.
+    /// Returns the size in bytes of a seed's image, as noted last. No file is accessed.
     pub fn known_bytes(&self, recipe: &Recipe) -> Option<u64> {
         let name = recipe.image_file(&self.images)?;
         self.images.known_bytes(&name)
     }
 
-    /// What the image of a seed has, if there is one ([`Images::describe`]).
+    /// Describes the image of a seed, if there is one ([`Images::describe`]).
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// Returns an error if the image cannot be read.
     pub async fn describe(
         &self,
         recipe: &Arc<Recipe>,
         parent: Option<Content>,
         frozen: Option<Arc<Frozen>>,
     ) -> Result<Option<ImageInfo>, ImageError> {
-        // Somebody looks; nobody's request is to wait for that.
+        // A description is for an operator; requests must not wait for it.
         let turn = self.looks.clone().acquire_owned().await;
         let (images, recipe) = (self.images.clone(), recipe.clone());
         let looking = tokio::task::spawn_blocking(move || {
@@ -134,10 +134,10 @@ impl Library {
         looking.await.map_err(interrupted)?
     }
 
-    /// Whether there is an image of a seed that is good over this parent ([`Images::check`]).
+    /// Checks that there is a valid image of a seed over this parent ([`Images::check`]).
     ///
     /// # Errors
-    /// Why there is not.
+    /// Returns the reason why there is not.
     pub async fn check(
         &self,
         recipe: &Arc<Recipe>,
@@ -153,12 +153,12 @@ impl Library {
         checking.await.map_err(interrupted)?
     }
 
-    /// An image turned out to be of no use after its seed was told.
+    /// Stops using an image that turned out to be invalid after its seed had been returned.
     pub fn refuse(&self, place: &Place, error: &ImageError) {
         self.images.refuse(place, error);
     }
 
-    /// Has a seed's image written, in place of the one that there is.
+    /// Orders a seed's image to be written, replacing an existing one.
     pub fn keep(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if self.images.is_given() {
             return;
@@ -169,28 +169,28 @@ impl Library {
         {
             return;
         }
-        // Without a writer there are no images, and nobody misses them.
+        // Without a writer no images are written, and seeds are made again.
         let order = Order::Write(recipe.clone(), Arc::downgrade(frozen));
         let _ = self.orders.send(order);
     }
 
-    /// Waits until all that was ordered so far is written.
+    /// Waits until all images ordered so far are written.
     pub async fn is_up_to_date(&self) {
         let (teller, told) = oneshot::channel();
         let _ = self.orders.send(Order::Tell(teller));
-        // Where nobody writes, nobody says so.
+        // Without a writer the sender is dropped, and this returns.
         let _ = told.await;
     }
 }
 
 fn write_all(images: &Images, orders: &Receiver<Order>, is_let_go: impl Fn(Owner)) {
-    // Nobody waits for this, however much there is.
+    // No request waits for this, however many files there are.
     images.tidy();
     while let Ok(order) = orders.recv() {
         let (recipe, frozen) = match order {
             Order::Write(recipe, frozen) => (recipe, frozen),
             Order::Tell(teller) => {
-                // Who has gone away does not listen.
+                // The receiver may be gone.
                 let _ = teller.send(());
                 continue;
             }

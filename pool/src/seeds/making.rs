@@ -1,8 +1,8 @@
 //! Making seeds: running a guest up to a freeze point, and freezing it there.
 //!
-//! Level 0 boots in a layer of its own. Every other seed is made by a guest that
-//! is forked from its parent and does the commands of its next step; its layer is what
-//! it changed (AFaaS §4.1, multi-level fork).
+//! Level 0 boots in a layer of its own. Every other seed is made by a guest that is forked from its
+//! parent and runs the commands of its next step. Its layer is what it changed (AFaaS §4.1,
+//! multi-level fork).
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ use crate::mailbox::{LogLines, Mailbox, RateLimit, fatal, meaningless, outcome};
 use crate::sandboxes::{CodePages, Event, Ready, Sandbox, Stock};
 use crate::snapshots::{Code, Frozen};
 
-/// Draws that are an instance's own: a seed that was frozen behind one would share it between
-/// requests.
+/// The draws that have to be an instance's own: a seed frozen after one of them would share it
+/// between requests.
 const OF_ITS_OWN: u32 = DRAW_ENTROPY | DRAW_INSECURE | DRAW_STORE | DRAW_CALL | DRAW_SECRET;
 
 /// How often the node observes the CPU time of an initialising guest: a slot that its guest does
@@ -43,35 +43,35 @@ pub struct MakingContext<'a> {
     pub permit: &'a Arc<SeedPermit>,
 }
 
-/// What an instantiation did.
+/// The result of an instantiation.
 pub struct Instantiated {
-    /// It drew random bytes of any kind.
+    /// Whether it drew random bytes of any kind.
     pub drew_entropy: bool,
-    /// It read a clock.
+    /// Whether it read a clock.
     pub read_clock: bool,
-    /// What it drew, by import, one line each.
+    /// The draws, by import, one line each.
     pub drawn: String,
-    /// How long it took.
+    /// The duration.
     pub took: Duration,
 }
 
 impl Instantiated {
-    /// What it drew, in a line.
+    /// Returns what it drew, in one line.
     pub fn told(&self) -> String {
         self.drawn.trim().lines().collect::<Vec<_>>().join("; ")
     }
 }
 
-/// What a guest runs in that is to be frozen.
+/// The memory of a guest that is to be frozen.
 #[derive(Debug)]
 enum Memory {
-    /// A layer that it fills itself.
+    /// A layer that the guest fills itself.
     Root(LayerBuilder),
-    /// Its parent's, and pages of its own.
+    /// The parent's layers, and pages of its own.
     Child { parent: Arc<Frozen>, ram_bytes: u64 },
 }
 
-/// A script on its way to a guest.
+/// A script that is being sent to a guest.
 #[derive(Debug)]
 pub struct Feed {
     rest: Bytes,
@@ -79,10 +79,10 @@ pub struct Feed {
 }
 
 impl Feed {
-    /// Has a guest that is to be forked find it in its mailbox.
+    /// Opens the script channel in the mailbox of a guest that is to be forked.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn open(script: Bytes, mailbox: &mut Mailbox) -> Result<Self, InvokeError> {
         let head = (script.len() as u64).to_le_bytes();
         mailbox.open(ChannelKind::Script, &head, false, false)?;
@@ -90,15 +90,16 @@ impl Feed {
             rest: script,
             is_whole: false,
         };
-        // A small one is all there when the guest begins.
+        // A small script is in the mailbox completely when the guest begins.
         feed.go_on(mailbox, &GuestWords::default())?;
         Ok(feed)
     }
 
-    /// Gives the guest as much as there is room for; says whether that is what it waits for.
+    /// Sends the guest as much as fits. Returns whether the guest waits for that.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest lies; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are inconsistent, or the error of
+    /// the mailbox.
     fn go_on(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         let put = mailbox.put(Channel::SCRIPT, guest, &self.rest)?;
         self.rest.advance(put);
@@ -111,7 +112,7 @@ impl Feed {
     }
 }
 
-/// A guest on its way to a freeze point.
+/// A guest that runs up to a freeze point.
 #[derive(Debug)]
 pub struct Making {
     sandbox: Sandbox,
@@ -142,7 +143,7 @@ fn system(error: rustix::io::Errno) -> PlatformError {
     }
 }
 
-/// A timer for observing a guest's CPU time.
+/// Returns a timer for observing a guest's CPU time.
 fn observations() -> Interval {
     let mut ticks = interval_at(Instant::now() + OBSERVED_EVERY, OBSERVED_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -150,16 +151,16 @@ fn observations() -> Interval {
 }
 
 impl Making {
-    /// Waits until the guest, which has no request, stands still. Meanwhile the node
-    /// empties its log, sends it its script, and has its CPU slot follow what it does.
+    /// Waits until the guest, which has no request, has stopped. Meanwhile the node empties its
+    /// log, sends its script, and adjusts its CPU slot to what it does.
     ///
     /// # Errors
-    /// Returns [`InvokeError::GuestFailed`] if the guest breaks a rule or reports that it failed;
-    /// platform errors.
+    /// Returns [`InvokeError::GuestFailed`] if the guest breaks a rule or reports that it failed,
+    /// or an error of the platform.
     async fn next_stop(&mut self) -> Result<Doorbell, InvokeError> {
         let mut rate_limit = RateLimit::new();
         let mut ticks = observations();
-        // The sandbox may be another one than at the last observation.
+        // The sandbox may differ from that of the last observation.
         self.observe();
         loop {
             let is_observed = self.permit.is_to_be_observed();
@@ -171,7 +172,7 @@ impl Making {
                 ..
             } = self;
             let event = tokio::select! {
-                // First: a guest that signals without end is observed, too.
+                // First, so that a guest that signals without end is observed, too.
                 biased;
                 _ = ticks.tick(), if is_observed => {
                     self.observe();
@@ -207,7 +208,7 @@ impl Making {
         }
     }
 
-    /// Has its CPU slot, and the priority of its sandbox, follow what the guest does.
+    /// Adjusts its CPU slot and the priority of its sandbox to what the guest does.
     fn observe(&mut self) {
         let cpu = self.sandbox.cpu_time().ok();
         let priority = self.permit.observe(Instant::now(), cpu);
@@ -221,7 +222,7 @@ impl Making {
     /// Boots a guest.
     ///
     /// # Errors
-    /// Platform errors.
+    /// Returns an error if the platform fails.
     pub async fn boot(
         context: MakingContext<'_>,
         ram_bytes: u64,
@@ -246,11 +247,11 @@ impl Making {
         })
     }
 
-    /// Forks a guest of `parent` that is to become a seed. It begins with the commands
-    /// that are in its `mailbox`.
+    /// Forks a guest of `parent` that is to become a seed. It begins with the commands in its
+    /// `mailbox`.
     ///
     /// # Errors
-    /// Platform errors.
+    /// Returns an error if the platform fails.
     pub async fn fork(
         context: MakingContext<'_>,
         parent: &Arc<Frozen>,
@@ -259,7 +260,7 @@ impl Making {
         code: Option<&Code>,
         log: LogLines,
     ) -> Result<Self, PlatformError> {
-        // Whatever was preset would count as the seed's own.
+        // The pages of a specialised zygote would count as the seed's own.
         let Ready { mut sandbox, .. } = context.stock.take_bare().await?;
         parent.count_fork();
         sandbox
@@ -287,23 +288,23 @@ impl Making {
         })
     }
 
-    /// The same, which is given what its mailbox was opened for.
+    /// Attaches the script or files that its mailbox was opened for.
     pub fn giving(mut self, feed: Feed) -> Self {
         self.feed = Some(feed);
         self
     }
 
-    /// Follows the guest until it has done all its commands and stands at a freeze point.
+    /// Runs the guest until it has done all its commands and stands at a freeze point.
     ///
     /// # Errors
-    /// What it died of instead, or stopped with too early.
+    /// Returns the reason why the guest failed or stopped too early.
     pub async fn reach(&mut self, wanted: Doorbell) -> Result<(), SeedError> {
         let ring = self.stop(&[wanted]).await?;
         self.ensure_done(ring, self.mailbox.commands())
     }
 
-    /// The same, or until it comes to its func-entry point amid the last of its commands; says
-    /// whether it did.
+    /// As [`Making::reach`], or until the guest reaches its entry point during the last of its
+    /// commands. Returns whether it did.
     ///
     /// # Errors
     /// As [`Making::reach`].
@@ -324,14 +325,14 @@ impl Making {
         }
     }
 
-    /// Follows the guest until it rings one of these.
+    /// Runs the guest until it rings one of these.
     async fn stop(&mut self, wanted: &[Doorbell]) -> Result<Doorbell, SeedError> {
         let ring = self.next_stop().await.map_err(function)?;
         if wanted.contains(&ring) {
             return Ok(ring);
         }
         let guest = self.mailbox.guest()?;
-        // A guest that is done already says what its function died of.
+        // A guest that is already done reports why its function failed.
         Err(match (ring, outcome(&self.mailbox, &guest)) {
             (Doorbell::Done, Err(error)) => function(error),
             _ => {
@@ -342,42 +343,41 @@ impl Making {
         })
     }
 
-    /// Goes on from a freeze point by some commands, and stands at the one that they
-    /// lead to.
+    /// Continues from a freeze point with some commands, up to the freeze point that they lead to.
     ///
     /// # Errors
-    /// What the guest died of.
+    /// Returns the reason why the guest failed.
     pub async fn go(&mut self, commands: &[Command], to: Doorbell) -> Result<(), SeedError> {
         self.mailbox.put_commands(&Commands::of(commands))?;
         self.sandbox.resume().await?;
         self.reach(to).await
     }
 
-    /// Goes on from a freeze point by a command; says whether the function came to its entry
-    /// point amid that, instead of the one that the command leads to.
+    /// Continues from a freeze point with a command. Returns whether the function reached its entry
+    /// point during that, instead of the freeze point that the command leads to.
     ///
     /// # Errors
-    /// What the guest died of.
+    /// Returns the reason why the guest failed.
     pub async fn go_or_enter(&mut self, command: Command, to: Doorbell) -> Result<bool, SeedError> {
         self.mailbox.put_commands(&Commands::of(&[command]))?;
         self.sandbox.resume().await?;
         self.reach_or_enter(to).await
     }
 
-    /// Goes on from the early freeze point of a function to the late one.
+    /// Continues from the early freeze point of a function to the late one.
     ///
     /// # Errors
-    /// What the function died of.
+    /// Returns the reason why the function failed.
     pub async fn instantiate(&mut self) -> Result<Instantiated, SeedError> {
         self.go(&[Command::Instantiate], Doorbell::Ready).await?;
         self.drawn()
     }
 
-    /// The same for a function that may come to its entry point amid that, and stands there then;
-    /// says whether it does.
+    /// As [`Making::instantiate`], for a function that may reach its entry point during that and
+    /// stops there. Returns whether it does.
     ///
     /// # Errors
-    /// What the function died of.
+    /// Returns the reason why the function failed.
     pub async fn instantiate_or_enter(&mut self) -> Result<(Instantiated, bool), SeedError> {
         let has_entered = self
             .go_or_enter(Command::Instantiate, Doorbell::Ready)
@@ -385,11 +385,11 @@ impl Making {
         Ok((self.drawn()?, has_entered))
     }
 
-    /// Has a function that is instantiated call an export, and stands behind that. What it drew
-    /// is what both drew.
+    /// Makes an instantiated function call an export, and stops after that. The reported draws are
+    /// those of both steps.
     ///
     /// # Errors
-    /// What the function died of.
+    /// Returns the reason why the function failed.
     pub async fn evaluate(&mut self, export: &str) -> Result<Instantiated, SeedError> {
         let export = export.to_owned();
         self.go(&[Command::Evaluate { export }], Doorbell::Ready)
@@ -397,10 +397,11 @@ impl Making {
         self.drawn()
     }
 
-    /// What a function that is instantiated drew so far, and how long its last step took.
+    /// Returns what an instantiated function drew so far, and the duration of its last step.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its words make no sense; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are inconsistent, or the error of
+    /// the mailbox.
     pub fn drawn(&self) -> Result<Instantiated, SeedError> {
         let guest = self.mailbox.guest()?;
         Ok(Instantiated {
@@ -411,11 +412,11 @@ impl Making {
         })
     }
 
-    /// Freezes the guest where it stands.
+    /// Freezes the guest in its present state.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when no seed can be made of what it has become; platform
-    /// errors.
+    /// Returns [`InvokeError::GuestFailed`] if no seed can be made of the guest's state, or an
+    /// error of the platform.
     pub async fn freeze(self) -> Result<Frozen, SeedError> {
         let monotonic_nanoseconds = self.mailbox.guest()?.monotonic_nanoseconds;
         let (layer, state, parent) = match self.memory {
@@ -430,7 +431,7 @@ impl Making {
                 let (state, told) = sealed.map_err(guest_failed)?;
                 let all = PageRange::around(0, ram_bytes);
                 let own = PageSet::of_all_told(&told, all);
-                // More could never be forked.
+                // A seed with more windows could never be forked.
                 let own =
                     own.filter(|own| laid_over(parent.windows(), own, 0).len() <= WINDOWS_MAX);
                 let own = own.ok_or_else(|| {

@@ -1,11 +1,12 @@
-//! The tree of seeds: functions, what their instances are forked from, what they hold.
+//! The tree of seeds: functions, the seeds that their instances are forked from, and the memory
+//! they hold.
 //!
-//! `graph`: which seeds there are to be made, and which are in memory; it has each step (`recipe`)
-//! done once, however many wait. `making` runs a guest to a freeze point (the root's from
-//! `boot_image`), by way of `version` or `engine`. `function` is a version with a handle of its
-//! seed, `language_engine` an engine with one; `holding`: what a function has in memory, and what
-//! of it goes. `tree`: all of them; `later`: seeds made ahead of requests; `slots`: how many are
-//! made at once, and for whom first.
+//! `graph`: which seeds are to be made, and which are in memory; it runs each step (`recipe`) once,
+//! however many callers wait. `making` runs a guest to a freeze point (the root's from
+//! `boot_image`), by the steps of `version` or `engine`. `function` is a version with a handle of
+//! its seed, `language_engine` an engine with one. `holding`: the memory that a function holds, and
+//! what of it is evicted. `tree`: all of these; `later`: seeds made ahead of requests; `slots`: how
+//! many seeds are made at once, and in which order.
 
 mod boot_image;
 mod engine;

@@ -7,7 +7,7 @@ use faasw_common::text::Line;
 use crate::mailbox::LogLines;
 use crate::sink::{LogSink, LogStream};
 
-/// Takes what a guest without a function says, which is nothing.
+/// Logs the output of a guest without a function. Such a guest should have none.
 #[derive(Debug)]
 struct OwnLog;
 

@@ -1,6 +1,6 @@
-//! How each seed is made of its parent.
+//! The steps that make each seed of its parent.
 //!
-//! A recipe is a step of the tree: booting a guest, linking all imports, loading and
+//! A recipe is a step of the tree: booting a guest, linking all imports, or loading and
 //! instantiating a language engine (`engine`) or a function version (`version`).
 
 use std::borrow::Cow;
@@ -25,35 +25,36 @@ use crate::images::{ImageOf, Images};
 use crate::mailbox::Mailbox;
 use crate::snapshots::{Code, Frozen, KeptCode};
 
-/// How long a step that runs no tenant's code may take.
+/// The time limit of a step that runs no tenant's code.
 const OWN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A step of the tree.
 #[derive(Debug)]
 pub enum Recipe {
-    /// A guest boots.
+    /// Boots a guest.
     Boot,
-    /// It makes the engine and links every import.
+    /// Makes the Wasm engine and links every import.
     Link,
-    /// It becomes a language engine, which all its scripts share.
+    /// Instantiates a language engine, which all its scripts share.
     Engine(Arc<EngineVersion>),
-    /// It becomes a function version.
+    /// Makes a function version.
     Function(Arc<Version>),
-    /// It does what a test says.
+    /// Runs the commands of a test.
     #[cfg(feature = "trial")]
     Commands(Box<super::step::Step>),
 }
 
-/// RAM of a guest without a function.
+/// Returns the RAM of a guest without a function.
 fn least_ram() -> u64 {
     ram_bytes(0).unwrap_or(0)
 }
 
 impl Recipe {
-    /// That of a function version, the pool's `deployment`th.
+    /// Returns the recipe of a function version, with the pool's deployment number `deployment`.
     ///
     /// # Errors
-    /// When its memory or configuration is more than a guest can have.
+    /// Returns an error if the function's memory, configuration or warm-up requests exceed the
+    /// limits of a guest, or if a command has warm-up requests.
     pub fn function(
         spec: &FunctionSpec,
         kind: FunctionKind,
@@ -66,7 +67,7 @@ impl Recipe {
         Ok(Self::Function(Arc::new(version)))
     }
 
-    /// What it does, for the tree. Two steps of one digest do the same.
+    /// Returns the digest of the step, for the tree. Two steps with the same digest do the same.
     pub fn digest(&self) -> StepDigest {
         match self {
             Self::Boot => StepDigest::of(&[b"boot"]),
@@ -78,10 +79,10 @@ impl Recipe {
         }
     }
 
-    /// What there may be an image of: nothing for what is to have none.
+    /// Returns the identity of the seed's image; `None` if it is to have no image.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of computing the digest of the code.
     pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
         match self {
             Self::Boot | Self::Link => Ok(Some(ImageOf::shared(self.name()))),
@@ -92,7 +93,7 @@ impl Recipe {
         }
     }
 
-    /// What the file of its image is called, as far as that is known without a look at any code.
+    /// Returns the file name of its image, if that is known without reading any code.
     pub fn image_file<'a>(&'a self, images: &Images) -> Option<Cow<'a, str>> {
         match self {
             Self::Boot | Self::Link => {
@@ -109,7 +110,7 @@ impl Recipe {
         }
     }
 
-    /// What sandboxes and people call it.
+    /// Returns the name of the seed, for logs and listings.
     pub fn name(&self) -> &str {
         match self {
             Self::Boot => "guest",
@@ -121,7 +122,7 @@ impl Recipe {
         }
     }
 
-    /// The function version, if it is one.
+    /// Returns the function version, if it is one.
     pub fn version(&self) -> Option<&Arc<Version>> {
         match self {
             Self::Function(version) => Some(version),
@@ -129,41 +130,44 @@ impl Recipe {
         }
     }
 
-    /// The code that its instances run, wherever that is; none where no function's has run.
+    /// Returns the code that its instances run, in memory or stored; `None` for the shared seeds,
+    /// which run no function's code.
     pub fn code(&self) -> Option<&Arc<KeptCode>> {
         match self {
             Self::Boot | Self::Link => None,
             Self::Engine(engine) => Some(engine.code()),
             Self::Function(version) => Some(version.code()),
-            // It has it itself.
+            // The step holds its code itself.
             #[cfg(feature = "trial")]
             Self::Commands(_) => None,
         }
     }
 
-    /// Has what it made keep the code that its instances run. A script's is its engine's, which
-    /// counts it.
+    /// Makes the seed hold the code that its instances run. A script's code is its engine's, and
+    /// counts with the engine's seed.
     pub fn gives_code(&self, frozen: &Frozen, code: Arc<Code>) {
         let is_script = self.version().is_some_and(|version| version.is_script());
         let counted = self.code().filter(|_| !is_script);
         frozen.state().hold(code, counted.cloned());
     }
 
-    /// Bytes of memory of the function that it makes; 0 for what all functions share.
+    /// Returns the memory limit in bytes of the function that it makes; 0 for seeds that all
+    /// functions share.
     pub fn memory(&self) -> u64 {
         self.version().map_or(0, |version| version.memory_limit())
     }
 
-    /// Whether its seed stays for ever: what no function can do without.
+    /// Returns whether its seed stays forever, because no function can do without it.
     pub fn is_pinned(&self) -> bool {
         matches!(self, Self::Boot | Self::Link)
     }
 
-    /// Has a guest of its parent do it, through its mailbox, before it serves a request
-    /// (best-effort fork, AFaaS §4.1).
+    /// Writes the commands of this step into the mailbox of a guest of its parent, which runs them
+    /// before it serves a request (best-effort fork, AFaaS §4.1).
     ///
     /// # Errors
-    /// When the commands do not fit, or there is more to it than commands; the system's.
+    /// Returns an error if the commands do not fit, if the step needs more than commands, or if the
+    /// mailbox cannot be written.
     pub fn command(&self, mailbox: &mut Mailbox) -> Result<(), PlatformError> {
         match self {
             Self::Boot => Ok(()),
@@ -182,7 +186,8 @@ impl Recipe {
     /// Runs a guest of `parent` through the step, and freezes it.
     ///
     /// # Errors
-    /// When a function fails to load or instantiate in time; platform errors.
+    /// Returns an error if a function fails to load or instantiate in time, or if the platform
+    /// fails.
     pub async fn make(
         &self,
         context: MakingContext<'_>,
@@ -209,7 +214,7 @@ async fn in_time(
 ) -> Result<Frozen, SeedError> {
     let limit = OWN_TIMEOUT;
     match timeout(limit, work).await {
-        // No tenant had any part in it.
+        // No tenant's code took part in it.
         Ok(made) => made.map_err(|error| match error {
             SeedError::Platform(error) => error.into(),
             other => PlatformError::Protocol(other.to_string()).into(),

@@ -1,4 +1,4 @@
-//! What a function version is made of, and what making its seed found out.
+//! The inputs of a function version, and the results of making its seed.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,67 +14,65 @@ use crate::images::ImageId;
 use crate::sink::LogSink;
 use crate::snapshots::Bringing;
 
-/// What the memories of a language engine may have before it has a script.
+/// The memory limit of a language engine before it has a script.
 pub const ENGINE_MEMORY: u64 = 128 << 20;
 
-/// Everything that a function version is made of, but for its code.
+/// The inputs of a function version, except its code.
 #[derive(Clone, Debug)]
 pub struct FunctionSpec {
     /// The function's name, which is also its program argument 0.
     pub name: String,
-    /// Most bytes of all its linear memories together.
+    /// The maximum size of all its linear memories together, in bytes.
     pub memory_limit: u64,
-    /// Its environment.
+    /// The environment variables.
     pub environment: Vec<Pair>,
-    /// Its configuration: keys and values, each UTF-8.
+    /// The configuration: keys and values, each UTF-8.
     pub configuration: Vec<Pair>,
-    /// Names of its secrets, each UTF-8: they come with each request
+    /// The names of its secrets, each UTF-8. The values come with each request
     /// ([`Call::secrets`](crate::Call::secrets)).
     pub secrets: Vec<Vec<u8>>,
     /// When its seed is frozen.
     pub freeze: FreezePolicy,
-    /// How long its instances look for their next requests by themselves at most; nothing where
-    /// that is as [`PoolOptions::poll`](crate::PoolOptions::poll) has it.
+    /// How long its instances poll for their next request at most; `None` for
+    /// [`PoolOptions::poll`](crate::PoolOptions::poll).
     pub poll: Option<Duration>,
-    /// An export without parameters and results that is called once it is instantiated and
-    /// before its seed is frozen; one of a component's exported interface is named
-    /// `interface#name`. Its seed is frozen afterwards then, and unless the policy says so
-    /// neither may draw what requests are not to share.
+    /// An export without parameters and results that is called once it is instantiated and before
+    /// its seed is frozen. An export of a component's exported interface is named `interface#name`.
+    /// The seed is then frozen after the call. Unless the policy allows it, neither instantiation
+    /// nor the call may draw values that requests must not share.
     pub init: Option<String>,
-    /// The script that a language engine becomes the function by: its code is the engine's
-    /// then. Its seed is frozen once the engine has taken the script, and unless the policy
-    /// says so the script may draw nothing before that which requests are not to share.
+    /// The script that a language engine runs as the function; the function's code is then the
+    /// engine's. Its seed is frozen once the engine has loaded the script. Unless the policy allows
+    /// it, the script may not draw values before that which requests must not share.
     pub script: Option<Script>,
-    /// Program arguments behind its name.
+    /// The program arguments after its name.
     pub arguments: Vec<Vec<u8>>,
-    /// Its files, if it has some; none of a script.
+    /// The function's files, if it has some; a script has none.
     pub files: Option<FunctionFiles>,
-    /// Requests that it answers before its seed is frozen, one after the other, for what that
-    /// leaves behind: its seed is frozen after its initialisation then, and unless the policy
-    /// says so neither that nor they may draw what requests are not to share. Only for what
-    /// can answer several: no command.
+    /// Warm-up requests that it answers before its seed is frozen, one after the other, for the
+    /// state that they leave. Its seed is then frozen after its initialisation. Unless the policy
+    /// allows it, neither the initialisation nor the requests may draw values that requests must
+    /// not share. Not for commands, which answer a single request.
     pub warm_ups: Vec<WarmUp>,
-    /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may say itself where
-    /// it is to be frozen.
+    /// Whether it imports the func-entry point ([`faasw_abi::entry`]), and so may choose itself
+    /// where it is frozen.
     pub has_entry: bool,
-    /// What its image is named by, if it is to have one: no other version, of whatever function,
-    /// has that name.
+    /// The ID of its image, if it is to have one. No other version of any function has this ID.
     pub image: Option<ImageId>,
-    /// Where goes what it logs while it is instantiated.
+    /// The receiver of its log while it is instantiated.
     pub log: Arc<dyn LogSink>,
 }
 
-/// A request that nobody made.
+/// A warm-up request.
 #[derive(Clone, Debug)]
 pub struct WarmUp {
-    /// Its head, as the function sees it.
+    /// The head, as the function sees it.
     pub head: RequestHead,
-    /// Its body.
+    /// The body.
     pub body: Bytes,
 }
 
 impl WarmUp {
-    /// Method and path.
     pub(super) fn told(&self) -> String {
         let method = String::from_utf8_lossy(&self.head.method);
         let path = String::from_utf8_lossy(&self.head.path_and_query);
@@ -85,50 +83,50 @@ impl WarmUp {
 /// A script for a language engine.
 #[derive(Clone)]
 pub struct Script {
-    /// What the engine is called.
+    /// The name of the engine.
     pub engine: String,
-    /// Bytes of its files.
+    /// The size of its files in bytes.
     pub bytes: u64,
-    /// Its files, as [`faasw_abi::script`] has them.
+    /// The files, in the format of [`faasw_abi::script`].
     pub files: ScriptFiles,
 }
 
 /// The files of a function, which its guests find in a folder.
 #[derive(Clone, Debug)]
 pub struct FunctionFiles {
-    /// Where that is: an absolute path.
+    /// The absolute path of that folder.
     pub mount: String,
-    /// The one that is the function's func-entry point when it opens it, by its absolute path.
+    /// The absolute path of the file whose opening is the function's entry point.
     pub freeze_at: Option<String>,
-    /// Bytes of the bundle.
+    /// The size of the bundle in bytes.
     pub bytes: u64,
     /// The bundle, as [`Pool::pack`](crate::Pool::pack) makes it.
     pub bundle: ScriptFiles,
 }
 
-/// Where a script's files are, or the bundle of a function's.
+/// The files of a script, or the bundle of a function's files.
 #[derive(Clone, Debug)]
 pub enum ScriptFiles {
-    /// Here.
+    /// In memory.
     Here(Bytes),
-    /// There, until its seed has to be made.
+    /// Stored elsewhere until the seed has to be made.
     Stored(Arc<dyn ScriptSource>),
 }
 
-/// Where a script's files are that are not in memory, or a bundle.
+/// The storage of a script's files or a bundle that are not in memory.
 pub trait ScriptSource: fmt::Debug + Send + Sync {
-    /// Reads them, proven to be what was stored.
+    /// Reads the files, verified to be what was stored.
     ///
     /// # Errors
-    /// Why they cannot be had.
+    /// Returns the reason if they cannot be read.
     fn read(&self) -> Bringing<'_, Result<Bytes, String>>;
 }
 
 impl ScriptFiles {
-    /// Them.
+    /// Returns the files.
     ///
     /// # Errors
-    /// When they are stored and cannot be had.
+    /// Returns [`PlatformError::CodeGone`] if they are stored and cannot be read.
     pub(super) async fn get(&self) -> Result<Bytes, PlatformError> {
         match self {
             Self::Here(files) => Ok(files.clone()),
@@ -149,30 +147,30 @@ impl fmt::Debug for Script {
     }
 }
 
-/// What was found out while a seed was made.
+/// The results of making a seed.
 #[derive(Clone, Debug)]
 pub struct FreezeReport {
     /// Whether the seed is frozen after instantiation.
     pub after_init: bool,
-    /// Whether it is frozen where its own code says so.
+    /// Whether it is frozen at its entry point.
     pub at_entry: bool,
     /// Whether instantiation drew entropy.
     pub drew_entropy: bool,
-    /// What instantiation drew, by import, one line each; empty when nothing.
+    /// The draws of the instantiation, by import, one line each; empty if there were none.
     pub drawn: String,
-    /// What instantiation takes, which each request pays when `after_init` is false.
+    /// The duration of the instantiation, which each request pays if `after_init` is false.
     pub instantiation: Duration,
-    /// Size of the seed's memory layer in bytes (pages that exist).
+    /// The size of the seed's memory layer in bytes (existing pages).
     pub layer_bytes: u64,
 }
 
-/// What an earlier making of a function's seed found out.
+/// The results of an earlier making of a function's seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// Whether the seed was frozen after instantiation.
     pub after_init: bool,
-    /// What instantiation took.
+    /// The duration of the instantiation.
     pub instantiation: Duration,
-    /// Size of the seed's memory layer in bytes.
+    /// The size of the seed's memory layer in bytes.
     pub layer_bytes: u64,
 }

@@ -1,4 +1,4 @@
-//! For tests alone: a step of the tree that does what a test says.
+//! For tests only: a step of the tree whose commands come from a test.
 
 use std::sync::Arc;
 
@@ -12,32 +12,32 @@ use crate::error::SeedError;
 use crate::mailbox::{LogLines, Mailbox};
 use crate::snapshots::{Frozen, KeptCode};
 
-/// What a guest of a tree of a test does, and what tells it from others.
+/// The commands of a guest in a test's tree, and their identity.
 #[derive(Debug)]
 pub struct Step {
-    /// Tells equal ones apart.
+    /// Distinguishes steps with equal commands.
     pub salt: u64,
-    /// What it does.
+    /// The commands.
     pub commands: Vec<Command>,
-    /// Where it stands then.
+    /// The freeze point that they lead to.
     pub to: Doorbell,
-    /// Whose it is.
+    /// The guest that runs them.
     pub guest: Arc<Guest>,
 }
 
-/// What all guests of a tree have.
+/// The properties that all guests of a tree share.
 #[derive(Debug)]
 pub struct Guest {
-    /// Its code.
+    /// The code.
     pub code: Arc<KeptCode>,
-    /// Bytes of its RAM.
+    /// The RAM in bytes.
     pub ram_bytes: u64,
-    /// Where it logs, and what else there is of a function.
+    /// The log, and the other inputs of a function.
     pub spec: FunctionSpec,
 }
 
 impl Step {
-    /// What it has a guest do.
+    /// Returns the commands.
     pub fn commands(&self) -> Commands {
         Commands::of(&self.commands)
     }

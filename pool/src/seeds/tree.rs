@@ -1,10 +1,10 @@
-//! The tree of seeds: what all functions share, and the functions' own.
+//! The tree of seeds: those that all functions share, and the functions' own.
 //!
-//! Level 0 is a booted guest, level 1 the engine with every import linked; both are made once, from
-//! the provider's own code, and stay. Level 2 is a function version, or a language engine, whose
-//! scripts are function versions below it (AFaaS §4.3, Catalyzer §4.3). A function whose seed was
-//! evicted is served from the nearest ancestor by doing the missing steps (best-effort fork, AFaaS
-//! §4.1), and its seed is made again meanwhile, once; a script waits for its own.
+//! Level 0 is a booted guest, level 1 the Wasm engine with every import linked. Both are made once,
+//! from the provider's own code, and stay. Level 2 is a function version, or a language engine,
+//! whose scripts are function versions below it (AFaaS §4.3, Catalyzer §4.3). A function whose seed
+//! was evicted is served from the nearest ancestor by doing the missing steps (best-effort fork,
+//! AFaaS §4.1). Meanwhile its seed is made again, once. A script waits for its own seed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,10 +31,11 @@ use crate::sandboxes::Stock;
 use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
-/// Accounts of functions among which those that nobody has are not looked for.
+/// Up to this number of accounts, the tree does not search for accounts of functions that no longer
+/// exist.
 const HOLDINGS: usize = 64;
 
-/// All seeds of a pool, and the functions that have them.
+/// All seeds of a pool, and the functions that own them.
 #[derive(Debug)]
 pub struct Tree {
     seeds: Arc<Seeds>,
@@ -44,8 +45,8 @@ pub struct Tree {
     function_budget: u64,
     functions: Mutex<Vec<Weak<Function>>>,
     engines: Mutex<Vec<Weak<LanguageEngine>>>,
-    /// By function name, of whatever version; and how many there were when those that nobody
-    /// has were looked for last.
+    /// The accounts by function name, for all versions; and how many there were after the last
+    /// search for accounts that are no longer used.
     holdings: Mutex<(BTreeMap<String, Weak<Holding>>, usize)>,
     /// Number of the next function.
     next_number: AtomicU64,
@@ -53,7 +54,7 @@ pub struct Tree {
     next_deployment: AtomicU64,
 }
 
-/// A guest without a function that fails is the platform's fault.
+/// Converts an error of a guest without a function, which is always the platform's.
 fn platform(error: SeedError) -> PlatformError {
     match error {
         SeedError::Platform(error) => error,
@@ -62,12 +63,12 @@ fn platform(error: SeedError) -> PlatformError {
 }
 
 impl Tree {
-    /// A tree without seeds, whose functions' seeds may come to `budget`; each
-    /// function may hold `function_budget` bytes, parked instances included. They come back from
-    /// `images` where they are kept there.
+    /// Creates a tree without seeds. The functions' seeds may take `budget`; each function may hold
+    /// `function_budget` bytes, parked instances included. Evicted seeds are read from `images` if
+    /// they are stored there.
     ///
     /// # Errors
-    /// When the graph takes no shared seeds, which would be a mistake here.
+    /// Returns an error if the graph rejects a shared seed, which would be a bug.
     pub fn new(
         stock: &Arc<Stock>,
         keeper: Arc<Keeper>,
@@ -93,20 +94,20 @@ impl Tree {
         })
     }
 
-    /// What functions descend from; made when it is asked for first.
+    /// Returns the seed from which functions descend; the first call makes it.
     ///
     /// # Errors
-    /// Platform errors.
+    /// Returns an error if the platform fails.
     pub async fn linked(&self) -> Result<Arc<Frozen>, PlatformError> {
         if let Some(frozen) = self.linked.slot.get() {
             return Ok(frozen);
         }
         let made = self.seeds.obtain(self.linked.key).await;
-        // It is never evicted.
+        // This seed is never evicted.
         made.map(|held| held.clone()).map_err(platform)
     }
 
-    /// Has that made, or read, unless it is there or under way.
+    /// Starts making or reading that seed, unless it is there or under way.
     pub fn begin_linked(&self) {
         self.seeds.make(self.linked.key, For::Clients);
     }
@@ -116,21 +117,22 @@ impl Tree {
         self.seeds.slots().foreground_done(most).await;
     }
 
-    /// How many makings come before that of a function's seed; nothing if none of its seeds waits
-    /// for a slot.
+    /// Returns how many makings are queued before that of a function's seed, or `None` if none of
+    /// its seeds waits for a slot.
     pub fn queued_behind(&self, name: &str) -> Option<usize> {
         self.seeds.queued_behind(name)
     }
 
-    /// Waits until the images are written of all seeds that were made so far.
+    /// Waits until the images of all seeds made so far are written.
     pub async fn images_are_written(&self) {
         self.seeds.images_are_written().await;
     }
 
-    /// A function version that the tree does not have yet.
+    /// Creates a function version without adding it to the tree.
     ///
     /// # Errors
-    /// When its memory or configuration is more than a guest can have.
+    /// Returns an error if its memory, configuration or warm-up requests exceed the limits of a
+    /// guest, or if the graph rejects it.
     pub(super) fn new_function(
         &self,
         spec: &FunctionSpec,
@@ -144,7 +146,7 @@ impl Tree {
             Some(script) => Some(self.engine(&script.engine, code, time_limit)?),
             None => None,
         };
-        // All scripts of an engine have one code, whoever brings it.
+        // All scripts of an engine use one code, whichever deployment brought it.
         let code = engine.as_ref().map_or(code, |engine| engine.code());
         let recipe = Recipe::function(spec, kind, code, time_limit, known, deployment)?;
         if let Some(version) = recipe.version().filter(|_| known.is_some()) {
@@ -156,11 +158,11 @@ impl Tree {
         Ok(Arc::new(function))
     }
 
-    /// The language engine that is this code. All scripts of one engine have one, as long as
-    /// they have one code; its seed is made when the first of them is.
+    /// Returns the language engine with this code. All scripts with the same engine code share one
+    /// engine; its seed is made with that of the first script.
     ///
     /// # Errors
-    /// When the graph does not take it.
+    /// Returns an error if the graph rejects it.
     pub fn engine(
         &self,
         name: &str,
@@ -181,21 +183,21 @@ impl Tree {
         Ok(engine)
     }
 
-    /// Has an engine's seed made, unless it is there.
+    /// Makes an engine's seed, unless it is there.
     ///
     /// # Errors
-    /// When it cannot be instantiated; platform errors.
+    /// Returns an error if the engine cannot be instantiated, or if the platform fails.
     pub async fn warm(&self, engine: &LanguageEngine) -> Result<(), SeedError> {
         self.seeds.obtain(engine.key()).await?;
         Ok(())
     }
 
-    /// Makes a seed as the function's freeze policy says; it stays in memory as long as it is
-    /// held.
+    /// Makes a seed by the function's freeze policy. The seed stays in memory as long as the result
+    /// is held.
     ///
     /// # Errors
-    /// When the function fails to load or instantiate within `time_limit`;
-    /// platform errors.
+    /// Returns an error if the function fails to load or instantiate within `time_limit`, or if the
+    /// platform fails.
     pub async fn make(
         &self,
         spec: &FunctionSpec,
@@ -211,13 +213,13 @@ impl Tree {
         Ok((FunctionVersion::new(function), report, frozen))
     }
 
-    /// Takes up a function whose image was put in its place from elsewhere, if that is good here:
-    /// its seed is in memory then, and nothing was initialised. Why it is not, where it is not:
-    /// then nothing was made.
+    /// Adds a function whose image was received from another node, if the image is valid here: its
+    /// seed is then in memory without an initialisation. The inner error is the reason why the
+    /// image is not valid; nothing was made then.
     ///
     /// # Errors
-    /// When its memory or configuration is more than a guest can have, or what it descends from
-    /// cannot be made; platform errors.
+    /// Returns an error if the function exceeds the limits of a guest, if its parent's seed cannot
+    /// be made, or if the platform fails.
     pub async fn restore(
         &self,
         spec: &FunctionSpec,
@@ -240,23 +242,23 @@ impl Tree {
         }
         self.seeds.obtain(function.key()).await?;
         if !function.version().is_restored() {
-            // It went, or was spoilt, since it was looked at.
+            // The image was removed or damaged since the check.
             return Ok(Err(ImageError::CutOff));
         }
         self.add(&function);
         Ok(Ok(FunctionVersion::new(function)))
     }
 
-    /// Has a function's seed in memory, wherever it comes from; says whether that was its image.
+    /// Loads or makes a function's seed. Returns whether it came from its image.
     ///
     /// # Errors
-    /// When it cannot be made; platform errors.
+    /// Returns an error if the seed cannot be made, or if the platform fails.
     pub async fn have(&self, function: &Function) -> Result<bool, SeedError> {
         self.seeds.obtain(function.key()).await?;
         Ok(function.version().is_restored())
     }
 
-    /// The account of the versions of one function.
+    /// Returns the account of the versions of one function.
     fn holding(&self, name: &str) -> Arc<Holding> {
         let (holdings, kept) = &mut *lock(&self.holdings);
         if let Some(holding) = holdings.get(name).and_then(Weak::upgrade) {
@@ -272,10 +274,10 @@ impl Tree {
         holding
     }
 
-    /// Takes a function up.
     pub(super) fn add(&self, function: &Arc<Function>) {
         let mut functions = lock(&self.functions);
-        // Looked through when there is no room, which is the rarer the more there are.
+        // The list is searched when it is full, so the more functions there are, the rarer is the
+        // search.
         if functions.len() == functions.capacity() {
             functions.retain(|function| function.strong_count() > 0);
         }
@@ -283,14 +285,14 @@ impl Tree {
         function.holding().add(function.key(), function.parking());
     }
 
-    /// Bytes of functions' seeds, and of their parked instances' private pages.
+    /// Returns the bytes of functions' seeds, and of the private pages of their parked instances.
     pub fn held(&self) -> (u64, u64) {
         let functions = self.functions();
         let parked = functions.iter().map(|function| function.parking().bytes());
         (self.seeds.bytes(), parked.sum())
     }
 
-    /// Every seed as it is now, parents before children.
+    /// Describes every seed in its present state, parents before children.
     pub fn describe(&self) -> Vec<SeedInfo> {
         let shared = [&self.booted, &self.linked].into_iter();
         let mut all: Vec<SeedInfo> = shared
@@ -303,7 +305,8 @@ impl Tree {
                 })
             })
             .collect();
-        // Before engines: whose engine has come since is not to be missing.
+        // Functions are listed before engines, so that the engine of a listed function is not
+        // missing.
         let functions = self.functions();
         let engines: Vec<_> = lock(&self.engines)
             .iter()

@@ -1,4 +1,4 @@
-//! A function version, and how its seed is made.
+//! A function version, and the steps that make its seed.
 
 use std::iter;
 use std::slice;
@@ -24,20 +24,20 @@ use crate::images::{ImageId, ImageOf, Images};
 use crate::mailbox::{LogLines, Mailbox};
 use crate::snapshots::{Frozen, KeptCode};
 
-/// How long warming up may take where requests wait for a seed that is made again.
+/// The time limit for the warm-up requests while requests wait for a seed that is made again.
 const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Bytes of an image that is read in less time than the steps take which it stands for.
+/// Size limit in bytes up to which reading an image is faster than the steps that it replaces.
 const QUICK_IMAGE: u64 = 8 << 20;
 
-/// How often a version's image is written as long as the version is known: when its seed is made,
-/// when it is known what requests use, and when that becomes something else.
+/// The maximum number of times that a version's image is written while the version is known: when
+/// its seed is made, when the pages that requests use are known, and when those change.
 const WRITINGS: u32 = 8;
 
-/// What a function version's seed is made of, and what is known of making it.
+/// The inputs of a function version's seed, and what is known about making it.
 #[derive(Debug)]
 pub struct Version {
-    /// Its number among those of the pool.
+    /// The number of this deployment in the pool.
     deployment: u64,
     spec: FunctionSpec,
     kind: FunctionKind,
@@ -45,47 +45,49 @@ pub struct Version {
     memory_limit: u64,
     ram_bytes: u64,
     config: SeedConfig,
-    /// What has it answer requests that nobody made, once it is ready.
+    /// The commands for its warm-up requests.
     warm_ups: Vec<Command>,
     time_limit: Duration,
-    /// Bytes that its seed takes, by an earlier making; 0 where that is not known.
+    /// The bytes that its seed takes, as an earlier making measured; 0 if unknown.
     expected_bytes: u64,
-    /// Bytes of the image that its seed is read from when it is not in memory, as far as that is
-    /// known; 0 where there is none.
+    /// The bytes of the image that its seed is read from when it is not in memory, as far as known;
+    /// 0 if there is no image.
     image_bytes: AtomicU64,
-    /// What the file of its image is called, once it was asked for.
+    /// The file name of its image, once it has been computed.
     image_file: OnceLock<String>,
-    /// How often its image may still be written.
+    /// How many more times its image may be written.
     writings: AtomicU32,
     learnt: Mutex<Learnt>,
 }
 
-/// What making a version's seed has told.
+/// The knowledge gained by making a version's seed.
 #[derive(Debug, Default)]
 struct Learnt {
-    /// Whether its warm-up requests have failed since it was deployed: no seed is to be late for
-    /// them again.
+    /// Whether its warm-up requests have failed since it was deployed. Seeds are then made without
+    /// them, so that no seed is delayed by them again.
     is_cold: bool,
-    /// Whether it was frozen at its func-entry point.
+    /// Whether it was frozen at its entry point.
     has_entered: bool,
-    /// Whether it was made, now or before.
+    /// Whether its seed has been made, by this node or before.
     was_made: bool,
-    /// Whether it was read from its image when it came into memory last.
+    /// Whether its seed was read from its image when it was last loaded.
     is_restored: bool,
-    /// Where it is frozen: decided when it is made first, or known from before.
+    /// Whether its seed is frozen after initialisation: decided when it is first made, or known
+    /// from before.
     after_init: Option<bool>,
-    /// What instantiating it takes.
+    /// The duration of its instantiation.
     instantiation: Duration,
-    /// Whether instantiating it drew entropy; `false` as long as that was not seen.
+    /// Whether its instantiation drew entropy; `false` until that has been observed.
     drew_entropy: bool,
-    /// What it drew, by import, one line each; empty as long as that was not seen.
+    /// The draws of its instantiation, by import, one line each; empty until they have been
+    /// observed.
     drawn: String,
 }
 
-/// RAM of a guest whose memories may have so many bytes.
+/// Returns the RAM of a guest whose memories may have `memory_limit` bytes.
 ///
 /// # Errors
-/// When that is more than a guest can have.
+/// Returns [`SeedError::MemoryTooLarge`] if that is more than a guest can have.
 pub(super) fn ram_of(memory_limit: u64) -> Result<u64, SeedError> {
     ram_bytes(memory_limit).ok_or(SeedError::MemoryTooLarge {
         wanted: memory_limit,
@@ -97,10 +99,10 @@ pub(super) fn too_late(limit: Duration) -> SeedError {
     SeedError::Function(InvokeError::TimedOut(limit))
 }
 
-/// The commands of a function's warm-up requests.
+/// Returns the commands for a function's warm-up requests.
 ///
 /// # Errors
-/// When they do not fit a mailbox beside what else there is to do.
+/// Returns [`SeedError::WarmUpTooLarge`] if they do not fit a mailbox beside the other commands.
 fn warm_ups(spec: &FunctionSpec) -> Result<Vec<Command>, SeedError> {
     let commands = spec
         .warm_ups
@@ -118,11 +120,12 @@ fn warm_ups(spec: &FunctionSpec) -> Result<Vec<Command>, SeedError> {
 }
 
 impl Version {
-    /// The pool's `deployment`th, of this code.
+    /// Creates the version of the pool's deployment number `deployment`, with this code.
     ///
     /// # Errors
-    /// When its memory, configuration or warm-up requests are more than a guest can have; when
-    /// it is a command that is to be warmed up.
+    /// Returns [`SeedError::MemoryTooLarge`], [`SeedError::ConfigTooLarge`] or
+    /// [`SeedError::WarmUpTooLarge`] if a limit of guests is exceeded, and
+    /// [`SeedError::WarmUpOfCommand`] if a command has warm-up requests.
     pub fn new(
         spec: &FunctionSpec,
         kind: FunctionKind,
@@ -132,10 +135,10 @@ impl Version {
         deployment: u64,
     ) -> Result<Self, SeedError> {
         let memory_limit = match &spec.script {
-            // Its guests are an engine's, whose RAM does not become less, and have to
-            // receive it.
+            // The guests of a script are the engine's, whose RAM cannot shrink, and they have to
+            // receive the script.
             Some(script) => spec.memory_limit.max(ENGINE_MEMORY) + script.bytes,
-            // They lie beside what it may use, in large pages of their own.
+            // The files lie beside the function's own memory, in large pages of their own.
             None => {
                 let files = spec.files.as_ref().map_or(0, |files| files.bytes);
                 spec.memory_limit
@@ -168,7 +171,7 @@ impl Version {
             return Err(SeedError::WarmUpOfCommand);
         }
         let expected_bytes = known.map_or(0, |known| {
-            // A script's code is its engine's, with whose seed it counts.
+            // A script's code is its engine's, and counts with the engine's seed.
             let counts = spec.script.is_none() && code.may_leave();
             let code_bytes = if counts { code.bytes() } else { 0 };
             known.layer_bytes.saturating_add(code_bytes)
@@ -197,17 +200,18 @@ impl Version {
         })
     }
 
-    /// What an initialisation makes depends on when it runs, too: it may read the clock, or
-    /// draw. So each deployment is a step of its own, whatever others are made of.
+    /// Returns the digest of the step. The result of an initialisation also depends on when it
+    /// runs, because it may read the clock or draw random numbers. So each deployment is a step of
+    /// its own, even with the same inputs as another.
     pub fn digest(&self) -> StepDigest {
         StepDigest::of(&[b"function", &self.deployment.to_le_bytes()])
     }
 
-    /// What its image is called, if it is to have one. A seed that was made without what should
-    /// have warmed it up is to be made better next time.
+    /// Returns the identity of its image, if it is to have one. A seed that was made without its
+    /// warm-up requests gets no image, so that it is made with them after the next start.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of computing the digest of the code.
     pub fn image(&self) -> Result<Option<ImageOf>, Errno> {
         let Some(id) = self.spec.image.filter(|_| !self.learnt().is_cold) else {
             return Ok(None);
@@ -217,65 +221,67 @@ impl Version {
             self.commands_to_load(self.code.bytes()),
             self.become_ready(),
         );
-        // All else that it depends on the version says, which has the image.
+        // Everything else that the image depends on is part of the version, which owns the image
+        // ID.
         let purpose = [&code[..], load.bytes(), become_ready.bytes()];
         Ok(Some(ImageOf::function(&id, &purpose)))
     }
 
-    /// What its image is named by, if it is to have one.
+    /// Returns the ID of its image, if it is to have one.
     pub fn image_id(&self) -> Option<&ImageId> {
         self.spec.image.as_ref()
     }
 
-    /// What the file of its image is called, if it is to have one.
+    /// Returns the file name of its image, if it is to have one.
     pub fn image_file(&self, images: &Images) -> Option<&str> {
         let id = self.image_id()?;
         let name = self.image_file.get_or_init(|| images.file_name_of(id));
         Some(name)
     }
 
-    /// Its seed is in memory again, as it was when its image was made.
+    /// Records that its seed was read from its image.
     pub fn was_restored(&self) {
         let mut learnt = self.learnt();
         learnt.was_made = true;
         learnt.is_restored = true;
     }
 
-    /// Whether its seed was read from its image when it came into memory last.
+    /// Returns whether its seed was read from its image when it was last loaded.
     pub fn is_restored(&self) -> bool {
         self.learnt().is_restored
     }
 
-    /// Whether its seed is read from an image when it is not in memory, as far as that is known.
+    /// Returns whether its seed is read from an image when it is not in memory, as far as known.
     pub fn has_image(&self) -> bool {
         self.image_bytes.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether that is so, and quick though all of it has to be read: requests wait for it then.
+    /// Returns whether it has an image that is small enough to be read completely while requests
+    /// wait.
     pub fn has_quick_image(&self) -> bool {
         (1..=QUICK_IMAGE).contains(&self.image_bytes.load(Ordering::Relaxed))
     }
 
-    /// Says how large the image of it is, if there is one.
+    /// Records the size of its image; `None` if there is no image.
     pub fn note_image(&self, bytes: Option<u64>) {
         self.image_bytes
             .store(bytes.unwrap_or(0), Ordering::Relaxed);
     }
 
-    /// Takes one of the few times that its image may be written, whatever it goes on using;
-    /// `false` where none is left.
+    /// Takes one of the limited number of times that its image may be written. Returns `false` if
+    /// none is left.
     pub fn take_writing(&self) -> bool {
         let once_less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
         self.writings.fetch_update(order, order, once_less).is_ok()
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     pub fn name(&self) -> &str {
         &self.spec.name
     }
 
-    /// What has a guest load it, whose code has so many bytes.
+    /// Returns the commands that make a guest load it, with `code_bytes` bytes of code.
     fn commands_to_load(&self, code_bytes: u64) -> Commands {
         Commands::of(&self.loading(code_bytes))
     }
@@ -290,8 +296,8 @@ impl Version {
         vec![Command::Grow { ram_bytes }, become_it]
     }
 
-    /// What has a guest become it where its seed is missing: a request instantiates what is
-    /// only loaded, but does not initialise.
+    /// Returns the commands that make a guest become this function if its seed is missing. A
+    /// request instantiates a function that is only loaded, but does not initialise it.
     pub fn become_ready(&self) -> Commands {
         let mut commands = self.loading(self.code.bytes());
         if let Some(export) = self.spec.init.clone() {
@@ -300,49 +306,50 @@ impl Version {
         Commands::of(&commands)
     }
 
-    /// Its compiled code, wherever that is.
+    /// Returns its compiled code, in memory or stored.
     pub fn code(&self) -> &Arc<KeptCode> {
         &self.code
     }
 
-    /// Bytes that its guests may come to have for it: all its linear memories, its files, and what
-    /// a script takes on its way.
+    /// Returns the memory limit of its guests in bytes: all linear memories, its files, and the
+    /// space that a script takes while it is loaded.
     pub fn memory_limit(&self) -> u64 {
         self.memory_limit
     }
 
-    /// RAM of its guests, in bytes.
+    /// Returns the RAM of its guests, in bytes.
     pub fn ram_bytes(&self) -> u64 {
         self.ram_bytes
     }
 
-    /// Bytes that its seed takes, code included, as an earlier making has told; 0 where none has.
+    /// Returns the bytes that its seed takes, code included, as an earlier making measured; 0 if
+    /// unknown.
     pub fn expected_bytes(&self) -> u64 {
         self.expected_bytes
     }
 
-    /// Whether it is a script.
+    /// Returns whether it is a script.
     pub fn is_script(&self) -> bool {
         self.spec.script.is_some()
     }
 
-    /// Whether only its own seed can be forked for it: a script, and whatever has files, which a
-    /// guest is given before any request.
+    /// Returns whether only its own seed can be forked for it: a script, or a function with files,
+    /// which a guest receives before any request.
     pub fn is_fed(&self) -> bool {
         self.is_script() || self.spec.files.is_some()
     }
 
-    /// Where its seed is frozen, if that is known: after its initialisation or before.
+    /// Returns whether its seed is frozen after its initialisation, if that is known.
     pub fn after_init(&self) -> Option<bool> {
         self.learnt().after_init
     }
 
-    /// What its initialisation takes, as far as that is known.
+    /// Returns the duration of its instantiation, as far as known.
     pub fn instantiation(&self) -> Duration {
         self.learnt().instantiation
     }
 
-    /// What was found out while `frozen` was made.
+    /// Returns the report of making `frozen`.
     pub fn report(&self, frozen: &Frozen) -> FreezeReport {
         let learnt = self.learnt();
         FreezeReport {
@@ -355,12 +362,12 @@ impl Version {
         }
     }
 
-    /// Makes its seed. Where that was done before, it is done without requests that warm it up
-    /// if these fail now.
+    /// Makes its seed. If that succeeded before and the warm-up requests fail now, the seed is made
+    /// without them.
     ///
     /// # Errors
-    /// When it fails to load, to initialise or to warm up in time, or draws what it may not;
-    /// platform errors.
+    /// Returns an error if the function fails to load, to initialise or to warm up in time, if it
+    /// draws values that its freeze policy does not allow, or if the platform fails.
     pub async fn make(
         &self,
         context: MakingContext<'_>,
@@ -403,7 +410,7 @@ impl Version {
         done.unwrap_or_else(|_| Err(too_late(self.time_limit)))
     }
 
-    /// A guest that is ready, or where it is to be frozen before that loaded.
+    /// Returns a guest that is ready, or only loaded if it is to be frozen before initialisation.
     async fn initialised(
         &self,
         context: MakingContext<'_>,
@@ -432,9 +439,9 @@ impl Version {
         }
     }
 
-    /// A guest whose function has come to its entry point (Catalyzer §4.3); none where it does
-    /// not come there before a request. What it drew until then would be in the seed, and so in
-    /// all requests; but many read clocks, and mean nothing by it.
+    /// Returns a guest whose function has reached its entry point (Catalyzer §4.3), or `None` if it
+    /// does not get there before a request. Entropy drawn before that would be shared by all
+    /// requests. Reading clocks is allowed, because many functions read them to no effect.
     async fn enter(
         &self,
         context: MakingContext<'_>,
@@ -473,7 +480,7 @@ impl Version {
         Ok(Some(making))
     }
 
-    /// Instantiates it, unless that draws.
+    /// Loads the function and instantiates it, unless that draws entropy.
     async fn as_it_is(
         &self,
         context: MakingContext<'_>,
@@ -493,16 +500,17 @@ impl Version {
             };
             self.learn(&did, after_init);
             if self.after_init() == Some(false) {
-                // That has shown that the function can be instantiated, and what
-                // that draws; a seed without it takes another guest.
+                // The instantiation has shown that the function can be instantiated and what that
+                // draws. A seed without instantiation takes another guest.
                 making = self.load(context, parent).await?;
             }
         }
         Ok(making)
     }
 
-    /// Has it answer requests that nobody made. What they draw would be in the seed, and so in
-    /// all requests; but nearly all read clocks, and mean the request's.
+    /// Sends the function its warm-up requests. Entropy drawn by them would be shared by all
+    /// requests. Reading clocks is allowed, because nearly all functions read them for the request
+    /// at hand.
     async fn warm_up(&self, making: &mut Making, limit: Duration) -> Result<(), SeedError> {
         let until = Instant::now() + limit;
         for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
@@ -521,14 +529,15 @@ impl Version {
         if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::WarmUpDrew(did.told()));
         }
-        // An ancestor's instance does without: what it takes is what it took before.
+        // An instance of an ancestor is not warmed up, so the recorded duration stays that of the
+        // instantiation.
         let took = self.instantiation();
         self.learn(&Instantiated { took, ..did }, true);
         Ok(())
     }
 
-    /// Hands an engine its script. What that draws would be in the seed, and so in all
-    /// requests; but clocks are read by many, who mean nothing by it.
+    /// Loads a script into its engine. Entropy drawn by that would be shared by all requests.
+    /// Reading clocks is allowed, because many scripts read them to no effect.
     async fn take_script(
         &self,
         context: MakingContext<'_>,
@@ -552,11 +561,12 @@ impl Version {
         Ok(making)
     }
 
-    /// Has it initialise itself. What that draws would be in the seed, and so in all requests.
+    /// Initialises the function by calling an export. What that draws would be shared by all
+    /// requests.
     async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
         let instantiated = making.instantiate().await?;
         let mut did = making.evaluate(export).await?;
-        // Many read clocks while they are instantiated, and mean nothing by it: Go does.
+        // Many functions, for example Go's, read clocks during instantiation to no effect.
         let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
         if draws && self.spec.freeze != FreezePolicy::AfterInit {
             return Err(SeedError::InitDrew {
@@ -577,7 +587,7 @@ impl Version {
         learnt.drawn.clone_from(&did.drawn);
     }
 
-    /// A guest at the early freeze point.
+    /// Returns a guest at the early freeze point.
     async fn load(
         &self,
         context: MakingContext<'_>,

@@ -1,4 +1,4 @@
-//! Snapshots as the pool has them.
+//! Snapshots with the pool's data.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
@@ -12,20 +12,20 @@ use super::code::{Code, KeptCode};
 use super::pager::Pager;
 use crate::stats::SeedInfo;
 
-/// A snapshot of any depth, with a vCPU's state as sandboxes tell it, and the code that its
+/// A snapshot of any depth, with the state of a vCPU as sandboxes report it, and the code that its
 /// instances run.
 pub type Frozen = Snapshot<State>;
 
-/// What belongs to a snapshot beside its memory.
+/// The data of a snapshot beside its memory.
 #[derive(Debug)]
 pub struct State {
-    /// The vCPU's, as sandboxes tell it.
+    /// The state of the vCPU, as sandboxes report it.
     vcpu: Box<VcpuState>,
-    /// Nothing where no function's code has run.
+    /// Unset if no function's code has run.
     code: OnceLock<Held>,
-    /// Who brings the rest of memory and code, as long as some of it is missing.
+    /// The pager that reads the rest of memory and code, as long as some of it is missing.
     pager: Mutex<Weak<Pager>>,
-    /// What guests had to wait for, once it is whole.
+    /// How often guests had to wait for a page, once the snapshot is complete.
     late_pages: AtomicU64,
 }
 
@@ -33,44 +33,44 @@ pub struct State {
 #[derive(Debug)]
 struct Held {
     code: Arc<Code>,
-    /// Where the snapshot's being there or not decides whether it is in memory.
+    /// The code that counts with this snapshot, if the snapshot decides whether it is in memory.
     counted: Option<Arc<KeptCode>>,
 }
 
 impl State {
-    /// The state of its vCPU.
+    /// Returns the state of its vCPU.
     pub fn vcpu(&self) -> &VcpuState {
         &self.vcpu
     }
 
-    /// From now on this code is in memory for as long as the snapshot is. It counts for it,
-    /// once it may leave memory, unless it is there for an ancestor that counts it.
+    /// Keeps this code in memory as long as the snapshot. With `counted`, it counts with the
+    /// snapshot once it may leave memory; without, an ancestor counts it.
     pub fn hold(&self, code: Arc<Code>, counted: Option<Arc<KeptCode>>) {
-        // It is the same that another may have set.
+        // A concurrent caller sets the same code.
         let _ = self.code.set(Held { code, counted });
     }
 
-    /// The code that its instances run.
+    /// Returns the code that its instances run.
     pub fn code(&self) -> Option<&Arc<Code>> {
         self.code.get().map(|held| &held.code)
     }
 
-    /// How often a guest touched a page that had to be read first.
+    /// Returns how often a guest touched a page that had to be read first.
     pub fn late_pages(&self) -> u64 {
         self.late_pages.load(Ordering::Relaxed)
     }
 
-    /// All of it is there, and so often a guest had to wait.
+    /// Records that all of it is present, and how often guests had to wait.
     pub fn is_brought(&self, late_pages: u64) {
         self.late_pages.store(late_pages, Ordering::Relaxed);
     }
 
-    /// This one brings the rest of its memory.
+    /// Sets the pager that reads the rest of its memory.
     pub fn is_brought_by(&self, pager: &Arc<Pager>) {
         *self.pager.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(pager);
     }
 
-    /// Who brings the rest of its memory, if somebody does.
+    /// Returns the pager that reads the rest of its memory, if there is one.
     pub fn pager(&self) -> Option<Arc<Pager>> {
         let pager = self.pager.lock().unwrap_or_else(PoisonError::into_inner);
         pager.upgrade()
@@ -96,21 +96,21 @@ impl Beside for State {
     }
 }
 
-/// A snapshot and what it descends from, itself first.
+/// Iterates over a snapshot and its ancestors, itself first.
 fn line(frozen: &Frozen) -> impl Iterator<Item = &Frozen> {
     std::iter::successors(Some(frozen), |frozen| {
         frozen.parent().map(|parent| &**parent)
     })
 }
 
-/// Whether all of a snapshot's memory is there, its ancestors' with it, and of its code. Until then
-/// its instances may only have what is there, or wait for what is not.
+/// Returns whether all memory of a snapshot and its ancestors is present, and its code. Until then,
+/// its instances may only use what is present, or have to wait for the rest.
 pub fn is_whole(frozen: &Frozen) -> bool {
     let code = frozen.state().code();
     line(frozen).all(|frozen| frozen.layer().is_whole()) && code.is_none_or(|code| code.is_whole())
 }
 
-/// Whether some of that will never be there: nothing is to be forked from it.
+/// Returns whether some of that will never be present: nothing may be forked from it.
 pub fn has_failed(frozen: &Frozen) -> bool {
     line(frozen).any(|frozen| {
         let code = frozen.state().code();
@@ -118,12 +118,12 @@ pub fn has_failed(frozen: &Frozen) -> bool {
     })
 }
 
-/// Waits until all of it is there; says whether it is, or never will be.
+/// Waits until all of it is present. Returns false if it never will be.
 pub async fn whole(frozen: &Frozen) -> bool {
     for frozen in line(frozen) {
         let (teller, told) = oneshot::channel();
         frozen.layer().when_whole(move |is_whole| {
-            // Whoever has gone away does not listen.
+            // The receiver may be gone.
             let _ = teller.send(is_whole);
         });
         if !told.await.unwrap_or(false) {
@@ -136,7 +136,7 @@ pub async fn whole(frozen: &Frozen) -> bool {
     }
 }
 
-/// What a snapshot says of itself.
+/// Returns the description of a snapshot for reports.
 pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
     let working_set = frozen.working_set().current();
     SeedInfo {
@@ -158,7 +158,7 @@ pub fn describe(name: &str, frozen: &Frozen) -> SeedInfo {
     }
 }
 
-/// A depth as it is told.
+/// Converts a depth to the type of reports.
 fn level(depth: u32) -> u8 {
     u8::try_from(depth).unwrap_or(u8::MAX)
 }

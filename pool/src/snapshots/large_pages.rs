@@ -1,8 +1,7 @@
 //! Large pages for memory that every guest reads.
 //!
-//! Where both sides map 2 MiB at once, one fault of a fresh VM brings in what
-//! would be 512. The file's pages are gathered into large ones while the node
-//! still may: a mapping for reading is enough for that.
+//! If both sides map 2 MiB at once, one fault of a fresh VM does the work of 512. The node gathers
+//! the file's pages into large ones while it still may: a mapping for reading is enough for that.
 #![expect(unsafe_code, reason = "mapping a file is")]
 
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,8 +11,8 @@ use faasw_abi::memory_map::LARGE_PAGE;
 
 use crate::ablation::Mechanism;
 
-/// Gathers the pages of `file` from `offset` on, both multiples of a large page,
-/// into large pages. A host that cannot serves small ones: slower, not wrong.
+/// Gathers the pages of `file` from `offset` on into large pages; `offset` and `bytes` are
+/// multiples of a large page. If the host cannot, small pages are used, which are slower.
 pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
     if Mechanism::LargePages.is_off() {
         return;
@@ -37,8 +36,8 @@ pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
         return;
     }
     let skip = reserved.addr().next_multiple_of(LARGE_PAGE as usize) - reserved.addr();
-    // SAFETY: `skip` is less than a large page, so the target lies in what was
-    // reserved; the file's memory is never looked at through it.
+    // SAFETY: `skip` is less than a large page, so the target lies in the reserved range; the
+    // file's memory is never accessed through it.
     unsafe {
         let mapped = libc::mmap(
             reserved.byte_add(skip),
@@ -58,11 +57,12 @@ pub fn gather(file: impl AsFd, offset: u64, bytes: u64) {
     }
 }
 
-/// Whether all of a mapping is in large pages then. Where guests use the pages meanwhile, some may
-/// be in the way for a moment; those that are large already are passed by.
+/// Gathers the pages of a mapping, and returns whether all of it is in large pages then. If guests
+/// use the pages meanwhile, some may not be movable for a moment; pages that are large already are
+/// skipped.
 ///
 /// # Safety
-/// The mapping has so many bytes.
+/// The mapping has to be `length` bytes long.
 unsafe fn collapse(mapped: *mut libc::c_void, length: usize) -> bool {
     const TRIES: usize = 4;
     for _ in 0..TRIES {

@@ -1,10 +1,10 @@
-//! What forking takes besides a snapshot, which is the tree's.
+//! The data that forking needs besides a snapshot, which is the tree's.
 //!
-//! `frozen`: what the pool says of one. `pager`: brings its memory from disk while guests run.
-//! `template`: what a sandbox is preset with; `parent`: its name, which does not keep it. `code`:
-//! compiled code, mapped beside, and where it is when it is not in memory. `large_pages`: for
-//! memory that every guest reads; `small_pages`: whether the system makes no others unasked. All of
-//! it is sealed files and lists of pages: nothing here runs.
+//! `frozen`: the pool's data of a snapshot. `pager`: reads its memory from disk while guests run.
+//! `template`: the state that zygotes are specialised with; `parent`: the identity of its seed, as
+//! a weak reference. `code`: compiled code, which is mapped beside, and its storage. `large_pages`:
+//! for memory that every guest reads; `small_pages`: whether the kernel makes no other pages unless
+//! requested. All of it is sealed files and lists of pages: nothing here runs.
 
 mod code;
 mod frozen;

@@ -1,4 +1,4 @@
-//! Seeds that sandboxes are preset for, by name.
+//! The identity of seeds that zygotes are specialised for.
 
 use std::sync::{Arc, Weak};
 
@@ -6,8 +6,8 @@ use faasw_seedtree::Owner;
 
 use super::frozen::Frozen;
 
-/// A seed that others are forked from, named without being kept in memory: whoever keeps
-/// sandboxes for it is not to be the reason that it stays.
+/// A weak reference to a seed that others are forked from: keeping zygotes for a seed must not keep
+/// the seed in memory.
 #[derive(Clone, Debug)]
 pub struct Parent {
     frozen: Weak<Frozen>,
@@ -15,7 +15,7 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// The name of a seed.
+    /// Returns the identity of a seed.
     pub fn of(frozen: &Arc<Frozen>) -> Self {
         Self {
             frozen: Arc::downgrade(frozen),
@@ -23,25 +23,25 @@ impl Parent {
         }
     }
 
-    /// The seed, if somebody still has it.
+    /// Returns the seed, if it still exists.
     pub fn get(&self) -> Option<Arc<Frozen>> {
         self.frozen.upgrade()
     }
 
-    /// Whether nobody has the seed any more.
+    /// Returns whether the seed no longer exists.
     pub fn is_gone(&self) -> bool {
         self.frozen.strong_count() == 0
     }
 
-    /// Whether it has run no function's code.
+    /// Returns whether it has run no function's code.
     pub fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// How many steps `seed` is below it; 0 where it is the same, nothing where it does not
-    /// descend from it. What is one function's has that function's descendants alone.
+    /// Returns how many steps `seed` is below it: 0 for the same seed, `None` if `seed` does not
+    /// descend from it. Only the same function's seeds descend from a function's seed.
     pub fn steps_to(&self, seed: &Frozen) -> Option<usize> {
-        // An address is not used again for as long as it is named here.
+        // The weak reference keeps the address from being used again.
         seed.steps_below(self.frozen.as_ptr())
     }
 }

@@ -1,14 +1,14 @@
-//! What a layer or code that is filled while guests run asks of the system.
+//! The kernel setting that layers and code need if they are filled while guests run.
 
 use std::path::{Path, PathBuf};
 
-/// Whether the system makes single pages of files in memory unless it is asked for large ones:
-/// with others a page of zeroes that is touched would stand for pages beside it that are still to
-/// come (`Documentation/admin-guide/mm/transhuge.rst`).
+/// Returns whether the kernel makes single pages of files in memory unless large ones are
+/// requested. With large pages, touching a page of zeros would also make zeros of the pages beside
+/// it that are still to come (`Documentation/admin-guide/mm/transhuge.rst`).
 pub fn has_small_pages() -> bool {
     const FOLDER: &str = "/sys/kernel/mm/transparent_hugepage";
     let is_small = |setting: &Path| {
-        // A system without such pages has no such file.
+        // A kernel without large pages has no such file.
         let Ok(text) = std::fs::read_to_string(setting) else {
             return true;
         };

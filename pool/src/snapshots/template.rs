@@ -1,6 +1,6 @@
-//! What sandboxes are preset with: a seed that others descend from, and the pages that their
-//! requests use, as far as that can be told from the seed alone. What the instances of one
-//! function use says nothing to another's: no working set is asked.
+//! The state that zygotes are specialised with: a seed that others descend from, and the pages that
+//! its requests use, as far as the seed alone shows them. The pages that the instances of one
+//! function use are no hint for another function, so no working set is used.
 
 use std::sync::Arc;
 
@@ -12,30 +12,29 @@ use rustix::io::Errno;
 use super::frozen::Frozen;
 use super::parent::Parent;
 
-/// Memory limit that functions have unless they are told otherwise; the memory of
-/// others is made larger or smaller when they are forked.
+/// The default memory limit of functions. The RAM of other guests is resized when they are forked.
 const USUAL_MEMORY: u64 = 128 << 20;
 
-/// What sandboxes are preset with. The seed is in use as long as somebody has this.
+/// The state that zygotes are specialised with. The seed counts as in use while this exists.
 #[derive(Debug)]
 pub struct Template {
     /// The seed.
     pub frozen: Arc<Frozen>,
-    /// What is written and read.
+    /// The pages that are written and read.
     pub sets: PageSets,
-    /// RAM of the guest, in bytes.
+    /// The RAM of the guest, in bytes.
     pub ram_bytes: u64,
 }
 
 impl Template {
-    /// To specialised zygotes with `frozen`.
+    /// Creates the template for specialising zygotes for `frozen`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of preparing the seed's pages.
     pub fn new(frozen: Arc<Frozen>) -> Result<Self, Errno> {
         let sets = PageSets {
             written: frozen.prepared()?.clone(),
-            // One page of each large one.
+            // One page of each large page.
             read: [TEXT, RODATA]
                 .map(|start| PageRange::of_bytes(start, start + PAGE))
                 .into_iter()
@@ -52,7 +51,7 @@ impl Template {
         })
     }
 
-    /// The seed's name.
+    /// Returns the seed's identity.
     pub fn parent(&self) -> Parent {
         Parent::of(&self.frozen)
     }

@@ -1,4 +1,4 @@
-//! Lies on channels of a guest's own requests, and floods of them.
+//! Lies on the channels of a guest's outbound calls, and floods of such calls.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::{Battlefield, far_limits, short_limits};
 const CHANNEL: Channel = ChannelKind::Call.channel();
 const WITHIN: usize = CHANNEL.number() * size_of::<ChannelWords>();
 
-/// A word of the guest's about the channel.
+/// Returns the address of a word that the guest writes about the channel.
 fn told(field: usize) -> u64 {
     word!(channels) + (WITHIN + field) as u64
 }
 
-/// A word of the node's about it.
+/// Returns the address of a word that the node writes about the channel.
 fn said(field: usize) -> u64 {
     let channels = offset_of!(HostWords, channels);
     MAILBOX + HOST_WORDS.offset + (channels + WITHIN + field) as u64
@@ -34,7 +34,7 @@ fn written() -> u64 {
     told(offset_of!(ChannelWords, written))
 }
 
-/// Head and end lie side by side.
+/// The words for head and end are adjacent.
 fn head() -> u64 {
     told(offset_of!(ChannelWords, head))
 }
@@ -52,7 +52,7 @@ fn request() -> Vec<u8> {
     .encode()
 }
 
-/// Begins a request in what is said to be this turn.
+/// Begins a request in the current turn of the channel.
 fn begins(script: Script, end: u32) -> Script {
     let bytes = request();
     let length = bytes.len() as u64;
@@ -63,7 +63,7 @@ fn begins(script: Script, end: u32) -> Script {
         .progress()
 }
 
-/// Goes on when the node has taken it.
+/// Continues when the node has read the request.
 fn is_taken(script: Script) -> Script {
     let read = said(offset_of!(ChannelWords, read));
     script.step(Op::Until, read, request().len() as u64, 0)
@@ -78,7 +78,7 @@ fn order(script: &Script, server: &Arc<Server>) -> Call {
     }
 }
 
-/// Stands still for ever, waiting for its channel.
+/// Waits for its channel for ever.
 fn waits(script: Script) -> Script {
     let script = script
         .store(word!(wait_nanoseconds), u64::MAX)
@@ -151,7 +151,7 @@ pub async fn a_body_without_a_head_is_nothing(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let server = Arc::new(Server::silent());
     let script = Script::new().store(written(), 100).store_pair(head(), 0, 1);
-    // It waits for what nobody owes it: that is its own time.
+    // The guest waits for bytes that no peer sends, so the wait counts as its own time.
     let script = script
         .progress()
         .store(word!(wait_nanoseconds), u64::MAX)
@@ -189,7 +189,7 @@ pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
                 0,
             );
     }
-    // The last one is under way when it says that it is done.
+    // The last request is under way when the guest reports that it is done.
     let script = is_taken(begins(script, 0)).head().end().done();
     let answered = field.send(order(&script, &server)).await;
     assert_eq!(answered.unwrap(), b"");
@@ -200,7 +200,7 @@ pub async fn a_flood_of_requests_that_are_dropped_leaves_none(bench: &Bench) {
 
 pub async fn without_servers_their_channels_are_nothing(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    // Whatever it says of a channel that is not open is not even read.
+    // The node does not read the guest's words about a channel that is not open.
     let script = begins(Script::new().store(turn(), 7), 0).store(written(), u64::MAX);
     let answered = field.ends(&script.head().end().done()).await;
     assert_eq!(answered.unwrap(), b"");

@@ -1,11 +1,10 @@
-//! A hostile guest: machine code in the place of a function's.
+//! A hostile guest: machine code in place of a function's.
 //!
-//! A function is compiled as any other, then its code is overwritten in the artifact:
-//! what somebody controls who found a bug in the compiler. So real guest, real sandbox
-//! and real node meet code that may do whatever ring 3 of a guest may: write mailbox,
-//! page tables and descriptor tables, and ring. What it does is in a script that comes
-//! as the request's body, or with the code itself, for code that runs while the
-//! function is instantiated.
+//! A function is compiled like any other, then its code is overwritten in the artifact. An attacker
+//! who found a bug in the compiler controls as much. So real guest, real sandbox and real node meet
+//! code that does anything that ring 3 of a guest may do: write the mailbox, page tables and
+//! descriptor tables, and ring doorbells. A script determines what it does. The script comes as the
+//! request's body or, for code that runs while the function is instantiated, with the code itself.
 
 use std::arch::global_asm;
 use std::mem::offset_of;
@@ -21,12 +20,13 @@ use crate::HOSTILE;
 use crate::script::{Op, SCRIPT, Script};
 use crate::support::{Bench, spec};
 
-/// Where the request is, and the word that says how long its head is.
+/// The request's ring, and the offset of the word that holds the length of its head.
 const REQUEST: RingBuffer = Channel::INVOCATION.to_guest();
 const HEAD: u64 =
     HOST_WORDS.offset + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, head)) as u64;
 
-// An interpreter of scripts. It needs no memory but theirs, and runs wherever it lies.
+// An interpreter of scripts. It needs no memory but the scripts', and its code is
+// position-independent.
 global_asm!(
     r#"
     .pushsection .rodata.hostile, "a"
@@ -173,10 +173,10 @@ unsafe extern "C" {
     static hostile_end: u8;
 }
 
-/// Constants that the function stores, each in an instruction of its own: room for
-/// the code in its place, and a script behind that.
+/// Number of constants that the function stores, each in an instruction of its own. They make room
+/// for the interpreter's code and for a script behind it.
 const STORES: u64 = 1200;
-/// Number `index` of them.
+/// Returns the constant with this index.
 const fn constant(index: u64) -> u64 {
     0x5eed_1e55_c0de_0000 | index
 }
@@ -184,11 +184,11 @@ const fn constant(index: u64) -> u64 {
 /// The machine code of the interpreter.
 fn code() -> Vec<u8> {
     let (begin, end) = (&raw const hostile_begin, &raw const hostile_end);
-    // SAFETY: both are in one section, the end behind the beginning.
+    // SAFETY: both labels are in one section, and the end is behind the beginning.
     unsafe { std::slice::from_raw_parts(begin, end.offset_from_unsigned(begin)).to_vec() }
 }
 
-/// A command whose body, or start function, is nothing but stores.
+/// Returns a command whose entry function, or start function, consists of stores only.
 fn module(at_start: bool) -> Bytes {
     let stores: String = (0..STORES)
         .map(|index| {
@@ -206,20 +206,20 @@ fn module(at_start: bool) -> Bytes {
     ))
 }
 
-/// A function that does what scripts say.
+/// A function that executes scripts.
 pub struct Carrier {
     artifact: Vec<u8>,
-    /// Where in the artifact the hostile code begins.
+    /// Offset of the hostile code in the artifact.
     at: usize,
 }
 
 impl Carrier {
-    /// One whose script comes with each request.
+    /// Makes a carrier that executes the script in each request.
     pub async fn of_requests(bench: &Bench) -> Self {
         Self::of(bench, false, &[]).await
     }
 
-    /// One that does what `script` says while it is instantiated.
+    /// Makes a carrier that executes `script` while it is instantiated.
     pub async fn of_instantiation(bench: &Bench, script: &Script) -> Self {
         Self::of(bench, true, &script.bytes()).await
     }
@@ -238,7 +238,7 @@ impl Carrier {
             assert!(found.next().is_none(), "it is there once");
             at
         };
-        // The constant is behind two bytes that say which register it is for.
+        // The constant follows two bytes that encode the target register.
         let (at, room_end) = (place(0) - 2, place(STORES - 1));
         let hostile = [code(), script.to_vec(), vec![0; 8]].concat();
         assert!(at + hostile.len() <= room_end, "{at:#x} to {room_end:#x}");
@@ -257,19 +257,19 @@ impl Carrier {
         Ok(seed)
     }
 
-    /// Where in the guest the code for ring 0 is that changes registers and returns.
+    /// Returns the guest address of the ring-0 code that changes registers and returns.
     pub fn ring_0(&self) -> u64 {
         self.address_of(&raw const hostile_ring_0)
     }
 
-    /// Where the code for ring 0 is that halts.
+    /// Returns the guest address of the ring-0 code that halts.
     pub fn halt(&self) -> u64 {
         self.address_of(&raw const hostile_halt)
     }
 
     fn address_of(&self, label: *const u8) -> u64 {
         let begin = &raw const hostile_begin;
-        // SAFETY: labels of one section.
+        // SAFETY: both labels are in one section.
         let offset = unsafe { label.offset_from_unsigned(begin) };
         CODE + (self.at + offset) as u64
     }

@@ -1,4 +1,4 @@
-//! Hostile guests that do anything at all.
+//! Hostile guests that act at random.
 
 use std::mem::offset_of;
 
@@ -14,7 +14,7 @@ use crate::support::processes::memory;
 use crate::support::random::seeded;
 use crate::support::{Bench, slowness};
 
-/// Numbers that are at some edge.
+/// Numbers at the edges of valid ranges.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -34,7 +34,7 @@ const EDGES: [u64; 16] = [
     u64::MAX,
 ];
 
-/// Bytes of the words that the node reads: up to those of the first channel.
+/// Size in bytes of the words that the node reads, up to and including those of the first channel.
 const WORDS: usize = offset_of!(GuestWords, channels) + size_of::<ChannelWords>();
 
 fn number(random: &mut Rng) -> u64 {
@@ -45,7 +45,7 @@ fn number(random: &mut Rng) -> u64 {
     }
 }
 
-/// One of the words or areas that the node reads.
+/// Returns the address of a random word or area that the node reads.
 fn of_mailbox(random: &mut Rng) -> u64 {
     let words = WORDS / 4;
     match random.usize(..8) {
@@ -120,13 +120,12 @@ fn runs(usual: u32) -> u32 {
         .unwrap_or((usual / slowness()).max(10))
 }
 
-/// What this process has of its own, in KiB.
+/// Returns the private dirty memory of this process, in KiB.
 fn own_memory() -> u64 {
     memory(std::process::id(), &["Private_Dirty:"])
 }
 
-/// What a run may leave behind in memory at most, in KiB, beside what any number of
-/// runs may: allocators keep some.
+/// The most memory that all runs together may leave behind, in KiB: allocators keep some.
 const KEPT: u64 = 16 << 10;
 
 async fn runs_of(bench: &Bench, count: u32, mut script: impl FnMut() -> Script) {
@@ -136,7 +135,7 @@ async fn runs_of(bench: &Bench, count: u32, mut script: impl FnMut() -> Script) 
         if run == count / 4 {
             before = own_memory();
         }
-        // Whatever it is told: it is told in time.
+        // Any result will do, but it must arrive in time.
         let _ = field.attack(&script()).await;
         if run % 8 == 0 {
             field.nobody_else_notices().await;
@@ -159,7 +158,7 @@ pub async fn by_chance_at_rest(bench: &Bench) {
     .await;
 }
 
-/// The doorbell lets the guest run on: the node reads what changes under its hands.
+/// This doorbell lets the guest run on, so the node reads words while the guest changes them.
 pub async fn by_chance_while_the_node_reads(bench: &Bench) {
     let mut random = seeded("by_chance_while_the_node_reads");
     runs_of(bench, runs(60), || {

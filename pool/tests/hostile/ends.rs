@@ -1,5 +1,5 @@
-//! What a guest does once it has said that it is done, and who pays for it. CPU time is
-//! counted, not wall time: by the system, for each process.
+//! Guests that go on after they have reported their end, and who is charged for it. The tests count
+//! CPU time, as the kernel accounts it to each process, not wall time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::support::processes::{cpu_time, sandboxes};
 use crate::support::{Bench, Log, bytes_of, call, slowness, whole};
 use crate::{Battlefield, far_limits};
 
-/// What a guest has at most once it has said that it is done.
+/// CPU time that a guest has at most after it has reported its end.
 const AFTER_END: Duration = Duration::from_millis(50);
 
-/// What it may have used beyond that before it is gone, on a machine that is busy with
-/// other things: still a small part of what it would take.
+/// CPU time that a guest may have used beyond that before it is ended, on a machine that is busy
+/// with other work. It is still a small part of what the guest would use.
 const ENDING: Duration = Duration::from_millis(150);
 
-/// A good answer, whose end is told early.
+/// A good answer whose end is reported early.
 fn told() -> Script {
     Script::new().head().end().progress()
 }
@@ -41,11 +41,11 @@ fn order(script: &Script, limits: CallLimits) -> (Call, Arc<Log>) {
 }
 
 impl Battlefield<'_> {
-    /// Has an instance of the hostile function parked: of those the node believes that
-    /// they are done before they stand still.
+    /// Parks an instance of the hostile function. The node believes such instances when they report
+    /// their end before they stop.
     async fn parks(&self) {
         for _ in 0..20 {
-            // The first ones may be looked at instead.
+            // The node may look at the first ones instead of believing them.
             self.answers().await;
             self.nobody_else_notices().await;
             if self.is_parked() {
@@ -64,7 +64,7 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
     let field = Battlefield::new(bench).await;
     for (cpu, allowed) in [
         (Duration::from_secs(30), AFTER_END),
-        // What is left of the limit, if that is less.
+        // The remainder of the limit, if that is less.
         (Duration::from_millis(5), Duration::from_millis(6)),
     ] {
         let mut least = Duration::MAX;
@@ -76,8 +76,8 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             };
             let (order, log) = order(&spinning(told()), limits);
             let answered = field.send(order).await;
-            // The answer itself is good, unless the node first sees the guest when its time is up,
-            // as on one processor.
+            // The answer itself is good, unless the node sees the guest only after its time is up,
+            // as may happen with a single processor.
             match &answered {
                 Ok(answer) => assert_eq!(answer, b""),
                 Err(error) => assert!(went_on(error), "{error}"),
@@ -92,24 +92,24 @@ pub async fn a_guest_that_spins_after_its_end_has_little_time_and_pays(bench: &B
             field.nobody_else_notices().await;
             assert!(!field.is_parked());
         }
-        // Ending it takes an order or two, on a machine that is not alone with this.
+        // Ending it takes an order or two, on a machine that also does other work.
         let ending = Duration::from_millis(25);
         assert!(least < allowed + ending, "{least:?} of {cpu:?}");
-        // Wherever it had the time at all.
+        // This holds only if the limit allowed that much time.
         assert!(least >= allowed / 2 || cpu < AFTER_END, "{least:?}");
     }
     field.nothing_is_left().await;
 }
 
-/// The node's CPU time for a storm, by the guest's. Paced it is about an eighth; without a pace it
-/// is a quarter to all of it.
+/// The most CPU time that the node may use for a storm, relative to the guest's. With pacing it is
+/// about an eighth; without, a quarter up to all of it.
 const PACED: f64 = 0.22;
 
 pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let mut shares: Vec<f64> = Vec::new();
-    // A busy machine makes some storms cost the node more, and none less. So a few that cost little
-    // show that the node looks at a pace.
+    // A busy machine makes some storms more expensive for the node, and none cheaper. So a few
+    // cheap storms show that the node paces its looks.
     let are_paced = |shares: &[f64]| shares.iter().filter(|share| **share < PACED).count() >= 5;
     while !are_paced(&shares) {
         assert!(shares.len() < 30, "{shares:?}");
@@ -132,8 +132,8 @@ pub async fn a_storm_after_the_end_costs_the_node_little(bench: &Bench) {
     field.nothing_is_left().await;
 }
 
-/// While many requests are under way the node asks no guest for its end, and believes
-/// none that tells it all the same.
+/// While many requests are under way, the node does not ask guests to report their end early, and
+/// does not believe one that does so.
 pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let processors = std::thread::available_parallelism().unwrap().get();
@@ -158,7 +158,7 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
     let works_on = Script::new().head().end().store(word!(outcome), 0);
     for (is_over, script) in [
         (true, spinning(told())),
-        // It has its ordinary time until it says that it is done itself.
+        // It has its ordinary time until it reports itself that it is done.
         (false, spinning(works_on.progress())),
     ] {
         park().await;
@@ -167,8 +167,8 @@ pub async fn an_end_that_nobody_asked_for_is_not_believed(bench: &Bench) {
             ..far_limits()
         };
         let (order, log) = order(&script, limits);
-        // The body is whole, so the client may have it; but as that of a function which
-        // is not done.
+        // The body is complete, so the client may receive it, but as a stream of a function that is
+        // not done.
         let reply = bench.pool.invoke(&field.hostile, order).await.unwrap();
         assert!(
             matches!(reply.body, ReplyBody::Stream(_)),
@@ -205,7 +205,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
     };
     for (what, script) in [
         ("it spins", spinning(Script::new())),
-        // Its sandbox ends by itself, and takes its own account along.
+        // Its sandbox ends by itself, and its CPU account goes with it.
         (
             "it fails",
             Script::new().race(word!(log_written), 8, 1, 0, 20_000_000),
@@ -219,7 +219,7 @@ pub async fn what_fails_or_is_left_behind_is_charged_too(bench: &Bench) {
         assert!(charged < limit + ENDING, "{what}: {charged:?}");
         field.nobody_else_notices().await;
     }
-    // A client that goes away.
+    // A client that disconnects.
     let before: Vec<_> = sandboxes();
     let (order, log) = order(&spinning(Script::new()), far_limits());
     let (pool, seed) = (bench.pool.clone(), field.hostile.clone());

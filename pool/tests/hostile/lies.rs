@@ -1,4 +1,4 @@
-//! Words of the mailbox that cannot be true, alone and together.
+//! Impossible values of mailbox words, alone and combined.
 
 use faasw_abi::channel::{Channel, ChannelWords, HEAD_MAX, TAIL_MAX};
 use faasw_abi::doorbell::Doorbell;
@@ -10,7 +10,7 @@ use crate::Battlefield;
 use crate::script::{Op, RESPONSE, Script, place, word};
 use crate::support::Bench;
 
-/// Lies, and a word of what the caller is told.
+/// Returns lies, each with a part of the error that the caller receives.
 fn lies() -> Vec<(&'static str, Script, &'static str)> {
     let new = Script::new;
     let head = ResponseHead::default().encode().len() as u64;
@@ -138,7 +138,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = Channel::INVOCATION.to_guest().size();
     for read in [ring + 1, 2 * ring, u64::MAX] {
-        // It has all that there is room for, and there is more: so the node looks.
+        // The body is larger than the free part of the ring, so the node reads the guest's word.
         let script = Script::new()
             .head()
             .store(word!(request_read), read)
@@ -167,7 +167,7 @@ pub async fn no_more_of_a_request_is_read_than_was_written(bench: &Bench) {
 
 pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    // A stream whose end the client has; from then on only the handler's return is due.
+    // A stream whose end the client has received; after that, only the handler's return is due.
     let script = Script::new()
         .head()
         .store(word!(wait_nanoseconds), 20_000_000);
@@ -185,12 +185,12 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
     let log = std::sync::Arc::new(crate::support::Log::default());
     let order = faasw_pool::Call {
         body: crate::support::whole(&script.bytes()),
-        // Nothing else is to end it.
+        // No limit is to end it.
         limits: crate::far_limits(),
         log: log.clone(),
         ..crate::support::call("/")
     };
-    // The client may have its end before, or not.
+    // The client may or may not receive the end of the response before that.
     let _ = field.send(order).await;
     let ended = log.stream_result().await;
     assert!(
@@ -203,7 +203,7 @@ pub async fn a_response_that_was_ended_cannot_go_on(bench: &Bench) {
 pub async fn a_head_cannot_be_taken_back(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for head in [0, 7] {
-        // The node has taken it, and perhaps passed it on.
+        // The node has read the head, and may have passed it on.
         let script = Script::new().head().progress().until_head_is_taken();
         let script = script
             .store_pair(word!(response_head), head, 0)

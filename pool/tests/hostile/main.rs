@@ -1,12 +1,12 @@
-//! Guests that are hostile from their first instruction, against a real node: they lie
-//! in every word of the mailbox, ring whatever they like as often as they like, change
-//! words while the node reads them, and enter ring 0. Whatever they do, their caller is
-//! told in time, and nobody else notices: a good function of the same pool answers, no
-//! process or descriptor stays, and memory does not grow.
+//! Guests that are hostile from their first instruction, against a real node. They lie in every
+//! word of the mailbox, ring any doorbell as often as they like, change words while the node reads
+//! them, and enter ring 0. Whatever they do, their caller receives a result in time, and no other
+//! function is affected: a good function of the same pool answers, no process or descriptor
+//! remains, and memory does not grow.
 //!
-//! - `carrier`: how hostile code gets into a guest. `script`: what it can do.
-//! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: what it does;
-//!   `strays`: where it is to look for its next request by itself.
+//! - `carrier`: how hostile code gets into a guest. `script`: its possible steps.
+//! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: the attacks;
+//! `strays`: attacks while the guest is to poll for its next request.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!
@@ -14,7 +14,7 @@
 //! FAASW_HOSTILE_RUNS=100000 cargo test -p faasw-pool --test hostile -- chance
 //! ```
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -80,7 +80,7 @@ use waits::{
     waiting_for_ever_ends_in_time, waking_a_guest_that_never_waits_does_not_hold_the_node_up,
 };
 
-/// One hostile function, and one good one beside it.
+/// One hostile function, and a good one beside it.
 struct Battlefield<'a> {
     bench: &'a Bench,
     carrier: Carrier,
@@ -101,7 +101,7 @@ impl<'a> Battlefield<'a> {
             good,
             descriptors: 0,
         };
-        // Whatever is made once is made by now.
+        // One-time resources are allocated by now.
         field.answers().await;
         field.nobody_else_notices().await;
         Self {
@@ -110,7 +110,7 @@ impl<'a> Battlefield<'a> {
         }
     }
 
-    /// Has the hostile function answer a request as a good one does.
+    /// Makes the hostile function answer a request as a good one does.
     async fn answers(&self) {
         let answered = self.ends(&Script::new().head().end().done()).await;
         assert_eq!(answered.unwrap(), b"");
@@ -122,7 +122,7 @@ impl<'a> Battlefield<'a> {
         self.attack_within(script, far_limits()).await
     }
 
-    /// Runs a script as a request with short limits; what its caller is told, in time.
+    /// Runs a script as a request with short limits. Returns what its caller receives.
     async fn attack(&self, script: &Script) -> Result<Vec<u8>, InvokeError> {
         self.attack_within(script, short_limits()).await
     }
@@ -141,8 +141,8 @@ impl<'a> Battlefield<'a> {
     }
 
     async fn send(&self, order: Call) -> Result<Vec<u8>, InvokeError> {
-        // Whatever it may take at most, and time for the node to end it. Without an end it would
-        // last for ever.
+        // The total limit, and time for the node to end the guest. Without a timeout, a failure
+        // would hang the test.
         let limit = order.limits.total.unwrap() + give_up();
         let exchange = async {
             let reply = self.bench.pool.invoke(&self.hostile, order).await?;
@@ -153,29 +153,29 @@ impl<'a> Battlefield<'a> {
             .expect("a request is over when its time is")
     }
 
-    /// Whether instances of the hostile function rest.
+    /// Whether instances of the hostile function are parked.
     fn is_parked(&self) -> bool {
         let tree = self.bench.pool.tree();
         tree.iter().any(|seed| {
-            // The good one has its own name.
+            // The good function has another name.
             seed.name == HOSTILE && seed.parked > 0
         })
     }
 
-    /// Waits until nothing of a request is left but what is meant to stay, and has the
-    /// good function answer.
+    /// Waits until nothing of a request remains but what is meant to stay, and checks that the good
+    /// function answers.
     async fn nobody_else_notices(&self) {
         self.bench
             .settles("what was made for a request ends", |stats| {
                 stats.busy == 0 && sandboxes().len() == stats.zygotes + stats.parked
             })
             .await;
-        // A response that takes longer than the good function's 10 s for a first byte is an error.
+        // If the response takes longer than the good function's 10 s for a first byte, this fails.
         let text = self.bench.text(&self.good, "/hello").await;
         assert_eq!(text.trim(), "hello");
     }
 
-    /// No descriptor was left behind since the beginning, but those of instances.
+    /// Checks that no descriptor was left behind since the beginning, except those of instances.
     async fn nothing_is_left(&self) {
         self.nobody_else_notices().await;
         self.bench
@@ -195,7 +195,7 @@ async fn good(bench: &Bench) -> FunctionVersion {
     bench.seed(path, FreezePolicy::Auto).await.unwrap()
 }
 
-/// So short that what goes on for ever is over soon.
+/// Returns limits so short that a script that runs for ever is ended soon.
 fn short_limits() -> CallLimits {
     let short = |milliseconds| Duration::from_millis(milliseconds) * slowness();
     CallLimits {
@@ -209,7 +209,7 @@ fn short_limits() -> CallLimits {
     }
 }
 
-/// Limits that a request is far from, also on a busy machine.
+/// Returns limits that a request does not approach, not even on a busy machine.
 fn far_limits() -> CallLimits {
     let far = Duration::from_secs(300) * slowness();
     CallLimits {
@@ -223,7 +223,7 @@ fn far_limits() -> CallLimits {
     }
 }
 
-/// An initialisation has 3 s: the honest ones take milliseconds.
+/// Limits an initialisation to 3 s; honest ones take milliseconds.
 fn options() -> PoolOptions {
     PoolOptions {
         instantiation_time: Duration::from_secs(3) * slowness(),
@@ -231,7 +231,7 @@ fn options() -> PoolOptions {
     }
 }
 
-/// Guests look for requests for as long as they may.
+/// Options under which guests poll for requests as long as they may.
 fn hot() -> PoolOptions {
     PoolOptions {
         poll: Duration::from_millis(10),

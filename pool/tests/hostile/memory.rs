@@ -1,4 +1,4 @@
-//! Memory that only a hostile guest writes, ring 0, and wishes for memory.
+//! Memory that only a hostile guest writes, ring 0, and absurd requests for memory.
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::{
@@ -38,7 +38,8 @@ pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
                 script.clone().breakpoint().head().end().done(),
                 script.head().end().done(),
             ] {
-                // It may get away with it; then the instance is like its seed, or gone.
+                // The guest may survive this; then its instance is reset to its seed's state, or
+                // ended.
                 let answered = field.attack(&script).await;
                 println!("{what}, {value:#x}: {answered:?}");
             }
@@ -53,12 +54,12 @@ pub async fn tables_that_make_no_sense_end_the_guest(bench: &Bench) {
 pub async fn an_instance_that_entered_ring_0_is_not_used_again(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     for ring_0 in [field.carrier.ring_0(), field.carrier.halt()] {
-        // One that only did its work rests, and meets the attack.
+        // An instance that only answered is parked, and receives the attack.
         field.answers().await;
         field.nobody_else_notices().await;
         assert!(field.is_parked());
         let script = Script::new().gate(ring_0).breakpoint().head().end().done();
-        // What this hardware, or what emulates ring 0, makes of it is its business.
+        // The outcome depends on this hardware, or on what emulates ring 0.
         let answered = field.attack(&script).await;
         println!("{ring_0:#x}: {answered:?}");
         field.nobody_else_notices().await;

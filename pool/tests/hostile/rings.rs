@@ -1,4 +1,4 @@
-//! Doorbells: every value at every time.
+//! Doorbells: every value at every moment.
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_pool::InvokeError;
@@ -7,7 +7,7 @@ use crate::Battlefield;
 use crate::script::{Op, Script};
 use crate::support::Bench;
 
-/// Rings that the sandbox serves itself, behind which the guest goes on.
+/// Doorbells that the sandbox serves itself. The guest continues behind them.
 const SERVED: [u32; 2] = [Doorbell::Wait as u32, Doorbell::Populate as u32];
 
 pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
@@ -28,7 +28,7 @@ pub async fn every_ring_out_of_order_ends_the_guest(bench: &Bench) {
         }
         field.nobody_else_notices().await;
     }
-    // Ports that there are not, and some that other machines have.
+    // Ports that do not exist, and some that exist on other machines.
     for port in [0, 0x20, 0x51, 0x53, 0x55, 0x60, 0x3f8, 0xcf8, 0xffff] {
         let script = Script::new().step(Op::Doorbell, port, u64::MAX, 0).done();
         let answered = field.ends(&script).await;
@@ -61,7 +61,8 @@ pub async fn a_guest_that_goes_on_after_its_end_is_ended(bench: &Bench) {
         ),
     ] {
         for _ in 0..3 {
-            // One whose end is told and whose instance rested may have its answer by then.
+            // A guest whose instance was parked and that reports its end early may have its answer
+            // passed on by then.
             match field.attack(&script).await {
                 Ok(body) => assert_eq!(body, b"", "{what}"),
                 Err(error) => println!("{what}: {error}"),

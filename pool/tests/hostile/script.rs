@@ -1,4 +1,4 @@
-//! What a hostile guest does, step by step.
+//! The steps of a hostile guest.
 
 use std::mem::offset_of;
 
@@ -11,7 +11,7 @@ use faasw_abi::memory_map::{IDT, MAILBOX};
 use faasw_abi::outcome::Outcome;
 use faasw_pool::ResponseHead;
 
-/// What the interpreter knows; its second to fourth word are `a`, `b` and `c`.
+/// The operations of the interpreter. The second to fourth words of a step are `a`, `b` and `c`.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 pub enum Op {
@@ -21,29 +21,29 @@ pub enum Op {
     Doorbell = 2,
     /// Adds `b` to the word at `a`.
     Add = 3,
-    /// Goes on at step `b`.
+    /// Continues at step `b`.
     Jump = 4,
     /// Copies `c` bytes from `b` to `a`.
     Copy = 5,
-    /// Random words come from `a` on; only their bits of `b` are stored.
+    /// Starts the random words at `a`; only their bits in `b` are stored.
     Dice = 6,
-    /// Stores `c` random words, each at `a` and some bits of `b` more.
+    /// Stores `c` random words, each at `a` plus a random subset of the bits of `b`.
     Race = 7,
-    /// Counts the word at `a` down; goes on at step `b` unless it is 0 then.
+    /// Decrements the word at `a`; continues at step `b` unless it is now 0.
     Again = 8,
     /// Runs the gate of vector 3.
     Breakpoint = 9,
-    /// Goes on when the word at `a` is `b`.
+    /// Continues when the word at `a` is `b`.
     Until = 10,
 }
 
-/// The areas that a guest writes: its response, beginning with the head, and the others.
+/// The areas that a guest writes: its response, which begins with the head, and the others.
 pub const RESPONSE: Area = Channel::INVOCATION.to_host().area;
 pub const AREAS: [Area; 3] = [RESPONSE, LOG.area, REPORT];
-/// Where a script lies that came with a request: in nobody's way.
+/// The area of a script that came with a request; no lie uses it.
 pub const SCRIPT: Area = COMMANDS;
 
-/// A word of the guest's, where the guest has it.
+/// Returns the guest address of a word that the guest writes.
 macro_rules! word {
     (response_written) => {
         crate::script::word!(of written)
@@ -69,12 +69,12 @@ macro_rules! word {
 }
 pub(crate) use word;
 
-/// Where an area is in the guest.
+/// Returns the guest address of an area.
 pub fn place(area: Area) -> u64 {
     MAILBOX + area.offset
 }
 
-/// Where the node says how much of the response it has taken.
+/// Address of the word in which the node stores how much of the response it has read.
 const RESPONSE_TAKEN: u64 = MAILBOX
     + HOST_WORDS.offset
     + (offset_of!(HostWords, channels) + offset_of!(ChannelWords, read)) as u64;
@@ -86,7 +86,7 @@ fn good_head() -> ResponseHead {
     }
 }
 
-/// Steps, and data that they use.
+/// Steps, and the data that they use.
 #[derive(Clone, Debug, Default)]
 pub struct Script {
     steps: Vec<[u64; 4]>,
@@ -115,24 +115,23 @@ impl Script {
         self.rings(ring as u32)
     }
 
-    /// Writes to the doorbell that does not.
+    /// Writes to the doorbell that does not stop the guest.
     pub fn progress(self) -> Self {
         self.step(Op::Doorbell, PROGRESS.into(), 0, 0)
     }
 
-    /// Stores random words, of the bits of `bits`, all over `size` bytes, which are a
-    /// power of two.
+    /// Stores random words, masked with `bits`, all over `size` bytes. `size` is a power of two.
     pub fn race(self, at: u64, size: u64, seed: u64, bits: u64, count: u64) -> Self {
         self.step(Op::Dice, seed | 1, bits, 0)
             .step(Op::Race, at, (size - 1) & !7, count)
     }
 
-    /// Two words of 32 bits that lie side by side.
+    /// Stores two adjacent 32-bit words at once.
     pub fn store_pair(self, address: u64, first: u32, second: u32) -> Self {
         self.store(address, u64::from(first) | u64::from(second) << 32)
     }
 
-    /// Bytes at `address`, eight at a time.
+    /// Stores bytes at `address`, eight at a time.
     pub fn write(mut self, address: u64, bytes: &[u8]) -> Self {
         for (index, chunk) in bytes.chunks(8).enumerate() {
             let mut word = [0; 8];
@@ -142,7 +141,7 @@ impl Script {
         self
     }
 
-    /// A good response's head, which is announced.
+    /// Writes and announces the head of a good response.
     pub fn head(self) -> Self {
         let head = good_head().encode();
         let length = head.len() as u32;
@@ -151,7 +150,7 @@ impl Script {
             .store_pair(word!(response_head), length, 0)
     }
 
-    /// Rings that it is done.
+    /// Rings that the guest is done.
     pub fn done(self) -> Self {
         self.ring(Doorbell::Done)
     }
@@ -161,7 +160,7 @@ impl Script {
         self.step(Op::Breakpoint, 0, 0, 0)
     }
 
-    /// An end, but no head.
+    /// Announces an end, but no head.
     pub fn end_without_head(self) -> Self {
         self.store_pair(word!(response_head), 0, 1).store_pair(
             word!(outcome),
@@ -170,13 +169,13 @@ impl Script {
         )
     }
 
-    /// Runs on until the node has taken the head that [`Script::head`] announces.
+    /// Spins until the node has read the head that [`Script::head`] announces.
     pub fn until_head_is_taken(self) -> Self {
         let length = good_head().encode().len() as u64;
         self.step(Op::Until, RESPONSE_TAKEN, length, 0)
     }
 
-    /// The end of a good response without a body.
+    /// Announces the end of a good response without a body.
     pub fn end(self) -> Self {
         let length = ResponseHead::default().encode().len() as u32;
         self.store_pair(word!(response_head), length, 1).store_pair(
@@ -186,7 +185,7 @@ impl Script {
         )
     }
 
-    /// Two log records of line breaks, each half the ring.
+    /// Writes two log records of line breaks, each half the ring.
     pub fn whole_log(mut self) -> Self {
         let half = LOG.size() / 2;
         for at in [place(LOG.area), place(LOG.area) + half] {
@@ -200,33 +199,34 @@ impl Script {
         self
     }
 
-    /// Vector 3 leads to `address`, in ring 0.
+    /// Points vector 3 to `address`, in ring 0.
     pub fn gate(self, address: u64) -> Self {
-        // An interrupt gate that ring 3 may use, to the segment of ring 0's code.
+        // An interrupt gate that ring 3 may use, to the segment of ring-0 code.
         const GATE: u64 = 0xee00_0008_0000;
         let low = address & 0xffff | GATE | (address >> 16 & 0xffff) << 48;
         self.store(IDT + 3 * 16, low)
             .store(IDT + 3 * 16 + 8, address >> 32)
     }
 
-    /// The number of the next step.
+    /// Returns the number of the next step.
     pub fn here(&self) -> u64 {
         self.steps.len() as u64
     }
 
-    /// Goes back to a step for ever.
+    /// Jumps back to a step for ever.
     pub fn for_ever_from(self, step: u64) -> Self {
         self.step(Op::Jump, 0, step, 0)
     }
 
-    /// Goes back to a step until what is behind it was done `count` times. Only in a
-    /// request's body, which it writes.
+    /// Jumps back to a step until the steps behind it have run `count` times. This works only in a
+    /// request's body, because it writes to the script.
     pub fn repeat_from(self, step: u64, count: u64) -> Self {
         let own = place(SCRIPT) + 32 * self.here();
         self.step(Op::Again, own + 24, step, count)
     }
 
-    /// The same behind so many steps of another: where it goes on at a step, that is its own.
+    /// Returns this script with its jump targets moved by `by` steps, to be placed behind that many
+    /// steps of another script.
     pub fn moved(&self, by: u64) -> Self {
         let mut moved = self.clone();
         for [op, _, step, _] in &mut moved.steps {
@@ -242,7 +242,8 @@ impl Script {
         self
     }
 
-    /// As the interpreter reads it. What is behind the last step is none that it knows.
+    /// Encodes the script for the interpreter. The data behind the last step is no operation that
+    /// the interpreter has.
     pub fn bytes(&self) -> Vec<u8> {
         let words = self.steps.iter().flatten();
         words.flat_map(|word| word.to_le_bytes()).collect()

@@ -1,4 +1,4 @@
-//! Lies on the channel of a store, and answers that come too late.
+//! Lies on the channel of a store, and answers that arrive too late.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::script::{Script, place, word};
 use crate::support::{Bench, call, whole};
 use crate::{Battlefield, far_limits};
 
-/// Never answers, and counts what was asked and is not dropped yet.
+/// A store that never answers. It counts requests, and those among them that are not dropped yet.
 #[derive(Debug, Default)]
 struct Silent {
     asked: AtomicUsize,
     waiting: Arc<AtomicUsize>,
 }
 
-/// An answer that somebody waits for.
+/// An answer that is still awaited.
 struct Waiting(Arc<AtomicUsize>);
 
 impl Drop for Waiting {
@@ -41,7 +41,7 @@ impl StoreService for Silent {
     }
 }
 
-/// A word of the guest's about the channel of its store.
+/// Returns the address of a word that the guest writes about the channel of its store.
 fn told(field: usize) -> u64 {
     let channel = Channel::STORE.number() * size_of::<ChannelWords>();
     word!(channels) + (channel + field) as u64
@@ -51,7 +51,7 @@ fn written() -> u64 {
     told(offset_of!(ChannelWords, written))
 }
 
-/// Puts eight bytes where its first record begins, and says that so many bytes are there.
+/// Writes eight bytes where the guest's first record begins, and announces `count` bytes.
 fn sends(script: Script, bytes: u64, count: u64) -> Script {
     script
         .store(place(Channel::STORE.to_host().area), bytes)
@@ -72,7 +72,7 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
     let field = Battlefield::new(bench).await;
     let ring = Channel::STORE.to_host().size();
     let new = Script::new;
-    // A record of four bytes is eight with its length.
+    // A record of four bytes takes eight with its length.
     let record = 4;
     let lies = [
         ("too long", sends(new(), RECORD_MAX as u64 + 1, 4)),
@@ -80,7 +80,7 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
         ("more than the ring", sends(new(), record, ring + 1)),
         ("without end", sends(new(), record, u64::MAX)),
         ("no waiting", sends(sends(new(), record, 8), record, 9)),
-        // Words of 32 bits that lie beside each other.
+        // Head and end are adjacent 32-bit words.
         (
             "a head",
             new()
@@ -102,7 +102,7 @@ pub async fn every_lie_about_records_ends_the_guest(bench: &Bench) {
     ];
     for (what, script) in lies {
         let script = script.store(word!(wait_nanoseconds), u64::MAX);
-        // It asks for what its store answers, so that all its words are of interest.
+        // The guest waits for the store's answers, so that the node reads all words of the channel.
         let script = script
             .store(
                 word!(wait_for),
@@ -127,7 +127,7 @@ pub async fn an_answer_that_is_late_is_dropped_with_its_exchange(bench: &Bench) 
     let field = Battlefield::new(bench).await;
     let store = Arc::new(Silent::default());
     for round in 1..=3 {
-        // It does not wait for what it asked.
+        // The guest does not wait for an answer.
         let script = sends(Script::new(), 4, 8).head().end().done();
         let answered = field.send(order(&script, &store)).await;
         assert_eq!(answered.unwrap(), b"");
@@ -140,7 +140,7 @@ pub async fn an_answer_that_is_late_is_dropped_with_its_exchange(bench: &Bench) 
 
 pub async fn without_a_store_its_channel_is_nothing(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    // Whatever it says of a channel that is not open is not even read.
+    // The node does not read the guest's words about a channel that is not open.
     let script = sends(Script::new(), u64::MAX, u64::MAX).head().end().done();
     let answered = field.ends(&script).await;
     assert_eq!(answered.unwrap(), b"");

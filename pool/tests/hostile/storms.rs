@@ -1,4 +1,4 @@
-//! Doorbells rung as fast as it goes: what that costs the node.
+//! Doorbells rung as fast as possible, and their cost for the node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,20 +24,20 @@ impl LogSink for Counted {
     }
 }
 
-/// Times a second that the node looks at a guest at most, and what it may look at once.
+/// How often the node looks at a guest at most: per second, and in one burst.
 const LOOKS: u64 = 5_000;
 const LOOKS_AT_ONCE: u64 = 410;
-/// Lines of log a second that it takes of one at most, and how many at once: all of the ring
-/// that it finds when it may look.
+/// How many lines of log the node takes from a guest at most: per second, and in one burst, which
+/// may be all that it finds in the ring.
 const LINES: u64 = 100_000;
 const LINES_AT_ONCE: u64 = (8 << 10) + LOG.size();
-/// Reads that a look takes: of the doorbell until it is empty, of the guest's words, of what is
-/// to be told. And as many again, for what else the node does.
+/// System calls that read, for each look: of the doorbell until it is empty, of the guest's words,
+/// and of notifications. The figure is doubled for other work of the node.
 const READS_A_LOOK: u64 = 8;
 
-/// Lets a guest do something again and again for a while, in which this process, the
-/// node, is to use less than a third of a processor, and to look no more often than it allows
-/// one guest. How many lines it took.
+/// Lets a guest repeat `again` for a while. Asserts that this process, the node, uses less than a
+/// third of a processor, and looks no more often than it allows for one guest. Returns the number
+/// of log lines that it took.
 async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let field = Battlefield::new(bench).await;
     let from = before.here();
@@ -60,7 +60,7 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
     let (used, looked, began) = (cpu_time(own), reads(own), Instant::now());
     let answered = field.send(order).await;
     let (used, took) = (cpu_time(own) - used, began.elapsed());
-    // Where the system counts that.
+    // The difference is 0 if the system does not count reads.
     let looked = reads(own).unwrap_or(0) - looked.unwrap_or(0);
     let lines = log.0.load(Ordering::Relaxed);
     assert!(
@@ -81,7 +81,7 @@ async fn costs_little(bench: &Bench, before: Script, again: Script) -> u64 {
         lines <= at_most(LINES, LINES_AT_ONCE),
         "{lines} in {took:?}"
     );
-    // On an emulated processor each look takes as many times longer.
+    // On an emulated processor each look takes many times longer.
     if slowness() == 1 {
         assert!(used < took / 3, "{used:?} in {took:?}");
     }
@@ -94,15 +94,15 @@ pub async fn a_storm_of_progress_costs_the_node_little(bench: &Bench) {
     assert_eq!(lines, 0);
 }
 
-/// The log is there once; the guest only says each time that it is new, which costs it
-/// next to nothing, and the node a line for each byte.
+/// The guest writes the log once, and then only announces it again and again. That costs the guest
+/// next to nothing, and the node one line for each byte.
 pub async fn a_storm_of_log_costs_the_node_little(bench: &Bench) {
     let before = Script::new()
         .whole_log()
         .store(word!(wait_for), Waits::LOG.word())
         .store(word!(wait_nanoseconds), u64::MAX);
     let again = Script::new()
-        // Half of it, since it may be woken once more than it was read.
+        // Half of the ring, because the guest may be woken once more than its log was read.
         .step(Op::Add, word!(log_written), LOG.size() / 2, 0)
         .progress()
         .ring(Doorbell::Wait);

@@ -1,6 +1,7 @@
-//! Guests that are to look for their next request by themselves, and do something else. No guest of
-//! ours can, so these never come back from their instantiation: the seed is frozen amid a script,
-//! which goes on in each instance instead of guest kernel and runtime.
+//! Guests that are to poll for their next request, and do something else. A function compiled by
+//! the ordinary compiler cannot do that. So these guests never return from their instantiation: the
+//! seed is frozen amid a script, which continues in each instance in place of guest kernel and
+//! runtime.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -18,23 +19,23 @@ use crate::support::processes::sandboxes;
 use crate::support::{Bench, bytes_of, call, give_up};
 use crate::{far_limits, good, short_limits};
 
-/// Not 0 in an instance that is to look for a request.
+/// Address of a word that is not 0 in an instance that is to poll for a request.
 const POLL_TICKS: u64 =
     BOOT_PAGE + (offset_of!(BootPage, activation) + offset_of!(Activation, poll_ticks)) as u64;
-/// Not 0 once it has one.
+/// Address of a word that is not 0 once the instance has a request.
 const GO: u64 = MAILBOX + HOST_WORDS.offset + offset_of!(HostWords, go) as u64;
 
-/// What a guest does all the time, from now on.
+/// Repeats a script for ever.
 fn for_ever(script: Script) -> Script {
     script.for_ever_from(0)
 }
 
-/// The seed's guest: it says that it is instantiated, and is frozen there. An instance of it
-/// answers requests well, and does `instead` where it is to look for one.
+/// Returns the script of the seed's guest: it reports that it is instantiated, and is frozen there.
+/// An instance of it answers requests well, and runs `instead` if it is to poll for one.
 fn guest(instead: &Script) -> Script {
     let scratch = place(SCRIPT);
     let begun = Script::new()
-        // The last of its commands is done.
+        // Marks the last of its commands as done.
         .step(Op::Add, word!(commands_done), 1, 0)
         .ring(Doorbell::Ready)
         .step(Op::Copy, scratch, POLL_TICKS, 8)
@@ -52,7 +53,7 @@ async fn seed(bench: &Bench, instead: &Script) -> FunctionVersion {
     carrier.seed(bench).await.unwrap()
 }
 
-/// Sends a request, whose answer is empty, and waits until all of it is over.
+/// Sends a request, whose response is empty, and waits until the request is over.
 async fn asks(bench: &Bench, function: &FunctionVersion) {
     let order = faasw_pool::Call {
         limits: far_limits(),
@@ -65,7 +66,7 @@ async fn asks(bench: &Bench, function: &FunctionVersion) {
         .await;
 }
 
-/// Asks until that has come of it.
+/// Sends requests until `is_so` holds.
 async fn asks_until(
     bench: &Bench,
     function: &FunctionVersion,
@@ -115,7 +116,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             polling().strayed > before.strayed
         })
         .await;
-        // Its sandbox has ended, and nobody hears of it.
+        // Its sandbox has ended without an error for any client.
         bench
             .settles("its sandbox has ended", |stats| {
                 sandboxes().len() == stats.zygotes + stats.parked
@@ -123,9 +124,9 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             .await;
         let strayed = polling();
         assert_eq!(strayed.strayed, before.strayed + 1, "{what}");
-        // It goes on, as before there were any that look, and so do the others. These are not
-        // counted: a guest of theirs whose processor is taken away, by the machine that this one
-        // runs on, has looked for too long, too.
+        // The function still serves, as without polling instances, and so do the others. Those are
+        // not counted as strayed here: a guest also strays if the hypervisor of this machine takes
+        // its processor away while it polls.
         for _ in 0..10 {
             asks(bench, &function).await;
         }
@@ -135,7 +136,7 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
             assert_eq!(text.trim(), "hello");
         }
     }
-    // That somebody's are not hot is no reason for others.
+    // One function's loss of hot instances does not affect other functions.
     let before = polling();
     let begun = Instant::now();
     while polling().found == before.found {
@@ -146,16 +147,16 @@ pub async fn a_guest_that_strays_ends_and_its_function_alone_is_not_hot(bench: &
 }
 
 pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &Bench) {
-    // It looks, by its own word, writes an answer before it has a request, and asks to be woken for
-    // nothing; then it says that nobody has asked, or answers when somebody does.
+    // The guest polls, writes an answer before it has a request, and asks to be woken for the log
+    // only. Then it reports that no request came, or answers when one does.
     let writes = Script::new()
         .store(word!(wait_for), Waits::LOG.word())
         .head()
         .end_without_head();
     let polling = || bench.pool.stats().polling;
     let leaves = for_ever(writes.clone().ring(Doorbell::Unasked));
-    // A guest whose processor is taken away while it polls strays, too. One that strays by what it
-    // writes does so in each of these functions.
+    // A guest whose processor is taken away while it polls strays, too. One that strays because of
+    // its writes does so in each of these functions.
     let mut functions_strayed = 0;
     for _ in 0..8 {
         let (function, before) = (seed(bench, &leaves).await, polling());
@@ -184,7 +185,7 @@ pub async fn what_a_guest_writes_before_its_request_is_gone_or_its_own(bench: &B
             limits: short_limits(),
             ..call("/")
         };
-        // Its own answer is its own business; that there is none soon would be ours.
+        // The content of its answer does not matter, but an answer or an error must arrive soon.
         let reply = bench.pool.invoke(&stays, order).await;
         if let Ok(reply) = reply {
             let _ = bytes_of(reply.body).await;

@@ -1,4 +1,4 @@
-//! Limits of time while the guest waits, or says that it does.
+//! Time limits while the guest waits, or claims to wait.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use crate::script::{Script, word};
 use crate::support::{Bench, arriving, call, slowness};
 use crate::{Battlefield, far_limits, good, short_limits};
 
-/// Waits again and again, each time for so long.
+/// Waits again and again, each time for `nanoseconds`.
 fn waits(before: Script, wait_for: u64, nanoseconds: u64) -> Script {
     let script = before
         .store(word!(wait_for), wait_for)
@@ -56,7 +56,8 @@ pub async fn waiting_for_ever_ends_in_time(bench: &Bench) {
 
 pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
     let field = Battlefield::new(bench).await;
-    // It asks for more of the request, takes that back, and asks again; nobody sends.
+    // The guest waits for more of the request, takes that back, and waits again; the client sends
+    // nothing more.
     let asks = |script: Script, wait_for| {
         script
             .store(word!(wait_for), wait_for)
@@ -77,7 +78,7 @@ pub async fn asking_again_and_again_gives_no_more_time(bench: &Bench) {
     let limits = CallLimits {
         cpu: far_limits().cpu,
         first_byte: far_limits().first_byte,
-        // An idle time that the guest could extend would end here.
+        // An idle time that the guest could extend would end at this limit.
         total: Some(Duration::from_secs(20) * slowness()),
         ..short_limits()
     };
@@ -105,7 +106,7 @@ pub async fn waking_a_guest_that_never_waits_does_not_hold_the_node_up(bench: &B
         let from = script.here();
         let script = script.progress().for_ever_from(from);
         let limits = CallLimits {
-            // Long enough for any socket to fill.
+            // Long enough to fill any socket.
             cpu: Duration::from_millis(700) * slowness(),
             ..far_limits()
         };

@@ -1,4 +1,4 @@
-//! Instances that are parked before anybody asks for them.
+//! Instances that are parked before any request arrives.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::support::processes::{kill, name_of, our_processes, sandboxes, signal}
 use crate::support::{Bench, Frames, arriving, bytes_of, call, give_up};
 use crate::{PROBE, only_instances, probe};
 
-/// Instances that each function is to have.
+/// Number of instances that each function is to have.
 const LEAST: usize = 3;
 
-/// Every process is an instance, and there are so many of each function.
+/// Options under which each sandbox is an instance, and each function has [`LEAST`] of them.
 pub fn three() -> PoolOptions {
     PoolOptions {
         min_parked: LEAST,
@@ -24,7 +24,7 @@ pub fn three() -> PoolOptions {
     }
 }
 
-/// The only function.
+/// Returns the only function.
 fn function(bench: &Bench) -> SeedInfo {
     let mut seeds = bench.pool.tree().into_iter();
     seeds.find(|seed| seed.level == 2).unwrap()
@@ -34,13 +34,14 @@ fn forks(bench: &Bench) -> u64 {
     function(bench).forks
 }
 
-/// Sandboxes, ever, that were taken or made for requests, or for seeds that found none ready.
+/// Returns how many sandboxes were ever taken or made for requests, or for seeds that found none
+/// ready.
 fn taken(bench: &Bench) -> u64 {
     let stock = bench.pool.stats().stock;
     stock.hits + stock.misses
 }
 
-/// A function that nobody has called, and has all its instances.
+/// Returns a function that has all its instances before its first request.
 async fn provided(bench: &Bench) -> FunctionVersion {
     let seed = probe(bench).await;
     bench.pool.provided(&seed).await;
@@ -49,7 +50,7 @@ async fn provided(bench: &Bench) -> FunctionVersion {
     seed
 }
 
-/// How so many requests at once were served.
+/// Sends `count` requests at once. Returns how they were served.
 async fn served(
     bench: &Bench,
     seed: &FunctionVersion,
@@ -72,14 +73,15 @@ async fn served(
     all
 }
 
-/// Requests that are at work at once until [`AtWork::end`]: their clients send no end before.
+/// Requests that are at work at once until [`AtWork::end`]: their clients do not end the request
+/// bodies before.
 struct AtWork {
     clients: Vec<Frames>,
     answers: Vec<JoinHandle<Result<Served, InvokeError>>>,
 }
 
 impl AtWork {
-    /// Sends so many requests, and waits until all are at work.
+    /// Sends `count` requests, and waits until all are at work.
     async fn begin(bench: &Bench, seed: &FunctionVersion, count: usize) -> Self {
         let (clients, answers) = (0..count)
             .map(|_| {
@@ -104,7 +106,7 @@ impl AtWork {
         Self { clients, answers }
     }
 
-    /// Lets all end. Returns how they were served.
+    /// Ends all requests. Returns how they were served.
     async fn end(self) -> Vec<Result<Served, InvokeError>> {
         drop(self.clients);
         let mut all = Vec::new();
@@ -126,7 +128,7 @@ pub async fn the_first_requests_find_their_instances(bench: &Bench) {
 
 pub async fn those_that_would_not_come_back_are_replaced(bench: &Bench) {
     let seed = provided(bench).await;
-    // It ends: it is asked what requests use, which the others were not made with.
+    // The instance ends, because it recorded the working set, with which the others were not made.
     let (_, timing, effort) = bench.through(&seed, call("/count")).await;
     assert_eq!((timing.served, effort.reset), (Served::Ready, None));
     bench
@@ -182,13 +184,14 @@ pub async fn one_that_ends_is_made_again(bench: &Bench) {
     assert_eq!(forks(bench), LEAST as u64 + 1);
 }
 
-/// One task makes those of all functions: whoever hangs holds it up for a while only.
+/// One task makes the instances of all functions. A making that hangs delays it only for a limited
+/// time.
 pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
     let seed = probe(bench).await;
     let is_spawner = |pid: &u32| name_of(*pid) == "faasw-spawner";
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
     signal(spawner, "STOP");
-    // Ten seconds, and what a busy machine adds. Without an end it would take for ever.
+    // Ten seconds, and a margin for a busy machine. Without an end it would take for ever.
     let given_up = timeout(give_up(), bench.pool.provided(&seed)).await;
     signal(spawner, "CONT");
     assert!(given_up.is_ok(), "{:?}", bench.pool.stats());
@@ -199,8 +202,8 @@ pub async fn a_making_that_hangs_is_given_up(bench: &Bench) {
         .await;
 }
 
-/// A sandbox for one comes when nothing else wants to run. What requests have parked by then
-/// counts.
+/// A sandbox for a missing instance is made when no other work is waiting. Instances that requests
+/// have parked by then count.
 pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     let seed = probe(bench).await;
     bench
@@ -210,7 +213,7 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     let spawner = our_processes().into_iter().find(is_spawner).unwrap();
     signal(spawner, "STOP");
     let waits = timeout(Duration::from_millis(300), bench.pool.provided(&seed)).await;
-    // The first one is asked what it has used, and ends; the next one is there then.
+    // The first instance records the working set, and ends; the next one is parked then.
     bench.through(&seed, call("/count")).await;
     bench.get(&seed, "/count").await.unwrap();
     let parked = timeout(give_up(), async {
@@ -222,12 +225,12 @@ pub async fn what_is_not_missing_any_more_is_not_made(bench: &Bench) {
     let made = forks(bench);
     signal(spawner, "CONT");
     assert!(waits.is_err() && parked.is_ok(), "{:?}", bench.pool.stats());
-    // Whoever makes it has come back.
+    // Waits until the task that makes instances has run again.
     bench.pool.provided(&seed).await;
     assert_eq!((bench.pool.stats().parked, forks(bench)), (1, made));
 }
 
-/// Whatever requests do, there are only as many instances made as have ended.
+/// However requests end, only as many instances are made as have ended.
 pub async fn a_function_that_fails_has_none_made_for_nothing(bench: &Bench) {
     const FAILING: u64 = 10;
     let seed = provided(bench).await;
@@ -269,10 +272,10 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
         let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
         bench.pool.provided(&seed).await;
         let (parked, made) = (bench.pool.stats().parked, forks(&bench));
-        // A seed's layer has some pages more or less.
+        // The size of a seed's layer varies by some pages.
         assert!((1..LEAST).contains(&parked), "{parked}");
         assert_eq!(made, parked as u64);
-        // None is made to be ended, however often it is looked.
+        // No instance is made only to be ended, however often the pool checks.
         for _ in 0..3 {
             bench.pool.provided(&seed).await;
         }
@@ -281,8 +284,8 @@ pub async fn what_does_not_fit_is_not_made(roomy: &Bench) {
     }
 }
 
-/// A start takes functions up whose seeds are in no memory: these are made as far as all of their
-/// memory has room, and of the others it is told what they lack.
+/// A start adopts functions whose seeds are not in memory. The pool makes seeds and instances as
+/// far as memory allows, and reports what the other functions lack.
 pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: &Bench) {
     let _seed = provided(roomy).await;
     let layer_bytes = function(roomy).layer_bytes;
@@ -318,7 +321,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     assert_eq!(lacking[place], Some(Lacking { instances, why }));
     assert_eq!(lacking.iter().flatten().count(), 1, "{lacking:?}");
     assert!(bench.pool.stats().seed_bytes <= 3 * layer_bytes + layer_bytes / 2);
-    // None is made only to be evicted.
+    // No seed is made only to be evicted.
     let linked = || bench.pool.tree()[1].forks;
     let made = linked();
     for _ in 0..3 {
@@ -326,7 +329,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     }
     assert_eq!(linked(), made);
 
-    // One that goes leaves it its room.
+    // A function that goes leaves its memory to the other.
     let last = all.swap_remove(place);
     drop(all.pop());
     bench
@@ -338,7 +341,7 @@ pub async fn seeds_are_made_for_them_as_far_as_all_their_memory_has_room(roomy: 
     bench.pool.shutdown().await;
 }
 
-/// What is lacking of what does not fit its function's memory is told, and its seed is not made
+/// The pool reports the instances that exceed their function's memory, and does not make the seed
 /// again and again.
 pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
     let _seed = provided(roomy).await;
@@ -365,14 +368,15 @@ pub async fn what_a_function_may_not_hold_is_told(roomy: &Bench) {
     bench.pool.shutdown().await;
 }
 
-/// A function that has what it is to have does not lose it to others that have more than that.
+/// A function that has its least number of instances does not lose them to functions that have more
+/// than theirs.
 pub async fn what_is_beyond_goes_first(bench: &Bench) {
     let seed = provided(bench).await;
     let mut other = crate::support::spec(FreezePolicy::Auto);
     other.name = "other".to_owned();
     let other = bench.seed_of(PROBE, &other).await.unwrap();
     bench.pool.provided(&other).await;
-    // There is room for two more. The first requests are asked for what they use.
+    // Two more instances may be parked. The first requests record the working set.
     for _ in 0..4 {
         let at_work = AtWork::begin(bench, &other, LEAST + 4).await;
         for result in at_work.end().await {
@@ -389,8 +393,8 @@ pub async fn what_is_beyond_goes_first(bench: &Bench) {
     drop(seed);
 }
 
-/// Functions more than fit do not take each other's instances again and again, whatever requests
-/// do.
+/// If not all functions' instances fit, functions do not take each other's instances again and
+/// again, whatever requests do.
 pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
     let mut all = Vec::new();
     for name in ["a", "b", "c", "d"] {
@@ -406,7 +410,7 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
         of.map(|seed| seed.forks).sum::<u64>()
     };
     assert_eq!((bench.pool.stats().parked, made()), (3, 3));
-    // It is looked again and again, as it would be in a long time.
+    // The pool checks again and again, as it would over a long time.
     let looking = tokio::spawn({
         let (pool, last) = (bench.pool.clone(), all[3].clone());
         async move {
@@ -418,16 +422,16 @@ pub async fn those_that_do_not_fit_are_not_made_in_turn(bench: &Bench) {
     });
     for _ in 0..300 {
         bench.text(&all[0], "/sleep/10").await;
-        // The next request is to find its instance, which a busy machine brings back later.
+        // The next request is to find its instance, which a busy machine resets later.
         bench.settles("it is over", |stats| stats.busy == 0).await;
     }
     looking.abort();
     let made = made();
-    // Some end and are made again while it is found out what requests use.
+    // Some instances end and are made again while the pool learns the working set.
     assert!(made <= 12, "{made} were made");
 }
 
-/// Where requests wait for places, nobody waits for instances ahead of them.
+/// While requests wait for places, `Pool::provided` returns although instances are missing.
 pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench) {
     let seed = probe(bench).await;
     let asking: Vec<_> = (0..4)
@@ -435,7 +439,7 @@ pub async fn who_waits_for_instances_is_let_go_where_requests_wait(bench: &Bench
             let (pool, seed) = (bench.pool.clone(), seed.clone());
             tokio::spawn(async move {
                 loop {
-                    // Some are refused.
+                    // Some requests are refused.
                     if let Ok(reply) = pool.invoke(&seed, call("/sleep/20")).await {
                         let _ = bytes_of(reply.body).await;
                     }
@@ -471,7 +475,7 @@ fn parked_of(bench: &Bench, name: &str) -> usize {
 pub async fn a_function_that_goes_leaves_no_process(bench: &Bench) {
     let seed = probe(bench).await;
     bench.pool.provide(&seed);
-    // Whether all of them are there yet or not.
+    // The function goes while its instances may still be in the making.
     drop(seed);
     bench
         .settles("none is left", |stats| {

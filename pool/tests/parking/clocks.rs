@@ -1,4 +1,4 @@
-//! Time in an instance that has rested.
+//! Time in an instance that was parked.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -8,10 +8,9 @@ use faasw_pool::{FreezePolicy, Served};
 use crate::support::{Bench, call, slowness, spec};
 use crate::{PROBE, probe};
 
-/// How long a seed and its parked instances rest: long enough for a clock that
-/// stood still to show.
+/// How long a seed and its parked instances rest: long enough to reveal a clock that stood still.
 const REST: Duration = Duration::from_millis(1500);
-/// How far a guest's clock may be off.
+/// The largest error that a guest's clock may have.
 const OFF: Duration = Duration::from_millis(200);
 
 struct Told {
@@ -44,14 +43,14 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
     let mut first: Option<(Duration, Duration)> = None;
     let mut parked = 0;
     for number in 1..=50 {
-        // The seed rests, and later its parked instance.
+        // First the seed rests, and later its parked instance.
         if [1, 3, 50].contains(&number) {
             tokio::time::sleep(REST).await;
         }
         let (before, started) = (now(), Instant::now());
         let (text, timing, _) = bench.through(&seed, call("/clock")).await;
         let (after, took) = (now(), started.elapsed());
-        // The next request is to find it parked.
+        // The next request is to find the instance parked.
         bench.settles("it is over", |stats| stats.busy == 0).await;
         parked += u32::from(timing.served == Served::Parked);
         let Told { wall, monotonic } = told(&text);
@@ -59,8 +58,8 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
             before.saturating_sub(OFF) <= wall && wall <= after + OFF,
             "request {number}: {wall:?} between {before:?} and {after:?}"
         );
-        // The seed's clock began when its guest booted, and a request goes on from
-        // where that was frozen: it is later by no more than the request took.
+        // The seed's clock began when its guest booted, and each request continues from the moment
+        // of the freeze. So the clock advances by no more than the request takes.
         assert!(
             monotonic >= report.instantiation,
             "{monotonic:?} {report:?}"
@@ -79,7 +78,7 @@ pub async fn clocks_are_right_after_resting(bench: &Bench) {
 static AHEAD: AtomicU64 = AtomicU64::new(0);
 const HOUR: u64 = 3600;
 
-/// A time of day that a test moves on without waiting.
+/// Returns a time of day that a test can advance without waiting.
 pub fn injected() -> SystemTime {
     SystemTime::now() + Duration::from_secs(AHEAD.load(Ordering::Relaxed))
 }
@@ -91,7 +90,7 @@ fn injected_now() -> Duration {
 pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
     /// The short timer of the fixture.
     const MOMENT: u64 = 20_000_000;
-    // Far longer than a busy machine takes. A wrong clock is ahead by an hour.
+    // Far longer than a busy machine takes. A wrong clock would be ahead by an hour.
     let limit = Duration::from_secs(600);
     let compiled = bench.compile("tests/fixtures/wat/timers.wasm").await;
     let making = injected_now();
@@ -105,7 +104,7 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
         let before = injected_now();
         let (body, timing, _) = bench.through(&seed, call("/")).await;
         let after = injected_now();
-        // The next request is to find it parked.
+        // The next request is to find the instance parked.
         bench.settles("it is over", |stats| stats.busy == 0).await;
         parked += u32::from(timing.served == Served::Parked);
         let numbers: Vec<u64> = body
@@ -119,7 +118,7 @@ pub async fn clocks_and_timers_are_right_after_an_hour_at_rest(bench: &Bench) {
             making.as_secs() <= armed_wall && armed_wall <= made.as_secs(),
             "frozen: {armed_wall} between {making:?} and {made:?}"
         );
-        // Seconds that are cut off may be those before.
+        // Truncation to whole seconds may yield the second before.
         assert!(
             (before.saturating_sub(OFF).as_secs()..=(after + OFF).as_secs()).contains(&now_wall),
             "wall: {now_wall} between {before:?} and {after:?}"
@@ -159,7 +158,7 @@ pub async fn timers_are_right_in_reset_instances(bench: &Bench) {
         let (text, timing, _) = bench.through(&seed, call("/poll")).await;
         is_over().await;
         assert_eq!(timing.served, Served::Parked);
-        // On a machine that hangs for long enough both are.
+        // If the machine hangs for long enough, both are ready.
         assert!(text == b"ready 1\n" || text == b"ready 0 1\n", "{text:?}");
     }
     // A busy machine delays some of the timers. A wrong clock delays all.

@@ -1,4 +1,4 @@
-//! Which instances come back, how often and for how long.
+//! Which instances are parked again, how often and for how long.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::probe;
 use crate::support::processes::{cpu_time, kill, sandboxes};
 use crate::support::{Bench, arriving, bytes_of, call, give_up, next_part, slowness};
 
-/// Ways in which a request does not end well.
+/// Ways in which a request can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Failure {
     Trap,
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// Lets it happen to a request; how that ended, if anybody was told.
+    /// Makes this failure happen to a request. Returns the error that the caller received, if any.
     async fn happen(self, bench: &Bench, seed: &FunctionVersion) -> Option<InvokeError> {
         let mut order = call(self.path());
         let short = Duration::from_millis(100) * slowness();
@@ -94,7 +94,8 @@ impl Failure {
                 return None;
             }
             Self::Killed => {
-                // A request that has begun is not repeated. The guest's wait shows that it has.
+                // A request that has begun is not repeated. That the guest waits shows that it has
+                // begun.
                 bench
                     .settles("it runs", |_| cpu_time(instance) > used_before)
                     .await;
@@ -152,8 +153,8 @@ pub async fn an_instance_that_did_not_end_well_is_never_parked(bench: &Bench) {
     }
 }
 
-/// Waits until a process has used no CPU time for so long that it waits for something, also on a
-/// machine where other processes keep it from running for a while.
+/// Waits until a process has used no CPU time for a while, which means that it waits for something.
+/// The span is long enough for a machine where other processes delay it.
 async fn rests(pid: u32) {
     let (begun, span) = (Instant::now(), Duration::from_millis(300) * slowness());
     let (mut used, mut since) = (cpu_time(pid), begun);
@@ -167,12 +168,13 @@ async fn rests(pid: u32) {
     }
 }
 
-/// Which process served each of `count` requests, one after the other, and how.
+/// Sends `count` requests one after the other. Returns for each how it was served, and by which
+/// process.
 async fn servers(bench: &Bench, seed: &FunctionVersion, count: usize) -> Vec<(Served, u32)> {
     let mut servers = Vec::new();
     for _ in 0..count {
         let before = sandboxes();
-        // It lasts until it has been seen.
+        // The request lasts until its process has been seen.
         let (client, body) = arriving();
         let mut order = call("/echo");
         order.body = body;
@@ -208,7 +210,7 @@ pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
         assert_eq!(served, Served::Made);
         assert_eq!(bench.pool.stats().parked, 0);
     }
-    // Nor is one made ahead where several wait at once.
+    // No instance is made ahead either when several requests wait at once.
     let at_once: Vec<_> = (0..6)
         .map(|_| {
             let (pool, seed) = (bench.pool.clone(), seed.clone());
@@ -227,7 +229,7 @@ pub async fn an_instance_of_one_request_never_comes_back(bench: &Bench) {
 
 pub async fn an_instance_serves_as_often_as_it_may(bench: &Bench) {
     let seed = probe(bench).await;
-    // The first records the working set, and instances of an older one end.
+    // The first instance records the working set, and instances without it end.
     servers(bench, &seed, 1).await;
     let servers = servers(bench, &seed, 9).await;
     for three in servers.chunks(3) {
@@ -244,7 +246,7 @@ pub async fn an_instance_serves_as_often_as_it_may(bench: &Bench) {
     }
 }
 
-/// Long enough for a request in between, on a slow machine, too.
+/// Returns a time that is long enough for a request in between, also on a slow machine.
 pub fn keep_alive() -> Duration {
     Duration::from_millis(500) * slowness().min(4)
 }
@@ -253,7 +255,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
     let keep_alive = keep_alive();
     let seed = probe(bench).await;
     let begun = Instant::now();
-    // Taking it begins its time anew: four times in a row, which together take longer.
+    // Each use restarts the instance's time: four uses in a row together take longer than it.
     let (mut taken, mut in_a_row) = (begun, 0);
     let mut instance = bench.park_one(&seed, "/count").await;
     while in_a_row < 4 {
@@ -267,7 +269,7 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
             in_a_row += 1;
             taken = before;
         } else {
-            // On a busy machine its time may have been over.
+            // On a busy machine its time may have expired.
             (taken, in_a_row) = (Instant::now(), 0);
             instance = bench.park_one(&seed, "/count").await;
         }
@@ -285,18 +287,18 @@ pub async fn what_nobody_takes_is_ended(bench: &Bench) {
 pub async fn the_oldest_ends_where_too_many_are_parked(bench: &Bench) {
     let mut functions = Vec::new();
     for number in 0..3 {
-        // Of another name: what is made of the same would share what is known of it.
+        // Another name, because versions of one function would share what is known about it.
         let mut spec = crate::support::spec(FreezePolicy::Auto);
         spec.name.push_str(&number.to_string());
         let seed = bench.seed_of(crate::PROBE, &spec).await.unwrap();
-        // Its working set is known when its first request is over.
+        // The working set is known when the first request is over.
         bench.through(&seed, call("/count")).await;
         bench.settles("it is over", |stats| stats.busy == 0).await;
         functions.push(seed);
     }
     let mut owners: Vec<(usize, u32)> = Vec::new();
-    // Whose turn it is, and whether an instance of it is parked still: 0 ends
-    // for 2, 1 is taken and so younger than 2, 2 ends for 0.
+    // The function to call, and whether an instance of it is still parked: 0 ends for 2; 1 is
+    // taken, and so younger than 2; 2 ends for 0.
     for (function, is_parked) in [
         (0, false),
         (1, false),
@@ -343,7 +345,7 @@ pub async fn a_killed_parked_sandbox_is_not_handed_out(bench: &Bench) {
     let instance = bench.park_one(&seed, "/count").await;
     kill(instance);
     bench.settles("it ends", |_| sandboxes().is_empty()).await;
-    // The spawner tells in order: when it has made another sandbox, this end is known.
+    // The spawner reports in order: when it has made another sandbox, this end is known.
     bench.through(&other, call("/count")).await;
     let (text, timing, _) = bench.through(&seed, call("/count")).await;
     assert_eq!(
@@ -363,7 +365,7 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
             stats.busy == 0 && stats.parked == 2 && sandboxes().len() == 2
         })
         .await;
-    // One that is at work when the seed goes serves its request and then goes, too.
+    // An instance that is at work when the seed goes serves its request and then ends, too.
     let (client, body) = arriving();
     let mut order = call("/echo");
     order.body = body;
@@ -398,10 +400,10 @@ pub async fn a_seed_that_goes_takes_its_parked_instances_along(bench: &Bench) {
         .await;
 }
 
-/// However its requests end: the place is taken for a moment longer than a caller
-/// sees.
+/// This holds however requests end: the place stays taken for a moment longer than a caller can
+/// see.
 pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
-    /// How long a request waits for a place before it is refused.
+    /// Time that a request waits for a place before it is refused.
     const WAITS: Duration = Duration::from_millis(200);
     let seed = probe(bench).await;
     let paths = ["/count", "/trap/unreachable", "/count", "/count", "/exit/1"];
@@ -412,7 +414,7 @@ pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
         match reply {
             Ok(reply) => assert_eq!(bytes_of(reply.body).await.unwrap(), b"1\n"),
             // On a slow or busy machine a process may take longer to end than a request waits for
-            // it. A request that does not wait is refused at once.
+            // it. A request that did not wait would be refused at once.
             Err(InvokeError::OverCapacity(1)) => {
                 assert!(asked.elapsed() >= WAITS, "request {number}");
                 refused += 1;
@@ -423,6 +425,6 @@ pub async fn one_request_after_the_other_needs_one_place(bench: &Bench) {
             ),
         }
     }
-    // A place that is not given back refuses all requests behind it.
+    // A place that is not released would refuse all later requests.
     assert!(slowness() > 1 || refused < requests / 2, "{refused}");
 }

@@ -1,5 +1,4 @@
-//! What an instance may take over its requests, and what it takes while it is
-//! parked.
+//! Limits on an instance's use over several requests, and its cost while it is parked.
 
 use std::time::{Duration, Instant};
 
@@ -21,13 +20,13 @@ pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
         assert_eq!(text, b"196418\n");
         assert_eq!(timing.served, Served::Parked);
         requests += 1;
-        // Its cost is told a moment before it can be taken again.
+        // The cost is reported a moment before the instance can be taken again.
         bench
             .settles("it is parked again", |stats| stats.parked == 1)
             .await;
     }
     assert!(requests > 1, "one request takes the whole limit");
-    // The limit is looked at when the request is as old as it.
+    // The node checks the limit when the request is as old as the limit.
     let path = format!("/sleep/{}", limit.as_millis() * 3 / 2);
     let mut order = call(&path);
     order.limits.cpu = limit;
@@ -38,7 +37,7 @@ pub async fn cpu_time_is_limited_per_request(bench: &Bench) {
         .settles("it is parked again", |stats| stats.parked == 1)
         .await;
     assert_eq!(sandboxes(), [instance]);
-    // One request alone is held to it.
+    // A single request is held to the limit.
     let mut order = call("/loop");
     order.limits.cpu = limit;
     let started = Instant::now();
@@ -68,7 +67,7 @@ pub async fn memory_comes_back_after_a_large_request(bench: &Bench) {
         assert_eq!(timing.served, Served::Parked);
         assert_eq!(sandboxes(), [instance]);
         assert!(effort.reset.is_some(), "{effort:?}");
-        // It was large, for this shows it only the first time.
+        // The request was large; the peak shows it only the first time.
         assert!(peak_memory(instance) >= (small + LARGE - 1024).max(before));
         let after = memory(instance, &KINDS);
         println!("private memory: {small} KiB, after {LARGE} KiB were written {after} KiB");
@@ -83,7 +82,7 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
     let is_metal = slowness() == 1;
     let instances = if is_metal { 100 } else { 10 };
     let seed = probe(bench).await;
-    // The working set is known when instances are forked that are to stay.
+    // The working set is known before instances are forked that are to stay.
     bench.park_one(&seed, "/count").await;
     let held: Vec<_> = (0..instances)
         .map(|_| {
@@ -116,11 +115,11 @@ pub async fn parked_instances_take_no_cpu_time(bench: &Bench) {
     let children = our_processes();
     let of_children = || -> Duration { children.iter().map(|pid| cpu_time(*pid)).sum() };
     let of_this = || cpu_time(std::process::id());
-    // The work behind the last requests may go on for a moment, longer on a busy machine. Parked
-    // instances that use CPU time would never stop.
+    // Work after the last requests may go on for a moment, and longer on a busy machine. Parked
+    // instances that used CPU time would never stop.
     for look in 1.. {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        // In this order what asking takes is not counted.
+        // In this order the CPU time of these queries is not counted.
         let (children_before, this_before, started) = (of_children(), of_this(), Instant::now());
         tokio::time::sleep(Duration::from_secs(3)).await;
         let (took, this) = (started.elapsed(), of_this().saturating_sub(this_before));

@@ -1,4 +1,4 @@
-//! Too many at once: who is refused, and who is evicted.
+//! Too many requests at once: which are refused, and which are evicted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,7 +32,7 @@ pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
         outbound: Some(server.clone()),
         ..call("/get/a.example/")
     };
-    // A call without an answer for as long as this could be evicted.
+    // Only a call that stays without an answer for this long could be evicted.
     order.limits.first_byte = Duration::from_secs(3600);
     let held = tokio::spawn({
         let (pool, seed) = (bench.pool.clone(), seed.clone());
@@ -55,7 +55,8 @@ pub async fn a_pool_that_is_full_says_so_soon(bench: &Bench) {
     assert_eq!(bench.pool.stats().evicted, 0);
 }
 
-/// A client that promises a body, or leaves a response alone, keeps a place from nobody.
+/// A client that announces a body and does not send it, or does not read a response, blocks no
+/// place.
 pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
     let seed = probe(bench).await;
     for early in [true, false] {
@@ -75,7 +76,7 @@ pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
         bench
             .settles("it is at work", |stats| stats.busy == 1)
             .await;
-        // On a busy machine the invocation may not have come to wait for its client yet.
+        // On a busy machine the invocation may not wait for its client yet.
         let begun = Instant::now();
         let reply = loop {
             match bench.get(&seed, "/count").await {
@@ -91,8 +92,8 @@ pub async fn who_waits_for_its_client_is_evicted(bench: &Bench) {
     }
 }
 
-/// What its client does not take of a response that is done stays in the mailbox, whose
-/// instance is evicted for others.
+/// The unread part of a completed response stays in the mailbox. Its instance is evicted if another
+/// request needs the place.
 pub async fn what_a_client_does_not_take_stays_in_its_instance(bench: &Bench) {
     const SIZE: usize = 300 << 10;
     let seed = probe(bench).await;
@@ -107,7 +108,7 @@ pub async fn what_a_client_does_not_take_stays_in_its_instance(bench: &Bench) {
         order.client.account = Account::new(backlog.function(), backlog.connection());
         order
     };
-    // Taken as it comes, all of it comes.
+    // If the client reads the response as it arrives, it receives all of it.
     let body: Vec<u8> = (0..SIZE).map(|place| place as u8).collect();
     let reply = bench.pool.invoke(&seed, ask(&body)).await.unwrap();
     assert!(
@@ -118,8 +119,8 @@ pub async fn what_a_client_does_not_take_stays_in_its_instance(bench: &Bench) {
     assert!(echoed.ends_with(&body), "{} bytes came back", echoed.len());
     bench.settles("it is done", |stats| stats.busy == 0).await;
     assert_eq!(backlog.held(), 0);
-    // Left alone, it holds no more than its connection may, and its place until that is
-    // wanted.
+    // If the client does not read the response, the node holds no more of it than the connection
+    // may hold. The response keeps its place until another request needs it.
     let held = bench.pool.invoke(&seed, ask(&body)).await.unwrap();
     assert!(backlog.held() <= 100 << 10, "{}", backlog.held());
     assert_eq!(bench.pool.stats().busy, 1);

@@ -1,8 +1,8 @@
-//! Sandboxes that were ended while they waited: their requests are served by others,
-//! with nothing lost and nothing doubled.
+//! Sandboxes that were ended while they waited: others serve their requests, without loss or
+//! duplication.
 //!
-//! What is a matter of a moment is held still here: a spawner that is stopped tells
-//! nobody that a sandbox has ended, and a sandbox that is stopped does not run its guest.
+//! The tests stop processes to hold short moments still: a stopped spawner does not report that a
+//! sandbox has ended, and a stopped sandbox does not run its guest.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::probe;
 use crate::support::processes::{has_ended, kill, name_of, our_processes, sandboxes, signal};
 use crate::support::{Bench, arriving, bytes_of, call, slowness};
 
-/// Sizes of bodies: none, a few bytes, what just fits the ring, what does not.
+/// Sizes of bodies: none, a few bytes, exactly the ring, and more than the ring.
 const BODIES: [usize; 5] = [0, 5, 1 << 20, (1 << 20) + 1, 5 << 19];
 
-/// How many bytes are sent before the sandbox has ended.
+/// How much of the body is sent before the sandbox has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sent {
     All,
@@ -32,14 +32,14 @@ pub fn spawner() -> u32 {
         .unwrap()
 }
 
-/// Ends a process and waits until it has, without letting the spawner reap it.
+/// Kills a process and waits until it has ended, without letting the spawner reap it.
 pub async fn kill_unnoticed(bench: &Bench, pid: u32) {
     signal(spawner(), "STOP");
     kill(pid);
     bench.settles("it ends", |_| has_ended(pid)).await;
 }
 
-/// A moment that what needs one has taken.
+/// Waits for longer than the momentary steps in these tests take.
 pub async fn a_moment() {
     tokio::time::sleep(Duration::from_millis(50) * slowness()).await;
 }
@@ -48,7 +48,8 @@ fn pattern(size: usize) -> Vec<u8> {
     (0..size).map(|at| (at / 3 % 251) as u8).collect()
 }
 
-/// An echo whose body comes in parts, those behind the half of it when `go_on` says.
+/// Returns an echo request whose body arrives in parts. Parts after the first `sent` wait for
+/// `go_on`.
 fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> Call {
     let (client, body) = arriving();
     let parts: Vec<Bytes> = pattern(size)
@@ -79,7 +80,7 @@ fn echo(size: usize, sent: Sent, go_on: tokio::sync::oneshot::Receiver<()>) -> C
     order
 }
 
-/// Sends an echo while a sandbox ends as `end` says; who served it.
+/// Sends an echo request while `end` ends a sandbox. Returns how the request was served.
 async fn echo_while(
     bench: &Bench,
     seed: &FunctionVersion,
@@ -95,14 +96,14 @@ async fn echo_while(
         let served = reply.timing.served;
         Ok::<_, InvokeError>((served, bytes_of(reply.body).await?))
     });
-    // No sandbox can serve it before `end`, so it is under way until then.
+    // No sandbox can serve the request before `end`, so it is under way until then.
     bench
         .settles("the request is under way", |stats| stats.busy == 1)
         .await;
     a_moment().await;
     end().await;
     a_moment().await;
-    // It may have been sent all of it by now.
+    // The whole body may have been sent by now.
     let _ = go_on.send(());
     let (served, body) = invoking.await.unwrap().unwrap();
     let expected = [b"POST /echo\n\n".to_vec(), pattern(size)].concat();
@@ -163,7 +164,7 @@ pub async fn a_parked_sandbox_that_ends_before_its_guest_runs_loses_nothing(benc
     }
 }
 
-/// Those that are known to have ended are left out; one that is not is replaced.
+/// Sandboxes that are known to have ended are skipped; one that is not yet known to is replaced.
 pub async fn sandboxes_of_the_stock_that_have_ended_fail_no_request(bench: &Bench) {
     let seed = probe(bench).await;
     bench

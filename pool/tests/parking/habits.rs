@@ -1,30 +1,30 @@
-//! What instances are given in advance follows what requests use, up and down.
+//! The pages that instances receive in advance follow what requests use, up and down.
 
 use faasw_pool::{FreezePolicy, FunctionVersion, Served};
 
 use crate::support::processes::{memory, sandboxes};
 use crate::support::{Bench, call};
 
-/// Pages that a large request writes. Where memory comes in large pages, half of
-/// them are those that a small one has anyway.
+/// Pages that a large request writes. If memory comes in large pages, half of them are written by a
+/// small request, too.
 const LARGE: u64 = 2048;
 
-/// A reset counts what is unused of the working set each time after so many.
+/// Number of resets between two counts of the unused part of the working set.
 const COUNT_EVERY: u32 = 64;
 
 fn private_memory() -> u64 {
     memory(sandboxes()[0], &["Private_Clean:", "Private_Dirty:"])
 }
 
-/// Pages that the function's instances are said to write.
+/// Returns how many pages the working set says that the function's instances write.
 fn written_pages(bench: &Bench) -> u64 {
     let seeds = bench.pool.tree();
     let function = seeds.iter().find(|seed| seed.level == 2);
     function.unwrap().written_pages
 }
 
-/// Pages that the reset after a request has filled again; `None` where the instance
-/// was not reset but ended.
+/// Returns how many pages the reset after a request filled again; `None` if the instance ended
+/// instead.
 async fn filled(bench: &Bench, seed: &FunctionVersion, path: &str) -> Option<u64> {
     let (text, _, effort) = bench.through(seed, call(path)).await;
     assert!(text.starts_with(b"kernel "), "{text:?}");
@@ -48,7 +48,7 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     bench.park_one(&seed, small).await;
     let (much, many) = (private_memory(), written_pages(bench));
     assert!(many >= LARGE, "{many}");
-    // All of it is filled again though nothing of it was used.
+    // All of the working set is filled again, though none of it was used.
     assert!(filled(bench, &seed, small).await.unwrap() >= LARGE);
 
     let mut requests = 0;
@@ -57,9 +57,11 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
         requests += 1;
         assert!(requests < COUNT_EVERY * 8, "{} pages", written_pages(bench));
     }
-    // Three counts in a row say so; the first may have been at one of the two before.
+    // The set shrinks after three counts in a row. The first of them may have been at one of the
+    // two requests before.
     assert!(requests + 2 > COUNT_EVERY * 2, "after {requests} requests");
-    // The next is forked without a set and asked; the one after it has what it said.
+    // The next instance is forked without a working set and records one; the one after it uses
+    // that.
     let process = bench.park_one(&seed, small).await;
     let (little, few) = (private_memory(), written_pages(bench));
     println!(
@@ -69,14 +71,14 @@ pub async fn a_working_set_that_goes_unused_shrinks(bench: &Bench) {
     assert!(few > 0 && few < many - LARGE / 4, "{few}");
     assert!(little + LARGE < much, "{little} KiB, {much} KiB before");
 
-    // What is used stays, and so does the instance.
+    // Pages in use stay, and so does the instance.
     for _ in 0..COUNT_EVERY * 6 {
         let pages = filled(bench, &seed, small).await.unwrap();
         assert!(pages < LARGE, "{pages}");
     }
     assert_eq!(written_pages(bench), few);
     assert_eq!(sandboxes(), [process]);
-    // Large ones are as right as ever, and then cost what they take.
+    // Large requests are still served correctly, and then cost what they use.
     let (text, timing, effort) = bench.through(&seed, call(&large)).await;
     assert!(text.starts_with(b"kernel touch"), "{text:?}");
     assert_eq!(timing.served, Served::Parked);

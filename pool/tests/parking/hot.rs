@@ -1,4 +1,4 @@
-//! Instances that look for their next request by themselves are what parked ones are, but sooner.
+//! Hot instances, which poll for their next request, behave like parked ones, but respond sooner.
 
 use std::collections::HashSet;
 use std::fs;
@@ -18,10 +18,10 @@ use crate::support::{Bench, arriving, bytes_of, call, give_up, slowness, spec, w
 
 const REQUESTS: u32 = 600;
 
-/// Requests that are to be found by guests, where that can be.
+/// Number of requests that polling guests are to find, if guests can be hot here.
 const FOUND: u64 = 10;
 
-/// Rounds until enough was done, and found.
+/// Rounds of requests, until enough were sent, and enough were found by polling guests.
 struct Rounds {
     before: PoolStats,
     begun: Instant,
@@ -46,7 +46,7 @@ impl Rounds {
         (round < REQUESTS / 2 / slowness() || goes_on).then_some(round)
     }
 
-    /// Some requests must have been found by guests, or none where that cannot be.
+    /// Asserts that polling guests found some requests, or none if guests cannot be hot here.
     fn end(&self, bench: &Bench) {
         let found = bench.pool.stats().polling.found - self.before.polling.found;
         if can_be_hot() {
@@ -58,7 +58,7 @@ impl Rounds {
     }
 }
 
-/// They look for as long as they may.
+/// Options under which guests poll for as long as they may.
 pub fn often() -> PoolOptions {
     PoolOptions {
         poll: Duration::from_millis(10) * slowness(),
@@ -102,7 +102,7 @@ pub async fn bodies_pass_hot_or_cold(bench: &Bench) {
         let reply = bench.pool.invoke(&seed, order).await.unwrap();
         let echoed = bytes_of(reply.body).await.unwrap();
         assert!(echoed.ends_with(&small), "{echoed:?}");
-        // One that comes in parts, the first of them when it runs.
+        // A body in parts, the first of which arrives while the guest runs.
         let (client, body) = arriving();
         let mut order = call("/echo");
         order.body = body;
@@ -121,13 +121,13 @@ pub async fn bodies_pass_hot_or_cold(bench: &Bench) {
         let ((), echoed) = tokio::join!(sends, invokes);
         assert!(echoed.ends_with(&small), "{echoed:?}");
     }
-    // In the emulated machine moving the bodies keeps all processors at work, and no guest polls.
+    // In the emulated machine moving the bodies keeps all processors busy, so no guest polls.
     if slowness() == 1 {
         rounds.end(bench);
     }
 }
 
-/// A function's seed whose instances look for so long, whatever the pool's do.
+/// Makes a function's seed whose instances poll for `poll`, whatever the pool's setting.
 async fn looking(bench: &Bench, poll: Duration) -> FunctionVersion {
     let spec = FunctionSpec {
         poll: Some(poll),
@@ -158,7 +158,7 @@ pub async fn a_function_does_not_look_where_others_do(bench: &Bench) {
     assert_eq!(bench.pool.stats().polling, PollingStats::default());
 }
 
-/// Until nobody of these has used any CPU time for a while.
+/// Waits until none of these processes has used any CPU time for a while.
 async fn rest(pids: &[u32]) {
     let used = || -> Duration { pids.iter().map(|pid| cpu_time(*pid)).sum() };
     let begun = Instant::now();
@@ -185,14 +185,13 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
         rest(&parked).await;
         assert_eq!(sandboxes(), parked, "none of them has ended for that");
     }
-    // Requests that come later than anybody looks for are served all the same.
+    // Requests that arrive after polling has ended are served all the same.
     let later = often().poll * 3 / 2;
     for _ in 0..20 {
         tokio::time::sleep(later).await;
         assert_eq!(text(bench, &seed, "/count").await.trim(), "1");
     }
-    // Then their instances come before nobody's and behind nobody: where that was so, they are
-    // moved.
+    // Their instances then leave the control group of lowest priority, if they were in it.
     let begun = Instant::now();
     while sandboxes().into_iter().any(is_aside) {
         assert!(begun.elapsed() < give_up(), "{:?}", sandboxes());
@@ -201,8 +200,8 @@ pub async fn who_looks_in_vain_rests_as_others(bench: &Bench) {
     }
 }
 
-/// Whether a process is in a group that all others come before: beside that of all jails, and not
-/// below it.
+/// Whether a process is in the control group of lowest priority, which is a sibling of the group of
+/// all jails.
 fn is_aside(pid: u32) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let mut names = groups.lines().filter_map(|line| line.rsplit('/').next());
@@ -226,7 +225,7 @@ pub async fn with_every_processor_at_work_nobody_waits_for_a_hot_one(bench: &Ben
             })
         })
         .collect();
-    // Who waits for a processor that nobody gives up waits for ever.
+    // A request that needed a processor which no thread gives up would wait for ever.
     let serves = async {
         for _ in 0..50 {
             assert_eq!(text(bench, &seed, "/count").await.trim(), "1");

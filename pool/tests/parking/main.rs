@@ -1,7 +1,7 @@
-//! Instances that are reset and parked: that nothing passes from one request to
-//! the next, which of them come back and which never do, and what they cost.
+//! Instances that are reset and parked: that no state passes from one request to the next, which
+//! instances are parked again and which never are, and what they cost.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a notice and is ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -78,7 +78,7 @@ use uniqueness::{no_initialisation_draws_what_another_drew, no_two_requests_draw
 
 const PROBE: &str = "tests/fixtures/http-probe.wasm";
 
-/// No sandbox is made ahead: each process is an instance.
+/// Options without zygotes: each process is an instance.
 fn only_instances() -> PoolOptions {
     PoolOptions {
         zygotes: 0,
@@ -92,7 +92,7 @@ async fn probe(bench: &Bench) -> FunctionVersion {
 
 fn main() {
     support::main(|skip| {
-        // These end processes from outside, or measure them one by one.
+        // These tests kill processes from outside, or measure them one by one.
         let mut all = trials![skip;
             an_instance_that_did_not_end_well_is_never_parked in only_instances(),
             a_killed_parked_sandbox_is_not_handed_out in only_instances(),

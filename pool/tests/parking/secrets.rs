@@ -1,5 +1,5 @@
-//! What comes with one request is there for it alone: in instances that were parked, in those that
-//! look for it by themselves, and where a request begins again in another microVM.
+//! Secrets that come with one request exist for that request alone: in instances that were parked,
+//! in hot instances, and if a request begins again in another microVM.
 
 use faasw_pool::{Call, FreezePolicy, FunctionVersion, Secrets, Served};
 
@@ -37,7 +37,7 @@ pub async fn what_comes_with_a_request_goes_with_it(bench: &Bench) {
         assert_eq!(given, format!("some {key}"));
         let none = told(bench, &seed, asking("/get/key", None)).await;
         assert_eq!(none, "none");
-        // Whose channel is not open has none, whatever was on it before.
+        // A request whose channel is not open has no secrets, whatever the channel held before.
         let closed = told(bench, &seed, call("/get/key")).await;
         assert!(closed.contains("there are none before"), "{closed}");
     }

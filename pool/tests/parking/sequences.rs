@@ -1,5 +1,4 @@
-//! Deployments, requests and removals in any order leave no instance, process or
-//! descriptor behind.
+//! Deployments, requests and removals in any order leave no instance, process or descriptor behind.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +17,7 @@ pub const MAX_PARKED: usize = 3;
 const SEEDS: usize = 3;
 const UNDER_WAY: usize = 6;
 
-/// What a request does.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug)]
 enum Request {
     Good,
@@ -100,7 +99,7 @@ impl World<'_> {
                 self.seeds.push(made.unwrap().0);
             }
             2 if !self.seeds.is_empty() => {
-                // Its requests that are under way go on.
+                // The version's requests that are under way continue.
                 self.seeds.swap_remove(random.usize(..self.seeds.len()));
             }
             3 => self.settle().await,
@@ -117,11 +116,11 @@ impl World<'_> {
             }
         }
         let stats = self.bench.pool.stats();
-        // Each of those under way can be about to make the oldest yield.
+        // Each request under way can be about to evict the oldest parked instance.
         assert!(stats.parked <= MAX_PARKED + UNDER_WAY + 1, "{stats:?}");
     }
 
-    /// Nothing is under way any more: each process is accounted for.
+    /// Waits until no request is under way and each process is accounted for.
     async fn settle(&mut self) {
         for request in self.under_way.drain(..) {
             request.await.unwrap();
@@ -148,7 +147,7 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
         seeds: Vec::new(),
         under_way: Vec::new(),
     };
-    // What all functions share is made with the first seed, and stays.
+    // The seeds that all functions share are made with the first function's seed, and stay.
     let first = bench.pool.make_seed(&spec(FreezePolicy::Auto), &code).await;
     drop(first.unwrap());
     world.settle().await;
@@ -158,7 +157,7 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     }
     world.seeds.clear();
     world.settle().await;
-    // One that is just being made ahead counts as a process before it counts as ready.
+    // A zygote in the making counts as a process before it counts as ready.
     bench
         .settles("nothing is left", |_| held(bench) == at_first)
         .await;
@@ -168,7 +167,7 @@ pub async fn whatever_happens_nothing_is_left(bench: &Bench) {
     assert_eq!(bench.pool.stats().parked, 0);
 }
 
-/// Descriptors and processes beside those of sandboxes that are ready, whose number
+/// Returns the number of descriptors and processes, without those of ready zygotes, whose number
 /// follows demand.
 fn held(bench: &Bench) -> (usize, usize) {
     let sandboxes = bench.pool.stats().zygotes;
@@ -176,7 +175,7 @@ fn held(bench: &Bench) -> (usize, usize) {
     (descriptors, our_processes().len() - sandboxes)
 }
 
-/// Waits until there is no process any more. Threads have gone by now.
+/// Waits until no process is left. Threads have ended by now.
 async fn all_end() {
     let deadline = Instant::now() + give_up();
     let threads = our_threads();
@@ -198,7 +197,7 @@ pub async fn a_pool_that_is_shut_down_at_work_leaves_nothing(bench: &Bench) {
             .map(|_| {
                 let (pool, seed) = (bench.pool.clone(), seed.clone());
                 tokio::spawn(async move {
-                    // Each ends, well or not, and the first that does not is the last.
+                    // Requests end, well or not, until the first one fails.
                     while let Ok(reply) = pool.invoke(&seed, call("/count")).await {
                         match bytes_of(reply.body).await {
                             Ok(text) => assert_eq!(text, b"1\n"),

@@ -1,4 +1,4 @@
-//! A request meets its seed's exact state, and nothing of the one before it.
+//! A request finds exactly its seed's state, and nothing of the request before it.
 
 use std::fs;
 use std::os::unix::fs::FileExt as _;
@@ -26,7 +26,7 @@ pub async fn one_count_after_the_other(bench: &Bench) {
     assert!(parked >= requests - 5, "{parked} of {requests}");
 }
 
-/// What a request is to find.
+/// The expected response and log lines of a request.
 struct Expected {
     body: Vec<u8>,
     trailers: Vec<Pair>,
@@ -47,13 +47,13 @@ impl Expected {
     }
 }
 
-/// A body that comes in several parts, and trailers behind it.
+/// Returns a body that arrives in several parts, with optional trailers behind it.
 fn in_parts(bytes: &[u8], trailer: Option<String>) -> RequestBody {
     let (client, body) = arriving();
     let parts: Vec<Bytes> = bytes.chunks(200_000).map(Bytes::copy_from_slice).collect();
     tokio::spawn(async move {
         for part in parts {
-            // A function that is done takes no more.
+            // A function that is done takes no more of it.
             let _ = client.send(Ok(Frame::data(part))).await;
         }
         if let Some(trailer) = trailer {
@@ -78,13 +78,13 @@ fn echo(random: &mut Rng, size: usize) -> (Call, Expected) {
     (order, Expected::bytes(expected))
 }
 
-/// One of what the probe can do well.
+/// Returns a random request that the probe answers well.
 fn any(random: &mut Rng) -> (Call, Expected) {
     let largest = (4 << 20) / slowness() as usize;
     match random.usize(..12) {
         0 => (call("/count"), Expected::text("1\n")),
         1 => (call("/hello"), Expected::text("hello\n")),
-        // Whoever has no body finds none.
+        // A request without a body has none in its echo.
         2 => echo(random, 0),
         3 => (call("/stdin"), Expected::text("stdin 0\n")),
         4 => {
@@ -95,7 +95,7 @@ fn any(random: &mut Rng) -> (Call, Expected) {
             let size = largest / 2 + random.usize(..largest);
             echo(random, size)
         }
-        // Its body is never read.
+        // The function never reads this body.
         6 => {
             let mut order = call("/count");
             let size = random.usize(..largest);
@@ -122,7 +122,7 @@ fn any(random: &mut Rng) -> (Call, Expected) {
             (call(&format!("/log-flood/{count}")), expected)
         }
         10 => (call("/env"), Expected::text("COLOUR=green\narg test\n")),
-        // What grew is as small again as before.
+        // Memory that grew has its former size again.
         _ => {
             let pages = random.usize(..300) + 1;
             (call(&format!("/grow/{pages}")), Expected::text("old "))
@@ -147,7 +147,8 @@ pub async fn nothing_passes_from_one_request_to_the_next(bench: &Bench) {
     assert!(parked > requests / 2, "{parked}");
 }
 
-/// One request, and what it left; whether a parked instance served it.
+/// Sends one request, and checks its response and what it left. Returns whether a parked instance
+/// served it.
 async fn exchange(
     bench: &Bench,
     seed: &FunctionVersion,
@@ -162,7 +163,7 @@ async fn exchange(
     let served = reply.timing.served;
     let (mut body, trailers) = body_and_trailers(reply.body).await.unwrap();
     if expected.body == b"old " {
-        // All find the memory as large as the first.
+        // All requests find memory of the same size as the first.
         body.truncate(body.iter().rposition(|byte| *byte == b'n').unwrap());
         let first = old_size.get_or_insert(body.clone());
         assert_eq!(body, *first, "{what}");
@@ -197,8 +198,8 @@ async fn exchange(
     served == Served::Parked
 }
 
-/// What is in the mailboxes of all instances, none of which is at work: not in the page behind it,
-/// which no guest has.
+/// Returns the contents of all instances' mailboxes, while none is at work. The page behind a
+/// mailbox is not included, because no guest has it.
 fn mailboxes() -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {

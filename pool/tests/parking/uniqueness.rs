@@ -1,5 +1,4 @@
-//! What is handed out after the fork is handed out once, whatever kind of microVM
-//! serves.
+//! Random values that are drawn after the fork are unique, whatever kind of microVM serves.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -13,8 +12,8 @@ const REQUESTS: u32 = 10_000;
 const CALLERS: u32 = 6;
 const TRAP_EVERY: u32 = 20;
 
-/// What was handed out, by eight bytes: two values that share a part of each
-/// other are no better than two equal ones.
+/// The values that were drawn, in units of eight bytes: two values that share a part are no better
+/// than two equal ones.
 #[derive(Default)]
 struct HandedOut(HashSet<String>);
 
@@ -42,7 +41,7 @@ pub async fn no_two_requests_draw_the_same(bench: &Bench) {
                     if number >= requests {
                         return told;
                     }
-                    // Where instances end badly, sandboxes have to step in.
+                    // Instances that end badly are replaced, so that fresh sandboxes serve, too.
                     if number % TRAP_EVERY == 0 {
                         let ended = pool.invoke(&seed, call("/trap/div0")).await;
                         assert!(ended.is_err());
@@ -51,7 +50,7 @@ pub async fn no_two_requests_draw_the_same(bench: &Bench) {
                     let timing = reply.timing;
                     let text = bytes_of(reply.body).await.unwrap();
                     told.push((timing, String::from_utf8(text).unwrap()));
-                    // A count that fell below zero would be far more than there can be.
+                    // A counter that fell below zero would wrap to a huge number.
                     let stats = pool.stats();
                     assert!(stats.parked < 1000, "{stats:?}");
                 }

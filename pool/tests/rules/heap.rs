@@ -1,5 +1,5 @@
-//! As the spawner this program has the spawner's kind of heap, or its sandboxes would
-//! make calls that no sandbox makes.
+//! As the spawner, this program has the same kind of heap as the spawner. Otherwise its sandboxes
+//! would make system calls that no real sandbox makes.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ const BYTES: usize = 8 << 20;
 
 static mut HEAP: [u8; BYTES] = [0; BYTES];
 
-// SAFETY: the range has this one user.
+// SAFETY: the range has only this one user.
 static FIXED: TalcLock<RawSpinlock, Claim> = TalcLock::new(unsafe { Claim::array(&raw mut HEAP) });
 
 static IS_SPAWNER: AtomicBool = AtomicBool::new(false);
 
-/// The system's heap, and from [`Heap::fix`] on one of fixed size.
+/// The system's heap; after [`Heap::fix`], one of fixed size.
 pub struct Heap;
 
 impl Heap {
@@ -31,11 +31,11 @@ impl Heap {
     }
 }
 
-// SAFETY: each call goes to the heap that the memory is or will be of, with the
+// SAFETY: each call is passed to the heap that the memory belongs to or will belong to, with the
 // caller's own arguments.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             if IS_SPAWNER.load(Ordering::Relaxed) {
                 FIXED.alloc(layout)
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller's.
+        // SAFETY: the caller upholds the contract.
         unsafe {
             if Self::is_fixed(pointer) {
                 FIXED.dealloc(pointer, layout)

@@ -1,10 +1,10 @@
-//! No rule of a sandbox's filter is there for nothing: whichever is taken away, a day's
-//! work gets a sandbox ended.
+//! Every rule of a sandbox's filter is needed: without any one of them, ordinary work gets a
+//! sandbox killed.
 //!
-//! This program is its own spawner, with one rule less. Rules that no ordinary work
-//! comes to are listed apart in `faasw_sandbox::process::jail`, with why they are there.
+//! This program is its own spawner, with one rule fewer. Rules that ordinary work does not use are
+//! listed separately in `faasw_sandbox::process::jail`, with the reasons for them.
 //!
-//! Without `/dev/kvm` the tests here say so and count as ignored.
+//! Without `/dev/kvm` the tests here print a notice and are ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,7 +30,7 @@ use support::{Bench, bytes_of, call, spec, whole};
 #[global_allocator]
 static HEAP: heap::Heap = heap::Heap;
 
-/// Takes no rule away.
+/// Index that removes no rule.
 const NONE: usize = usize::MAX;
 
 fn main() {
@@ -45,7 +45,7 @@ fn main() {
                 rules.remove(missing);
             }
             if cfg!(debug_assertions) {
-                // The standard library checks each descriptor that it closes.
+                // The standard library checks each descriptor that it closes in debug builds.
                 let get = Must::Be(1, libc::F_GETFD.cast_unsigned());
                 rules.push(rule("check a descriptor", libc::SYS_fcntl, &[get]));
             }
@@ -67,7 +67,7 @@ fn main() {
         })
         .with_ignored_flag(skip),
     ];
-    // Without KVM there is no host to ask; then the list is one of names.
+    // Without KVM the host's properties are unknown; the rules then only provide the tests' names.
     let host = host().unwrap_or(Host {
         scans: true,
         prefaults: false,
@@ -95,7 +95,7 @@ fn host() -> Option<Host> {
     })
 }
 
-/// Whether a sandbox is ended for a call in a day's work without this rule.
+/// Whether a sandbox is killed for a system call during ordinary work without this rule.
 fn is_missed(missing: usize) -> bool {
     trial::use_spawner(PathBuf::from("/proc/self/exe"), missing.to_string());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -109,7 +109,7 @@ fn is_missed(missing: usize) -> bool {
             ..PoolOptions::default()
         };
         match Pool::start(options).await {
-            // Not even a sandbox could be made.
+            // Not even one sandbox could be made.
             Err(error) => is_told(&error),
             Ok(pool) => {
                 let bench = Bench {
@@ -124,15 +124,15 @@ fn is_missed(missing: usize) -> bool {
     })
 }
 
-/// Whether an error is that of a sandbox that was ended for a call: it may come before
-/// the call is counted.
+/// Whether an error reports a sandbox that was killed for a system call. The error may arrive
+/// before the call is counted.
 fn is_told(error: &impl ToString) -> bool {
     error.to_string().contains("does not allow")
 }
 
-/// Everything that sandboxes do, each a few times over: the first instance of a function
-/// tells what it used, the next are forked with that, are reset and used again. Goes
-/// no further than it has to; says whether an error told of a forbidden call.
+/// Does everything that sandboxes do, each a few times: the first instance of a function records
+/// its working set, and the next ones are forked with that, are reset and used again. Stops at the
+/// first forbidden call. Returns whether an error reported one.
 async fn work(bench: &Bench) -> bool {
     const FUNCTIONS: [(&str, u64, &[&str]); 3] = [
         (
@@ -163,7 +163,7 @@ async fn work(bench: &Bench) -> bool {
                 order.head.method = b"POST".to_vec();
                 order.body = whole(&[7; 900 << 10]);
             }
-            // Whoever misses a rule is ended in the middle of it.
+            // A sandbox that lacks a rule is killed in the middle of a request.
             let done = match bench.pool.invoke(&seed, order).await {
                 Ok(reply) => bytes_of(reply.body).await.map(|_| ()),
                 Err(error) => Err(error),
@@ -171,7 +171,7 @@ async fn work(bench: &Bench) -> bool {
             if is_over() || done.is_err_and(|error| is_told(&error)) {
                 return true;
             }
-            // Reset, or ended.
+            // Waits until the instance is reset, or ended.
             bench
                 .settles("nothing is under way", |stats| stats.busy == 0)
                 .await;

@@ -1,10 +1,11 @@
-//! Whether there can be hot instances here: those whose guests look for their next request.
+//! Whether instances can be hot on this host, which means that their guests poll for the next
+//! request.
 
 use std::sync::LazyLock;
 
 use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
 
-/// Whether this host can have groups that all others come before.
+/// Whether this host supports a control group of lowest priority.
 fn can_step_aside() -> bool {
     let share = Share {
         memory: VM_OVERHEAD,
@@ -19,7 +20,7 @@ fn can_step_aside() -> bool {
         })
 }
 
-/// Whether there can be such instances.
+/// Whether instances can be hot here, which also needs more than one processor.
 pub fn can_be_hot() -> bool {
     static CAN: LazyLock<bool> = LazyLock::new(|| {
         let processors = std::thread::available_parallelism().unwrap().get();

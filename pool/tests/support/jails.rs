@@ -1,4 +1,4 @@
-//! What the system shows of jails, to root.
+//! The properties of jails that the kernel shows to root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use faasw_jail::group::{Groups, Place, Share, VM_OVERHEAD};
 
-/// Whether this user may look into other users' processes; says so where it may not.
+/// Whether this user may inspect other users' processes. Prints a notice if not.
 pub fn may_look() -> bool {
     let is_root = is_root();
     if !is_root {
@@ -18,7 +18,7 @@ pub fn may_look() -> bool {
     is_root
 }
 
-/// Whether jails have control groups here; says so where they have none.
+/// Whether jails have control groups here. Prints a notice if not.
 pub fn have_groups() -> bool {
     let share = Share {
         memory: VM_OVERHEAD,
@@ -58,7 +58,7 @@ pub fn namespace(pid: &str, kind: &str) -> PathBuf {
     fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap()
 }
 
-/// The last number: the process's in its own namespace.
+/// Returns the last number: the process's ID in its own namespace.
 pub fn inner_number(status: &BTreeMap<String, String>) -> &str {
     status["NSpid"].split_whitespace().last().unwrap()
 }
@@ -76,14 +76,14 @@ pub fn user(pid: u32) -> u32 {
     *ids.first().unwrap()
 }
 
-/// What every jail is like that has no network.
+/// Asserts the properties of every jail without network.
 pub fn assert_closed(pid: u32) {
     assert_closed_but_for_its_network(pid);
     let own = pid.to_string();
     assert_ne!(namespace(&own, "net"), namespace("self", "net"));
 }
 
-/// What every jail is like.
+/// Asserts the properties of every jail.
 pub fn assert_closed_but_for_its_network(pid: u32) {
     assert_powerless(pid);
     assert_eq!(inner_number(&status(pid)), "1");
@@ -101,8 +101,8 @@ pub fn assert_closed_but_for_its_network(pid: u32) {
     assert_eq!(fs::read_dir(root).unwrap().count(), 0);
 }
 
-/// Checks a jail of the reduced level, of a maker that is root: the host's namespaces, a root
-/// without a name, and the rest as in every jail.
+/// Asserts the properties of a jail of the reduced level that root made: the host's namespaces, a
+/// root directory without a name, and the rest as in every jail.
 pub fn assert_reduced(pid: u32) {
     assert_powerless(pid);
     let own = pid.to_string();
@@ -116,13 +116,13 @@ pub fn assert_reduced(pid: u32) {
         name.contains("faasw-root-") && name.ends_with("(deleted)"),
         "{name}"
     );
-    // The kernel makes nothing in it, not for root either.
+    // The kernel creates no files in it, not even for root.
     let made = fs::File::create(format!("{root}/x")).map(|_| ());
     assert_eq!(made.unwrap_err().raw_os_error(), Some(libc::ENOENT));
 }
 
-/// Checks what jails of both levels have in common: no privilege, no group, a filter, and a user
-/// that only root looks into.
+/// Asserts what jails of both levels have in common: no privileges, no supplementary groups, a
+/// filter, and a user of their own whose processes only root may inspect.
 fn assert_powerless(pid: u32) {
     let status = status(pid);
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
@@ -158,14 +158,14 @@ pub fn soft_limit(pid: u32, name: &str) -> String {
     rest.next().unwrap().to_owned()
 }
 
-/// The folders of a process's group that are ours, one for each hierarchy.
+/// Returns the paths of a process's control groups that are ours, one for each hierarchy.
 pub fn groups(pid: u32) -> Vec<String> {
     let text = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let ours = text.lines().filter(|line| line.contains("/faasw-"));
     ours.map(str::to_owned).collect()
 }
 
-/// Reads the weight of a process's control group, of either version; `None` if the process has
+/// Returns the weight of a process's control group, of either version; `None` if the process has
 /// ended.
 pub fn weight(pid: u32) -> Option<u64> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -207,14 +207,14 @@ pub fn threads(pid: u32) -> Vec<String> {
     tasks.flatten().map(|task| name(task.path())).collect()
 }
 
-/// How many filters a process's calls pass; nothing where it has gone.
+/// Returns how many filters a process has; `None` if it has ended.
 pub fn filters(pid: &str) -> Option<u32> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |name| text.lines().find_map(|line| line.strip_prefix(name));
     field("Seccomp_filters:")?.trim().parse().ok()
 }
 
-/// Whether a folder of ours is left in the hierarchies of these groups.
+/// Whether one of our directories is left in the hierarchies of these groups.
 pub fn is_left(groups: &[String]) -> bool {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     groups.iter().any(|group| {

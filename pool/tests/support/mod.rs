@@ -1,5 +1,5 @@
-//! What the tests in real microVMs share: a pool for each, requests, bodies, and
-//! the rule that without KVM nothing passes silently.
+//! Support for tests in real microVMs: a pool for each test, requests, bodies, and the rule that
+//! without KVM no test passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod aside;
@@ -63,13 +63,13 @@ impl LogSink for Log {
 }
 
 impl Log {
-    /// What the instance took, once it is parked or ended.
+    /// Returns the instance's use of resources, once it is parked or ended.
     pub async fn effort(&self) -> Effort {
         self.has_retired.notified().await;
         self.effort.lock().unwrap().unwrap()
     }
 
-    /// What the request was charged, once it is over.
+    /// Returns the CPU time that the request was charged, once it is over.
     pub async fn charge(&self) -> Duration {
         self.is_charged.notified().await;
         let charges = self.charges.lock().unwrap();
@@ -77,7 +77,7 @@ impl Log {
         charges[0]
     }
 
-    /// How the stream ended, once it has.
+    /// Returns how the stream ended, once it has.
     pub async fn stream_result(&self) -> Result<Timing, InvokeError> {
         self.has_ended.notified().await;
         self.ended.lock().unwrap().clone().unwrap()
@@ -89,7 +89,7 @@ pub fn module(path: &str) -> Bytes {
     Bytes::from(fs::read(root.join(path)).unwrap())
 }
 
-/// How many times slower than metal this machine is said to be.
+/// Returns how many times slower than bare metal this machine is, by `FAASW_TEST_SLOWNESS`.
 pub fn slowness() -> u32 {
     std::env::var("FAASW_TEST_SLOWNESS")
         .ok()
@@ -97,8 +97,8 @@ pub fn slowness() -> u32 {
         .unwrap_or(1)
 }
 
-/// How long a test waits for what must happen some time. Only a failure takes as long: a minute is
-/// enough on a machine that does many other things at once.
+/// Returns how long a test waits for an event that must happen. Only a failure takes that long: a
+/// minute is enough on a machine that does many other things at once.
 pub fn give_up() -> Duration {
     Duration::from_secs(60).max(Duration::from_secs(10) * slowness())
 }
@@ -161,18 +161,18 @@ pub fn limits() -> CallLimits {
     }
 }
 
-/// A body that is there at once.
+/// Returns a body that is present at once.
 pub fn whole(bytes: &[u8]) -> RequestBody {
     let bytes = Bytes::copy_from_slice(bytes);
     RequestBody::new(Full::new(bytes).map_err(|never| match never {}))
 }
 
-/// A trailer or header.
+/// A trailer or header: its name and value.
 pub type Pair = (Vec<u8>, Vec<u8>);
 
 pub type Frames = mpsc::Sender<Result<Frame<Bytes>, ClientError>>;
 
-/// A body that comes as the test sends it.
+/// Returns a body that arrives as the test sends it.
 pub fn arriving() -> (Frames, RequestBody) {
     struct Arriving(mpsc::Receiver<Result<Frame<Bytes>, ClientError>>);
     impl http_body::Body for Arriving {
@@ -193,12 +193,12 @@ pub async fn next_part(stream: &mut ResponseStream) -> Option<Result<Part, Invok
     poll_fn(|context| stream.poll_part(context)).await
 }
 
-/// The whole body, however it comes.
+/// Returns the whole body, streamed or not.
 pub async fn bytes_of(body: ReplyBody) -> Result<Vec<u8>, InvokeError> {
     Ok(body_and_trailers(body).await?.0)
 }
 
-/// The whole body with its trailers, however it comes.
+/// Returns the whole body with its trailers, streamed or not.
 pub async fn body_and_trailers(body: ReplyBody) -> Result<(Vec<u8>, Vec<Pair>), InvokeError> {
     let mut stream = match body {
         ReplyBody::Whole { bytes, trailers } => return Ok((bytes.to_vec(), trailers)),
@@ -213,7 +213,7 @@ pub async fn body_and_trailers(body: ReplyBody) -> Result<(Vec<u8>, Vec<Pair>), 
     }
 }
 
-/// Where the time went, which a stream says when it has ended.
+/// Returns the timing of a reply, which a stream reports when it has ended.
 pub async fn timing_of(reply: Reply, log: &Log) -> Timing {
     if let ReplyBody::Whole { .. } = reply.body {
         return reply.timing;
@@ -227,10 +227,10 @@ pub struct Bench {
     pub confinement: Confinement,
 }
 
-/// What most tests are to hold in.
+/// The confinements in which most tests are to pass.
 pub const EACH: [Confinement; 2] = [Confinement::Jailed, Confinement::InProcess];
 
-/// What most tests want of a pool.
+/// Returns the pool options of most tests.
 pub fn usual() -> PoolOptions {
     PoolOptions {
         zygotes: 1,
@@ -245,7 +245,7 @@ impl Bench {
         Self { pool, confinement }
     }
 
-    /// Another one with the same round its microVMs.
+    /// Starts another bench with the same confinement.
     pub async fn another(&self, options: PoolOptions) -> Self {
         Self::start(PoolOptions {
             confinement: self.confinement,
@@ -254,7 +254,7 @@ impl Bench {
         .await
     }
 
-    /// Compiles a file once for all tests: compiling is slow where the machine is.
+    /// Compiles each file once for all tests, because compiling is slow on a slow machine.
     pub async fn compile(&self, path: &str) -> Compiled {
         static KEPT: tokio::sync::Mutex<BTreeMap<String, (FunctionKind, Vec<u8>)>> =
             tokio::sync::Mutex::const_new(BTreeMap::new());
@@ -290,8 +290,8 @@ impl Bench {
         self.pool.invoke(seed, call(path)).await
     }
 
-    /// Sends an order and waits until its instance is parked or ended: the body,
-    /// where the time went, and what the instance took.
+    /// Sends a request and waits until its instance is parked or ended. Returns the body, the
+    /// timing, and the instance's use of resources.
     pub async fn through(
         &self,
         seed: &FunctionVersion,
@@ -305,7 +305,7 @@ impl Bench {
         (body, timing, log.effort().await)
     }
 
-    /// The bodies of so many requests that are sent at once.
+    /// Sends `count` requests at once. Returns their bodies.
     pub async fn at_once(&self, seed: &FunctionVersion, count: usize, path: &str) -> Vec<Vec<u8>> {
         let asking: Vec<_> = (0..count)
             .map(|_| {
@@ -321,7 +321,7 @@ impl Bench {
         bodies
     }
 
-    /// Waits until what `holds` says is so, which `what` names.
+    /// Waits until `holds` is true; `what` names the condition in the error.
     pub async fn settles(&self, what: &str, holds: impl Fn(PoolStats) -> bool) {
         let deadline = Instant::now() + give_up();
         while !holds(self.pool.stats()) {
@@ -331,11 +331,11 @@ impl Bench {
         }
     }
 
-    /// Sends requests until exactly one instance is parked; its process. The seed's
-    /// working set is known then. There is no other sandbox.
+    /// Sends requests until exactly one instance is parked. Returns its process ID. The seed's
+    /// working set is known then, and there is no other sandbox.
     pub async fn park_one(&self, seed: &FunctionVersion, path: &str) -> u32 {
-        // Who found out the working set is not parked, and each request before it is known
-        // may be asked to.
+        // An instance that recorded the working set is not parked, and each request before the set
+        // is known may have to record it.
         for _ in 0..4 {
             let (_, _, effort) = self.through(seed, call(path)).await;
             self.settles("the request ends", |stats| stats.busy == 0)
@@ -357,8 +357,8 @@ impl Bench {
     }
 }
 
-/// Lists tests by their functions, each with the pool that it runs in unless that
-/// is the usual one. In jails, unless told otherwise.
+/// Lists tests by their functions, each with its pool options unless those are the usual ones. The
+/// tests run in jails unless another confinement is given.
 #[macro_export]
 macro_rules! trials {
     ($skip:expr; $($rest:tt)*) => {
@@ -377,7 +377,7 @@ macro_rules! trials {
     };
 }
 
-/// What a test is called.
+/// Returns the name of a test.
 pub fn named(name: &str, confinement: Confinement) -> String {
     match confinement {
         Confinement::Jailed => name.to_owned(),
@@ -388,8 +388,8 @@ pub fn named(name: &str, confinement: Confinement) -> String {
 
 pub type Body = for<'a> fn(&'a Bench) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Runs a test with a pool of its own, and a time limit, in a runtime of its own. The limit is for
-/// tests that never end: ten minutes are more than any takes on a busy machine.
+/// Runs a test with a pool and a runtime of its own, and a time limit. The limit is for tests that
+/// never end: ten minutes are more than any test takes on a busy machine.
 pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
     let limit = Duration::from_secs(600).max(Duration::from_secs(60) * slowness());
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -401,7 +401,7 @@ pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
         let pool = bench.pool.clone();
         let test = tokio::spawn(async move { body(&bench).await });
         let ended = tokio::time::timeout(limit, test).await;
-        // Also of a test that failed nothing may be left: others look at processes.
+        // A failed test must leave nothing behind either, because other tests inspect processes.
         pool.shutdown().await;
         (ended, pool.stats().forbidden_calls)
     });
@@ -417,10 +417,10 @@ pub fn run(options: PoolOptions, body: Body) -> Result<(), Failed> {
     }
 }
 
-/// Runs tests, one pool at a time; without KVM each counts as ignored, loudly.
+/// Runs tests, one pool at a time. Without KVM all tests are ignored, with a notice.
 pub fn main(trials: impl FnOnce(bool) -> Vec<Trial>) {
     let mut arguments = Arguments::from_args();
-    // Process tables are looked at.
+    // Tests inspect the process table, so they must not run at once.
     arguments.test_threads = Some(1);
     let skip = match faasw_pool::check_kvm() {
         Ok(()) => false,

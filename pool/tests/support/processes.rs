@@ -1,9 +1,9 @@
-//! The processes of a pool as the system shows them.
+//! The processes of a pool as the kernel shows them.
 
 use std::fs;
 use std::time::Duration;
 
-/// All processes that this one has started, and theirs.
+/// Returns all descendants of this process.
 pub fn our_processes() -> Vec<u32> {
     let mut found = Vec::new();
     let own = std::process::id();
@@ -35,17 +35,17 @@ pub fn our_processes() -> Vec<u32> {
     found
 }
 
-/// All sandboxes, whatever they do: processes, and threads of this one.
+/// Returns all sandboxes: processes, and threads of this process.
 pub fn sandboxes() -> Vec<u32> {
     let mut sandboxes = our_processes();
-    // The system wakes who waits for a thread's end while it still lists the thread.
+    // The kernel wakes the joiner of a thread while it still lists the thread.
     sandboxes.extend(our_threads().into_iter().filter(|id| !is_exiting(*id)));
     sandboxes.retain(|pid| name_of(*pid) == "faasw-sandbox");
     sandboxes.sort_unstable();
     sandboxes
 }
 
-/// All threads of this process.
+/// Returns all threads of this process.
 pub fn our_threads() -> Vec<u32> {
     let threads = fs::read_dir("/proc/self/task").unwrap().flatten();
     threads
@@ -53,12 +53,12 @@ pub fn our_threads() -> Vec<u32> {
         .collect()
 }
 
-/// Whether a process or thread is on its way out: it runs nothing of its own any more
-/// (`PF_EXITING` among its flags, or gone).
+/// Whether a process or thread is exiting, and so runs no code of its own any more (`PF_EXITING`
+/// among its flags, or gone).
 fn is_exiting(id: u32) -> bool {
     const PF_EXITING: u32 = 4;
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    // After the name in brackets: state is field 0, flags 6.
+    // The fields follow the name in brackets: field 0 is the state, field 6 the flags.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let flags = fields.split_whitespace().nth(6);
     flags.is_none_or(|flags| flags.parse().unwrap_or(0) & PF_EXITING != 0)
@@ -71,19 +71,20 @@ pub fn name_of(pid: u32) -> String {
         .to_owned()
 }
 
-/// The nice value of a process or thread; 0 if it has ended.
+/// Returns the nice value of a process or thread; 0 if it has ended.
 pub fn nice(id: u32) -> i64 {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-    // After the name in brackets: state is field 0, the nice value 16.
+    // The fields follow the name in brackets: field 0 is the state, field 16 the nice value.
     let fields = stat.rsplit(')').next().unwrap_or_default();
     let nice = fields.split_whitespace().nth(16);
     nice.and_then(|nice| nice.parse().ok()).unwrap_or(0)
 }
 
-/// CPU time that a process has used, in ticks of the system.
+/// Returns the CPU time that a process has used, in clock ticks.
 pub fn cpu_ticks(pid: u32) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // After the name in brackets: state is field 0, user time 11, system time 12.
+    // The fields follow the name in brackets: field 0 is the state, 11 the user time, 12 the system
+    // time.
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()
@@ -96,8 +97,8 @@ pub fn cpu_ticks(pid: u32) -> u64 {
         .sum()
 }
 
-/// CPU time that a process has used: exact where the system counts it so, else
-/// in its ticks.
+/// Returns the CPU time that a process has used: exact if the kernel accounts it exactly, otherwise
+/// in clock ticks.
 pub fn cpu_time(pid: u32) -> Duration {
     let exact: Option<u64> = fs::read_dir(format!("/proc/{pid}/task"))
         .ok()
@@ -112,12 +113,12 @@ pub fn cpu_time(pid: u32) -> Duration {
         });
     match exact {
         Some(nanoseconds) if nanoseconds > 0 => Duration::from_nanos(nanoseconds),
-        // Linux tells all programs of a hundred ticks a second.
+        // Linux reports a hundred ticks per second to all programs.
         _ => Duration::from_millis(cpu_ticks(pid) * 10),
     }
 }
 
-/// How often a process has read anything, by the system's count; nothing where it counts none.
+/// Returns how many read system calls a process has made; `None` if the kernel does not count them.
 pub fn reads(pid: u32) -> Option<u64> {
     let told = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
     let mut lines = told.lines();
@@ -125,12 +126,12 @@ pub fn reads(pid: u32) -> Option<u64> {
     reads.trim().parse().ok()
 }
 
-/// A process's memory of the kinds given, in KiB: fields of `smaps_rollup`.
+/// Returns a process's memory of the given kinds, in KiB; `kinds` are fields of `smaps_rollup`.
 pub fn memory(pid: u32, kinds: &[&str]) -> u64 {
     field_sum(&format!("/proc/{pid}/smaps_rollup"), kinds)
 }
 
-/// The most memory that a process ever had at once, in KiB.
+/// Returns a process's peak resident memory, in KiB.
 pub fn peak_memory(pid: u32) -> u64 {
     field_sum(&format!("/proc/{pid}/status"), &["VmHWM:"])
 }
@@ -145,13 +146,13 @@ fn field_sum(path: &str, fields: &[&str]) -> u64 {
     fields.iter().map(of).sum()
 }
 
-/// Descriptors of a sandbox's or an instance's: a socket, an eventfd and a mailbox; and what its
-/// page faults are told by, where this system tells them.
+/// Returns how many descriptors this process has for a sandbox or instance: a socket, an eventfd, a
+/// mailbox and, if this system has it, a userfaultfd.
 pub fn descriptors_of_a_sandbox() -> usize {
     3 + usize::from(std::fs::File::open("/dev/userfaultfd").is_ok())
 }
 
-/// Descriptors of this process.
+/// Returns the number of open descriptors of this process.
 pub fn descriptors() -> usize {
     fs::read_dir("/proc/self/fd").unwrap().count()
 }

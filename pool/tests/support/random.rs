@@ -1,9 +1,8 @@
-//! Random choices that can be made again: the number that they come from is
-//! printed, and `FAASW_TEST_SEED` sets it.
+//! Reproducible random choices: their seed is printed, and `FAASW_TEST_SEED` sets it.
 
 use fastrand::Rng;
 
-/// New ones, for the test called `test`.
+/// Returns a new generator for the test called `test`.
 pub fn seeded(test: &str) -> Rng {
     let given = std::env::var("FAASW_TEST_SEED").ok();
     let seed = given.map_or_else(|| fastrand::u64(..), |number| number.parse().unwrap());
@@ -11,9 +10,9 @@ pub fn seeded(test: &str) -> Rng {
     Rng::with_seed(seed)
 }
 
-/// Bytes that are other ones each time: a few, again and again.
+/// Returns random bytes: a short random sequence, repeated.
 pub fn bytes(random: &mut Rng, count: usize) -> Vec<u8> {
-    // What comes again does so at odd places.
+    // The length is odd, so that repetitions start at unaligned offsets.
     let mut few = [0; 1023];
     random.fill(&mut few);
     let mut bytes = few.repeat(count / few.len() + 1);

@@ -1,4 +1,4 @@
-//! Servers in memory, for functions that make requests of their own.
+//! Servers in memory, for functions that make outbound calls.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,19 +12,19 @@ use faasw_pool::{AnswerPart, Outbound, OutgoingCall, OutgoingRequest, ResponseHe
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
 
-/// Bytes of a request's body that a server takes before it is read.
+/// Bytes of a request's body that a server buffers before they are read.
 const ROOM: usize = 8 << 10;
 
-/// What a server does about a request.
+/// The handler of a server's requests.
 type Serving = dyn Fn(Conversation) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
-/// A server, and how many requests it has had.
+/// A server, and the number of requests that it received.
 pub struct Server {
     serve: Box<Serving>,
     pub begun: AtomicUsize,
     pub under_way: Arc<AtomicUsize>,
     pub is_let_go: Arc<Notify>,
-    /// It goes on when its request is let go of.
+    /// Whether its handler continues after the request is dropped.
     is_stubborn: bool,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Debug for Server {
     }
 }
 
-/// A request, as its server has it.
+/// A request, as its server sees it.
 pub struct Conversation {
     pub request: OutgoingRequest,
     inbox: Arc<Inbox>,
@@ -76,7 +76,7 @@ impl Server {
         }
     }
 
-    /// One that goes on when nobody is interested any more.
+    /// Makes a server whose handler continues after the request is dropped.
     pub fn stubborn<F>(serve: impl Fn(Conversation) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -87,7 +87,7 @@ impl Server {
         }
     }
 
-    /// One that answers each request with its path.
+    /// Makes a server that answers each request with its path.
     pub fn of_paths() -> Self {
         Self::new(|mut conversation| async move {
             let path = conversation.request.head.path_and_query.clone();
@@ -95,7 +95,7 @@ impl Server {
         })
     }
 
-    /// One that never answers.
+    /// Makes a server that never answers.
     pub fn silent() -> Self {
         Self::new(|conversation| async move {
             let _held = conversation;
@@ -169,7 +169,7 @@ impl Drop for Asking {
 }
 
 impl Conversation {
-    /// Some of the request's body; none at its end.
+    /// Returns some of the request's body; `None` at its end.
     pub async fn body(&mut self) -> Option<Vec<u8>> {
         loop {
             {
@@ -188,13 +188,13 @@ impl Conversation {
         }
     }
 
-    /// The tail of the request, whose end was seen.
+    /// Returns the tail of the request, after its end was seen.
     pub fn tail(&self) -> Vec<u8> {
         let received = self.inbox.received.lock().unwrap();
         received.tail.clone().unwrap_or_default()
     }
 
-    /// Says a part of the answer; whether anybody is interested.
+    /// Sends a part of the answer. Returns whether the receiver still exists.
     pub async fn say(&self, part: AnswerPart) -> bool {
         self.answers.send(part).await.is_ok()
     }

@@ -1,7 +1,7 @@
-//! Building snapshots: who asks, what is to be done, and who is told.
+//! Building snapshots: requests for them, jobs to build them, and notifications of waiters.
 //!
-//! Whoever asks for a node whose ancestors are missing as well gets the topmost missing
-//! step's job at most; the ones below await it, and their jobs follow from its result.
+//! If the ancestors of a requested node are missing as well, the caller receives at most the job of
+//! the topmost missing step. The nodes below await it, and their jobs follow from its result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::node::Progress;
 use super::{Graph, Resident};
 use crate::key::{Key, Owner};
 
-/// Names an open job.
+/// Identifies an open job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
     key: Key,
@@ -18,57 +18,57 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// The node whose snapshot is to be built.
+    /// Returns the node whose snapshot is to be built.
     #[must_use]
     pub fn key(self) -> Key {
         self.key
     }
 }
 
-/// A step to be done. Whatever becomes of it is to be told by [`Graph::built`], also that
-/// nobody does it any more: until then its node counts as being built, and waiters wait.
+/// A step to be executed. Its result must be passed to [`Graph::built`], even if the job was
+/// abandoned: until then its node counts as being built, and waiters wait.
 #[derive(Debug)]
 #[must_use = "its node counts as being built until `built` is told what became of it"]
 pub struct Job<T, R> {
-    /// By what name its result is told.
+    /// Identifies the job when its result is reported.
     pub ticket: Ticket,
-    /// Whose its seed will be.
+    /// Owner of the new seed.
     pub owner: Owner,
-    /// How it is done.
+    /// How the step is executed.
     pub recipe: Arc<R>,
-    /// What it begins with. The new snapshot has to hold this `Arc`.
+    /// The snapshot that the step begins with. The new snapshot has to hold this `Arc`.
     pub parent: Option<Arc<T>>,
 }
 
-/// What comes of asking.
+/// The result of a request for a snapshot.
 #[derive(Debug)]
 #[must_use = "it may be a job"]
 pub enum Asked<T, R, W> {
-    /// It is in memory. Whoever wanted to wait need not.
+    /// The snapshot is in memory. The waiter is returned, because it need not wait.
     InMemory(Arc<T>, Option<W>),
-    /// It will be, once this and what follows from it is done.
+    /// The snapshot will be in memory once this job and those that follow from it are complete.
     Build(Job<T, R>),
-    /// It will be by what is being done already.
+    /// The snapshot will be in memory once jobs that are already open are complete.
     UnderWay,
-    /// There is no such node.
+    /// There is no such node. The waiter is returned.
     Unknown(Option<W>),
 }
 
-/// What follows from a job's end.
+/// The consequences of a job's end.
 #[derive(Debug)]
 #[must_use = "waiters have to be told, and jobs done"]
 pub struct Done<T, R, W, E> {
-    /// What each waiter is to be told.
+    /// The waiters, and the result for each of them.
     pub told: Vec<(W, Result<Arc<T>, E>)>,
-    /// Steps that can be done now.
+    /// Jobs that can be executed now.
     pub jobs: Vec<Job<T, R>>,
     /// Snapshots that left the graph.
     pub gone: Vec<Arc<T>>,
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// Somebody needs a snapshot; `waiter`, if there is one, is told when it is there or
-    /// cannot be made.
+    /// Requests a snapshot. The `waiter`, if there is one, is notified when the snapshot is in
+    /// memory or cannot be made.
     pub fn ask(&mut self, key: Key, waiter: Option<W>) -> Asked<T, R, W> {
         let Some(node) = self.nodes.get_mut(&key) else {
             return Asked::Unknown(waiter);
@@ -100,8 +100,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         Asked::UnderWay
     }
 
-    /// Those who wait for a snapshot and of whom `has_gone` says so need not be told. What
-    /// leaves the graph with them is given back.
+    /// Removes the waiters of a snapshot for which `has_gone` returns true. Returns the snapshots
+    /// that leave the graph as a consequence.
     pub fn leave(&mut self, key: Key, has_gone: impl Fn(&W) -> bool) -> Vec<Arc<T>> {
         let mut gone = Vec::new();
         if let Some(node) = self.nodes.get_mut(&key) {
@@ -111,8 +111,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
-    /// Whether anybody still has a handle of what a job leads to: of its node or of one
-    /// below it. Otherwise it may be given up, which has to be told like any other end.
+    /// Returns whether there is a handle of the job's node or of one below it, or one of these is
+    /// pinned. Otherwise the job may be abandoned, which must be reported like any other end.
     #[must_use]
     pub fn is_wanted(&self, job: Ticket) -> bool {
         let mut open = vec![job.key];
@@ -125,9 +125,9 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         false
     }
 
-    /// What became of a job: a snapshot, which holds the job's parent, and what it cost;
-    /// or why there is none, which every waiter is told that waited for it or for
-    /// something below it. Nothing comes of telling the same job's end again.
+    /// Records the result of a job. On success it is the snapshot, which holds the job's parent,
+    /// and its cost. On failure all waiters for it or for a node below it receive the error. A
+    /// second report of the same job has no effect.
     pub fn built<E: Clone>(
         &mut self,
         job: Ticket,
@@ -201,7 +201,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             }
         }
         drop(snapshot);
-        // Somebody may have forgotten it meanwhile.
+        // The node may have been forgotten in the meantime.
         self.prune(key, &mut done.gone);
     }
 

@@ -1,4 +1,4 @@
-//! What there is in the graph, for who wants to look at it.
+//! Descriptions of the nodes of the graph, for inspection.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,52 +7,52 @@ use super::node::Progress;
 use super::{Graph, Resident};
 use crate::key::{Key, Owner};
 
-/// Where a node's snapshot is.
+/// The state of a node's snapshot.
 #[derive(Clone, Debug)]
 pub enum State<T> {
-    /// It is not there, and nobody makes it.
+    /// The snapshot does not exist, and is not being built.
     Absent,
-    /// It is built when its parent is.
+    /// The snapshot is built once its parent exists.
     Awaiting,
-    /// It is being built.
+    /// The snapshot is being built.
     Building,
-    /// Here. Whoever keeps this uses it.
+    /// The snapshot is in memory. It counts as in use while this `Arc` is held.
     InMemory(Arc<T>),
 }
 
-/// A node as it is now.
+/// A node at the moment of the description.
 #[derive(Clone, Debug)]
 pub struct Description<T, R> {
-    /// Its name.
+    /// Name of the node.
     pub key: Key,
-    /// Its parent's.
+    /// Name of its parent.
     pub parent: Option<Key>,
-    /// Whose it is.
+    /// Owner of the node.
     pub owner: Owner,
-    /// How many ancestors it has.
+    /// Number of ancestors.
     pub depth: usize,
-    /// How it is made.
+    /// How its snapshot is made.
     pub recipe: Arc<R>,
-    /// Where its snapshot is.
+    /// State of its snapshot.
     pub state: State<T>,
-    /// Bytes of that, while it is in memory.
+    /// Bytes of the snapshot, while it is in memory; otherwise 0.
     pub bytes: u64,
-    /// Whether it stays for ever.
+    /// Whether the node is permanent.
     pub is_pinned: bool,
-    /// How many have a handle of it.
+    /// Number of handles of the node.
     pub handles: usize,
-    /// How many wait for it.
+    /// Number of waiters for its snapshot.
     pub waiters: usize,
-    /// Uses in a unit of time, of it and by half of what is below it, older ones counting
-    /// less.
+    /// Uses per unit of time, of the node and, at half weight, of the nodes below it. Older uses
+    /// count less.
     pub frequency: f64,
-    /// What building it took when that was done last.
+    /// Duration of the last build of its snapshot.
     pub cost: Duration,
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// All nodes, parents before their children, and those in the order in which they were
-    /// defined.
+    /// Returns all nodes: parents before their children, and siblings in the order of their
+    /// definition.
     #[must_use]
     pub fn describe(&self, now: Instant) -> Vec<Description<T, R>> {
         let roots = self.nodes.iter().filter(|(_, node)| node.parent.is_none());

@@ -1,9 +1,8 @@
-//! Which snapshots leave memory, and when.
+//! Which snapshots are evicted, and when.
 //!
-//! What goes is decided by [`crate::eviction`]; here is what it decides about: a node's
-//! worth is its own uses and, by half, those of what is below it, for that is built from
-//! it. Whether somebody has a snapshot is looked at again under its slot's lock when it
-//! is evicted.
+//! [`crate::eviction`] chooses them; this module computes its input. The value of a node counts its
+//! own uses and, at half weight, those of the nodes below it, because they are built from it. At
+//! the eviction itself, use of the snapshot is checked again under its slot's lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,18 +14,18 @@ use super::{Graph, Resident};
 use crate::eviction::{Candidate, Evictions, evict_to_fit, seeds_to_evict};
 use crate::key::{Key, Owner};
 
-/// How much a use of a node counts for its parent.
+/// The weight of a node's use for its parent.
 const INHERITED: f64 = 0.5;
 
-/// How many more are looked at, each time, where nothing could go before.
+/// Number of further nodes that each search examines if nothing could be evicted before.
 const LOOKED_AT: usize = 16;
 
-/// Limits of all snapshots that are not pinned, together.
+/// Limits for all snapshots that are not pinned, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     /// Bytes of memory.
     pub bytes: u64,
-    /// How many there may be: each holds open files.
+    /// Maximum number of snapshots: each holds open files.
     pub count: usize,
 }
 
@@ -37,27 +36,27 @@ impl From<u64> for Budget {
     }
 }
 
-/// An instance that nobody uses, and which holds the snapshot that it was forked from.
+/// An idle instance, which holds the snapshot that it was forked from.
 #[derive(Clone, Copy, Debug)]
 pub struct Resting {
-    /// The snapshot's node.
+    /// The node of that snapshot.
     pub key: Key,
-    /// What ending it frees.
+    /// Bytes that are freed when the instance ends.
     pub bytes: u64,
 }
 
-/// What has to go of what an owner holds.
+/// The evictions that are necessary among what an owner holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerEvictions {
-    /// How many of its resting instances are to be ended, those that were told first.
+    /// Number of resting instances to end: those at the front of the list.
     pub instances: usize,
-    /// Nodes whose snapshots are to be evicted when those have ended, in this order.
+    /// Nodes whose snapshots are to be evicted once these instances have ended, in this order.
     pub seeds: Vec<Key>,
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// Evicts unused snapshots until all together fit `budget`, or until there is none. The evicted
-    /// ones stay in memory until the caller drops them.
+    /// Evicts unused snapshots until all together fit `budget`, or until no more can be evicted.
+    /// The evicted snapshots stay in memory until the caller drops them.
     pub fn fit(&mut self, budget: impl Into<Budget>, now: Instant) -> Vec<(Key, Arc<T>)> {
         let budget = budget.into();
         self.stuck = None;
@@ -69,7 +68,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
         if self.accounts.count() > budget.count {
             let (keys, mut candidates) = self.candidates(None, &[], now);
-            // Each takes as many open files as any other.
+            // Each snapshot holds as many open files as any other.
             for candidate in &mut candidates {
                 candidate.bytes = 1;
             }
@@ -80,14 +79,14 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
-    /// Whether the snapshots that are not pinned come to more than `budget`.
+    /// Returns whether the snapshots that are not pinned exceed `budget`.
     pub fn is_over(&self, budget: Budget) -> bool {
         self.bytes() > budget.bytes || self.accounts.count() > budget.count
     }
 
-    /// As [`Graph::fit`], when a use of one of `owner`'s snapshots may have ended. Where all
-    /// were in use before, only those of the owner are looked at, and a few others in turn:
-    /// a budget that cannot be met costs each request little.
+    /// Works like [`Graph::fit`], for calls when a use of one of `owner`'s snapshots may have
+    /// ended. If all snapshots were in use before, it examines only the owner's and the shared
+    /// ones, and a few others in turn. A budget that cannot be met then costs each request little.
     pub fn fit_after(
         &mut self,
         owner: Owner,
@@ -102,13 +101,13 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
-    /// Where nothing was found before that can go, looks at the owner's, and at those that are
-    /// next in turn; whether it is worth while to look at all.
+    /// Returns whether a complete search is worthwhile. If the last one found nothing, examines the
+    /// owner's nodes, the shared ones, and the next others in turn.
     fn search_on(&mut self, owner: Owner) -> bool {
         let Some(Search { at }) = self.stuck else {
             return true;
         };
-        // What can go first is nobody's, not even a child's.
+        // The first snapshot to be evicted has no holder but its slot, not even a child.
         let is_free = |key: &Key| {
             let node = self.nodes.get(key);
             node.is_some_and(|node| node.slot.holders() == 1)
@@ -127,9 +126,10 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         is_one_free
     }
 
-    /// What has to go so that an owner's snapshots and its `resting` instances, those first
-    /// that nobody took for longest, take `budget` bytes at most. Instances end before
-    /// any seed is evicted; to be done by the caller and by [`Graph::evict`].
+    /// Computes the evictions after which an owner's snapshots and its `resting` instances take at
+    /// most `budget` bytes. The instances are ordered from the one that was unused for longest.
+    /// Instances end before any seed is evicted. The caller ends them, and evicts the seeds by
+    /// [`Graph::evict`].
     #[must_use]
     pub fn fit_owner(
         &self,
@@ -142,7 +142,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let all = bytes.iter().fold(self.bytes_of(owner), |all, bytes| {
             all.saturating_add(*bytes)
         });
-        // After each request: nearly always there is nothing to do.
+        // This runs after each request, and nearly always there is nothing to do.
         if all <= budget {
             return OwnerEvictions::default();
         }
@@ -154,15 +154,16 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
-    /// Evicts those of `keys` that nobody has, in this order, which has children before
-    /// their parents. They are memory until the caller drops them.
+    /// Evicts those of `keys` that are not in use, in this order, which must have children before
+    /// their parents. The evicted snapshots stay in memory until the caller drops them.
     pub fn evict(&mut self, keys: &[Key]) -> Vec<(Key, Arc<T>)> {
         let mut gone: Vec<(Key, Arc<T>)> = Vec::new();
         for key in keys {
             let Some(node) = self.nodes.get(key).filter(|node| !node.is_pinned) else {
                 continue;
             };
-            // A child in memory holds it, and so do those that have just been evicted.
+            // A child in memory holds the snapshot, and so do children that were evicted in this
+            // call.
             let by_gone = |snapshot: &Arc<T>| {
                 let parents = gone.iter().filter_map(|(_, child)| child.parent());
                 parents
@@ -178,8 +179,9 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
-    /// A node's snapshot is of no use, whoever has it: it is not given to anybody any more, and is
-    /// memory until all who have it have let it go. Nothing where the node has another by now.
+    /// Removes an unusable snapshot from its node, even if it is in use. It is not returned to
+    /// callers any more, and stays in memory until all holders have dropped it. Returns nothing if
+    /// the node has another snapshot by now.
     pub fn discard(&mut self, key: Key, snapshot: &Arc<T>) -> Option<Arc<T>> {
         let node = self.nodes.get(&key)?;
         let gone = node.slot.discard(snapshot)?;
@@ -188,7 +190,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         Some(gone)
     }
 
-    /// The same of a node and its ancestors, as far as their snapshots are of no use.
+    /// Discards the snapshots of a node and its ancestors for which `is_useless` returns true.
     pub fn discard_line(&mut self, key: Key, is_useless: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
         let mut gone = Vec::new();
         let mut next = Some(key);
@@ -200,8 +202,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
-    /// What is in memory and not pinned, of `owner` if one is named. What only as many
-    /// have as are `resting` is not in use.
+    /// Returns the nodes in memory that are not pinned, only those of `owner` if it is set, as
+    /// candidates. A snapshot that only `resting` instances and candidates hold is not in use.
     fn candidates(
         &self,
         owner: Option<Owner>,
@@ -212,8 +214,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         let nodes: Vec<(Key, &Node<T, R, W>, u64)> = counted
             .filter_map(|(key, bytes)| Some((key, self.nodes.get(&key)?, bytes)))
             .collect();
-        // How many hold each beside its slot, and might go before it. A child that is no
-        // candidate stays, and is a use like any other.
+        // Number of holders of each snapshot, besides its slot, that may be removed before it. A
+        // child that is no candidate stays, and counts as a use.
         let mut held: BTreeMap<Key, usize> = BTreeMap::new();
         let children = nodes.iter().filter_map(|(_, node, _)| node.parent);
         for key in children.chain(resting.iter().map(|instance| instance.key)) {
@@ -232,7 +234,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
             }
         });
         let mut candidates: Vec<Candidate> = candidates.collect();
-        // Where all are in use nobody asks what they are worth, and that may be so for long.
+        // If all are in use, their value is not needed, and that state may last.
         if candidates.iter().any(|candidate| !candidate.in_use) {
             for (candidate, (_, node, _)) in candidates.iter_mut().zip(&nodes) {
                 candidate.frequency = self.frequency(node, now);
@@ -241,7 +243,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         (nodes.iter().map(|(key, ..)| *key).collect(), candidates)
     }
 
-    /// How often a node is used, itself or by what is below it.
+    /// Returns how often a node is used, including uses of the nodes below it at half weight.
     pub(super) fn frequency(&self, node: &Node<T, R, W>, now: Instant) -> f64 {
         let children = node.children.iter().filter_map(|key| self.nodes.get(key));
         let below: f64 = children.map(|child| self.frequency(child, now)).sum();

@@ -1,18 +1,18 @@
-//! The graph of seeds: what there is to be made of what, and what of it is in memory.
+//! The graph of seeds: which seeds can be made from which, and which are in memory.
 //!
-//! A node is a step from its parent's snapshot to its own, named by its content
-//! ([`Key`]), with an owner. It exists as long as somebody has a handle of it
-//! ([`Graph::define`], [`Graph::forget`]), waits for it or has made children of it; its
-//! snapshot comes and goes: it is built when somebody asks ([`Graph::ask`]) and evicted
-//! when memory runs out and nobody has it ([`Graph::fit`]).
+//! A node is a step from its parent's snapshot to its own, named by its content ([`Key`]), with an
+//! owner. A node exists as long as it is pinned, is being built, or has a handle
+//! ([`Graph::define`], [`Graph::forget`]), a waiter or a child. Its snapshot is temporary: it is
+//! built on request ([`Graph::ask`]), and evicted when memory runs out and it is not in use
+//! ([`Graph::fit`]).
 //!
-//! The graph never waits, does nothing in the background and looks at no clock. It gives
-//! out jobs, takes what became of them ([`Graph::built`]), and says who is to be told.
-//! What it hands back is to be told, run or dropped by the caller, outside whatever lock
-//! the graph is behind. Requests do not take that lock: they have their node's [`Slot`].
+//! The graph never waits, starts nothing in the background and reads no clock. It returns jobs,
+//! accepts their results ([`Graph::built`]), and returns the waiters to be notified. The caller
+//! notifies, runs or drops what the graph returns, outside the lock that protects the graph.
+//! Requests do not take that lock: they use their node's [`Slot`].
 //!
-//! Invariants: the parent of what is in memory is in memory, and is the very `Arc` that
-//! its child holds; at most one job is open for a node; each waiter is told once.
+//! Invariants: the parent of a snapshot in memory is in memory, and is the very `Arc` that its
+//! child holds; at most one job is open for a node; each waiter is notified once.
 
 mod build;
 mod describe;
@@ -38,38 +38,38 @@ use self::search::Search;
 use crate::key::{Key, Owner, StepDigest};
 use crate::limits::LAYERS_MAX;
 
-/// The graph of seeds, whose snapshots are `T`, whose steps are described by `R` and for
-/// which `W` wait.
+/// The graph of seeds, with snapshots `T`, steps that `R` describes, and waiters `W`.
 #[derive(Debug)]
 pub struct Graph<T, R, W> {
     nodes: BTreeMap<Key, Node<T, R, W>>,
     accounts: Accounts,
-    /// All were in use when they were looked at last, and take more than they may; nothing
-    /// came or went since.
+    /// Set if the last search found all snapshots in use and over the budget, and none was added or
+    /// removed since.
     stuck: Option<Search>,
     next_ticket: u64,
 }
 
-/// A node that somebody has a handle of.
+/// A handle of a node.
 #[derive(Debug)]
 pub struct Defined<T, R> {
-    /// Its name.
+    /// Name of the node.
     pub key: Key,
-    /// Where its snapshot is, while it is in memory.
+    /// The slot of its snapshot.
     pub slot: Slot<T>,
-    /// How it is made: that of whoever defined it first. What is learnt of a step while
-    /// it is done belongs here, for all who have defined the same.
+    /// How the step is executed, as given at the first definition. It also collects what is learnt
+    /// during the step, for all who have defined the same node.
     pub recipe: Arc<R>,
 }
 
-/// Why a step cannot be a node.
+/// The reason why a step cannot be a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DefineError {
-    /// It would have more than [`LAYERS_MAX`] layers.
+    /// The snapshot would have more than [`LAYERS_MAX`] layers.
     TooDeep,
-    /// Its parent is not in the graph.
+    /// The parent is not in the graph.
     NoParent,
-    /// Its parent has run another function's code, or it would share a function's.
+    /// The parent has run another function's code, or a shared step has a function's node as its
+    /// parent.
     ForeignParent,
 }
 
@@ -97,12 +97,12 @@ impl<T, R, W> Default for Graph<T, R, W> {
 }
 
 impl<T: Resident, R, W> Graph<T, R, W> {
-    /// A handle of what `step` makes of `parent`'s snapshot, or of nothing. The same
-    /// content is the same node. With `is_pinned` it stays for ever: its node does not
-    /// need a handle, and its snapshot is neither evicted nor counted.
+    /// Returns a handle of the node for `step` on `parent`'s snapshot, or on nothing. Equal content
+    /// is one node. A node with `is_pinned` is permanent: it does not need a handle, and its
+    /// snapshot is neither evicted nor counted.
     ///
     /// # Errors
-    /// When there can be no such node.
+    /// Returns the [`DefineError`] that names the violated rule.
     pub fn define(
         &mut self,
         parent: Option<Key>,
@@ -147,8 +147,8 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         })
     }
 
-    /// A handle less. What nobody needs any more leaves the graph; its snapshots are
-    /// given back. One that is being built stays until that is done.
+    /// Releases a handle. Nodes that are not needed any more leave the graph, and their snapshots
+    /// are returned. A node that is being built stays until its build ends.
     pub fn forget(&mut self, key: Key) -> Vec<Arc<T>> {
         let mut gone = Vec::new();
         if let Some(node) = self.nodes.get_mut(&key) {
@@ -158,21 +158,21 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         gone
     }
 
-    /// A node's snapshot, if it is in memory.
+    /// Returns a node's snapshot, if it is in memory.
     #[must_use]
     pub fn get(&self, key: Key) -> Option<Arc<T>> {
         self.nodes.get(&key)?.slot.get()
     }
 
-    /// Somebody uses a node.
+    /// Records a use of a node.
     pub fn used(&self, key: Key, now: Instant) {
         if let Some(node) = self.nodes.get(&key) {
             node.slot.note_use(now);
         }
     }
 
-    /// The nearest of a node and its ancestors that is in memory, and the steps that are
-    /// missing from there, in their order.
+    /// Returns the nearest snapshot in memory among a node and its ancestors, and the missing steps
+    /// from there in their order.
     #[must_use]
     pub fn nearest(&self, key: Key) -> Option<(Arc<T>, Vec<Arc<R>>)> {
         let mut missing = Vec::new();
@@ -188,8 +188,7 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
-    /// Counts what is in memory of a node and of its ancestors again: they may have grown
-    /// since.
+    /// Updates the counted bytes of a node and its ancestors in memory: they may have grown.
     pub fn recount(&mut self, key: Key) {
         let mut next = Some(key);
         while let Some(key) = next
@@ -204,20 +203,20 @@ impl<T: Resident, R, W> Graph<T, R, W> {
         }
     }
 
-    /// Bytes of all snapshots in memory that are not pinned.
+    /// Returns the bytes of all snapshots in memory that are not pinned.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.accounts.all()
     }
 
-    /// Bytes of an owner's snapshots in memory that are not pinned.
+    /// Returns the bytes of an owner's snapshots in memory that are not pinned.
     #[must_use]
     pub fn bytes_of(&self, owner: Owner) -> u64 {
         self.accounts.of(owner)
     }
 
-    /// Takes `key` out of the graph if nobody needs it, and then whichever of its
-    /// ancestors nobody needs without it.
+    /// Removes `key` from the graph if it is not needed, and then each of its ancestors that is not
+    /// needed without it.
     fn prune(&mut self, key: Key, gone: &mut Vec<Arc<T>>) {
         let mut next = Some(key);
         while let Some(key) = next {

@@ -1,4 +1,4 @@
-//! A node of the graph, and the accounts of what is in memory.
+//! A node of the graph, and the accounts of the snapshots in memory.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -8,39 +8,39 @@ use std::time::{Duration, Instant};
 use super::Slot;
 use crate::key::{Key, Owner};
 
-/// How far the building of a snapshot is that is not in memory.
+/// Progress of the build of a snapshot that is not in memory.
 #[derive(Debug)]
 pub enum Progress<T> {
-    /// Nobody asked for it.
+    /// The snapshot was not requested.
     Idle,
-    /// It is built when its parent is.
+    /// The snapshot is built once its parent exists.
     Awaits,
-    /// Its job is open.
+    /// The job of the snapshot is open.
     Building {
         /// The job's number.
         ticket: u64,
-        /// What it begins with, which stays in memory for as long.
+        /// The snapshot that the job begins with. It stays in memory during the build.
         parent: Option<Arc<T>>,
     },
 }
 
-/// A step, and what it leads to.
+/// A step and its result.
 #[derive(Debug)]
 pub struct Node<T, R, W> {
     pub parent: Option<Key>,
-    /// In the order in which they were defined.
+    /// Children in the order of their definition.
     pub children: Vec<Key>,
     pub owner: Owner,
-    /// Ancestors.
+    /// Number of ancestors.
     pub depth: usize,
     pub recipe: Arc<R>,
     pub slot: Slot<T>,
     pub handles: usize,
     pub is_pinned: bool,
     pub progress: Progress<T>,
-    /// Only while it is being built or awaits that.
+    /// Waiters; empty unless the snapshot is being built or awaits its build.
     pub waiters: Vec<W>,
-    /// What building it took when that was done last.
+    /// Duration of the last build.
     pub cost: Duration,
 }
 
@@ -61,7 +61,7 @@ impl<T, R, W> Node<T, R, W> {
         }
     }
 
-    /// Whether it has to be in the graph.
+    /// Returns whether the node has to stay in the graph.
     pub fn is_needed(&self) -> bool {
         self.is_pinned
             || self.handles > 0
@@ -71,7 +71,7 @@ impl<T, R, W> Node<T, R, W> {
     }
 }
 
-/// What is in memory and not pinned, and the bytes of it as they were counted last.
+/// The snapshots in memory that are not pinned, and their bytes at the last count.
 #[derive(Debug, Default)]
 pub struct Accounts {
     all: u64,
@@ -79,7 +79,7 @@ pub struct Accounts {
     by_owner: BTreeMap<Owner, Account>,
 }
 
-/// What there is of one owner: as long as that is anything.
+/// The account of one owner. It exists while the owner has nodes in memory.
 #[derive(Debug, Default)]
 struct Account {
     bytes: u64,
@@ -91,7 +91,7 @@ impl Accounts {
         self.all
     }
 
-    /// How many nodes are counted.
+    /// Returns the number of counted nodes.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -100,7 +100,7 @@ impl Accounts {
         self.by_owner.get(&owner).map_or(0, |of| of.bytes)
     }
 
-    /// A node is in memory and takes `bytes`, whatever it took before.
+    /// Records that a node is in memory and takes `bytes`, in place of earlier values.
     pub fn put(&mut self, owner: Owner, key: Key, bytes: u64) {
         let of_owner = self.by_owner.entry(owner).or_default();
         let before = of_owner.nodes.insert(key, bytes);
@@ -111,7 +111,8 @@ impl Accounts {
         }
     }
 
-    /// A node is not in memory any more, or is pinned, if it was ever counted.
+    /// Records that a node is not in memory any more, or is pinned. Has no effect on a node that
+    /// was not counted.
     pub fn remove(&mut self, owner: Owner, key: Key) {
         let Some(of_owner) = self.by_owner.get_mut(&owner) else {
             return;
@@ -127,7 +128,7 @@ impl Accounts {
         }
     }
 
-    /// The nodes behind one of them, or all, in an order of their own.
+    /// Returns the nodes after `at`, or all, in a fixed order.
     pub fn behind(&self, at: Option<(Owner, Key)>) -> impl Iterator<Item = (Owner, Key)> {
         let from = at.map_or(Bound::Unbounded, |(owner, _)| Bound::Included(owner));
         let owners = self.by_owner.range((from, Bound::Unbounded));
@@ -141,7 +142,7 @@ impl Accounts {
         })
     }
 
-    /// Each node of an owner, or of all, and its bytes.
+    /// Returns each node of an owner, or of all owners, with its bytes.
     pub fn nodes(&self, owner: Option<Owner>) -> impl Iterator<Item = (Key, u64)> {
         let (one, all) = match owner {
             Some(owner) => (self.by_owner.get(&owner), None),

@@ -1,19 +1,19 @@
-//! What the graph has to know of a snapshot.
+//! Properties of a snapshot that the graph requires.
 
 use std::sync::Arc;
 
-/// A snapshot as the graph sees it.
+/// A snapshot from the graph's view.
 pub trait Resident: Sized {
-    /// What it was forked from: it holds that for as long as it lives.
+    /// Returns the snapshot that this one was forked from and holds for its whole lifetime.
     fn parent(&self) -> Option<&Arc<Self>>;
 
-    /// Bytes that it and what is beside it take, its parent aside, now. They are counted when it is
-    /// built, and whenever [`super::Graph::recount`] says so.
+    /// Returns the bytes that the snapshot and its companion state take now, without its parent.
+    /// The graph counts them when the snapshot is built, and at each [`super::Graph::recount`].
     fn bytes(&self) -> u64;
 }
 
-/// What goes with a snapshot's memory, as the graph sees it.
+/// State that accompanies a snapshot's memory, from the graph's view.
 pub trait Beside {
-    /// Bytes that are in memory for as long as the snapshot is.
+    /// Returns the bytes that are in memory for as long as the snapshot is.
     fn bytes(&self) -> u64;
 }

@@ -1,10 +1,10 @@
-//! Where a search for seeds that can go has got to.
+//! Position of a search for seeds that can be evicted.
 
 use crate::key::{Key, Owner};
 
-/// How far the search for something that can go is: behind the last that was looked at.
+/// Progress of the search for a seed that can be evicted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Search {
-    /// The last that was looked at.
+    /// The node that was examined last.
     pub at: Option<(Owner, Key)>,
 }

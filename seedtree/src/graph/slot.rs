@@ -1,19 +1,19 @@
-//! Where a node's snapshot is, while it is in memory.
+//! The slot of a node's snapshot, while that is in memory.
 //!
-//! Requests come here and nowhere else: a slot has a lock of its own, which is held for
-//! the time of a clone or of a comparison. A lease on a snapshot is its `Arc`; clones of
-//! it begin under this lock and with an existing one alone, so what has none when it is
-//! looked at under the lock gets none before it is evicted. Who has a `Weak` of it may be
-//! quicker, and keeps it a moment longer than the graph.
+//! Requests use slots only: a slot has a lock of its own, which is held for the time of a clone or
+//! of a comparison. A lease on a snapshot is its `Arc`. The first lease is cloned under this lock,
+//! and further ones from an existing lease. So a snapshot without leases, when it is checked under
+//! the lock, receives none before it is evicted. The holder of a `Weak` of it may be quicker, and
+//! then keeps the snapshot a moment longer than the graph.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use crate::use_rate::UseRate;
 
-/// A node's snapshot, or the place for it. Clones are the same slot.
+/// A slot for a node's snapshot. Clones are the same slot.
 ///
-/// One whose node has left the graph stays empty, also when the same is defined again.
+/// A slot whose node has left the graph stays empty, even if an equal node is defined again.
 #[derive(Debug)]
 pub struct Slot<T>(Arc<Mutex<Contents<T>>>);
 
@@ -30,7 +30,7 @@ impl<T> Clone for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    /// An empty one, which counts as used once.
+    /// Returns an empty slot, which counts as used once.
     pub(super) fn new(now: Instant) -> Self {
         Self(Arc::new(Mutex::new(Contents {
             snapshot: None,
@@ -38,29 +38,30 @@ impl<T> Slot<T> {
         })))
     }
 
-    /// Its snapshot, which is not evicted for as long as this is held.
+    /// Returns the snapshot, which is not evicted while the result is held.
     #[must_use]
     pub fn get(&self) -> Option<Arc<T>> {
         self.lock().snapshot.clone()
     }
 
-    /// Somebody used its snapshot, or would have if it had been there.
+    /// Records a use of the snapshot, or of the slot while it is empty.
     pub fn note_use(&self, now: Instant) {
         self.lock().uses.add(now);
     }
 
-    /// Uses in a unit of time, older ones counting less.
+    /// Returns the uses per unit of time, of which older ones count less.
     pub(super) fn frequency(&self, now: Instant) -> f64 {
         self.lock().uses.at(now)
     }
 
-    /// What `look` says of its snapshot, if that is there. This is no use of it: nobody finds it in
-    /// use for that. What `look` does is to be short, and to have nothing to do with the graph.
+    /// Returns the result of `look` for the snapshot, if it is in memory. The call is no use: it
+    /// does not make the snapshot count as in use. `look` runs under the lock, so it must be short,
+    /// and must not access the graph.
     pub fn look<V>(&self, look: impl FnOnce(&T) -> V) -> Option<V> {
         self.lock().snapshot.as_deref().map(look)
     }
 
-    /// How many have its snapshot, the slot with them; none where it is not there.
+    /// Returns the number of holders of the snapshot, including the slot; 0 if it is not in memory.
     pub(super) fn holders(&self) -> usize {
         self.lock().snapshot.as_ref().map_or(0, Arc::strong_count)
     }
@@ -73,14 +74,14 @@ impl<T> Slot<T> {
         self.lock().snapshot.take()
     }
 
-    /// Takes its snapshot away if nobody has it beside the slot and `others(it)` more.
+    /// Removes the snapshot if it has no holders but the slot and `others(it)` more.
     pub(super) fn evict(&self, others: impl FnOnce(&Arc<T>) -> usize) -> Option<Arc<T>> {
         self.lock()
             .snapshot
             .take_if(|snapshot| Arc::strong_count(snapshot) == 1 + others(snapshot))
     }
 
-    /// Takes this snapshot away, if it is the one.
+    /// Removes this snapshot, if the slot still holds it.
     pub(super) fn discard(&self, snapshot: &Arc<T>) -> Option<Arc<T>> {
         self.lock()
             .snapshot

@@ -1,7 +1,7 @@
-//! What an image consists of, and how what requests use lies in it: what REAP (§4) measures of
-//! guests' memory, of one image.
+//! The contents of an image, and the distribution in it of the pages that requests use: for one
+//! image, what REAP (§4) measures of guests' memory.
 //!
-//! All of it is numbers and digests. Nothing of what a page or the vCPU holds is told.
+//! All of it is numbers and digests. The contents of pages and of the vCPU are not part of it.
 
 use faasw_abi::memory_map::PAGE;
 use faasw_abi::pages::PageSet;
@@ -11,62 +11,62 @@ use super::header::{CHUNK, FORMAT};
 use super::read::{Image, Source};
 use crate::content::Content;
 
-/// What an image has.
+/// The contents of an image, in numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Anatomy {
     /// Version of the format.
     pub format: u32,
-    /// What its snapshot's memory is.
+    /// Digest of the snapshot's memory.
     pub content: Content,
-    /// What its parent's is.
+    /// Digest of the parent's memory.
     pub parent: Option<Content>,
     /// Bytes of the file.
     pub file_bytes: u64,
     /// Bytes before the first page.
     pub header_bytes: u64,
-    /// Chunks of pages.
+    /// Number of chunks of pages.
     pub chunks: u64,
-    /// Bytes of each of them, but for the last one.
+    /// Bytes of each chunk but the last.
     pub chunk_bytes: u64,
     /// Bytes of the guest's memory.
     pub ram_bytes: u64,
-    /// Pages that an instance maps of it.
+    /// Number of pages that an instance maps of the layer.
     pub own: u64,
-    /// Those of them that are in the file.
+    /// Own pages that are in the file.
     pub stored: u64,
-    /// Those that are empty.
+    /// Own pages that are empty.
     pub zero: u64,
-    /// Those that are as its parent has them.
+    /// Own pages that are equal to the parent's.
     pub inherited: u64,
-    /// What requests use, if that was known when it was written.
+    /// The pages that requests use, if they were known when the image was written.
     pub used: Option<Use>,
 }
 
-/// Pages that requests use.
+/// Numbers of pages that requests use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// Those that are written.
+    /// Written pages.
     pub written: u64,
-    /// Those of them that differed afterwards.
+    /// Written pages that differed afterwards.
     pub changed: u64,
-    /// Those that are read.
+    /// Pages that are only read.
     pub read: u64,
-    /// Those that are either.
+    /// Written and read pages together.
     pub all: u64,
-    /// Runs of neighbours that these are in memory (fig. 3).
+    /// Number of contiguous runs that these pages form in memory (fig. 3).
     pub runs: u64,
-    /// Pages of the longest of them.
+    /// Pages of the longest run.
     pub longest_run: u64,
-    /// Those that are in the file.
+    /// Used pages that are in the file.
     pub stored: u64,
-    /// Those that are the image's own, and empty.
+    /// Used pages that are the image's own, and empty.
     pub zero: u64,
-    /// Those that are its parent's, or an earlier ancestor's.
+    /// Used pages of its parent or an earlier ancestor.
     pub ancestors: u64,
 }
 
 impl<F: Source> Image<F> {
-    /// What it has, as its header says.
+    /// Returns the contents, as the header states them.
     #[must_use]
     pub fn anatomy(&self) -> Anatomy {
         let header = &self.header;
@@ -102,11 +102,11 @@ impl<F: Source> Image<F> {
         }
     }
 
-    /// Reads all of it, and keeps nothing.
+    /// Reads and verifies the whole image, and keeps nothing.
     ///
     /// # Errors
-    /// [`ImageError::Damaged`] when a part is not what was sealed, [`ImageError::CutOff`] when it
-    /// is not there; the disk's.
+    /// Returns [`ImageError::Damaged`] if a part is not what was sealed, [`ImageError::CutOff`] if
+    /// a part is missing, and [`ImageError::Io`] if the disk fails.
     pub fn verify(&self) -> Result<(), ImageError> {
         self.pages.verify()
     }
@@ -150,8 +150,8 @@ mod tests {
         file
     }
 
-    /// A parent of 10 pages; a child of 100, of which the first 10 are the parent's, 10 are
-    /// empty, and 80 are its own.
+    /// Returns a parent of 10 pages, and a child of 100: the first 10 are equal to the parent's, 10
+    /// are empty, and 80 are the child's own.
     fn parent_and_child() -> [Arc<Snapshot<Vec<u8>>>; 2] {
         let layer = LayerBuilder::new("parent", RAM).unwrap();
         layer.write(HEAP, &[1; 10 * PAGE as usize]).unwrap();
@@ -188,7 +188,7 @@ mod tests {
         let [parent, child] = parent_and_child();
         image_of(&parent);
         let used = UsedPages {
-            // Two of the parent's, empty, its own, and one that it does not map.
+            // Two pages of the parent's, empty ones, the child's own, and one that it does not map.
             written: vec![pages(8, 12), pages(40, 43)],
             changed: 5,
             read: vec![pages(43, 50), pages(200, 201)],

@@ -1,8 +1,8 @@
-//! What keeps images from those who read the disk, and from those who write to it.
+//! Encryption and authentication of images, against readers and writers of the disk.
 //!
-//! Each image has a key of its own, which seals each of its parts once, so that a part's
-//! number is nonce enough (NIST SP 800-38D, section 8.2.1). That key is in the image, sealed by
-//! the folder's.
+//! Each image has a key of its own, which seals each of its parts once, so that a part's number
+//! suffices as a nonce (NIST SP 800-38D, section 8.2.1). The image contains that key, sealed by the
+//! folder's key.
 
 use std::fmt;
 
@@ -17,12 +17,12 @@ use super::error::ImageError;
 
 /// Bytes of a key.
 const KEY: usize = 32;
-/// Bytes of what proves that a part is what was sealed.
+/// Bytes of the tag that authenticates a part.
 pub(super) const TAG: usize = 16;
 const NONCE: usize = NONCE_LEN;
 
-/// The key of a folder of images. Whoever has it reads them, and makes others that are taken for
-/// them.
+/// The key of a folder of images. Its holder can read them, and can make others that are accepted
+/// in their place.
 pub struct ImageKey {
     seals: LessSafeKey,
     names: hmac::Key,
@@ -34,7 +34,7 @@ impl fmt::Debug for ImageKey {
     }
 }
 
-/// A length that HKDF is to fill.
+/// The output length of HKDF.
 struct Bytes;
 
 impl KeyType for Bytes {
@@ -44,10 +44,10 @@ impl KeyType for Bytes {
 }
 
 impl ImageKey {
-    /// Bytes of the secret that a key is made of.
+    /// Bytes of the secret that a key is derived from.
     pub const BYTES: usize = KEY;
 
-    /// The key that is made of a secret.
+    /// Derives the key from a secret.
     #[must_use]
     pub fn new(secret: &[u8; KEY]) -> Self {
         let derived = Salt::new(HKDF_SHA256, b"faasw images").extract(secret);
@@ -57,16 +57,16 @@ impl ImageKey {
         }
     }
 
-    /// A secret that nobody has yet.
+    /// Returns a new random secret.
     ///
     /// # Errors
-    /// [`ImageError::Random`] when the system has no randomness.
+    /// Returns [`ImageError::Random`] if the system has no randomness.
     pub fn secret() -> Result<[u8; KEY], ImageError> {
         random()
     }
 
-    /// The name of the image that these parts determine, in this order: 64 digits. Where one ends
-    /// and the next begins makes a difference. It tells nothing to those who have not the key.
+    /// Returns the name of the image that these parts determine, in this order: 64 digits. The
+    /// boundaries between parts are significant. Without the key the name reveals nothing.
     #[must_use]
     pub fn name(&self, parts: &[&[u8]]) -> String {
         let mut context = hmac::Context::with_key(&self.names);
@@ -81,7 +81,8 @@ impl ImageKey {
             .collect()
     }
 
-    /// A new image's key, and how it stands in that. `bound` is what it stands beside.
+    /// Returns a new image's key, plain and wrapped. `bound` is the data that the wrapped key is
+    /// bound to.
     pub(super) fn wrap(&self, bound: &[u8]) -> Result<(DataKey, Wrapped), ImageError> {
         let (nonce, mut key): ([u8; NONCE], [u8; KEY]) = (random()?, random()?);
         let data = DataKey(aead_key(&key));
@@ -95,7 +96,7 @@ impl ImageKey {
         Ok((data, Wrapped { nonce, key, tag }))
     }
 
-    /// The key of an image in which it stands so.
+    /// Returns the key of an image from its wrapped form.
     pub(super) fn unwrap(&self, bound: &[u8], wrapped: Wrapped) -> Result<DataKey, ImageError> {
         let Wrapped {
             nonce,
@@ -114,7 +115,7 @@ impl ImageKey {
     }
 }
 
-/// An image's own key as it stands in the image.
+/// An image's own key, wrapped for storage in the image.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Wrapped {
@@ -124,7 +125,7 @@ pub(super) struct Wrapped {
 }
 
 impl Wrapped {
-    /// None yet.
+    /// The value before a key exists.
     pub(super) const NONE: Self = Self {
         nonce: [0; NONCE],
         key: [0; KEY],
@@ -142,7 +143,7 @@ impl fmt::Debug for DataKey {
 }
 
 impl DataKey {
-    /// Seals the image's part of this number, which has none yet.
+    /// Seals the image's part with this number, which must not have been sealed before.
     pub(super) fn seal(
         &self,
         number: u64,
@@ -157,7 +158,7 @@ impl DataKey {
             .map_err(|Unspecified| ImageError::TooLarge)
     }
 
-    /// Opens it again; says whether it is what was sealed.
+    /// Decrypts a part in place, and returns whether it is what was sealed.
     pub(super) fn open(&self, number: u64, bound: &[u8], tag: [u8; TAG], part: &mut [u8]) -> bool {
         let opened = self.0.open_in_place_separate_tag(
             nonce(number),

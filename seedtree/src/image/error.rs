@@ -1,4 +1,4 @@
-//! Why a file is not read or made.
+//! Errors of reading and making images.
 
 use std::io;
 
@@ -7,40 +7,40 @@ use thiserror::Error;
 
 use super::header::FORMAT;
 
-/// Why there is no image, or none that can be used.
+/// The reason why there is no image, or none that can be used.
 #[derive(Debug, Error)]
 pub enum ImageError {
-    /// The disk's, or the system's.
+    /// An error of the disk or the system.
     #[error("an image cannot be read or written: {0}")]
     Io(#[from] io::Error),
     /// The system had no memory for a layer.
     #[error("a layer cannot be made: {0}")]
     Layer(Errno),
-    /// It ends before its end.
+    /// The file ends too early.
     #[error("an image is cut off")]
     CutOff,
-    /// It is none.
+    /// The file is no image.
     #[error("a file is no image")]
     Foreign,
-    /// It was made by another faasw.
+    /// The image was made by an incompatible version of faasw.
     #[error("an image is of format {0}, and this faasw reads format {ours}", ours = FORMAT)]
     Format(u32),
-    /// It was sealed with another key, or its beginning is damaged.
+    /// The image was sealed with another key, or its beginning is damaged.
     #[error("an image was sealed with another key, or is damaged")]
     Key,
-    /// A part of it is not what was sealed.
+    /// A part of the image is not what was sealed.
     #[error("{0} of an image is damaged")]
     Damaged(Part),
-    /// It was sealed with the right key and makes no sense.
+    /// The image was sealed with the right key, but its contents are inconsistent.
     #[error("an image makes no sense: {0}")]
     Senseless(&'static str),
-    /// It is good for something else: another build, processor or code.
+    /// The image was made for another purpose: another build, processor or code.
     #[error("an image is good for something else")]
     Purpose,
-    /// It was made over another parent.
+    /// The image was made over another parent.
     #[error("an image was made over another parent")]
     Parent,
-    /// It would be larger than one can be.
+    /// The image would exceed the maximum size.
     #[error("a snapshot is too large for an image")]
     TooLarge,
     /// The system has no randomness.
@@ -49,7 +49,7 @@ pub enum ImageError {
 }
 
 impl ImageError {
-    /// Whether the file is at fault, and will be however often it is read.
+    /// Returns whether the file is at fault, so that another read has the same result.
     #[must_use]
     pub fn is_of_the_file(&self) -> bool {
         match self {
@@ -69,7 +69,7 @@ impl ImageError {
 /// A part of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// What says what is where.
+    /// The description of the contents.
     Header,
     /// Pages, by the number of their chunk.
     Chunk(u64),

@@ -1,13 +1,13 @@
-//! A layer that is filled from its image while instances of it run already (Catalyzer §3.2,
+//! A layer that is filled from its image while instances of it already run (Catalyzer §3.2,
 //! on-demand paging; REAP §5.2, prefetching beside it).
 //!
-//! What requests use is in the layer before there is a snapshot. The rest follows in the order
-//! of the image, but for what a guest asks for before: its chunk is read at once. Pages come
-//! whole, after they were verified, by a write to the layer's file, and never through a mapping:
-//! whoever touches a hole of one that is mapped makes a page of zeroes. When all are there the
-//! layer is sealed, and is as any other.
+//! Pages that requests use are in the layer before there is a snapshot. The rest follows in the
+//! order of the image. If a guest needs another page earlier, its chunk is read at once. Verified
+//! pages are written whole to the layer's file, and never through a mapping, because touching a
+//! hole of a mapped file makes a page of zeroes. When all pages are present, the layer is sealed,
+//! and is like any other.
 //!
-//! Whoever fills it knows of guests that wait; nothing here does.
+//! The caller handles the guests that wait.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,13 +22,13 @@ use super::read::Source;
 use crate::layer::{LayerBuilder, Progress};
 use crate::reading::Parts;
 
-/// Chunks that are read at once while guests may wait: what they ask for meanwhile waits for
-/// these.
+/// Chunks that are read at once while guests may wait: a page that a guest needs meanwhile waits
+/// for these.
 const STEP: usize = 4;
 
-/// Where the pages are, whatever they are read from.
+/// The source of the pages, whatever they are read from.
 trait Fill: fmt::Debug + Send + Sync {
-    /// The chunks that have any of these pages, in order.
+    /// Returns the chunks that have any of these pages, in order.
     fn chunks_with(&self, pages: &PageSet) -> Vec<usize>;
 
     fn fill(
@@ -54,26 +54,27 @@ impl<F: Source + fmt::Debug + Send + Sync> Fill for Pages<F> {
     }
 }
 
-/// A layer that has some of its pages, and where the others are. Dropped before
-/// [`Filling::finish`], it leaves a layer that is of no use.
+/// A layer that has some of its pages, and the source of the others. If it is dropped before
+/// [`Filling::finish`], the layer is unusable.
 ///
-/// Several may fill it at once: each chunk is read by one of them, and others wait for it.
+/// Several threads may fill it at once: each chunk is read by one of them, and the others wait for
+/// it.
 #[derive(Debug)]
 pub struct Filling {
     pages: Box<dyn Fill>,
     layer: LayerBuilder,
-    /// Each page that is stored, in order, with its chunk.
+    /// Each stored range of pages, in order of address, with its chunk.
     places: Vec<(PageRange, usize)>,
     chunks: Parts<Room>,
     progress: Arc<Progress>,
-    /// Pages that a guest asked for before they were there.
+    /// Number of pages that a guest needed before they were present.
     asked: AtomicU64,
-    /// Those, with the pages round them that came with them.
+    /// The pages that guests needed too early, with the neighbours that were loaded with them.
     late: Mutex<PageSet>,
 }
 
 impl Filling {
-    /// A layer in which the chunks `first` are.
+    /// Returns the filling of a layer in which the chunks `first` are present.
     pub(super) fn new<F: Source + fmt::Debug + Send + Sync + 'static>(
         pages: Pages<F>,
         layer: LayerBuilder,
@@ -98,7 +99,7 @@ impl Filling {
         }
     }
 
-    /// Pages that are not in the layer yet.
+    /// Returns the pages that are not in the layer yet.
     #[must_use]
     pub fn missing(&self) -> PageSet {
         let chunks = self.chunks.missing();
@@ -107,7 +108,7 @@ impl Filling {
         missing.map(|(range, _)| *range).collect()
     }
 
-    /// The pages that lie together with one, and their chunk, if it is stored.
+    /// Returns the stored range that contains a page, and its chunk, if the page is stored.
     fn place(&self, page: Page) -> Option<(PageRange, usize)> {
         let behind = self
             .places
@@ -116,18 +117,18 @@ impl Filling {
         place.filter(|(range, _)| range.contains(page))
     }
 
-    /// Whether a page is stored, and not in the layer yet.
+    /// Returns whether a page is stored, and not in the layer yet.
     #[must_use]
     pub fn is_missing(&self, page: Page) -> bool {
         let place = self.place(page);
         place.is_some_and(|(_, chunk)| self.chunks.is_missing(chunk))
     }
 
-    /// Has a page in the layer that a guest waits for; says whether it is one that is stored: all
-    /// others that its layer has are there.
+    /// Loads a page that a guest waits for, and returns whether it is stored. All other pages of
+    /// the layer are present already.
     ///
     /// # Errors
-    /// As [`Filling::fill_next`].
+    /// Returns the errors of [`Filling::fill_next`].
     pub fn fill_page(&self, page: Page) -> Result<bool, ImageError> {
         let Some((range, chunk)) = self.place(page) else {
             return Ok(false);
@@ -142,44 +143,46 @@ impl Filling {
         Ok(true)
     }
 
-    /// Has all of these pages in the layer that are stored, by two threads where they are many:
-    /// those that somebody needs next.
+    /// Loads all of these pages that are stored: those that are needed next. Uses two threads if
+    /// there are many.
     ///
     /// # Errors
-    /// As [`Filling::fill_next`].
+    /// Returns the errors of [`Filling::fill_next`].
     pub fn fill_set(&self, pages: &PageSet) -> Result<(), ImageError> {
         let mut wanted = self.pages.chunks_with(pages);
         wanted.retain(|chunk| self.chunks.is_missing(*chunk));
         in_turns(&wanted, |run| self.fill(run))
     }
 
-    /// Has some more pages in the layer, in the image's order; says whether there were any.
+    /// Loads some more pages, in the image's order, and returns whether there were any.
     ///
     /// # Errors
-    /// When a chunk is not what was sealed; the disk's and the system's. There will be no whole
-    /// layer then.
+    /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, and the errors of the
+    /// disk and the system. The layer can never be fully loaded then.
     pub fn fill_next(&self) -> Result<bool, ImageError> {
         let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
         self.chunks.bring_next(STEP.min(CHUNKS_AT_ONCE), fill)
     }
 
-    /// Pages that guests have asked for before they were there.
+    /// Returns the number of pages that guests needed before they were present.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// The pages that came because guests have asked for one of them: of each chunk those that lie
-    /// together with that. What else of them was used nobody can tell.
+    /// Returns the pages that were loaded because a guest needed one of them: from each chunk, the
+    /// contiguous range around that page. Whether the other pages of the range were used is not
+    /// known.
     #[must_use]
     pub fn late(&self) -> PageSet {
         self.lock_late().clone()
     }
 
-    /// All pages are there: nobody writes to the layer any more.
+    /// Seals the layer, all of whose pages must be present: it cannot be written any more.
     ///
     /// # Errors
-    /// When some are missing; the system's.
+    /// Returns [`ImageError::CutOff`] if pages are missing, and [`ImageError::Layer`] if sealing
+    /// fails.
     pub fn finish(&self) -> Result<(), ImageError> {
         if !self.chunks.missing().is_empty() {
             return Err(ImageError::CutOff);
@@ -189,20 +192,21 @@ impl Filling {
         Ok(())
     }
 
-    /// No more pages will be there: nothing is to be forked from the layer. Nothing changes where
-    /// it is whole.
+    /// Records that no more pages will be loaded: nothing is to be forked from the layer. Has no
+    /// effect on a fully loaded layer.
     pub fn give_up(&self) {
         self.progress.end(false);
     }
 
-    /// Has these chunks in the layer, whoever reads them. Those that are missing are read at once.
+    /// Loads these chunks, or waits until other threads have loaded them. Missing chunks are read
+    /// at once.
     fn fill(&self, chunks: Range<usize>) -> Result<(), ImageError> {
         let fill = |run, room: &mut Room| self.pages.fill(run, &self.layer, room);
         self.chunks.bring(chunks, fill)
     }
 
     fn lock_late(&self) -> MutexGuard<'_, PageSet> {
-        // It changes by single assignments.
+        // The set changes by single assignments, so a panic leaves it valid.
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

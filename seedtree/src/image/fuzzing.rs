@@ -1,5 +1,5 @@
-//! What a fuzz target needs to get beyond the seals: images that say anything, sealed as whoever
-//! has the key seals them. Not for anybody else.
+//! Support for fuzz targets, which must get past the seals: images with arbitrary contents, sealed
+//! with the right key. Not for any other use.
 
 use zerocopy::IntoBytes;
 
@@ -10,11 +10,12 @@ use super::header::{CHUNK, FORMAT, Header, MAGIC, PREFIX, Prefix};
 use super::parcel::{ParcelError, open_all, seal_as_told};
 use super::read::{Image, Source};
 
-/// A file with this header and these pages, whatever they say. The tags of the pages' chunks
-/// take the place of the header's last bytes, where they belong.
+/// Returns a file with this header and these pages, without checking them. The tags of the pages'
+/// chunks replace the last bytes of the header, where they belong.
 ///
 /// # Errors
-/// When the header is too long for any image; the system's.
+/// Returns [`ImageError::TooLarge`] if the header is too long for any image, and the errors of the
+/// system.
 pub fn sealed(header: &[u8], pages: &[u8], key: &ImageKey) -> Result<Vec<u8>, ImageError> {
     let mut prefix = Prefix {
         magic: MAGIC,
@@ -46,11 +47,11 @@ pub fn sealed(header: &[u8], pages: &[u8], key: &ImageKey) -> Result<Vec<u8>, Im
     Ok(file)
 }
 
-/// A parcel with this note, which says that its parts have these lengths, and with this content
-/// behind it, whatever that comes to.
+/// Returns a parcel with this note, these announced lengths of its parts, and this content, whether
+/// or not they match.
 ///
 /// # Errors
-/// When it is too large; the system's.
+/// Returns [`ParcelError`] if it is too large, or the system has no randomness.
 pub fn parcel(
     note: &[u8],
     parts: [u64; 2],
@@ -60,11 +61,11 @@ pub fn parcel(
     seal_as_told(key, note, parts, content)
 }
 
-/// Opens a parcel as a node does, piece by piece: gives away what it has checked, the note as
-/// part 2.
+/// Opens a parcel as a node does, piece by piece. Passes checked pieces to `take`, the note as part
+/// 2.
 ///
 /// # Errors
-/// What it is instead.
+/// Returns the [`ParcelError`] that names the fault.
 pub fn opened_parcel(
     key: &ImageKey,
     parcel: &[u8],
@@ -73,10 +74,11 @@ pub fn opened_parcel(
     open_all(key, parcel, take)
 }
 
-/// What an image says, as it stands in it before it is sealed, and its pages.
+/// Returns the encoded header of an image, before it is sealed, and its pages.
 ///
 /// # Errors
-/// When it is no image; the source's and the system's.
+/// Returns an [`ImageError`] if the file is no valid image, and the errors of the source and the
+/// system.
 pub fn opened(
     file: &(impl Source + Sync),
     key: &ImageKey,

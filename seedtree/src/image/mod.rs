@@ -1,8 +1,8 @@
 //! Func-images: snapshots in files (Catalyzer §3; docs/decisions/0023).
 //!
-//! [`Snapshot::write_image`] makes one, [`Image`] reads it. A file is sealed by a key that is
-//! not in it, names its parent by [`Content`], and is believed in nothing that was not checked:
-//! each part's tag first, then what it says.
+//! [`Snapshot::write_image`] makes one, and [`Image`] reads it. A file is sealed by a key that is
+//! not in it, and names its parent by [`Content`]. The reader checks everything before it trusts
+//! it: each part's tag first, then its contents.
 //!
 //! [`Content`]: crate::Content
 //! [`Snapshot::write_image`]: crate::Snapshot::write_image
@@ -37,13 +37,13 @@ use faasw_abi::pages::PageRange;
 
 use self::header::{CHUNK, HEADER_MAX, PREFIX};
 
-/// Bytes of an image at most: all of a guest's memory, and what is said of it.
+/// Maximum bytes of an image: all of a guest's memory, and the header.
 pub const IMAGE_MAX: u64 = (PREFIX + HEADER_MAX) as u64 + RAM_MAX;
 
-/// The number that the header is sealed as: chunks have those from 0 on.
+/// The part number of the header. Chunks have the numbers from 0 on.
 const HEADER_PART: u64 = u64::MAX;
 
-/// Pages in their order, cut into what is sealed together.
+/// Divides pages in their order into the pieces that are sealed together.
 fn pieces(stored: &[PageRange]) -> impl Iterator<Item = Vec<PageRange>> {
     let most = CHUNK as u64 / PAGE;
     let mut ranges = stored.iter().copied();

@@ -1,4 +1,4 @@
-//! The pages of an image: read in large pieces, opened, and put where they belong.
+//! The pages of an image: read in large pieces, decrypted, and written into a layer.
 
 use std::ops::Range;
 
@@ -12,62 +12,62 @@ use super::read::{Source, read};
 use crate::layer::LayerBuilder;
 use crate::reading::{self, Rooms, runs};
 
-/// Bytes that are read at once. With more a disk is no quicker, and a part of them is
-/// deciphered while the other is read.
+/// Bytes that are read at once. A disk is no faster with more, and one part is decrypted while
+/// another is read.
 const READ: usize = 1 << 20;
 
-/// Chunks that are read at once.
+/// Number of chunks that are read at once.
 pub(super) const CHUNKS_AT_ONCE: usize = READ / CHUNK;
 
-/// Where so much is read, two threads take turns in waiting for the disk and in deciphering.
+/// From this many bytes on, two threads alternate between waiting for the disk and decryption.
 const SHARED: usize = 2 * READ;
 
-/// A page that is where a disk can write to it without a copy.
+/// A page with an alignment that a disk can write to without a copy.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Aligned([u8; 4096]);
 
-/// Room that a disk can write to without a copy (open(2), `O_DIRECT`): both ends of all that is
-/// read are multiples of a page, in the file and here.
+/// A buffer that a disk can write to without a copy (open(2), `O_DIRECT`): both ends of every read
+/// are multiples of a page, in the file and here.
 pub(super) struct Room(Vec<Aligned>);
 
 impl Room {
-    /// Room for so many bytes, in whole pages.
+    /// Returns a buffer of at least `bytes` bytes, in whole pages.
     pub fn of(bytes: usize) -> Self {
         let pages = bytes.div_ceil(size_of::<Aligned>());
         Self(vec![Aligned([0; _]); pages])
     }
 
-    /// Room for what is read at once.
+    /// Returns a buffer for the chunks that are read at once.
     pub fn for_chunks() -> Self {
         Self::of(READ)
     }
 
-    /// All of it.
+    /// Returns the whole buffer.
     pub fn bytes(&mut self) -> &mut [u8] {
         self.0.as_mut_slice().as_mut_bytes()
     }
 
-    /// The first bytes of it.
+    /// Returns the first bytes of the buffer.
     pub fn first(&mut self, bytes: usize) -> Result<&mut [u8], ImageError> {
         self.bytes().get_mut(..bytes).ok_or(ImageError::TooLarge)
     }
 }
 
-/// Pages in chunks, each sealed for itself.
+/// Pages in chunks, each sealed separately.
 #[derive(Debug)]
 pub(super) struct Pages<F> {
     source: F,
     key: DataKey,
     tags: Vec<[u8; TAG]>,
-    /// What is in each chunk.
+    /// The ranges of pages in each chunk.
     pieces: Vec<Vec<PageRange>>,
-    /// Where the first chunk is.
+    /// Offset of the first chunk.
     at: u64,
 }
 
 impl<F: Source> Pages<F> {
-    /// Those that begin at `at`, of chunks with these tags and pages.
+    /// Returns the pages that begin at `at`, in chunks with these tags and ranges.
     pub fn new(
         source: F,
         key: DataKey,
@@ -84,21 +84,21 @@ impl<F: Source> Pages<F> {
         }
     }
 
-    /// What is in each chunk.
+    /// Returns the ranges of pages in each chunk.
     pub fn pieces(&self) -> &[Vec<PageRange>] {
         &self.pieces
     }
 
-    /// Where the first chunk is.
+    /// Returns the offset of the first chunk.
     pub fn at(&self) -> u64 {
         self.at
     }
 
-    /// Puts the pages of these chunks, which are read at once, into a layer.
+    /// Reads these chunks at once, and writes their pages into a layer.
     ///
     /// # Errors
-    /// When a chunk is not what was sealed; the disk's and the system's. Chunks before that
-    /// one may be in the layer.
+    /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, and the errors of the
+    /// disk and the system. Earlier chunks may be in the layer.
     pub fn fill(
         &self,
         chunks: Range<usize>,
@@ -120,10 +120,11 @@ impl<F: Source> Pages<F> {
         })
     }
 
-    /// Reads all chunks, and keeps nothing.
+    /// Reads and verifies all chunks, and keeps nothing.
     ///
     /// # Errors
-    /// When one is not what was sealed; the disk's.
+    /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, and the errors of the
+    /// disk.
     pub fn verify(&self) -> Result<(), ImageError> {
         let mut room = Room::for_chunks();
         let count = self.pieces.len();
@@ -133,7 +134,7 @@ impl<F: Source> Pages<F> {
         })
     }
 
-    /// Reads these chunks at once, and gives each, once it was checked.
+    /// Reads these chunks at once, verifies each, and passes it to `take`.
     fn open(
         &self,
         chunks: Range<usize>,
@@ -146,7 +147,7 @@ impl<F: Source> Pages<F> {
         let length = pieces.iter().map(bytes).sum::<u64>();
         let length = usize::try_from(length).map_err(|_| ImageError::TooLarge)?;
         let part = room.first(length)?;
-        // All chunks but the last are whole.
+        // All chunks but the last have the full size.
         read(
             &self.source,
             &mut *part,
@@ -162,10 +163,10 @@ impl<F: Source> Pages<F> {
         Ok(())
     }
 
-    /// Puts the pages of all these chunks, which are in order, into a layer.
+    /// Writes the pages of all these chunks, which are in order, into a layer.
     ///
     /// # Errors
-    /// As [`Pages::fill`].
+    /// Returns the errors of [`Pages::fill`].
     pub fn fill_all(&self, chunks: &[usize], layer: &LayerBuilder) -> Result<(), ImageError>
     where
         F: Sync,
@@ -175,10 +176,10 @@ impl<F: Source> Pages<F> {
     }
 }
 
-/// Has each run of these chunks, which are in order, filled, by two threads where there are many.
+/// Fills each run of these chunks, which are in order. Uses two threads if there are many.
 ///
 /// # Errors
-/// As [`reading::in_turns`].
+/// Returns the errors of [`reading::in_turns`].
 pub(super) fn in_turns(
     chunks: &[usize],
     fill: impl Fn(Range<usize>) -> Result<(), ImageError> + Sync,
@@ -188,7 +189,7 @@ pub(super) fn in_turns(
     reading::in_turns(&runs, readers, |run| fill(run.clone()))
 }
 
-/// The chunks that have any of these pages, in order.
+/// Returns the chunks that have any of these pages, in order.
 pub(super) fn chunks_with(pieces: &[Vec<PageRange>], wanted: &PageSet) -> Vec<usize> {
     let has = |piece: &[PageRange]| piece.iter().any(|range| wanted.first_in(*range).is_some());
     let numbered = pieces.iter().enumerate();

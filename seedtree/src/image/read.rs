@@ -23,12 +23,12 @@ use crate::limits::WINDOWS_MAX;
 use crate::overlay::laid_over;
 use crate::snapshot::{Snapshot, Sorted};
 
-/// Where an image is read from.
+/// A source that an image is read from.
 pub trait Source {
     /// Fills `out` from `offset` on.
     ///
     /// # Errors
-    /// `UnexpectedEof` where there is less; the disk's.
+    /// Returns `UnexpectedEof` if the source ends too early, and the errors of the disk.
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
@@ -50,14 +50,14 @@ impl<S: Source + ?Sized> Source for Arc<S> {
     }
 }
 
-/// An image whose header was read, and is what was sealed.
+/// An image whose header was read and verified.
 #[derive(Debug)]
 pub struct Image<F> {
     pub(super) header: Header,
     pub(super) pages: Pages<F>,
 }
 
-/// Fills `out` from an offset on; whole pages, if both ends are.
+/// Fills `out` from an offset on. Reads whole pages if both ends are page-aligned.
 pub(super) fn read(source: &impl Source, out: &mut [u8], offset: u64) -> Result<(), ImageError> {
     match source.read_exact_at(out, offset) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(ImageError::CutOff),
@@ -69,8 +69,8 @@ impl<F: Source> Image<F> {
     /// Reads the header.
     ///
     /// # Errors
-    /// When it is no image, was sealed with another key, is damaged or makes no sense; the
-    /// disk's.
+    /// Returns the [`ImageError`] that names the fault if the file is no image, was sealed with
+    /// another key, is damaged or inconsistent. Returns [`ImageError::Io`] if the disk fails.
     pub fn open(source: F, key: &ImageKey) -> Result<Self, ImageError> {
         let mut room = Room::of(PREFIX);
         read(&source, room.bytes(), 0)?;
@@ -78,7 +78,7 @@ impl<F: Source> Image<F> {
         prefix.check()?;
         let key = key.unwrap(prefix.bound_to_key(), prefix.key)?;
         let length = prefix.header_bytes as usize;
-        // What follows it begins at a page, too.
+        // The chunks after the header begin at a page boundary, too.
         let mut room = Room::of(length);
         read(&source, room.bytes(), PREFIX as u64)?;
         let (header, between) = room
@@ -101,37 +101,37 @@ impl<F: Source> Image<F> {
         })
     }
 
-    /// What its snapshot's memory is.
+    /// Returns the digest of the snapshot's memory.
     #[must_use]
     pub fn content(&self) -> Content {
         self.header.content
     }
 
-    /// What its parent's is.
+    /// Returns the digest of the parent's memory.
     #[must_use]
     pub fn parent(&self) -> Option<Content> {
         self.header.parent
     }
 
-    /// What it is good for.
+    /// Returns the purpose that the image was made for.
     #[must_use]
     pub fn purpose(&self) -> Purpose {
         self.header.purpose
     }
 
-    /// The vCPU's state, as whoever made it told it.
+    /// Returns the vCPU's state, as the maker of the image encoded it.
     #[must_use]
     pub fn state(&self) -> &[u8] {
         &self.header.state
     }
 
-    /// RAM of the guest, in bytes.
+    /// Returns the guest's RAM, in bytes.
     #[must_use]
     pub fn ram_bytes(&self) -> u64 {
         self.header.ram_bytes
     }
 
-    /// What an instance maps of its layer.
+    /// Returns the pages that an instance maps of the layer.
     #[must_use]
     pub fn own(&self) -> &PageSet {
         &self.header.own
@@ -142,14 +142,14 @@ impl<F: Source> Image<F> {
         &self.header
     }
 
-    /// What requests use of the compiled code that belongs to it, as far as that was known.
+    /// Returns the pages of the compiled code that requests use, as far as they were known.
     #[must_use]
     pub fn used_code(&self) -> &PageSet {
         &self.header.sets.code
     }
 
-    /// What requests use of memory that is not its own, as far as that was known, and what it
-    /// leaves to its parent to have.
+    /// Returns the pages outside the image that requests use, as far as they were known, and the
+    /// pages that the image takes from its parent.
     #[must_use]
     pub fn used_of_parent(&self) -> PageSet {
         let sets = &self.header.sets;
@@ -157,19 +157,19 @@ impl<F: Source> Image<F> {
         used.union(&self.header.inherited)
     }
 
-    /// The pages that it has, in their order.
+    /// Returns the pages in the image, in their order.
     #[must_use]
     pub fn order(&self) -> &[PageRange] {
         &self.header.stored
     }
 
-    /// Bytes of the pages that it has.
+    /// Returns the bytes of the pages in the image.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.header.stored_bytes()
     }
 
-    /// Bytes of the pages that need not be there before the first guest runs.
+    /// Returns the bytes of the pages that are not needed before the first guest runs.
     #[must_use]
     pub fn later_bytes(&self) -> u64 {
         let first = chunks_with(self.pages.pieces(), &self.header.needed_first());
@@ -177,11 +177,12 @@ impl<F: Source> Image<F> {
         self.stored_bytes().saturating_sub(bytes)
     }
 
-    /// Reads all of its pages into a layer of this name that nobody has sealed yet; those that
-    /// are its parent's come from there.
+    /// Reads all pages into a new layer of this name, which is not sealed yet. Pages that are equal
+    /// to the parent's are copied from there.
     ///
     /// # Errors
-    /// When a chunk is not what was sealed; the disk's and the system's.
+    /// Returns [`ImageError::Damaged`] if a chunk is not what was sealed, [`ImageError::Parent`]
+    /// for a wrong parent, and the errors of the disk and the system.
     pub fn read_layer<S>(
         &self,
         name: &str,
@@ -214,12 +215,13 @@ impl<F: Source> Image<F> {
         Ok(layer)
     }
 
-    /// The snapshot that it is an image of: of the layer that was [read](Self::read_layer), over
-    /// the same parent. It is this owner's.
+    /// Returns the snapshot that this is an image of, with the layer that was
+    /// [read](Self::read_layer), over the same parent and with this owner.
     ///
     /// # Errors
-    /// [`ImageError::Parent`] when it was made over another one; when it could never be forked;
-    /// the system's.
+    /// Returns [`ImageError::Parent`] if the image was made over another parent,
+    /// [`ImageError::Senseless`] if the snapshot could never be forked, and the errors of the
+    /// system.
     pub fn restore<S>(
         self,
         layer: LayerBuilder,
@@ -232,11 +234,12 @@ impl<F: Source> Image<F> {
         restored(self.header, layer, parent, state, owner)
     }
 
-    /// The same, of a layer of this name in which only those pages are that requests use, and what
-    /// brings the others: instances that touch one before it is there have to wait for it.
+    /// Restores the snapshot with a layer of this name that has only the pages that requests use.
+    /// Also returns the [`Filling`] that loads the other pages: instances that touch one before it
+    /// is present have to wait for it.
     ///
     /// # Errors
-    /// As [`Image::read_layer`] and [`Image::restore`].
+    /// Returns the errors of [`Image::read_layer`] and [`Image::restore`].
     pub fn restore_first<S>(
         self,
         name: &str,
@@ -301,7 +304,7 @@ fn restored<S>(
     Ok(snapshot)
 }
 
-/// Copies pages of a parent, which has something in each.
+/// Copies pages of a parent, none of which may be empty.
 fn copy_inherited<S>(
     inherited: &PageSet,
     parent: &Snapshot<S>,
@@ -322,7 +325,7 @@ fn copy_inherited<S>(
             let part = buffer.get_mut(..piece.bytes() as usize).unwrap_or_default();
             let address = piece.start.address();
             view.read(address, part).map_err(ImageError::Layer)?;
-            // A hole that is copied is memory for nothing: no image asks for that.
+            // A copied hole would waste memory, so no valid image requests that.
             let mut pages = part.chunks(memory_map::PAGE as usize);
             if pages.any(|page| page.iter().all(|byte| *byte == 0)) {
                 return Err(senseless());

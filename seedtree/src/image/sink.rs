@@ -1,21 +1,21 @@
-//! Where an image is written to: a file, or in tests a disk that fails.
+//! Destinations of an image: a file, or in tests a disk that fails.
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// What writing an image takes of a file, which is empty before.
+/// The operations on an initially empty file that writing an image needs.
 pub trait Sink {
-    /// Writes `bytes` at `offset`, or the first of them; says how many.
+    /// Writes `bytes`, or a first part of them, at `offset`, and returns how many were written.
     ///
     /// # Errors
-    /// The disk's.
+    /// Returns the error of the disk.
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
 
-    /// Has the file end there: what is missing is zeroes.
+    /// Sets the length of the file; added bytes are zeroes.
     ///
     /// # Errors
-    /// The disk's.
+    /// Returns the error of the disk.
     fn set_len(&self, bytes: u64) -> io::Result<()>;
 }
 
@@ -32,7 +32,7 @@ impl Sink for File {
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors
-/// The disk's; `WriteZero` where it takes nothing more and does not say why.
+/// Returns the error of the disk, and `WriteZero` if the disk writes nothing without an error.
 pub(super) fn write_all_at(
     sink: &(impl Sink + ?Sized),
     mut bytes: &[u8],

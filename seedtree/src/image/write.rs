@@ -15,18 +15,19 @@ use crate::snapshot::{Snapshot, Sorted};
 
 const PAGE: usize = memory_map::PAGE as usize;
 
-/// How an image has its pages. Those of a node are [`Arrangement::BEST`]; what another costs can be
-/// measured. Every one is read alike.
+/// The arrangement of pages in an image. Nodes use [`Arrangement::BEST`]; the others exist to
+/// measure their cost. Each can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrangement {
-    /// Pages that requests use come first. Without, all are in the order of their addresses.
+    /// Whether pages that requests use come first. Otherwise all are in the order of their
+    /// addresses.
     pub is_by_use: bool,
-    /// Pages of zeroes, and those that are as the parent has them, are left out.
+    /// Whether pages of zeroes, and pages that are equal to the parent's, are left out.
     pub leaves_out: bool,
 }
 
 impl Arrangement {
-    /// That which is read soonest.
+    /// The arrangement that is read fastest.
     pub const BEST: Self = Self {
         is_by_use: true,
         leaves_out: true,
@@ -34,17 +35,17 @@ impl Arrangement {
 }
 
 impl<S> Snapshot<S> {
-    /// Writes its image into an empty file, with the state of its vCPU as it is to be told and
-    /// what it is good for. What comes back is its content, once the file is where it should be
+    /// Writes the snapshot's image into an empty file, with the encoded state of its vCPU and its
+    /// purpose. Returns the digest of its content, to be set once the file is in its final place
     /// ([`Snapshot::has_content`]).
     ///
-    /// The pages that requests write come first, then those that they read, what else a first
-    /// instance needs, and the rest (Spice §4). Pages of zeroes, and those that are as the parent
-    /// has them, are not in it.
+    /// The pages that requests write come first, then those that they read, then others that a
+    /// first instance needs, and the rest (Spice §4). Pages of zeroes, and pages that are equal to
+    /// the parent's, are left out.
     ///
     /// # Errors
-    /// [`ImageError::Parent`] when its parent has no image; the disk's; the system's, where its
-    /// memory cannot be read.
+    /// Returns [`ImageError::Parent`] if the parent has no image, [`ImageError::Io`] if the disk
+    /// fails, and [`ImageError::Layer`] if the memory cannot be read.
     pub fn write_image(
         &self,
         state: &[u8],
@@ -55,10 +56,10 @@ impl<S> Snapshot<S> {
         self.write_image_as(Arrangement::BEST, state, purpose, key, file)
     }
 
-    /// The same, with its pages in another arrangement.
+    /// Writes the image with its pages in another arrangement.
     ///
     /// # Errors
-    /// As [`Snapshot::write_image`].
+    /// Returns the errors of [`Snapshot::write_image`].
     pub fn write_image_as(
         &self,
         arrangement: Arrangement,
@@ -127,7 +128,7 @@ impl<S> Snapshot<S> {
         let (data_key, wrapped) = key.wrap(prefix.bound_to_key())?;
         prefix.key = wrapped;
 
-        // What there is to tell of it before its pages; the digests of those follow.
+        // The digest of the content covers the header, then the bytes of the pages.
         let mut content = Sha256::new_with_prefix(header.encode()?);
         let mut at = Header::chunks_at(header_bytes);
         let mut chunk = vec![0; CHUNK];
@@ -152,14 +153,14 @@ impl<S> Snapshot<S> {
         prefix.header_tag = data_key.seal(HEADER_PART, &prefix.bound_to_header(), &mut sealed)?;
         write_all_at(file, prefix.as_bytes(), 0)?;
         write_all_at(file, &sealed, PREFIX as u64)?;
-        // Whole pages to the end, where there are no chunks.
+        // Without chunks the file must still end at a page boundary.
         file.set_len(at)?;
         Ok(header.content)
     }
 
-    /// Its own pages, by whether an image has to have them.
+    /// Classifies the snapshot's own pages by whether an image must contain them.
     fn sort(&self) -> Result<Sorted, ImageError> {
-        // Its layer cannot change: as the image that it came from has it.
+        // The layer cannot change, so the classification of its image stays valid.
         if let Some(sorted) = &self.sorted {
             return Ok(sorted.clone());
         }
@@ -186,7 +187,7 @@ impl<S> Snapshot<S> {
         Ok(Sorted { stored, inherited })
     }
 
-    /// Reads pages one behind the other; says how many bytes they are.
+    /// Reads ranges of pages into consecutive bytes, and returns their number.
     fn read_piece(&self, piece: &[PageRange], out: &mut [u8]) -> Result<usize, ImageError> {
         let view = self.view();
         let mut at = 0;

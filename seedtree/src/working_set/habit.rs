@@ -1,8 +1,8 @@
-//! When something that keeps happening is worth doing something about.
+//! Detection of repeated events that justify a reaction.
 
-/// Something that counts when it happens several times in a row, and twice as many
-/// times each time that it has: functions that keep changing their habits are
-/// followed ever more rarely.
+/// An event that counts once it has happened several times in a row. The necessary number doubles
+/// with each reaction, so that the node reacts ever more rarely to functions that keep changing
+/// their habits.
 #[derive(Debug, Default)]
 pub struct Habit {
     in_a_row: u32,
@@ -10,7 +10,7 @@ pub struct Habit {
 }
 
 impl Habit {
-    /// It happened now, or did not.
+    /// Records whether the event happened.
     pub fn note(&mut self, happened: bool) {
         self.in_a_row = if happened {
             self.in_a_row.saturating_add(1)
@@ -19,17 +19,18 @@ impl Habit {
         };
     }
 
-    /// Whether it counts now, where it did the first time after `first`.
+    /// Returns whether the event counts now, if the first reaction requires `first` events in a
+    /// row.
     pub fn is_firm(&self, first: u32) -> bool {
         u64::from(self.in_a_row) >= u64::from(first) << self.followed.min(u32::BITS - 1)
     }
 
-    /// What happened so far says nothing of what comes.
+    /// Restarts the count, because earlier events do not predict later ones any more.
     pub fn begin_anew(&mut self) {
         self.in_a_row = 0;
     }
 
-    /// It was followed.
+    /// Records a reaction.
     pub fn follow(&mut self) {
         self.begin_anew();
         self.followed = self.followed.saturating_add(1);

@@ -1,15 +1,14 @@
-//! The pages that instances of a seed use, what they write apart from what they
-//! only read (Spice §4).
+//! The pages that instances of a seed use. Written pages are recorded separately from pages that
+//! are only read (Spice §4).
 //!
-//! REAP (§5.1) records the pages of the first invocation and fills them in for
-//! all later ones, and records anew when too many faults fall outside (§7.1). A set
-//! that is recorded while it is filled in can only grow: an instance has all of it,
-//! whatever it uses. So now and then a reset compares its pages with the seed's, and
-//! a set that goes largely unused is forgotten: the next instance is forked without
-//! one, and tells what it uses.
+//! REAP (§5.1) records the pages of the first invocation and prefills them for all later ones, and
+//! records anew when too many faults fall outside (§7.1). A set that is recorded while it is
+//! prefilled can only grow: an instance has all of it, whatever it uses. So from time to time a
+//! reset compares the instance's pages with the seed's, and a set that goes largely unused is
+//! forgotten. The next instance is then forked without a set, and reports the pages that it uses.
 //!
-//! A seed that is read from its image in parts shows more: what guests had to wait for was
-//! used, and was in no set. Where that is much it is taken in at once.
+//! A seed that is read from its image in parts shows more: pages that guests had to wait for were
+//! used, but were in no set. If there are many of them, they are added to the set at once.
 
 mod habit;
 #[cfg(test)]
@@ -25,82 +24,82 @@ use self::habit::Habit;
 use crate::key::Owner;
 use crate::limits::{CODE_UNIT, SET_MAX, SET_PAGES_MAX};
 
-/// Resets in a row that find too many pages outside before the set is recorded anew,
+/// Resets in a row with too many pages outside the set, after which the set is recorded anew for
 /// the first time.
 const MISSES: u32 = 16;
-/// Resets between two that count unused pages: comparing takes longer than filling,
-/// 0.3 µs a page.
+/// Resets between two that count unused pages, because comparing takes longer than filling: 0.3 µs
+/// per page.
 const COUNT_EVERY: u32 = 64;
-/// Counts in a row that find the set largely unused before it is forgotten, the first
+/// Counts in a row that find the set largely unused, after which it is forgotten for the first
 /// time.
 const IDLE_COUNTS: u32 = 4;
-/// Pages outside, or unused, or late, that are never too many.
+/// Number of pages outside, unused or late that is never too many.
 const FEW: u64 = 16;
-/// Of a set's pages, in hundredths, so many may be late, in memory and code together, when a seed
-/// is read in parts.
+/// Maximum share of late pages, in hundredths of a set's pages in memory and code together, when a
+/// seed is read in parts.
 const LATE_MOST: u64 = 3;
 
-/// The working set as it was recorded last.
+/// The most recently recorded working set.
 #[derive(Debug, Default)]
 pub struct PageSets {
-    /// What is written; nothing before the first recording.
+    /// Written pages; empty before the first recording.
     pub written: PageSet,
-    /// What is only read.
+    /// Pages that are only read.
     pub read: PageSet,
-    /// What is used of its compiled code, whose pages are counted from its own beginning;
-    /// nothing where that is not known.
+    /// Used pages of the compiled code, counted from the beginning of the code; empty if they are
+    /// not known.
     pub code: PageSet,
-    /// Raised with every recording, and when the set is forgotten.
+    /// Increases with every recording, and when the set is forgotten.
     pub generation: u32,
 }
 
-/// The pages that an instance has used, as its sandbox told it.
+/// The pages that an instance has used, as its sandbox reports them.
 #[derive(Debug, Default)]
 pub struct UsedPages {
-    /// Those that it has made its own.
+    /// Pages that are private to the instance.
     pub written: Vec<PageRange>,
-    /// How many of those pages differ from its seed's.
+    /// Number of these pages that differ from the seed's.
     pub changed: u64,
-    /// Those that it shares with its seed.
+    /// Pages that the instance shares with its seed.
     pub read: Vec<PageRange>,
-    /// Those of its code; none where it cannot be told which.
+    /// Pages of the code; empty if they cannot be determined.
     pub code: Vec<PageRange>,
 }
 
-/// A working set, and how much of it was no gap.
+/// A working set, and the number of its pages that are no gaps.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub sets: Arc<PageSets>,
-    /// Pages of it that had changed.
+    /// Pages of the set that had changed.
     pub changed: u64,
 }
 
-/// What a reset says of the set that its instance was forked with.
+/// The report of a reset about the set that its instance was forked with.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Misses {
-    /// Private pages that were not in the set.
+    /// Private pages outside the set.
     pub outside: u64,
-    /// Pages of the set that were as the seed has them, where that was counted.
+    /// Pages of the set that were equal to the seed's, if they were counted.
     pub unused: Option<u64>,
 }
 
-/// How the instances that were forked with a set have used it, all together.
+/// Use of a set by all instances that were forked with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reuse {
-    /// Resets that told how many pages were outside.
+    /// Resets that reported the number of pages outside.
     pub resets: u64,
-    /// Private pages that were not in the set.
+    /// Private pages outside the set.
     pub outside: u64,
-    /// Resets that told how many were not used, too.
+    /// Resets that also reported the number of unused pages.
     pub counted: u64,
-    /// Pages of the write set that those had used.
+    /// Pages of the write set that the instances of these resets had used.
     pub inside: u64,
 }
 
-/// What is known of a seed's working set.
+/// The known working set of a seed.
 ///
-/// Of a seed that all share nothing ever is: its instances run one function's code or
-/// another's, and what one of them uses would show in how fast the next one is.
+/// The working set of a shared seed is never learnt: its instances run the code of different
+/// functions, and the pages that one of them uses would affect how fast the next one is.
 #[derive(Debug)]
 pub struct WorkingSet {
     is_learnt: bool,
@@ -111,19 +110,19 @@ pub struct WorkingSet {
 struct Known {
     sets: Arc<PageSets>,
     is_recorded: bool,
-    /// Pages of the set that differed from the seed in instances that were asked. The
-    /// set has more: the gaps between them, and the rest of large pages.
+    /// Pages of the set that differed from the seed in instances that reported. The set has more
+    /// pages: the gaps between them, and the rest of large pages.
     changed: u64,
-    /// Resets since unused pages were counted.
+    /// Resets since unused pages were last counted.
     resets: u32,
     misses: Habit,
     idle: Habit,
-    /// Since the set was replaced.
+    /// Use of the set since it was last replaced.
     reuse: Reuse,
 }
 
 impl WorkingSet {
-    /// That of a seed of `owner`, of which nothing is known yet.
+    /// Returns the working set of a seed of `owner`, of which nothing is known yet.
     #[must_use]
     pub fn of(owner: Owner) -> Self {
         Self {
@@ -132,14 +131,13 @@ impl WorkingSet {
         }
     }
 
-    /// The set as it is now.
+    /// Returns the current set.
     #[must_use]
     pub fn current(&self) -> Arc<PageSets> {
         self.known().sets.clone()
     }
 
-    /// What is to be told of it to those who know as much of the seed later; empty sets before
-    /// the first recording.
+    /// Returns the set for the seed's image; it is empty before the first recording.
     pub(crate) fn recorded(&self) -> Recorded {
         let known = self.known();
         Recorded {
@@ -148,7 +146,7 @@ impl WorkingSet {
         }
     }
 
-    /// Takes what was known of the seed when it was in memory before, if anything was.
+    /// Restores the set that was known when the seed was in memory before, if it is not empty.
     pub(crate) fn restore(&self, sets: PageSets, changed: u64) {
         let mut known = self.known();
         if !self.is_learnt || sets.written.is_empty() && sets.read.is_empty() {
@@ -159,14 +157,15 @@ impl WorkingSet {
         known.replace(sets);
     }
 
-    /// Whether the next instance of the current set that is done should be asked.
+    /// Returns whether the next instance of the current set should report its used pages when it is
+    /// done.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         let known = self.known();
         self.is_learnt && (!known.is_recorded || known.misses.is_firm(MISSES))
     }
 
-    /// A reset is about to begin: whether it should count unused pages.
+    /// Counts a reset that is about to begin, and returns whether it should count unused pages.
     #[must_use]
     pub fn count_reset(&self) -> bool {
         let mut known = self.known();
@@ -181,8 +180,7 @@ impl WorkingSet {
         is_due
     }
 
-    /// Takes note of what resetting an instance said that was forked with the set of
-    /// `generation`.
+    /// Records the report of a reset, for an instance that was forked with the set of `generation`.
     pub fn note(&self, generation: u32, reset: Misses) {
         let mut known = self.known();
         if generation != known.sets.generation || !known.is_recorded {
@@ -202,7 +200,7 @@ impl WorkingSet {
         if known.idle.is_firm(IDLE_COUNTS) {
             known.idle.follow();
             known.is_recorded = false;
-            // What is used of code is not filled in for anybody.
+            // The set of code pages stays, because it is not prefilled.
             let code = known.sets.code.clone();
             known.replace(PageSets {
                 code,
@@ -211,21 +209,21 @@ impl WorkingSet {
         }
     }
 
-    /// Takes what a sandbox says that its instance, which was forked with the set of
-    /// `generation`, has used, as far as that makes sense in `ram_bytes` of memory; says whether
-    /// more is known by it.
+    /// Learns the pages that an instance used, which was forked with the set of `generation`, as
+    /// its sandbox reports them. Pages outside `ram_bytes` of memory are ignored. Returns whether
+    /// the set has changed.
     pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);
         let code = sensible_code(&told.code);
         let mut known = self.known();
-        // Or another one has told already.
+        // A different generation means that another instance has reported already.
         if !self.is_learnt || generation != known.sets.generation {
             return false;
         }
         let before = if known.is_recorded {
-            // What the last set was for is filled in, and so told, whether it was
-            // used or not.
+            // The pages of the last set were prefilled, and are therefore reported whether they
+            // were used or not.
             known.changed
         } else {
             0
@@ -249,8 +247,8 @@ impl WorkingSet {
         true
     }
 
-    /// Takes in what guests have waited for of memory, and of code, when the seed was read in
-    /// parts, if that is more than a set may leave out; says whether more is known by it.
+    /// Adds the pages of memory and code that guests had to wait for when the seed was read in
+    /// parts, if they are more than a set may leave out. Returns whether the set has changed.
     pub fn learn_late(&self, memory: &PageSet, code: &PageSet) -> bool {
         let mut known = self.known();
         let sets = known.sets.clone();
@@ -260,18 +258,18 @@ impl WorkingSet {
             return false;
         }
         let is_new = memory.without(&sets.written).without(&sets.read);
-        // As much of it as a set has room for.
+        // Only as many pages as the set has space for.
         let room = SET_PAGES_MAX.saturating_sub(sets.read.count());
         let read = sets.read.union(&is_new.first_ranges(room));
         let read = read.coalesced(NonZeroU32::MIN, SET_MAX);
-        // Joining takes gaps in: one that is too large by that stays as it was.
+        // Joining adds gaps. A set that becomes too large by that stays as it was.
         let read = if read.count() <= SET_PAGES_MAX {
             read
         } else {
             sets.read.clone()
         };
         let code = if sets.code.is_empty() {
-            // Where nothing is known of it all is read first.
+            // If the code pages are not known, all code is read first.
             PageSet::new()
         } else {
             sets.code.union(code).coalesced(CODE_UNIT, SET_MAX)
@@ -288,7 +286,7 @@ impl WorkingSet {
         true
     }
 
-    /// How the set of now has been used.
+    /// Returns how the current set has been used.
     #[must_use]
     pub fn reuse(&self) -> Reuse {
         self.known().reuse
@@ -300,7 +298,7 @@ impl WorkingSet {
 }
 
 impl Known {
-    /// Puts sets in the current ones' place, of which nothing is known yet.
+    /// Replaces the current sets by others, whose use is not known yet.
     fn replace(&mut self, sets: PageSets) {
         self.sets = Arc::new(PageSets {
             generation: self.sets.generation.saturating_add(1),
@@ -313,13 +311,13 @@ impl Known {
     }
 }
 
-/// What makes sense of a set in `ram_bytes` of memory, bounded.
+/// Returns the valid part of a reported set for `ram_bytes` of memory, within the limits.
 fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
     let believed = PageSet::of_told(told, PageRange::around(0, ram_bytes));
     let joined = believed
         .first_ranges(SET_PAGES_MAX)
         .coalesced(NonZeroU32::MIN, SET_MAX);
-    // Joining takes gaps in; a set that grew too much by it is none.
+    // Joining adds gaps. A set that grew too much by that is dropped.
     if joined.count() <= SET_PAGES_MAX {
         joined
     } else {
@@ -327,7 +325,7 @@ fn sensible(told: &[PageRange], ram_bytes: u64) -> PageSet {
     }
 }
 
-/// What makes sense of a set of pages of code, in few ranges of whole units.
+/// Returns the valid part of a reported set of code pages, in few ranges of whole units.
 fn sensible_code(told: &[PageRange]) -> PageSet {
     let all = PageRange::around(0, CODE_MAX);
     PageSet::of_told(told, all).coalesced(CODE_UNIT, SET_MAX)

@@ -14,7 +14,7 @@ fn written(told: &[PageRange]) -> UsedPages {
     }
 }
 
-/// A set that was told by its first instance.
+/// Returns a set that its first instance reported.
 fn recorded(told: &[PageRange]) -> WorkingSet {
     let set = WorkingSet::of(Owner::Function(7));
     assert!(set.is_wanted());
@@ -23,7 +23,7 @@ fn recorded(told: &[PageRange]) -> WorkingSet {
     set
 }
 
-/// What a sandbox says of its code, which has written one page.
+/// The report of a sandbox about its code, whose instance has written one page.
 fn of_code(told: &[PageRange]) -> UsedPages {
     UsedPages {
         code: told.to_vec(),
@@ -57,7 +57,7 @@ fn what_all_share_learns_nothing_of_anybody() {
     assert!(code.is_empty());
 }
 
-/// One reset of an instance of the current set.
+/// Simulates one reset of an instance of the current set.
 fn reset(set: &WorkingSet, outside: u64, unused: u64) {
     let unused = set.count_reset().then_some(unused);
     set.note(set.current().generation, Misses { outside, unused });
@@ -124,7 +124,7 @@ fn a_set_that_goes_unused_is_forgotten_ever_more_rarely() {
         assert!(set.is_wanted());
         let current = set.current();
         assert!(current.written.is_empty());
-        // Nothing is known of it, so nothing is noted.
+        // No set is known, so nothing is recorded.
         reset(&set, 5000, 0);
         assert!(!set.count_reset());
         assert_eq!(set.current().generation, current.generation);
@@ -171,7 +171,7 @@ fn a_set_that_grew_is_held_to_all_that_it_was_for() {
     set.learn(1, &told, 100_000 * PAGE);
     assert_eq!(set.current().written.ranges(), all);
     assert!(until_forgotten(&set, 2000, 10_000).is_some());
-    // What large pages bring along was never used, and is not missed.
+    // The additional pages of large pages were never used, and do not count as unused.
     let told = UsedPages {
         changed: 100,
         ..written(&[pages(0, 2048)])
@@ -226,7 +226,7 @@ fn how_a_set_is_used_is_counted_until_it_is_another() {
         inside: 60,
     };
     assert_eq!(set.reuse(), expected);
-    // What an instance of an earlier set says is of that.
+    // The report of an instance with an earlier set counts for that set only.
     set.note(0, Misses::default());
     assert_eq!(set.reuse(), expected);
     while !set.is_wanted() {
@@ -250,7 +250,7 @@ fn what_is_used_of_code_is_told_in_whole_units_and_few_ranges() {
     let unit = u64::from(CODE_UNIT.get());
     let code = learnt(&[pages(3, 4), pages(17, 18), pages(100, 101)]);
     assert_eq!(code.ranges(), [pages(0, 2 * unit), pages(96, 96 + unit)]);
-    // It need not lie in the function's memory, but where code can be; and in order.
+    // The pages need not lie in the function's memory, but in the space for code, and in order.
     let most = CODE_MAX / PAGE;
     assert_eq!(
         learnt(&[pages(0, 16), pages(most - 1, most), pages(most, most + 1)]).ranges(),
@@ -269,7 +269,7 @@ fn what_is_used_of_code_stays_known_where_nobody_knows_better() {
     let set = WorkingSet::of(Owner::Function(7));
     set.learn(0, &of_code(&[pages(16, 32)]), 100_000 * PAGE);
     let known = set.current().code.clone();
-    // Its code is in large pages by now.
+    // The code is in large pages by now.
     set.learn(1, &written(&[pages(1, 1000)]), 100_000 * PAGE);
     assert_eq!(set.current().code, known);
     assert!(until_forgotten(&set, 999, 10_000).is_some());
@@ -308,7 +308,7 @@ fn what_comes_late_is_taken_in_where_it_is_much() {
     assert_eq!(now.written.ranges(), [pages(0, 400)]);
     assert_eq!(now.read.ranges(), [pages(1000, 1600), pages(5000, 5008)]);
     assert_eq!(now.code.ranges(), [pages(64, 384), pages(512, 544)]);
-    // It is in there by now, and what is written stays with what is written.
+    // The pages are in the set by now, and written pages stay in the write set.
     assert!(!set.learn_late(&late(5000, 5008), &late(512, 544)));
     assert!(!set.learn_late(&late(300, 400), &none));
     assert_eq!(set.current().generation, 2);
@@ -321,7 +321,7 @@ fn a_set_takes_in_what_it_has_room_for() {
     let set = restored();
     let most = PageSet::from(pages(2000, 2000 + SET_PAGES_MAX));
     assert!(!set.learn_late(&most, &none));
-    // Ranges that there is room for are taken in without the others.
+    // Ranges that fit are added without the others.
     let some: PageSet = [pages(2000, 2100), pages(3000, 3000 + SET_PAGES_MAX)]
         .into_iter()
         .collect();
@@ -344,7 +344,7 @@ fn where_nothing_is_known_what_comes_late_tells_nothing() {
     let late = PageSet::from(pages(2000, 2100));
     let set = WorkingSet::of(Owner::Function(7));
     assert!(!set.learn_late(&late, &late) && set.is_wanted());
-    // All of the code is read first then.
+    // Without a known set of code, all of the code is read first.
     let set = recorded(&[pages(1, 3)]);
     assert!(set.learn_late(&late, &late));
     assert!(set.current().code.is_empty() && set.current().read == late);

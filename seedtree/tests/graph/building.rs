@@ -1,4 +1,4 @@
-//! Who asks, what is done for it, and who is told.
+//! Requests for snapshots, jobs to build them, and notifications of waiters.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::common::{Seeds, Step, ask, build, define, path, succeed};
 fn a_tree_of_fifty_seeds_is_built_evicted_and_built_again() {
     let mut graph = Seeds::default();
     let root = define(&mut graph, None, Owner::Shared, 0, false).key;
-    // Ten children of one node a level.
+    // Each level has ten children of one node.
     let (mut parent, mut all) = (root, vec![root]);
     for level in 1..=5 {
         let children = (0..10).map(|child| level * 10 + child);
@@ -57,7 +57,7 @@ fn a_tree_of_fifty_seeds_is_built_evicted_and_built_again() {
     }
     drop(gone);
 
-    // The deepest alone, and what it takes.
+    // The deepest seed alone is built again, with its ancestors.
     let deepest = *all.last().unwrap();
     let again = build(&mut graph, deepest);
     assert_eq!((again.len(), again[0], again[5]), (6, root, deepest));
@@ -89,7 +89,7 @@ fn twenty_who_wait_are_one_job_a_step() {
         break;
     }
     assert!(jobs.is_empty());
-    // Nobody needs to wait any more.
+    // The snapshot is in memory, so nothing needs to wait.
     let Asked::InMemory(snapshot, Some(7)) = graph.ask(keys[2], Some(7)) else {
         panic!("it was built");
     };
@@ -121,7 +121,7 @@ fn a_failed_step_fails_who_waits_below_it_once_and_nobody_else() {
         .collect();
     assert_eq!(told, [2, 3, 4].map(|waiter| (waiter, Some(&"no"))));
     assert!(failed.jobs.is_empty());
-    // Telling it twice tells nobody anything.
+    // A second report of the same job notifies no waiter.
     let twice = graph.built(first.ticket, Err("again"));
     assert!(twice.told.is_empty() && twice.jobs.is_empty());
 
@@ -146,7 +146,7 @@ fn a_job_that_is_lost_is_told_like_one_that_failed() {
     assert!(ask(&mut graph, key, 2).is_none(), "it might still be done");
     let done = graph.built(ticket, Err("lost"));
     assert_eq!(done.told.len(), 2);
-    // Another one is its own: the lost one's end says nothing of it.
+    // A new job is independent: the end of the lost one does not affect it.
     let job = ask(&mut graph, key, 3).unwrap();
     assert!(graph.built(ticket, Err("late")).told.is_empty());
     assert_eq!(succeed(&mut graph, job, 1).told.len(), 1);
@@ -215,7 +215,7 @@ fn what_is_forgotten_while_it_is_built_is_told_and_goes() {
     assert!(graph.forget(keys[1]).is_empty());
     assert!(graph.forget(keys[0]).is_empty(), "it has a child");
     assert!(!graph.is_wanted(job.ticket));
-    // Whoever comes meanwhile waits for the same.
+    // A request in the meantime waits for the same job.
     assert!(ask(&mut graph, keys[1], 2).is_none());
     let done = succeed(&mut graph, job, 1);
     let told = done
@@ -271,7 +271,7 @@ fn whoever_goes_is_not_told() {
     let told = succeed(&mut graph, next, 100).told;
     let told: Vec<u64> = told.into_iter().map(|(waiter, _)| waiter).collect();
     assert_eq!(told, [1, 3, 5, 7]);
-    // One that nothing but a waiter kept goes with it.
+    // A job whose node only a waiter kept leaves with the waiter.
     let job = {
         drop(graph.fit(0, std::time::Instant::now()));
         ask(&mut graph, keys[1], 1).unwrap()

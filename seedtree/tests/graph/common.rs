@@ -1,4 +1,4 @@
-//! Snapshots without guests, and jobs that are done at once.
+//! Snapshots without guests, and jobs that complete at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use faasw_seedtree::graph::{Asked, Defined, Done, Job, Resident};
 use faasw_seedtree::{Graph, Key, Layer, LayerBuilder, Owner, StepDigest};
 
-/// What there is of a snapshot where nothing runs.
+/// A snapshot without a guest.
 #[derive(Debug)]
 pub struct Frozen {
     pub key: Key,
     parent: Option<Arc<Self>>,
-    /// May grow.
+    /// Size of the snapshot, which may grow.
     pub bytes: AtomicU64,
-    /// A real one, to see it closed.
+    /// A real layer, so that tests can check that it is closed.
     _layer: Option<Layer>,
 }
 
@@ -28,15 +28,15 @@ impl Resident for Frozen {
     }
 }
 
-/// Its recipe is the number of the step, its waiters are numbers.
+/// The recipe of a step is its number, and waiters are numbers.
 pub type Seeds = Graph<Frozen, u64, u64>;
 pub type Step = Job<Frozen, u64>;
 pub type End = Done<Frozen, u64, u64, &'static str>;
 
-/// What building takes here.
+/// The cost of each build.
 pub const COST: Duration = Duration::from_millis(10);
 
-/// What doing a job makes, with a layer of this name if it has one.
+/// Returns the result of a job, with a real layer if `layer` names one.
 pub fn frozen(job: &Step, bytes: u64, layer: Option<&str>) -> Arc<Frozen> {
     Arc::new(Frozen {
         key: job.ticket.key(),
@@ -62,7 +62,7 @@ pub fn define(
     defined.unwrap()
 }
 
-/// A path of so many steps below `parent`, which are numbered from 0.
+/// Defines a path of this many steps below `parent`, numbered from 0.
 pub fn path(graph: &mut Seeds, parent: Option<Key>, steps: u64) -> Vec<Key> {
     let mut keys = Vec::new();
     for number in 0..steps {
@@ -85,7 +85,7 @@ pub fn ask(graph: &mut Seeds, key: Key, waiter: u64) -> Option<Step> {
     }
 }
 
-/// Has a node built with all that follows, 100 bytes each; the nodes that were, in order.
+/// Builds a node and all that follows, 100 bytes each, and returns the built nodes in order.
 pub fn build(graph: &mut Seeds, key: Key) -> Vec<Key> {
     let mut jobs: Vec<Step> = ask(graph, key, 0).into_iter().collect();
     let mut built = Vec::new();

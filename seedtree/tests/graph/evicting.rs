@@ -1,4 +1,4 @@
-//! What leaves memory, and what stays.
+//! Which snapshots are evicted, and which stay.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ fn what_somebody_has_stays_and_so_do_its_ancestors() {
     assert_eq!(fit(&mut graph, 0), []);
     drop(lease);
     assert_eq!(fit(&mut graph, 200), [beside.key]);
-    // A job has its parent until it is told what became of it.
+    // A job holds its parent until its result is reported.
     let job = ask(&mut graph, keys[2], 1).unwrap();
     let ticket = job.ticket;
     drop(job);
@@ -44,7 +44,7 @@ fn what_was_forgotten_but_is_in_use_keeps_its_parent() {
     let lease = graph.get(keys[1]).unwrap();
     drop(graph.forget(keys[1]));
     assert_eq!(graph.bytes(), 100);
-    // Evicting it would free nothing.
+    // Evicting the snapshot would free nothing.
     assert_eq!(fit(&mut graph, 0), []);
     drop(lease);
     assert_eq!(fit(&mut graph, 0), [keys[0]]);
@@ -90,7 +90,7 @@ fn what_has_grown_is_counted_again() {
     assert_eq!((graph.bytes(), graph.bytes_of(owner)), (800, 800));
     assert_eq!(fit(&mut graph, 300), [ready.key]);
     assert_eq!((graph.bytes(), graph.bytes_of(owner)), (300, 300));
-    // What is not in memory is not counted, nor what is not known.
+    // Snapshots that are not in memory are not counted, and neither are unknown nodes.
     graph.recount(ready.key);
     graph.forget(ready.key);
     graph.recount(ready.key);
@@ -115,14 +115,15 @@ fn a_budget_that_cannot_be_met_is_met_when_something_can_go() {
         gone.into_iter().map(|(key, _)| key).collect()
     };
     assert_eq!(fit_after(&mut graph, 5), []);
-    // Whoever lets one go is heard at once.
+    // A released snapshot of the same owner is found at once.
     for number in [5, 1999, 0] {
         let (key, lease) = used[number].take().unwrap();
         assert_eq!(fit_after(&mut graph, number as u64), []);
         drop(lease);
         assert_eq!(fit_after(&mut graph, number as u64), [key]);
     }
-    // Others by and by, wherever they are; and then all that can go goes.
+    // Snapshots of other owners are found after some calls, wherever they are. Then everything is
+    // evicted that can be.
     for numbers in [[7, 1500], [1998, 1], [1000, 999]] {
         let mut keys = numbers.map(|number| used[number].take().unwrap().0);
         let mut rounds = (0..200).map(|_| fit_after(&mut graph, 77));
@@ -131,13 +132,13 @@ fn a_budget_that_cannot_be_met_is_met_when_something_can_go() {
         keys.sort();
         assert_eq!(gone, keys);
     }
-    // A minute is enough for a busy machine; quadratic work would take several.
+    // A minute suffices on a busy machine; quadratic work would take several minutes.
     let began = Instant::now();
     for _ in 0..100_000 {
         assert_eq!(fit_after(&mut graph, 3), []);
     }
     assert!(began.elapsed().as_secs() < 60, "{:?}", began.elapsed());
-    // Whoever asks for it without a reason has all looked at.
+    // A direct call of `fit` examines all nodes.
     let (key, lease) = used[50].take().unwrap();
     drop(lease);
     assert_eq!(fit(&mut graph, 0), [key]);
@@ -238,12 +239,12 @@ fn an_owners_resting_instances_end_before_its_seeds_are_evicted() {
     assert_eq!(of(&graph, 200).seeds, []);
     let all = of(&graph, 0);
     assert_eq!((all.instances, &all.seeds), (3, &vec![ready.key, code]));
-    // Not before they have ended.
+    // The seeds cannot be evicted before the instances have ended.
     assert!(graph.evict(&all.seeds).is_empty());
     let used = instances.pop();
     instances.clear();
     assert!(graph.evict(&all.seeds).is_empty());
-    // One that does more than rest is a use.
+    // An instance that is not resting counts as a use.
     let two = graph.fit_owner(owner, 0, &[], now);
     assert_eq!(two, OwnerEvictions::default());
     drop(used);
@@ -259,7 +260,7 @@ fn what_anothers_seed_is_made_of_does_not_count_as_what_can_go() {
     let child = define(&mut graph, Some(used.key), Owner::Function(1), 2, false);
     build(&mut graph, child.key);
     build(&mut graph, free.key);
-    // The one is worth less, but the function's seed holds it.
+    // `used` is worth less, but the function's seed holds it.
     for _ in 0..9 {
         free.slot.note_use(Instant::now());
     }
@@ -300,7 +301,7 @@ fn what_is_of_no_use_goes_with_all_that_descends_from_it_once_that_is_asked_for(
     let gone = graph.discard_line(one.key, descends(engine.key));
     assert!(gone.iter().map(|seed| seed.key).eq([one.key, engine.key]));
     assert!(graph.get(root.key).is_some() && graph.get(other.key).is_some());
-    // The engine is built anew, and what is built of it holds that one.
+    // The engine is built again, and the seed built from it holds the new one.
     assert_eq!(build(&mut graph, one.key), [engine.key, one.key]);
     let gone = graph.discard_line(other.key, |seed| seed.key == other.key);
     assert_eq!(gone.len(), 1);
@@ -317,7 +318,7 @@ fn what_is_of_no_use_goes_with_all_that_descends_from_it_once_that_is_asked_for(
     assert_eq!(graph.bytes(), 400);
 }
 
-/// Says so when it is dropped.
+/// Sets a flag when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -336,7 +337,7 @@ fn nobody_has_what_is_evicted() {
     let is_over = AtomicBool::new(false);
     let graph = Mutex::new(graph);
     std::thread::scope(|threads| {
-        // Also when this one panics: the others would go on for ever.
+        // The flag is set even if this thread panics, because the others would never end otherwise.
         let _end = End(&is_over);
         for _ in 0..2 {
             threads.spawn(|| {

@@ -1,5 +1,5 @@
-//! The graph of seeds, without a guest: its rules one by one, and all of them in whatever
-//! order things happen.
+//! The graph of seeds, without a guest: its rules one by one, and all of them under random
+//! operations.
 
 #![allow(
     clippy::unwrap_used,

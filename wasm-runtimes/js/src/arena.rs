@@ -1,25 +1,27 @@
-//! Where small blocks lie close together: in the order in which they are asked for, whatever
-//! their sizes, from one region of memory. What is given back is given to the next of its size.
+//! An allocator that places small blocks next to each other in one region of memory. Blocks follow
+//! each other in the order of allocation, whatever their sizes. A freed block is reused for the
+//! next allocation of its size class.
 //!
-//! A request changes little of what was there before it, but does so in many places: a block
-//! here, a link of a free block there. Each place costs its fork a page. An arena that is begun
-//! at the end of what lasts has all that comes from then on in pages of its own. Its region ends;
-//! what finds no room there goes to whoever gives larger blocks, as do those.
+//! A request changes little of the memory that existed before it, but does so in many places: a
+//! block here, a link of a free block there. Each such place costs its fork a page. An arena that
+//! begins after all long-lived memory keeps later allocations in pages of their own. The region has
+//! an end. Allocations that do not fit in it, and all larger ones, go to the general allocator.
 
 use std::ptr;
 
 /// The largest block, in bytes.
 pub(crate) const LARGEST: usize = 4 << 10;
 
-/// What blocks begin at multiples of, and the smallest of them.
+/// Alignment of blocks in bytes, and the size of the smallest block.
 pub(crate) const ALIGN: usize = 8;
 
-/// How many bytes of blocks that are not the arena's are given up before one of them is really
-/// freed, which writes into its page and those of its neighbours. Most are older; those that came
-/// when its region was used up are not told from them.
+/// How many bytes of blocks from outside the arena are abandoned before such a block is really
+/// freed. Freeing writes into the block's page and those of its neighbours. Most of these blocks
+/// are older than the arena. Blocks that were allocated after the arena was full are not
+/// distinguished from them.
 const GIVEN_UP: usize = 64 << 10;
 
-/// Steps of sizes: up to that many bytes, in steps of that many.
+/// Size classes as (largest size, step): up to that size, classes are that many bytes apart.
 const STEPS: [(usize, usize); 6] = [
     (128, 8),
     (256, 16),
@@ -29,10 +31,10 @@ const STEPS: [(usize, usize); 6] = [
     (LARGEST, 512),
 ];
 
-/// The first one has no blocks.
+/// Number of size classes. Class 0 has no blocks.
 const CLASSES: usize = 45;
 
-/// The class of a size, and what its blocks have.
+/// Returns the class of a size and the size of the class's blocks.
 #[allow(clippy::indexing_slicing, reason = "the index is looked at")]
 const fn class(size: usize) -> Option<(usize, usize)> {
     let (mut first, mut below, mut index) = (0, 0, 0);
@@ -54,7 +56,7 @@ struct Free {
     next: *mut Free,
 }
 
-/// Lies at its region's begin.
+/// An arena. The structure lies at the begin of its region.
 pub(crate) struct Arena {
     at: *mut u8,
     end: *mut u8,
@@ -63,17 +65,18 @@ pub(crate) struct Arena {
 }
 
 impl Arena {
-    /// An arena in this region; null where that has no room for one.
+    /// Creates an arena in this region. Returns null if the region is too small for one.
     ///
     /// # Safety
     ///
-    /// The region is nobody else's, aligned for an `Arena`, and lasts as long as the arena.
+    /// The region is used by nothing else, is aligned for an `Arena`, and lasts as long as the
+    /// arena.
     pub(crate) unsafe fn begin(region: *mut u8, length: usize) -> *mut Self {
         if length < size_of::<Self>() {
             return ptr::null_mut();
         }
         let arena = region.cast::<Self>();
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract of this function.
         unsafe {
             arena.write(Self {
                 at: region.add(size_of::<Self>().next_multiple_of(ALIGN)),
@@ -85,7 +88,7 @@ impl Arena {
         arena
     }
 
-    /// A block of at least so many bytes; null where there is none.
+    /// Allocates a block of at least `size` bytes. Returns null if the arena has no room for it.
     pub(crate) fn take(&mut self, size: usize) -> *mut u8 {
         let Some((class, size)) = class(size.max(ALIGN)) else {
             return ptr::null_mut();
@@ -107,23 +110,25 @@ impl Arena {
         block
     }
 
-    /// Takes a block back.
+    /// Frees a block.
     ///
     /// # Safety
     ///
-    /// It is of this region, was taken with a size of the same class, and is used by nobody.
+    /// The block is of this region, was allocated with a size of the same class, and is no longer
+    /// used.
     pub(crate) unsafe fn give(&mut self, block: *mut u8, size: usize) {
         let free = class(size.max(ALIGN)).and_then(|(class, _)| self.free.get_mut(class));
         if let Some(free) = free {
             let block = block.cast::<Free>();
-            // SAFETY: the caller's; each block has room for a link, and is aligned for it.
+            // SAFETY: the caller keeps the contract; each block has room for a link and is aligned
+            // for it.
             unsafe { block.write(Free { next: *free }) };
             *free = block;
         }
     }
 
-    /// Gives up a block of so many bytes that is none of this arena's, if that may be: says
-    /// whether it was. Otherwise it is to be freed.
+    /// Abandons a block of `size` bytes that is not of this arena, if the limit for such blocks
+    /// allows it. Returns whether it did; if not, the caller frees the block.
     pub(crate) fn give_up(&mut self, size: usize) -> bool {
         let given_up = self.given_up.saturating_add(size);
         let is_little = size <= LARGEST && given_up <= GIVEN_UP;
@@ -133,7 +138,7 @@ impl Arena {
         is_little
     }
 
-    /// How many bytes a block has that was asked for with this size.
+    /// Returns how many bytes a block has that was allocated with this size.
     pub(crate) fn room(size: usize) -> usize {
         class(size.max(ALIGN)).map_or(size, |(_, room)| room)
     }

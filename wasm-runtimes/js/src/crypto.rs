@@ -9,7 +9,7 @@ use hmac::{Hmac, Mac};
 use sha1::Sha1;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-/// The digest of that name, as the Web Cryptography API names them.
+/// Returns the digest with that name of the Web Cryptography API.
 pub(crate) fn digest(name: &str, data: &[u8]) -> Option<Vec<u8>> {
     Some(match name {
         "SHA-1" => Sha1::digest(data).to_vec(),
@@ -26,7 +26,7 @@ fn mac<M: Mac + hmac::KeyInit>(key: &[u8], data: &[u8]) -> Option<M> {
     Some(mac)
 }
 
-/// The message authentication code.
+/// Returns the message authentication code.
 pub(crate) fn hmac(name: &str, key: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     Some(match name {
         "SHA-1" => mac::<Hmac<Sha1>>(key, data)?
@@ -49,7 +49,7 @@ pub(crate) fn hmac(name: &str, key: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether that is the code, in constant time.
+/// Returns whether `code` is the message authentication code, in constant time.
 pub(crate) fn is_hmac(name: &str, key: &[u8], data: &[u8], code: &[u8]) -> bool {
     let is_it = match name {
         "SHA-1" => mac::<Hmac<Sha1>>(key, data).map(|mac| mac.verify_slice(code)),
@@ -91,7 +91,7 @@ impl<T: Aead<NonceSize = U12>> Gcm for T {
     }
 }
 
-/// Encrypts: the text and its tag of 128 bits.
+/// Encrypts. The result is the ciphertext and its tag of 128 bits.
 pub(crate) fn seal(key: &[u8], iv: &[u8], beside: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     let payload = Payload {
         msg: data,
@@ -100,7 +100,7 @@ pub(crate) fn seal(key: &[u8], iv: &[u8], beside: &[u8], data: &[u8]) -> Option<
     with_key(key, iv, |gcm, iv| gcm.seal(iv, payload))
 }
 
-/// Decrypts; nothing where the tag is another's.
+/// Decrypts. Returns `None` if the tag does not match.
 pub(crate) fn open(key: &[u8], iv: &[u8], beside: &[u8], data: &[u8]) -> Option<Vec<u8>> {
     let payload = Payload {
         msg: data,

@@ -1,4 +1,4 @@
-//! What scripts wait for: jobs of promises, timers, and streams of the request.
+//! The event loop: jobs of promises, timers, and streams of the request.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,12 +21,13 @@ thread_local! {
     static BEGAN: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From now on `performance.now()` counts. Not read before somebody asks: few do.
+/// Restarts the clock of `performance.now()`. The clock is read at its first use, because few
+/// scripts use it.
 pub(crate) fn start_clock() {
     BEGAN.set(0);
 }
 
-/// Milliseconds since the first reading of this request.
+/// Returns the milliseconds since the first reading of this request.
 pub(crate) fn now() -> f64 {
     let now = monotonic_clock::now();
     if BEGAN.get() == 0 {
@@ -35,13 +36,13 @@ pub(crate) fn now() -> f64 {
     now.saturating_sub(BEGAN.get()) as f64 / 1e6
 }
 
-/// When `now` was nothing, in milliseconds since 1970.
+/// Returns the time at which [`now`] was zero, in milliseconds since 1970.
 pub(crate) fn origin() -> f64 {
     let wall = wall_clock::now();
     wall.seconds as f64 * 1e3 + f64::from(wall.nanoseconds) / 1e6 - now()
 }
 
-/// A promise that is fulfilled when that is ready.
+/// Returns a promise that is fulfilled when `pollable` is ready.
 pub(crate) fn wait_for<'js>(ctx: &Ctx<'js>, pollable: Pollable) -> rquickjs::Result<Promise<'js>> {
     let (promise, fulfil, _) = ctx.promise()?;
     let fulfil = Persistent::save(ctx, fulfil);
@@ -49,7 +50,8 @@ pub(crate) fn wait_for<'js>(ctx: &Ctx<'js>, pollable: Pollable) -> rquickjs::Res
     Ok(promise)
 }
 
-/// The interpreter's word of a rejection without a handler, or with one after all.
+/// Records a rejection without a handler, or removes one that got a handler after all. The
+/// interpreter calls this.
 pub(crate) fn rejected<'js>(
     ctx: Ctx<'js>,
     promise: Value<'js>,
@@ -71,7 +73,7 @@ pub(crate) fn rejected<'js>(
     });
 }
 
-/// Whatever was rejected is told otherwise.
+/// Drops all recorded rejections, because their error is reported in another way.
 pub(crate) fn forget_rejections() {
     REJECTIONS.take();
 }
@@ -84,7 +86,7 @@ fn tell_rejections(ctx: &Ctx<'_>) {
     }
 }
 
-/// Fulfils the promises of what is ready, as that says.
+/// Fulfils the promises of the waits that `ready` marks as ready.
 fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
     let waits = WAITS.take();
     let ready = ready(&waits);
@@ -96,7 +98,7 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
         }
         let (pollable, fulfil) = wait;
         drop(pollable);
-        // A promise's own function does not fail.
+        // The function that resolves a promise does not fail.
         let _ = fulfil
             .restore(ctx)
             .and_then(|fulfil| fulfil.call::<_, ()>(()));
@@ -107,7 +109,7 @@ fn fulfil_what_is(ctx: &Ctx<'_>, ready: impl FnOnce(&[Wait]) -> Vec<bool>) {
     });
 }
 
-/// Goes on until it is done, or nothing is left to wait for.
+/// Runs until `is_done` returns true, or nothing is left to wait for.
 pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
     loop {
         while ctx.execute_pending_job() {}
@@ -117,7 +119,7 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
             break;
         }
         let delay = interpreter::run_timer(ctx);
-        // What a timer called may have made more to do; but streams have their turn, too.
+        // A timer may have made more work, but streams get their turn, too.
         if delay == 0.0 {
             fulfil_what_is(ctx, |waits| {
                 let ready = waits.iter().map(|(pollable, _)| pollable.ready());
@@ -142,6 +144,6 @@ pub(crate) fn run(ctx: &Ctx<'_>, is_done: impl Fn() -> bool) {
                 .collect()
         });
     }
-    // They are children of streams that end now.
+    // The pollables are children of streams that end now.
     WAITS.take();
 }

@@ -1,4 +1,4 @@
-//! The request and its response, as `wasi:http` has them.
+//! The request and its response, on the interfaces of `wasi:http`.
 
 use std::cell::{Cell, RefCell};
 
@@ -16,15 +16,16 @@ use crate::{
     event_loop, text,
 };
 
-/// What is read at once.
+/// How many bytes of the request's body are read at once.
 const PIECE: u64 = 64 << 10;
 
-/// One request. Streams are before the bodies that they are of, which ends them in this order.
+/// One request. Each stream is declared before the body to which it belongs, because fields are
+/// dropped in this order.
 pub(crate) struct Exchange {
     input: Option<InputStream>,
     body: Option<IncomingBody>,
     request: IncomingRequest,
-    /// What was read, but not asked for.
+    /// Bytes of the request's body that were read, but that the script has not taken yet.
     received: Vec<u8>,
     has_all: bool,
     output: Option<OutputStream>,
@@ -63,7 +64,8 @@ pub(crate) fn method(request: &IncomingRequest) -> String {
     method.to_owned()
 }
 
-/// The URL of the request under way. Four calls and a parser: many handlers never ask.
+/// Returns the URL of the request under way. This costs four calls and a parser, and many handlers
+/// never need it.
 pub(crate) fn request_url(ctx: &Ctx<'_>) -> Result<String> {
     with(|exchange| url(&exchange.request)).ok_or_else(|| no_request(ctx))
 }
@@ -78,7 +80,7 @@ fn url(request: &IncomingRequest) -> String {
     let target = request.path_with_query();
     let target = target.as_deref().unwrap_or("/");
     let url = format!("{scheme}://{authority}{target}");
-    // As the URL Standard writes it.
+    // The URL in the form of the URL Standard.
     Url::parse(&url).map_or(url, String::from)
 }
 
@@ -96,7 +98,8 @@ impl Exchange {
         }
     }
 
-    /// The stream of the request's body. Most requests have none that anybody asks for.
+    /// Returns the stream of the request's body. It is opened on first use, because most handlers
+    /// never read the body.
     fn input(&mut self) -> Option<&InputStream> {
         if self.body.is_none() {
             let body = self.request.consume().ok()?;
@@ -106,7 +109,8 @@ impl Exchange {
         self.input.as_ref()
     }
 
-    /// Reads what there is: something, nothing yet, or the end.
+    /// Reads what is available: some bytes, an empty piece if nothing has arrived yet, or `None` at
+    /// the end.
     fn read(&mut self) -> std::result::Result<Option<Vec<u8>>, CutShort> {
         if self.has_all {
             return Ok(None);
@@ -136,7 +140,7 @@ pub(crate) fn begin(exchange: Exchange) {
     EXCHANGE.set(Some(exchange));
 }
 
-/// The script has done all that it will do.
+/// Returns whether the script has done all that it will do.
 pub(crate) fn has_ended() -> bool {
     HAS_ENDED.get()
 }
@@ -145,17 +149,17 @@ pub(crate) fn set_ended(has_ended: bool) {
     HAS_ENDED.set(has_ended);
 }
 
-/// Ends what is still open.
+/// Ends the request and closes what is still open.
 pub(crate) fn end() {
     EXCHANGE.take();
 }
 
-/// Whether nobody gave a response, nor failed.
+/// Returns whether neither a response nor a failure has been set.
 pub(crate) fn is_unanswered() -> bool {
     with(|exchange| exchange.out.is_some()).unwrap_or(false)
 }
 
-/// The request's header fields, in pairs.
+/// Returns the request's header fields, in pairs.
 pub(crate) fn headers() -> Vec<Vec<String>> {
     let entries = with(|exchange| exchange.request.headers().entries());
     let latin1 = |bytes: Vec<u8>| bytes.into_iter().map(char::from).collect::<String>();
@@ -164,7 +168,8 @@ pub(crate) fn headers() -> Vec<Vec<String>> {
         .into_iter()
         .map(|(name, value)| vec![name.to_ascii_lowercase(), latin1(value)])
         .collect();
-    // `wasi:http` has it apart; scripts look for it where clients put it.
+    // `wasi:http` has the authority apart; scripts expect it in the field `host`, where clients put
+    // it.
     if !headers.iter().any(|pair| pair[0] == "host") {
         let authority = with(|exchange| exchange.request.authority()).flatten();
         headers.extend(authority.map(|authority| vec!["host".to_owned(), authority]));
@@ -172,7 +177,7 @@ pub(crate) fn headers() -> Vec<Vec<String>> {
     headers
 }
 
-/// Takes in what the client sent meanwhile; says whether that was the end.
+/// Takes in what the client has sent in the meantime. Returns whether the body has ended.
 pub(crate) fn receive(ctx: &Ctx<'_>) -> Result<bool> {
     let received = with(|exchange| {
         loop {
@@ -184,19 +189,19 @@ pub(crate) fn receive(ctx: &Ctx<'_>) -> Result<bool> {
             }
         }
     });
-    // Thrown out here: a script may have a say in what an error looks like.
+    // The error is thrown outside of `with`, because scripts may influence how an error is built.
     let received = received.ok_or_else(|| no_request(ctx))?;
     received.map_err(|cut: CutShort| cut.throw(ctx))
 }
 
-/// What was received.
+/// Takes the received bytes.
 pub(crate) fn received() -> Vec<u8> {
     with(|exchange| std::mem::take(&mut exchange.received)).unwrap_or_default()
 }
 
 pub(crate) fn received_text(ctx: &Ctx<'_>) -> Result<String> {
     let bytes = received();
-    // Nearly all is valid, and becomes text where it is.
+    // Nearly all bodies are valid UTF-8 and become text without a copy.
     match String::from_utf8(bytes) {
         Ok(text) if !text.starts_with('\u{feff}') => Ok(text),
         Ok(text) => Ok(text['\u{feff}'.len_utf8()..].to_owned()),
@@ -204,8 +209,8 @@ pub(crate) fn received_text(ctx: &Ctx<'_>) -> Result<String> {
     }
 }
 
-/// The next piece for a stream: nothing where there is none yet, and nothing within where
-/// there will be none.
+/// Returns the next piece for a stream: `None` if nothing has arrived yet, `Some(None)` at the end
+/// of the body.
 pub(crate) fn receive_piece(ctx: &Ctx<'_>) -> Result<Option<Option<Vec<u8>>>> {
     let piece = with(Exchange::read).ok_or_else(|| no_request(ctx))?;
     Ok(match piece.map_err(|cut| cut.throw(ctx))? {
@@ -215,14 +220,14 @@ pub(crate) fn receive_piece(ctx: &Ctx<'_>) -> Result<Option<Option<Vec<u8>>>> {
     })
 }
 
-/// Fulfilled when the client sent more.
+/// Returns a promise that is fulfilled when the client has sent more.
 pub(crate) fn receivable<'js>(ctx: &Ctx<'js>) -> Result<Promise<'js>> {
     let pollable = with(|exchange| exchange.input().map(InputStream::subscribe)).flatten();
     event_loop::wait_for(ctx, pollable.ok_or_else(|| no_request(ctx))?)
 }
 
-/// Begins the response; its body is to be sent, or is `whole`, or there is none. Says whether
-/// there is somebody who gets it.
+/// Begins the response. Its body is sent later in pieces, is complete already, or is absent.
+/// Returns whether the response can still be delivered.
 pub(crate) fn respond(
     ctx: &Ctx<'_>,
     status: u16,
@@ -234,7 +239,7 @@ pub(crate) fn respond(
         let out = exchange.out.take()?;
         let response = OutgoingResponse::new(fields);
         if status != 200 {
-            // From 200 to 599: it is taken.
+            // The status is from 200 to 599, which is always accepted.
             let _ = response.set_status_code(status);
         }
         let outgoing = response.body().ok();
@@ -246,7 +251,7 @@ pub(crate) fn respond(
         }
         if !matches!(body, Body::Sent) {
             drop(output);
-            // Who declared another length hears of it from the node.
+            // If the script declared another length, the node reports that.
             let _ = OutgoingBody::finish(outgoing, None);
             return Some(true);
         }
@@ -259,19 +264,19 @@ pub(crate) fn respond(
 }
 
 fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
-    // A field's value is bytes, which are characters to scripts.
+    // A field's value is bytes, which scripts see as characters.
     let bytes = |value: &str| value.chars().map(|character| character as u8).collect();
     let list: Vec<(String, Vec<u8>)> = pairs
         .iter()
         .map(|(name, value)| (name.clone(), bytes(value)))
         .collect();
-    // One call for all of them, where there is nothing wrong with any.
+    // One call is enough if all fields are valid.
     if let Ok(fields) = Fields::from_list(&list) {
         return Ok(fields);
     }
     let fields = Fields::new();
     for (name, value) in &list {
-        // Such as `connection`, which is the node's: left out, as by other servers.
+        // Fields such as `connection` belong to the node. They are left out, as other servers do.
         if matches!(
             fields.append(name, value),
             Err(HeaderError::InvalidSyntax | HeaderError::Immutable)
@@ -283,13 +288,13 @@ fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
     Ok(fields)
 }
 
-/// What a response's body is.
+/// The body of a response.
 pub(crate) enum Body<'a> {
-    /// There is none.
+    /// No body.
     None,
-    /// It is all there.
+    /// A complete body.
     Whole(&'a [u8]),
-    /// It comes in pieces.
+    /// A body that is sent in pieces.
     Sent,
 }
 
@@ -310,8 +315,8 @@ fn send_all(output: &OutputStream, mut left: &[u8]) {
     }
 }
 
-/// Sends as much as there is room for: how many bytes, or less than nothing where the client
-/// went away.
+/// Sends as much as there is room for. Returns the number of bytes, or a negative number if the
+/// client has gone away.
 pub(crate) fn send(bytes: &[u8]) -> i32 {
     let sent = with(|exchange| {
         let output = exchange.output.as_ref()?;
@@ -325,13 +330,13 @@ pub(crate) fn send(bytes: &[u8]) -> i32 {
     sent.flatten().unwrap_or(-1)
 }
 
-/// Fulfilled when there is room for more.
+/// Returns a promise that is fulfilled when there is room for more.
 pub(crate) fn sendable<'js>(ctx: &Ctx<'js>) -> Result<Promise<'js>> {
     let pollable = with(|exchange| exchange.output.as_ref().map(OutputStream::subscribe)).flatten();
     event_loop::wait_for(ctx, pollable.ok_or_else(|| no_request(ctx))?)
 }
 
-/// The response is whole.
+/// Completes the response.
 pub(crate) fn finish() {
     with(|exchange| {
         exchange.output = None;
@@ -341,7 +346,7 @@ pub(crate) fn finish() {
     });
 }
 
-/// The response ends here, and the client sees that it is not whole.
+/// Cuts the response off, so that the client sees that it is incomplete.
 pub(crate) fn cut() {
     with(|exchange| {
         exchange.output = None;
@@ -349,7 +354,7 @@ pub(crate) fn cut() {
     });
 }
 
-/// There is no response: the node answers for the function.
+/// Fails the request: there is no response of the script, and the node answers for the function.
 pub(crate) fn fail(why: &str) {
     with(|exchange| {
         if let Some(out) = exchange.out.take() {

@@ -1,8 +1,8 @@
-//! Forms as multipart/form-data (RFC 7578), read.
+//! A parser for forms in multipart/form-data (RFC 7578).
 
 use encoding_rs::UTF_8;
 
-/// A part: its name, its file's name, its type, its content.
+/// A part: its name, its file's name, its type and its content.
 pub(crate) struct Part {
     pub(crate) name: String,
     pub(crate) file: Option<String>,
@@ -14,13 +14,13 @@ fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
     memchr::memmem::find(bytes, wanted)
 }
 
-/// The parts of a form; nothing where it is not well formed.
+/// Parses a form into its parts. Returns `None` if the form is malformed.
 pub(crate) fn parse(bytes: &[u8], boundary: &str) -> Option<Vec<Part>> {
     if boundary.is_empty() || boundary.len() > 70 {
         return None;
     }
     let delimiter = format!("\r\n--{boundary}").into_bytes();
-    // What is before the first one is nobody's.
+    // Bytes before the first delimiter belong to no part.
     let first = &delimiter[2..];
     let mut rest = match bytes.strip_prefix(first) {
         Some(rest) => rest,
@@ -71,7 +71,7 @@ fn part(head: &[u8], content: &[u8]) -> Option<Part> {
     })
 }
 
-/// A parameter of a disposition, with what browsers escape as it was.
+/// Returns a parameter of a disposition, with the characters that browsers escape restored.
 fn parameter(value: &str, wanted: &str) -> Option<String> {
     let mut rest = value.split_once(';')?.1;
     loop {

@@ -1,4 +1,4 @@
-//! The interpreter through its three parts of life.
+//! The interpreter in the three parts of its life: initialisation, script, request.
 
 use std::cell::{Cell, RefCell};
 
@@ -21,7 +21,7 @@ use crate::{
     modules, native, random, script_error,
 };
 
-/// What is built in, as one function of what is native and of the streams' library.
+/// The built-in JavaScript, as one function of the native functions and the streams library.
 const WEB: &str = concat!(
     "(function (native, streams) {\n\"use strict\";\n",
     "const { ReadableStream, WritableStream, TransformStream } = streams;\n",
@@ -40,28 +40,29 @@ const WEB: &str = concat!(
     "})"
 );
 
-/// npm's web-streams-polyfill, as build.sh puts it there.
+/// npm's web-streams-polyfill, which build.sh puts there.
 const STREAMS: &str = include_str!("../vendor/web-streams.js");
 
-/// How much of the stack in linear memory scripts may use; the rest is ours. The other stack,
-/// of native frames, has 1 MiB: whatever recursion is tried, this one ends first.
+/// How much of the stack in linear memory scripts may use, in bytes; the rest is for Rust. The
+/// other stack, of native frames, has 1 MiB. This limit is reached first, whatever kind of recursion
+/// a script tries.
 const STACK: usize = 320 << 10;
 
-/// What a request usually allocates.
+/// How much a request usually allocates, in bytes.
 const ROOM: usize = 512 << 10;
 
-/// How much a request allocates before the first collection of garbage.
+/// How much a request allocates before the first garbage collection, in bytes.
 const UNCOLLECTED: usize = 2 << 20;
 
 struct Interpreter {
     context: Context,
     runtime: Runtime,
     hooks: Hooks,
-    /// Bytes that scripts had when they were frozen.
+    /// Bytes that the script had allocated when it was frozen.
     allocated: Cell<usize>,
 }
 
-/// What `web/serve.js` gives to us.
+/// The functions that `web/serve.js` exports to Rust.
 struct Hooks {
     adopt: Hook,
     configure: Hook,
@@ -94,10 +95,11 @@ fn interpreter() -> &'static Interpreter {
     INTERPRETER.with(|it| it.borrow().expect("the interpreter was made"))
 }
 
-/// Makes the interpreter.
+/// Creates the interpreter.
 pub(crate) fn begin() {
     let runtime = Runtime::new_with_alloc(Memory).expect("a runtime");
-    // Nothing is collected before a request: a collection writes to pages that all share.
+    // No garbage is collected before a request, because a collection writes to pages that all forks
+    // share.
     runtime.set_gc_threshold(usize::MAX);
     runtime.set_max_stack_size(STACK);
     runtime.set_host_promise_rejection_tracker(Some(Box::new(event_loop::rejected)));
@@ -122,7 +124,7 @@ pub(crate) fn begin() {
 }
 
 fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
-    // Made for CommonJS, among others.
+    // The library is built for CommonJS, among others.
     let streams =
         format!("(() => {{ const exports = {{}}, module = {{}};\n{STREAMS}\nreturn exports }})()");
     let streams: Object = built_in(ctx, "faasw:streams", &streams)?;
@@ -140,7 +142,7 @@ fn install(ctx: &Ctx<'_>) -> rquickjs::Result<Hooks> {
     })
 }
 
-/// The value of an expression, whose functions have that name in stacks.
+/// Evaluates an expression. Its functions appear with the name `name` in stacks.
 fn built_in<'js, T: FromJs<'js>>(
     ctx: &Ctx<'js>,
     name: &str,
@@ -153,12 +155,12 @@ fn built_in<'js, T: FromJs<'js>>(
 }
 
 unsafe extern "C" {
-    /// Of QuickJS as `lasting.py` changes it.
+    /// A function that `lasting.py` adds to QuickJS.
     fn JS_MakeLasting(ctx: *mut JSContext);
 }
 
-/// What is there now stays as long as the instance: nobody counts references to it any more,
-/// nor do collections go through it, so that requests leave its pages alone.
+/// Makes all present values last as long as the instance. References to them are no longer counted,
+/// and collections do not visit them, so that requests do not write to their pages.
 fn make_lasting() {
     interpreter().context.with(|ctx| {
         // SAFETY: no script runs.
@@ -166,12 +168,13 @@ fn make_lasting() {
     });
 }
 
-/// Memory that one request grows is no part of what is forked ahead: have it grown.
+/// Grows the memory for a request in advance, because memory that grows only in a request is not
+/// part of the snapshot that is forked.
 fn make_room() {
     drop(std::hint::black_box(Vec::<u8>::with_capacity(ROOM)));
 }
 
-/// Has what every request does done once: tables have grown then, and what is free lies together.
+/// Runs once what every request runs. Afterwards tables have grown, and free memory lies together.
 fn warm_up() {
     let interpreter = interpreter();
     interpreter.context.with(|ctx| {
@@ -258,7 +261,7 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
         let dispatched = interpreter.hooks.dispatch.get(&ctx);
         let dispatched = dispatched.and_then(|hook| hook.call::<_, ()>((method,)));
         if let Err(error) = dispatched {
-            // Only what is built in could have thrown it, or memory was out.
+            // Only built-in code could have thrown this, or memory ran out.
             exchange::fail(&CaughtError::from_error(&ctx, error).to_string());
         }
         event_loop::run(&ctx, exchange::has_ended);
@@ -272,20 +275,20 @@ pub(crate) fn handle(request: IncomingRequest, out: ResponseOutparam) {
     exchange::end();
 }
 
-/// Has the next timer called that is due; see `web/timers.js`.
+/// Calls the next timer that is due; see `web/timers.js`.
 pub(crate) fn run_timer(ctx: &Ctx<'_>) -> f64 {
     let called = interpreter().hooks.run_timer.get(ctx);
     called.and_then(|hook| hook.call(())).unwrap_or(-1.0)
 }
 
-/// Tells of a rejection that nobody handles.
+/// Reports a rejection that has no handler.
 pub(crate) fn unhandled<'js>(ctx: &Ctx<'js>, promise: Value<'js>, reason: Value<'js>) {
     let told = interpreter().hooks.unhandled.get(ctx);
-    // Where even that fails there is nobody to tell.
+    // If even the report fails, there is no way to report that.
     let _ = told.and_then(|hook| hook.call::<_, ()>((promise, reason)));
 }
 
-/// What an error says.
+/// Returns an error's description.
 pub(crate) fn describe<'js>(ctx: &Ctx<'js>, error: Value<'js>) -> Option<String> {
     interpreter()
         .hooks
@@ -295,7 +298,7 @@ pub(crate) fn describe<'js>(ctx: &Ctx<'js>, error: Value<'js>) -> Option<String>
         .ok()
 }
 
-/// A stack without what is built in.
+/// Returns a stack without the frames of built-in code.
 pub(crate) fn frames(ctx: &Ctx<'_>, stack: String) -> Option<String> {
     interpreter()
         .hooks

@@ -1,11 +1,12 @@
-//! JavaScript for faasw: QuickJS-ng, with the interfaces of the web that servers have.
+//! The JavaScript engine of faasw: QuickJS-ng, with the web interfaces that servers have.
 //!
-//! Its life has three parts. When the component is instantiated, `_initialize` makes the
-//! interpreter and evaluates what is built in: that is what all scripts share. `init` runs a
-//! script's modules, once, when it is deployed. `handle` calls the handler, in a fork, once.
+//! The engine's life has three parts. When the component is instantiated, `_initialize` makes the
+//! interpreter and evaluates the built-in code, which all scripts share. `init` runs a script's
+//! modules, once, when the script is deployed. `handle` calls the handler, in a fork, once.
 //!
-//! What is hot or long is native (`native.rs` lists it); the classes around it are JavaScript
-//! (`web/`), for the interpreter calls its own functions more cheaply than ours.
+//! Code that runs often or is long is native (`native.rs` lists it). The classes around it are
+//! JavaScript (`web/`), because the interpreter calls JavaScript functions more cheaply than native
+//! ones.
 
 mod arena;
 mod crypto;
@@ -53,10 +54,10 @@ unsafe extern "C" {
     fn __wasm_call_ctors();
 }
 
-/// Called when the component is instantiated.
+/// Initialises the engine when the component is instantiated.
 #[unsafe(no_mangle)]
 pub extern "C" fn _initialize() {
-    // SAFETY: the linker's function, which is called once, before anything else.
+    // SAFETY: this is the linker's function, which is called once, before anything else.
     unsafe { __wasm_call_ctors() };
     interpreter::begin();
 }

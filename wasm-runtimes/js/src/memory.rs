@@ -1,10 +1,13 @@
-//! Memory of the interpreter and of ourselves: the C library's, but that small blocks come from
-//! an [`Arena`] once the engine is made, and that it is known whether memory ran out.
+//! Memory of the interpreter and of the engine's own Rust code. It is the C library's, with two
+//! differences: small blocks come from an [`Arena`] once the engine is initialised, and running out
+//! of memory is recorded.
 //!
-//! QuickJS has small blocks of its own, sorted by their sizes into pages: a request that has
-//! blocks of twenty sizes writes to twenty pages. As `lasting.py` changes it, it asks here first.
+//! QuickJS has its own allocator for small blocks, which sorts them by size into pages. A request
+//! that allocates blocks of twenty sizes writes to twenty pages. With the changes of `lasting.py`,
+//! QuickJS tries this module first.
 //!
-//! Where not even an error has room the interpreter throws `null`, which says nothing to anybody.
+//! If there is not even memory for an error, the interpreter throws `null`, which says nothing
+//! about the cause.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -17,14 +20,14 @@ use rquickjs::allocator::Allocator;
 
 use crate::arena::{ALIGN, Arena, LARGEST};
 
-/// An error and its stack take no more at once. What is larger fails with an error that says so.
+/// The largest allocation whose failure counts as running out of memory, in bytes. An error and its
+/// stack need no more at once. A larger allocation fails with an error that describes itself.
 const SMALL: usize = 4 << 10;
 
-/// How much of small blocks lies close to each other. A page of it that was never written to is
-/// nobody's.
+/// Size of the region of an arena in bytes. Pages of it that were never written to take no memory.
 const REGION: usize = 256 << 10;
 
-/// What a fork copies at once.
+/// The unit in which a fork copies memory, in bytes.
 const PAGE: usize = 4 << 10;
 
 thread_local! {
@@ -39,7 +42,7 @@ unsafe extern "C" {
     fn malloc_usable_size(of: *mut c_void) -> usize;
 }
 
-/// The arena of now, and where the regions of all are.
+/// The current arena, and the address of the regions of all arenas.
 struct Blocks {
     arena: Cell<*mut Arena>,
     regions: Cell<*mut u8>,
@@ -55,8 +58,8 @@ static BLOCKS: Blocks = Blocks {
 
 impl Blocks {
     fn arena(&self) -> Option<&mut Arena> {
-        // SAFETY: it lasts, there is one thread, and no arena's method calls anything that
-        // comes here again.
+        // SAFETY: the arena lasts, there is one thread, and no method of the arena calls anything
+        // that comes here again.
         unsafe { self.arena.get().as_mut() }
     }
 
@@ -72,12 +75,12 @@ impl Blocks {
 
     /// # Safety
     ///
-    /// Was taken with a size of the same class, and is used by nobody.
+    /// The block was allocated with a size of the same class, and is no longer used.
     unsafe fn give(&self, block: *mut u8, size: usize) {
         if let Some(arena) = self.arena() {
             let is_older = block < self.arena.get().cast();
             if !(is_older && arena.give_up(size)) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller keeps the contract of this function.
                 unsafe { arena.give(block, size) };
             }
         }
@@ -88,13 +91,13 @@ impl Blocks {
     }
 }
 
-/// From now on small blocks lie close together, and apart from what is there already: those of
-/// scripts' first steps.
+/// Starts the first arena. From now on small blocks lie close together, and apart from what is
+/// there already: those of a script's initialisation.
 pub(crate) fn begin() {
     let Ok(layout) = Layout::from_size_align(2 * REGION, PAGE) else {
         return;
     };
-    // SAFETY: it has a size.
+    // SAFETY: the layout has a size that is not zero.
     let regions = unsafe { System.alloc(layout) };
     if !regions.is_null() {
         BLOCKS.regions.set(regions);
@@ -103,7 +106,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// The same once more, after [`begin`]: those of a request.
+/// Starts the second arena, after [`begin`], for the small blocks of a request.
 pub(crate) fn begin_request() {
     let regions = BLOCKS.regions.get();
     if !regions.is_null() {
@@ -114,36 +117,37 @@ pub(crate) fn begin_request() {
     }
 }
 
-/// Whether there was not even a little room left, at some time.
+/// Returns whether a small allocation has ever failed.
 pub(crate) fn ran_out() -> bool {
     RAN_OUT.get()
 }
 
-/// A block for QuickJS, whose header says what size it has; null where there is none here.
+/// Allocates a block for QuickJS, whose own header records the size. Returns null if the arena has
+/// no room.
 #[unsafe(no_mangle)]
 extern "C" fn faasw_take(size: usize) -> *mut u8 {
     BLOCKS.take(size)
 }
 
-/// Takes one back.
+/// Frees a block of [`faasw_take`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn faasw_give(block: *mut u8, size: usize) {
     if BLOCKS.has(block) {
-        // SAFETY: QuickJS's: it was taken with that size.
+        // SAFETY: QuickJS guarantees that the block was allocated with that size.
         unsafe { BLOCKS.give(block, size) };
     }
 }
 
-/// Whether a block of QuickJS's own of that size was given up rather than to be freed.
+/// Returns whether a block of QuickJS's own, of that size, was abandoned and needs no freeing.
 #[unsafe(no_mangle)]
 extern "C" fn faasw_give_up(size: usize) -> bool {
     BLOCKS.give_up(size)
 }
 
-/// What QuickJS asks for in pieces larger than its small blocks.
+/// The allocator for QuickJS's allocations that are larger than its small blocks.
 pub(crate) struct Memory;
 
-/// Before a block of the arena's that is [`Memory`]'s: what was asked for.
+/// Precedes each block of the arena that [`Memory`] allocates, and records the requested size.
 #[repr(C, align(8))]
 struct Head {
     size: usize,
@@ -166,20 +170,20 @@ fn take_with_head(size: usize) -> *mut u8 {
     if block.is_null() {
         return block;
     }
-    // SAFETY: it has that much, and is aligned for it.
+    // SAFETY: the block has that many bytes and is aligned for the head.
     unsafe {
         block.cast::<Head>().write(Head { size: whole });
         block.add(HEAD)
     }
 }
 
-/// The size of what [`take_with_head`] gave, with its head.
+/// Returns the size of a block of [`take_with_head`], including its head.
 ///
 /// # Safety
 ///
-/// It gave it.
+/// The block comes from [`take_with_head`].
 unsafe fn whole(block: *mut u8) -> usize {
-    // SAFETY: the caller's.
+    // SAFETY: the caller keeps the contract of this function.
     unsafe { (*block.sub(HEAD).cast::<Head>()).size }
 }
 
@@ -190,7 +194,7 @@ unsafe impl Allocator for Memory {
         if !block.is_null() {
             return block;
         }
-        // SAFETY: takes any size.
+        // SAFETY: `malloc` takes any size.
         noted(unsafe { malloc(size) }, size)
     }
 
@@ -198,16 +202,16 @@ unsafe impl Allocator for Memory {
         let all = count.saturating_mul(size);
         let block = take_with_head(all);
         if !block.is_null() {
-            // SAFETY: it has that much.
+            // SAFETY: the block has that many bytes.
             unsafe { block.write_bytes(0, all) };
             return block;
         }
-        // SAFETY: takes any size, and looks whether the product is one.
+        // SAFETY: `calloc` takes any size, and checks the product for overflow.
         noted(unsafe { calloc(count, size) }, all)
     }
 
     unsafe fn dealloc(&mut self, ptr: *mut u8) {
-        // SAFETY: the caller's: it came from here.
+        // SAFETY: the caller guarantees that the block came from this allocator.
         unsafe {
             if BLOCKS.has(ptr) {
                 BLOCKS.give(ptr.sub(HEAD), whole(ptr));
@@ -221,7 +225,7 @@ unsafe impl Allocator for Memory {
         if ptr.is_null() {
             return self.alloc(new_size);
         }
-        // SAFETY: the caller's: it came from here.
+        // SAFETY: the caller guarantees that the block came from this allocator.
         unsafe {
             if !BLOCKS.has(ptr) {
                 return noted(realloc(ptr.cast(), new_size), new_size);
@@ -240,7 +244,7 @@ unsafe impl Allocator for Memory {
     }
 
     unsafe fn usable_size(ptr: *mut u8) -> usize {
-        // SAFETY: the caller's: it came from here.
+        // SAFETY: the caller guarantees that the block came from this allocator.
         unsafe {
             if BLOCKS.has(ptr) {
                 return Arena::room(whole(ptr)) - HEAD;
@@ -250,7 +254,7 @@ unsafe impl Allocator for Memory {
     }
 }
 
-/// What Rust's own parts allocate.
+/// The allocator of Rust's own code.
 pub(crate) struct Heap;
 
 #[global_allocator]
@@ -265,12 +269,12 @@ unsafe impl GlobalAlloc for Heap {
                 return block;
             }
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller keeps the contract, which `System` has as well.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: the caller's: it came from here, with this layout.
+        // SAFETY: the caller guarantees that the block came from this allocator, with this layout.
         unsafe {
             if BLOCKS.has(ptr) {
                 BLOCKS.give(ptr, layout.size());
@@ -281,7 +285,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        // SAFETY: the caller's: it came from here, with this layout.
+        // SAFETY: the caller guarantees that the block came from this allocator, with this layout.
         unsafe {
             if !BLOCKS.has(ptr) {
                 return System.realloc(ptr, layout, new_size);

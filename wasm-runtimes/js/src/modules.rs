@@ -1,4 +1,4 @@
-//! Modules of a script: its files, by their paths.
+//! The modules of a script: its files, by their paths.
 
 use std::{cell::RefCell, collections::BTreeMap};
 
@@ -17,7 +17,7 @@ struct File {
     was_loaded: bool,
 }
 
-/// The script has these files.
+/// Sets the files of the script.
 pub(crate) fn have(files: Vec<(String, Vec<u8>)>) {
     let files = files.into_iter().map(|(path, content)| {
         let file = File {
@@ -29,20 +29,20 @@ pub(crate) fn have(files: Vec<(String, Vec<u8>)>) {
     FILES.set(files.collect());
 }
 
-/// A module is loaded once: what its file has is not needed again, only its path. What is left
-/// is for `import()`.
+/// Forgets the content of modules that were loaded. A module is loaded once; after that only its
+/// path is needed. The files that remain are for `import()`.
 pub(crate) fn forget_what_was_loaded() {
     FILES.with_borrow_mut(|files| {
         for file in files.values_mut().filter(|file| file.was_loaded) {
             let mut content = std::mem::take(&mut file.content);
-            // Pages of nothing are not frozen.
+            // Pages that are all zeroes are not frozen.
             content.fill(0);
             std::hint::black_box(&content);
         }
     });
 }
 
-/// The path of a file that is named from another.
+/// Returns the path of the file to which `name` refers in the file `base`.
 fn resolve(base: &str, name: &str) -> Option<String> {
     let mut path: Vec<&str> = match name.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -122,7 +122,8 @@ enum Kind {
     Bytes,
 }
 
-/// Loads a file as a module: as what the import says that it is, or as what its name ends with.
+/// Loads a file as a module. Its type is the one that the import states; without one, the extension
+/// and the content decide.
 pub(crate) fn load<'js>(
     ctx: &Ctx<'js>,
     name: &str,

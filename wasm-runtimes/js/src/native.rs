@@ -1,4 +1,4 @@
-//! The functions that `web/` is given.
+//! The native functions that `web/` uses.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ use crate::{
 
 type Bytes<'js> = TypedArray<'js, u8>;
 
-/// All of them, as one object.
+/// Returns all of them as one object.
 pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     let all = Object::new(ctx.clone())?;
     all.set("log", Func::from(log))?;
@@ -81,9 +81,10 @@ pub(crate) fn all<'js>(ctx: &Ctx<'js>) -> Result<Object<'js>> {
     Ok(all)
 }
 
-/// What an array has; nothing where its buffer was transferred.
+/// Returns an array's bytes. They are empty if its buffer was transferred.
 fn of<'a>(bytes: &'a Bytes<'_>) -> &'a [u8] {
-    // SAFETY: these functions run no JavaScript, which alone could change or free it.
+    // SAFETY: these functions run no JavaScript, and only JavaScript could change or free the
+    // buffer.
     unsafe { bytes.as_bytes() }.unwrap_or_default()
 }
 
@@ -92,7 +93,7 @@ fn buffer(ctx: Ctx<'_>, bytes: Option<Vec<u8>>) -> Result<Option<ArrayBuffer<'_>
 }
 
 fn log(stream: u32, text: String) {
-    // Where it cannot be written nobody could be told.
+    // A failure to write the log cannot be reported anywhere.
     let _ = match stream {
         0 => writeln!(std::io::stdout(), "{text}"),
         _ => writeln!(std::io::stderr(), "{text}"),
@@ -137,7 +138,7 @@ fn parse_multipart<'js>(
     let Some(parts) = forms::parse(of(&bytes), &boundary) else {
         return Ok(None);
     };
-    // Setting an array's elements may run JavaScript: `bytes` is not looked at any more.
+    // Setting an array's elements may run JavaScript, so `bytes` is not used any more.
     let parts = parts.into_iter().map(|part| {
         let array = Array::new(ctx.clone())?;
         array.set(0, part.name)?;

@@ -1,4 +1,4 @@
-//! What `Math.random` gives, and random bytes of the system.
+//! `Math.random`, and random bytes of the system.
 
 use std::cell::{Cell, RefCell};
 
@@ -15,12 +15,13 @@ thread_local! {
     static IS_STALE: Cell<bool> = const { Cell::new(true) };
 }
 
-/// Whatever was seeded before a fork is everybody's: it is seeded anew when it is asked.
+/// Marks the generator as stale, so that its next use seeds it anew. A generator that was seeded
+/// before a fork would be the same in all forks.
 pub(crate) fn reseed() {
     IS_STALE.set(true);
 }
 
-/// A number from 0 to less than 1.
+/// Returns a number from 0 to less than 1.
 pub(crate) fn random() -> f64 {
     GENERATOR.with_borrow_mut(|generator| {
         if IS_STALE.replace(false) {
@@ -38,7 +39,7 @@ pub(crate) fn random() -> f64 {
     })
 }
 
-/// Bytes of the cryptographic kind.
+/// Returns cryptographically secure random bytes.
 pub(crate) fn entropy(ctx: Ctx<'_>, count: u32) -> rquickjs::Result<TypedArray<'_, u8>> {
     TypedArray::new(ctx, get_random_bytes(u64::from(count)))
 }

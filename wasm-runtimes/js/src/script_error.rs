@@ -1,10 +1,10 @@
-//! Errors of scripts, as those who deploy them are told.
+//! Errors of scripts, in the form in which the deployment reports them.
 
 use rquickjs::{CaughtError, Coerced, Ctx, FromJs, Value};
 
 use crate::{bindings::exports::faasw::engine::script::Error, interpreter, memory};
 
-/// An error of no file.
+/// Returns an error that belongs to no file.
 pub(crate) fn plain(message: &str) -> Error {
     Error {
         message: message.to_owned(),
@@ -14,7 +14,7 @@ pub(crate) fn plain(message: &str) -> Error {
     }
 }
 
-/// An error of a whole file.
+/// Returns an error that belongs to a whole file.
 pub(crate) fn at(file: &str, message: &str) -> Error {
     Error {
         file: Some(file.to_owned()),
@@ -22,7 +22,7 @@ pub(crate) fn at(file: &str, message: &str) -> Error {
     }
 }
 
-/// What a script threw.
+/// Converts what a script threw.
 pub(crate) fn of(ctx: &Ctx<'_>, error: rquickjs::Error) -> Error {
     match CaughtError::from_error(ctx, error) {
         CaughtError::Exception(exception) => {
@@ -56,7 +56,8 @@ fn text<'js>(ctx: &Ctx<'js>, value: Value<'js>) -> Option<String> {
         .map(|text| text.0)
 }
 
-/// Of a frame, `    at name (file:line:column)` or without a name, the file and the line.
+/// Returns the file and the line of a frame, which is `    at name (file:line:column)` or the same
+/// without a name.
 fn place(frame: &str) -> Option<(String, u32)> {
     let place = match frame.rsplit_once('(') {
         Some((_, place)) => place.strip_suffix(')')?,

@@ -1,4 +1,4 @@
-//! Encodings (Encoding Standard), for `web/text.js`.
+//! Text encodings (Encoding Standard), for `web/text.js`.
 
 use std::cell::RefCell;
 
@@ -6,12 +6,12 @@ use encoding_rs::{Decoder, DecoderResult, Encoding, UTF_8};
 use rquickjs::{Ctx, Exception, Result};
 
 thread_local! {
-    /// Decoders in the middle of a stream, by their numbers. One whose stream never ends stays
-    /// as long as the instance.
+    /// Decoders in the middle of a stream, by their numbers. The decoder of a stream that never
+    /// ends stays as long as the instance.
     static DECODERS: RefCell<Vec<Option<(Decoder, bool)>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The name of the encoding with this label.
+/// Returns the name of the encoding with this label.
 pub(crate) fn encoding_of(label: &str) -> Option<String> {
     let encoding = Encoding::for_label_no_replacement(label.as_bytes())?;
     Some(encoding.name().to_ascii_lowercase())
@@ -25,7 +25,7 @@ fn malformed(ctx: &Ctx<'_>) -> rquickjs::Error {
     Exception::throw_type(ctx, "the bytes are no text in this encoding")
 }
 
-/// All of a text at once.
+/// Decodes a whole text at once.
 pub(crate) fn decode(
     ctx: &Ctx<'_>,
     bytes: &[u8],
@@ -51,7 +51,7 @@ pub(crate) fn decode(
         .ok_or_else(|| malformed(ctx))
 }
 
-/// Begins a stream.
+/// Begins a stream and returns its number.
 pub(crate) fn decoder(name: &str, fatal: bool, keeps_bom: bool) -> u32 {
     let encoding = encoding(name);
     let decoder = if keeps_bom {
@@ -72,7 +72,7 @@ pub(crate) fn decoder(name: &str, fatal: bool, keeps_bom: bool) -> u32 {
     })
 }
 
-/// The next piece of a stream.
+/// Decodes the next piece of a stream.
 pub(crate) fn decode_more(
     ctx: &Ctx<'_>,
     number: u32,

@@ -2,7 +2,7 @@
 
 use url::{Url, form_urlencoded, quirks};
 
-/// The eleven parts of a URL, in the order that `web/url.js` names.
+/// Returns the eleven parts of a URL, in the order that `web/url.js` names.
 fn parts(url: &Url) -> Vec<String> {
     vec![
         quirks::href(url).to_owned(),
@@ -19,17 +19,18 @@ fn parts(url: &Url) -> Vec<String> {
     ]
 }
 
-/// Nothing where that is no URL.
+/// Parses a URL into its parts. Returns `None` if the text is not a URL.
 pub(crate) fn parse(text: &str, base: Option<&str>) -> Option<Vec<String>> {
     let base = base.map(Url::parse).transpose().ok()?;
     let url = Url::options().base_url(base.as_ref()).parse(text).ok()?;
     Some(parts(&url))
 }
 
-/// The URL with one of its parts set, or as it was where that part cannot be so.
+/// Returns the URL with one of its parts set. If the value is not valid for that part, the URL
+/// stays as it was.
 pub(crate) fn set(href: &str, part: u32, value: &str) -> Option<Vec<String>> {
     let mut url = Url::parse(href).ok()?;
-    // What is refused changes nothing.
+    // A rejected value changes nothing.
     let _ = match part {
         2 => quirks::set_protocol(&mut url, value),
         3 => quirks::set_username(&mut url, value),
@@ -54,14 +55,14 @@ pub(crate) fn set(href: &str, part: u32, value: &str) -> Option<Vec<String>> {
     Some(parts(&url))
 }
 
-/// The pairs of a query, or of a form's body.
+/// Returns the pairs of a query, or of a form's body.
 pub(crate) fn parse_form(text: &str) -> Vec<Vec<String>> {
     form_urlencoded::parse(text.as_bytes())
         .map(|(name, value)| vec![name.into_owned(), value.into_owned()])
         .collect()
 }
 
-/// A query of pairs.
+/// Returns a query made of pairs.
 pub(crate) fn serialise_form(pairs: Vec<Vec<String>>) -> String {
     let mut text = form_urlencoded::Serializer::new(String::new());
     for pair in &pairs {

@@ -1,4 +1,4 @@
-//! Attacks on files, and by executing them.
+//! Attacks on files, and attacks that execute them.
 
 use std::{ffi::c_long, ptr};
 
@@ -34,11 +34,11 @@ pub const FILES: [Attack; 24] = [
     forbidden("look-for-a-file", &[ENOENT], |_| {
         call!(SYS_access, c"/etc/passwd".as_ptr(), 0)
     }),
-    // It is no program; and some kernels execute no file that can be written to.
+    // The upload is not a program, and some kernels execute no file that is open for writing.
     forbidden("execute-the-upload", &[ENOEXEC, ETXTBSY], |_| {
         execute(INPUT_FD)
     }),
-    // There is no shell.
+    // There is no shell in the jail.
     forbidden("execute-the-artifact", &[ENOENT, ETXTBSY], |_| {
         let script = c"#!/bin/sh\n";
         match call!(SYS_pwrite64, OUTPUT_FD, script.as_ptr(), 10, 0) {
@@ -71,7 +71,7 @@ pub const FILES: [Attack; 24] = [
     filter_only("map-the-upload-to-run", |_| {
         map(PROT_READ | PROT_EXEC, MAP_PRIVATE, INPUT_FD)
     }),
-    // The node could not seal it.
+    // With such a mapping, the node could not seal the artifact.
     filter_only("map-the-artifact-to-write", |_| {
         map(READ_WRITE, MAP_SHARED, OUTPUT_FD)
     }),

@@ -1,4 +1,4 @@
-//! The attacks that are made with what a helper has.
+//! Attacks with the system calls and descriptors of a helper.
 
 mod files;
 mod processes;
@@ -26,7 +26,8 @@ pub fn attacks() -> Vec<Attack> {
     let reopen = forbidden("reopen-the-upload", &[ENOENT], |_| {
         common::open(c"/proc/self/fd/3", libc::O_RDWR)
     });
-    // The allocator asks for a file, so the filter does not end who does.
+    // The allocator tries to open a file, so the filter returns an error instead of ending the
+    // process.
     let opening = common::OPENING.into_iter().chain([reopen]);
     let mut attacks: Vec<Attack> = opening
         .map(|attack| Attack {
@@ -45,8 +46,8 @@ pub fn attacks() -> Vec<Attack> {
     attacks
 }
 
-/// What a helper is there for, in both rounds: or all that ends otherwise might end for
-/// a reason that the jail has nothing to do with.
+/// Normal work of a helper, which must succeed in both rounds. Otherwise the attacks might fail for
+/// a reason other than the jail.
 const WORK: [Attack; 5] = [
     work("do-nothing", |_| 0),
     work("read-the-upload", |_| {
@@ -78,7 +79,7 @@ const fn work(name: &'static str, run: fn(&Scene) -> c_long) -> Attack {
     }
 }
 
-/// A page, somewhere.
+/// Maps a page at any address.
 fn map(protection: i32, flags: i32, file: i32) -> c_long {
     call!(SYS_mmap, 0, 4096, protection, flags, file, 0)
 }
@@ -88,7 +89,7 @@ const DESCRIPTORS: [Attack; 9] = [
         let mut byte = 0_u8;
         call!(SYS_read, 0, &raw mut byte, 1)
     }),
-    // The null device may have been opened to be read only.
+    // The null device may have been opened only for reading.
     not_asked("write-to-standard-output", |_| {
         call!(SYS_write, 1, c"x".as_ptr(), 1)
     }),
@@ -115,7 +116,7 @@ const DESCRIPTORS: [Attack; 9] = [
         let message: libc::msghdr = unsafe { std::mem::zeroed() };
         call!(SYS_sendmsg, REPORT_FD, &raw const message, 0)
     }),
-    // The sockets would be two more.
+    // The sockets would need two more descriptors.
     forbidden("pass-a-descriptor-to-itself", &[EMFILE], |_| {
         let mut pair = [0_i32; 2];
         call!(
@@ -176,7 +177,7 @@ const MEMORY: [Attack; 13] = [
             refused => refused,
         }
     }),
-    // Sees by the time of a write what others' pages hold.
+    // The time of a write would reveal the content of other processes' pages.
     not_asked("share-pages-with-others", |_| {
         match map(READ_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1) {
             page @ 0.. => call!(SYS_madvise, page, 4096, libc::MADV_MERGEABLE),
@@ -234,7 +235,7 @@ const PRIVILEGES: [Attack; 15] = [
     not_asked("speculate", |_| {
         call!(SYS_prctl, libc::PR_SET_SPECULATION_CTRL, 0, 2, 0, 0)
     }),
-    // Through its own process, the only one that it can name.
+    // Uses its own process, the only one that it can name.
     forbidden("enter-a-namespace", &[EPERM], |_| {
         match call!(SYS_pidfd_open, 1, 0) {
             process @ 0.. => call!(SYS_setns, process, CLONE_NEWNS),

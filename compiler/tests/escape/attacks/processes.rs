@@ -1,4 +1,4 @@
-//! Attacks by processes and threads, and on those of others.
+//! Attacks by processes and threads, and attacks on those of others.
 
 use std::ffi::c_long;
 
@@ -101,7 +101,7 @@ pub const PROCESSES: [Attack; 19] = [
     filter_only("see-who-is-there", |_| call!(SYS_kill, 1, 0)),
 ];
 
-/// A child goes at once.
+/// Ends a child at once.
 fn child(number: c_long) -> c_long {
     if number == 0 {
         // SAFETY: ends this process.
@@ -110,7 +110,7 @@ fn child(number: c_long) -> c_long {
     number
 }
 
-/// Threads that stay; those that a compilation needs can be had.
+/// Starts threads that stay. As many as a compilation needs are allowed.
 fn thread_bomb(_: &Scene) -> c_long {
     const NEEDED: u32 = 8;
     for count in 0..1000 {

@@ -13,14 +13,14 @@ use crate::connector::fair::{FairPermit, FairPool};
 /// Bounds on the caches of all functions.
 #[derive(Clone, Debug)]
 pub struct CacheLimits {
-    /// How long a name is kept at most, whatever its server says.
+    /// How long a name is cached at most, whatever TTL its server sends.
     pub longest: Duration,
     /// A permit for each name.
     pub names: Rc<FairPool>,
 }
 
-/// A function's names. A function that has more than its share loses its own, and no function
-/// learns by the time that a name takes what another has asked for.
+/// A function's names. A function that exceeds its share loses its own names. No function can find
+/// out from the duration of a lookup which names another has looked up.
 #[derive(Debug)]
 pub struct NameCache {
     limits: CacheLimits,

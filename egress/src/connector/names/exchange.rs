@@ -34,9 +34,10 @@ pub struct Found {
 pub enum Unfound {
     /// The name does not exist or has no address: the response code. This is conclusive.
     Known(u16),
-    /// The server cannot say: its response code, if it sent one. Others may.
+    /// The server has no conclusive answer: its response code, if it sent one. Another server may
+    /// have one.
     Failed(Option<u16>),
-    /// The server answered nothing about this name in time. It may well be there: the name's own
+    /// The server answered nothing about this name in time. It may be running: the name's own
     /// servers may be slow.
     SilentOnName,
     /// The server answered nothing at all in time, not even about the root.
@@ -49,8 +50,8 @@ impl Unfound {
         matches!(self, Self::SilentOnName | Self::SilentOnAll)
     }
 
-    /// Returns the reason for two failures together. What is known counts only if both are known,
-    /// and any answer says more than silence.
+    /// Returns the reason for two failures together. A conclusive failure counts only if both are
+    /// conclusive, and any answer takes precedence over silence.
     pub fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Known(_), other) => other,
@@ -254,7 +255,7 @@ async fn exchange_datagrams(
     Ok(is_there)
 }
 
-/// Repeats by a stream the queries whose answers did not fit a datagram.
+/// Repeats over a stream the queries whose answers did not fit in a datagram.
 async fn ask_by_stream(server: SocketAddr, families: &mut [&mut Family], deadline: Instant) {
     let mut truncated = families
         .iter_mut()
@@ -306,7 +307,7 @@ fn question(name: &WireName, kind: Kind) -> io::Result<Question> {
     })
 }
 
-/// Returns whether a response code says that the name is there, without an address.
+/// Returns whether a response code says that the name exists, without an address.
 pub fn is_without_address(code: u16) -> bool {
     code == NO_ERROR
 }

@@ -169,7 +169,7 @@ fn silence_about_a_name_is_told_from_silence_about_everything() {
         }
     });
     assert_eq!(ask(slow, SILENT), Err(Unfound::SilentOnName));
-    // No server: the system says so at once.
+    // No server listens: the kernel reports that at once.
     let nobody = StdUdpSocket::bind("127.0.0.1:0").unwrap();
     let address = nobody.local_addr().unwrap();
     drop(nobody);

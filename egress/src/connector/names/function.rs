@@ -12,7 +12,7 @@ use super::cache::{CacheLimits, NameCache};
 pub const SILENCE: Duration = Duration::from_secs(30);
 
 /// Most names of a function about which a server's silence is remembered: 128 functions then take
-/// about 3 MiB. Beyond that the one that is forgotten soonest goes.
+/// about 3 MiB. Beyond that, the entry that expires first is dropped.
 const SILENT_NAMES_MAX: usize = 64;
 
 /// A function.

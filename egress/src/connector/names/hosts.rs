@@ -3,12 +3,12 @@
 use std::io;
 use std::net::IpAddr;
 
-/// Names and their addresses. The file's text is kept and indexed: some hosts have lists of a
-/// hundred thousand names in it, and the connector little memory.
+/// Names and their addresses. The file's text is kept and indexed, because some hosts have lists of
+/// a hundred thousand names in it, and the connector has little memory.
 #[derive(Debug, Default)]
 pub struct Hosts {
     text: Vec<u8>,
-    /// By name, and by their places in the file.
+    /// Sorted by name, and then by place in the file.
     entries: Vec<Entry>,
     addresses: Vec<IpAddr>,
 }

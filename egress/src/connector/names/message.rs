@@ -18,8 +18,8 @@ pub const LINKS_MAX: usize = 8;
 /// Most records of the authority section that are searched for the end of a chain.
 const AUTHORITY_MAX: usize = 8;
 
-/// Most pointers in one name. Each points further back than the last, so that none can loop; the
-/// bound is on the work that a name of nothing but pointers makes.
+/// Most pointers in one name. Each points further back than the last, so that none can loop; this
+/// limits the work for a name that consists only of pointers.
 const POINTERS_MAX: usize = 32;
 
 /// Most bytes of a name (RFC 1035, 2.3.4).
@@ -77,7 +77,7 @@ impl WireName {
         labels.join(".")
     }
 
-    /// The root, which every server can say something about.
+    /// The root, about which every server can answer.
     pub fn root() -> Self {
         Self(vec![0])
     }
@@ -129,11 +129,11 @@ pub enum Reply {
         /// For how many seconds they hold.
         ttl: u32,
     },
-    /// The server knows that there is no such name, or no address: its response code.
+    /// The name does not exist or has no address: the response code.
     Nothing(u16),
-    /// The server cannot say: its response code, if the message has a sound one.
+    /// The server has no conclusive answer: its response code, if the message has a valid one.
     Failed(Option<u16>),
-    /// The answer has no room in a datagram.
+    /// The answer did not fit in a datagram.
     Truncated,
 }
 
@@ -376,7 +376,7 @@ fn name_is(message: &[u8], at: usize, name: &WireName) -> Option<bool> {
     }
 }
 
-/// Returns where a name ends, whose pointers are not followed.
+/// Returns where a name ends, without following its pointers.
 fn skip_name(message: &[u8], mut at: usize) -> Option<usize> {
     let most = at + NAME_MAX;
     loop {

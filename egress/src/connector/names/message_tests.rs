@@ -1,4 +1,4 @@
-//! Sound and hostile answers.
+//! Valid and hostile answers.
 
 use super::*;
 
@@ -48,7 +48,7 @@ fn addresses_of_the_name_are_taken_and_no_others() {
     let addresses = [[192, 0, 2, 1], [192, 0, 2, 2]].map(IpAddr::from).into();
     let reply = asked.reply(&answer(&asked, 0, 4, &records));
     assert_eq!(reply, Some(Reply::Addresses(addresses, 200)));
-    // A lifetime that looks negative is none.
+    // A TTL that looks negative is 0.
     let records = record(A, u32::MAX, &[192, 0, 2, 1]);
     let reply = asked.reply(&answer(&asked, 0, 1, &records));
     assert!(matches!(reply, Some(Reply::Addresses(_, 0))), "{reply:?}");
@@ -248,7 +248,7 @@ fn no_message_makes_it_panic_or_exceed_its_bounds() {
     for _ in 0..200_000 {
         let mut bad = good.clone();
         for _ in 0..random.usize(1..6) {
-            // Behind the id, or nothing of it would be read.
+            // The id stays, because otherwise nothing after it would be read.
             let at = random.usize(2..bad.len());
             bad[at] = match random.u8(0..3) {
                 0 => random.u8(..),

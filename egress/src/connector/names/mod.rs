@@ -71,8 +71,8 @@ struct Sources {
 }
 
 impl Resolver {
-    /// Returns a resolver that knows no name and no server yet. It keeps addresses for as long as
-    /// their server says, and for `longest` at most.
+    /// Returns a resolver without any names and servers. It caches addresses for the TTL that their
+    /// server sends, and for `longest` at most.
     pub fn new(longest: Duration) -> Self {
         Self::with(longest, Sockets)
     }
@@ -110,7 +110,7 @@ impl<N: Network> Resolver<N> {
     }
 
     /// Resolves by the contents of `/etc/hosts`, and then by these servers in their order, from now
-    /// on. Forgets what servers have said: they may have been another network's.
+    /// on. Forgets all answers of earlier servers, which may belong to another network.
     ///
     /// # Errors
     /// Returns `InvalidInput` if the file is larger than 4 GiB.

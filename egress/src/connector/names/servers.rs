@@ -97,8 +97,8 @@ impl Servers {
 }
 
 impl Server {
-    /// Notes whether the server answered anything. Silence counts only after a full turn's wait: a
-    /// function whose turns are short cannot have a slow server judged for all.
+    /// Notes whether the server answered anything. Silence counts only after a full turn's wait, so
+    /// that a function with short turns cannot cause a slow server to come last for all functions.
     fn note(&self, outcome: &Result<Found, Unfound>, turn: Duration) {
         match outcome {
             Err(Unfound::SilentOnAll) if turn < TURN => {}

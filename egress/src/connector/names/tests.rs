@@ -101,7 +101,7 @@ async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others()
     let by = |last| Ok(vec![IpAddr::from([192, 0, 2, last])]);
     assert_eq!(resolver.addresses(&dead, &evil).await, by(2));
     assert_eq!(resolver.network.taken().len(), 2);
-    // For others, and for its other names, the first server is the first.
+    // For other functions, and for this function's other names, the first server stays first.
     for function in [&victim, &evil] {
         assert_eq!(resolver.addresses(&good, function).await, by(1));
     }
@@ -109,7 +109,7 @@ async fn a_name_that_one_function_asks_for_changes_no_servers_order_for_others()
     let asked = resolver.network.taken();
     let asked: Vec<_> = asked.iter().map(|(server, _)| *server).collect();
     assert_eq!(asked, [FIRST, FIRST, FIRST, SECOND]);
-    // For that name and that function, the server that was silent comes last for a while.
+    // For this name and this function, the server that was silent comes last for a while.
     let begun = Instant::now();
     assert_eq!(resolver.addresses(&dead, &evil).await, by(2));
     assert_eq!(begun.elapsed(), Duration::from_millis(20));
@@ -168,7 +168,7 @@ async fn a_function_whose_names_are_silent_has_short_turns_that_judge_no_server_
         tokio::time::advance(SILENCE).await;
     }
     assert_eq!(turns, [7000, 3500, 1750, 1750]);
-    // The last turns were short, and no server is judged by them.
+    // The last turns were short, so that they do not count against a server.
     resolver.network.taken();
     let begun = Instant::now();
     resolver
@@ -215,7 +215,7 @@ async fn nobody_waits_for_lookups_of_others_however_many_of_theirs_are_silent() 
         "{}",
         resolver.network.most.get()
     );
-    // All come to their end, and leave nothing.
+    // All lookups end, and leave no state.
     set.await;
     assert_eq!(resolver.network.under_way.get(), 0);
     drop(victim);
@@ -273,7 +273,7 @@ async fn each_function_has_a_cache_of_its_own_which_new_servers_empty() {
         }
     }
     assert_eq!(resolver.network.taken().len(), 2);
-    // Another worker of the same function shares its cache.
+    // A second worker of the same function shares its cache.
     let again = resolver.function(1);
     resolver.addresses(&host("a.test"), &again).await.unwrap();
     assert_eq!(resolver.network.taken().len(), 0);

@@ -1,15 +1,17 @@
-//! A function's files as its guests have them: read-only, where they lie.
+//! A function's files as its guests use them: read-only, in place.
 //!
 //! ```text
 //! bundle:   header, records, names, contents
 //! header:   MAGIC (8), records (u32), bytes of names (u32), where contents begin (u64),
 //!           bytes of all contents (u64)
-//! record:   name at (u32), its length (u32), kind (u32), folder it is in (u32), at (u64), length (u64)
+//! record:   name at (u32), its length (u32), kind (u32), parent folder (u32),
+//!           at (u64), length (u64)
 //! ```
 //!
-//! Record 0 is the folder above all. A folder's `at` and `length` are which records are in it, in
-//! the order of their names; a file's where its content is, which begins on a page; a link's where
-//! in the names what it leads to is.
+//! Record 0 is the root folder. A folder's `at` and `length` are the first of its records and their
+//! number; they are in the order of their names. A file's are the offset of its content, which
+//! begins on a page, and its size. A link's are the position of its target among the names, and the
+//! target's length.
 
 use alloc::vec::Vec;
 
@@ -17,33 +19,33 @@ use super::{CONTENTS_MAX, ENTRIES_MAX, FilesError, Kind, PATH_MAX, is_name};
 use crate::memory_map::PAGE;
 use crate::wire::WireError;
 
-/// What a bundle begins with.
+/// First bytes of a bundle.
 const MAGIC: [u8; 8] = *b"faasw-b\x01";
 
 const HEADER: usize = 32;
 const RECORD: usize = 32;
 
-/// Most bytes of a bundle: all contents with what pages are not full of, records and names.
+/// Maximum bytes of a bundle: all contents, padded to pages, records and names.
 pub const BUNDLE_MAX: u64 = CONTENTS_MAX
     + ENTRIES_MAX as u64 * (PAGE + RECORD as u64)
     + NAMES_MAX
     + HEADER as u64
     + 2 * PAGE;
 
-/// Most bytes of names and of what links lead to.
+/// Maximum bytes of names and link targets.
 const NAMES_MAX: u64 = ENTRIES_MAX as u64 * (PATH_MAX as u64 + super::NAME_MAX as u64);
 
-/// What a bundle says of itself; nothing of it is known to be true.
+/// The statements of a bundle about itself, unchecked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Summary {
-    /// Files, folders and links, without the folder above all.
+    /// Number of files, folders and links, without the root folder.
     pub entries: u32,
     /// Bytes of all files together.
     pub contents: u64,
 }
 
 impl Summary {
-    /// That of a bundle; nothing where it does not begin like one.
+    /// Returns the summary of a bundle, or `None` if it does not begin like one.
     #[must_use]
     pub fn of(bundle: &[u8]) -> Option<Self> {
         let header = Header::read(bundle)?;
@@ -83,7 +85,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*long))
 }
 
-/// A bundle on its way: what is in it, in the order of its records.
+/// A bundle in construction: its contents in the order of its records.
 #[derive(Debug, Default)]
 pub(super) struct Packing<'a> {
     records: Vec<[u8; RECORD]>,
@@ -93,7 +95,7 @@ pub(super) struct Packing<'a> {
 
 impl<'a> Packing<'a> {
     pub(super) fn file(&mut self, parent: usize, name: &str, content: &'a [u8]) {
-        // Where it lies is known once all names are.
+        // The offset is set once all names are known.
         self.contents.push((self.records.len(), content));
         self.record(parent, name, Kind::File, 0, content.len() as u64);
     }
@@ -158,34 +160,34 @@ impl<'a> Packing<'a> {
     }
 }
 
-/// What is at a place of the index.
+/// An entry of the index.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// What it is called.
+    /// Name of the entry.
     pub name: &'a str,
-    /// The folder that it is in; of the one above all itself.
+    /// The folder that contains it; the root folder's is the root folder itself.
     pub parent: u32,
-    /// What it is.
+    /// The object itself.
     pub what: What<'a>,
 }
 
-/// What that is.
+/// The object of an entry.
 #[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
-    /// A file of this content.
+    /// A file with this content.
     File(&'a [u8]),
-    /// A folder of so many entries from the first on.
+    /// A folder, whose entries are consecutive.
     Folder {
-        /// The first.
+        /// Index of the first entry.
         first: u32,
-        /// How many there are.
+        /// Number of entries.
         count: u32,
     },
-    /// A link that leads there.
+    /// A link with this target.
     Link(&'a str),
 }
 
-/// A bundle that holds to its rules.
+/// A bundle that was checked against its rules.
 #[derive(Clone, Copy, Debug)]
 pub struct Bundle<'a> {
     bytes: &'a [u8],
@@ -194,10 +196,10 @@ pub struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
-    /// Takes bytes for a bundle, once each record was looked at.
+    /// Checks bytes as a bundle, record by record.
     ///
     /// # Errors
-    /// When a record or a length breaks a rule.
+    /// Returns the [`FilesError`] of the violated rule if a record or a length is invalid.
     pub fn read(bytes: &'a [u8]) -> Result<Self, FilesError> {
         let header = Header::read(bytes).ok_or(WireError::BadValue)?;
         if !(1..=ENTRIES_MAX + 1).contains(&(header.records as usize)) {
@@ -229,8 +231,8 @@ impl<'a> Bundle<'a> {
         Ok(bundle)
     }
 
-    /// Whether an entry is where its folder says, and a folder has its entries behind itself, in
-    /// order: so no folder is within itself.
+    /// Returns whether an entry is in the folder that it names, and a folder's entries are behind
+    /// it, in order. So no folder contains itself.
     fn is_sound(&self, index: u32, header: &Header) -> bool {
         let (Some(entry), Some(record)) = (self.entry(index), self.record(index)) else {
             return false;
@@ -267,7 +269,7 @@ impl<'a> Bundle<'a> {
             }
     }
 
-    /// How many entries there are, the folder above all included.
+    /// Returns the number of entries, including the root folder.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.records
@@ -281,7 +283,7 @@ impl<'a> Bundle<'a> {
         self.bytes.get(at..)?.first_chunk()
     }
 
-    /// The entry at a place of the index.
+    /// Returns the entry with this index.
     #[must_use]
     pub fn entry(&self, index: u32) -> Option<Entry<'a>> {
         let record = self.record(index)?;
@@ -313,7 +315,7 @@ impl<'a> Bundle<'a> {
         core::str::from_utf8(self.names.get(at..end)?).ok()
     }
 
-    /// The entry of that name in a folder.
+    /// Returns the index of the entry with this name in a folder.
     #[must_use]
     pub fn named(&self, folder: u32, name: &str) -> Option<u32> {
         let What::Folder { first, count } = self.entry(folder)?.what else {
@@ -366,8 +368,7 @@ mod tests {
         }
     }
 
-    /// Whatever is changed in the index, a bundle is refused, or still one whose every folder can
-    /// be walked.
+    /// After any change in the index, a bundle is refused, or still has folders that can be walked.
     #[test]
     fn a_bundle_that_lies_is_refused_or_harmless() {
         let bytes = packed();

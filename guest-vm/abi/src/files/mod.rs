@@ -1,10 +1,9 @@
-//! A function's files: as they are sent, and as a bundle that its guests read.
+//! A function's files: as they are uploaded, and as a bundle that its guests read.
 //!
-//! Whoever deploys sends them one behind the other ([`upload`]). The compile helper takes that
-//! apart, checks paths, links and sizes, and packs a [`bundle`]: an index of records of one size,
-//! names, and contents that begin on pages. The node passes both on and looks at lengths; the guest
-//! holds the bundle against its rules once more, since nothing that it has from outside is to be
-//! believed.
+//! The client that deploys uploads them one after the other ([`upload`]). The compile helper takes
+//! the upload apart, checks paths, links and sizes, and packs a [`bundle`]: an index of records of
+//! one size, names, and contents that begin on pages. The node passes both on and checks lengths
+//! only. The guest checks the bundle against its rules once more, because it trusts no input.
 
 pub mod bundle;
 pub mod upload;
@@ -14,29 +13,29 @@ use core::fmt;
 
 use crate::wire::WireError;
 
-/// Most bytes of all contents of a function's files together.
+/// Maximum bytes of the contents of all files of a function together.
 pub const CONTENTS_MAX: u64 = 64 << 20;
 
-/// Most files, folders and links together.
+/// Maximum number of files, folders and links together.
 pub const ENTRIES_MAX: usize = 20_000;
 
-/// Most bytes of a path, and of what a link leads to.
+/// Maximum bytes of a path, and of a link's target.
 pub const PATH_MAX: usize = 1 << 10;
 
-/// Most bytes of a name.
+/// Maximum bytes of a name.
 pub const NAME_MAX: usize = 255;
 
-/// Most folders that a path leads through.
+/// Maximum number of folders on a path.
 pub const DEPTH_MAX: usize = 64;
 
-/// What is at a path.
+/// The kind of an object at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Bytes.
     File,
-    /// Names.
+    /// A directory of names.
     Folder,
-    /// A path, by which one goes on.
+    /// A symbolic link: a path that replaces it.
     Link,
 }
 
@@ -59,20 +58,20 @@ impl Kind {
     }
 }
 
-/// Why bytes are no files of a function.
+/// The reason why bytes are not valid files of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FilesError {
-    /// They end elsewhere than they announce, or a number in them has no meaning.
+    /// The length is wrong, or a number has no meaning.
     Malformed(WireError),
-    /// There are more than [`ENTRIES_MAX`].
+    /// There are more than [`ENTRIES_MAX`] entries.
     TooMany,
-    /// They have more than [`CONTENTS_MAX`] bytes together.
+    /// The contents have more than [`CONTENTS_MAX`] bytes together.
     TooLarge,
-    /// A path that is absolute, leads out of the files, is too long or no text.
+    /// A path is absolute, leads out of the files, is too long or is not UTF-8.
     BadPath(String),
-    /// There are two at this path, or a file where a folder is to be.
+    /// Two entries have this path, or a file is at the path of a folder.
     Twice(String),
-    /// A link that leads out of the files, or nowhere that could be said.
+    /// A link leads out of the files, or its target is invalid.
     BadLink(String),
 }
 
@@ -112,14 +111,14 @@ impl From<WireError> for FilesError {
     }
 }
 
-/// Whether a text can be the name of a file in a folder.
+/// Returns whether a text can be the name of a file in a folder.
 #[must_use]
 pub fn is_name(name: &str) -> bool {
     name.len() <= NAME_MAX && !name.contains(['\0', '/']) && !matches!(name, "" | "." | "..")
 }
 
-/// Whether a text is where a function's files can be for it: `/`, or an absolute path without `.`
-/// and `..`.
+/// Returns whether a text can be the mount point of a function's files: `/`, or an absolute path
+/// without `.` and `..`.
 #[must_use]
 pub fn is_mount(path: &str) -> bool {
     path == "/"
@@ -129,8 +128,8 @@ pub fn is_mount(path: &str) -> bool {
                 .is_some_and(|path| path.split('/').all(is_name))
 }
 
-/// Whether what a link at this depth of folders leads to is within the files, as far as its text
-/// says.
+/// Returns whether the target of a link at this depth of folders is within the files, as far as its
+/// text shows.
 fn leads_within(target: &str, depth: usize) -> bool {
     if target.is_empty()
         || target.len() > PATH_MAX

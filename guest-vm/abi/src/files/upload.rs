@@ -1,4 +1,4 @@
-//! Files as they are sent, in front of the module that they are for.
+//! Files in an upload, in front of the module that they belong to.
 //!
 //! ```text
 //! upload:  MAGIC, length (u64), files, module
@@ -6,8 +6,8 @@
 //! path, content: length (u32), that many bytes
 //! ```
 //!
-//! The content of a link is where it leads; a folder has none. Folders above a path need not be
-//! there.
+//! The content of a link is its target; a folder has none. The parent folders of a path may be
+//! omitted.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -19,16 +19,16 @@ use super::{CONTENTS_MAX, DEPTH_MAX, ENTRIES_MAX, FilesError, Kind, PATH_MAX, is
 use super::{bundle, leads_within};
 use crate::wire::{Reader, WireError, Writer};
 
-/// What an upload with files begins with; neither Wasm nor text nor a script does.
+/// First bytes of an upload with files; neither Wasm nor text nor a script begins so.
 pub const MAGIC: [u8; 8] = *b"\0files\x01\0";
 
-/// Most bytes that files are sent in: their contents, and what their paths and lengths take.
+/// Maximum bytes of the files in an upload: their contents, and space for their paths and lengths.
 pub const FILES_MAX: u64 = CONTENTS_MAX + (16 << 20);
 
 /// Bytes before the files.
 const FRONT: usize = MAGIC.len() + size_of::<u64>();
 
-/// Files on their way into an upload, in the order in which they are added.
+/// Files that are being collected for an upload, in the order in which they are added.
 #[derive(Debug, Default)]
 pub struct Files {
     count: u32,
@@ -36,8 +36,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Adds what is at a path: of a link where it leads, of a folder nothing. Nothing is checked
-    /// here.
+    /// Adds an entry: for a link `content` is its target, for a folder it is empty. Nothing is
+    /// checked here.
     pub fn add(&mut self, kind: Kind, path: &str, content: &[u8]) {
         self.count = self.count.saturating_add(1);
         self.writer.bytes(&[kind.number()]);
@@ -45,7 +45,7 @@ impl Files {
         self.writer.string(content);
     }
 
-    /// An upload of these and the module that they are for.
+    /// Returns an upload of these files and the module that they belong to.
     #[must_use]
     pub fn before(self, module: &[u8]) -> Vec<u8> {
         let files = self.into_bytes();
@@ -53,20 +53,21 @@ impl Files {
         [&MAGIC[..], &length, &files, module].concat()
     }
 
-    /// The files alone, as [`pack`] takes them.
+    /// Returns the encoded files alone, as [`pack`] takes them.
     #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         [&self.count.to_le_bytes()[..], &self.writer.into_bytes()].concat()
     }
 }
 
-/// Where files are, and where the module behind them.
+/// The positions of the files, and of the module behind them.
 pub type Parts = (Range<usize>, Range<usize>);
 
-/// Where in an upload its files are, and where its module; nothing where it has no files.
+/// Returns the positions of the files and of the module in an upload; `None` if it has no files.
 ///
 /// # Errors
-/// When it ends before what it announces.
+/// Returns [`FilesError::Malformed`] if the upload ends too early, and [`FilesError::TooLarge`] if
+/// the files have more than [`FILES_MAX`] bytes.
 pub fn split(upload: &[u8]) -> Result<Option<Parts>, FilesError> {
     if !upload.starts_with(&MAGIC) {
         return Ok(None);
@@ -85,28 +86,29 @@ pub fn split(upload: &[u8]) -> Result<Option<Parts>, FilesError> {
     Ok(Some((FRONT..end, end..upload.len())))
 }
 
-/// What is to be at a path.
+/// An entry of the bundle in construction.
 struct Node<'a> {
     content: Content<'a>,
     parent: usize,
     name: &'a str,
 }
 
-/// What that has.
+/// The content of an entry.
 enum Content<'a> {
     Bytes(&'a [u8]),
-    /// Its names, and which nodes have them.
+    /// Names, with the indices of their nodes.
     Names(BTreeMap<&'a str, usize>),
     Path(&'a str),
 }
 
-/// The bundle of files as they were sent. The same files, in whatever order, give the same bundle.
+/// Packs uploaded files into a bundle. Equal files, in any order, result in equal bundles.
 ///
 /// # Errors
-/// When a path, a link or a size breaks a rule, or they are cut off.
+/// Returns the [`FilesError`] of the violated rule if a path, a link or a size is invalid, or the
+/// files are truncated.
 pub fn pack(files: &[u8]) -> Result<Vec<u8>, FilesError> {
     let nodes = read(files)?;
-    // Folder by folder, so that each has its names next to each other, and behind itself.
+    // Folder by folder, so that the names of each are consecutive, and behind the folder itself.
     let mut order = vec![0];
     let mut at = 0;
     while let Some(folder) = order.get(at).and_then(|index| nodes.get(*index)) {
@@ -137,7 +139,7 @@ pub fn pack(files: &[u8]) -> Result<Vec<u8>, FilesError> {
     Ok(packing.finish())
 }
 
-/// All that is in the files, folders that nobody sent included; the first is the one above all.
+/// Returns all entries, including folders that were omitted in the upload. The first is the root.
 fn read(files: &[u8]) -> Result<Vec<Node<'_>>, FilesError> {
     let mut reader = Reader::new(files);
     let count = u32::from_le_bytes(reader.array()?);
@@ -182,13 +184,13 @@ fn text(bytes: &[u8], error: impl FnOnce(String) -> FilesError) -> Result<&str, 
     read.map_err(|_| error(shown(&String::from_utf8_lossy(bytes))))
 }
 
-/// A path as it is told of, however long it is.
+/// Returns a path for an error message, cut to the maximum length.
 fn shown(path: &str) -> String {
     let cut = path.get(..path.floor_char_boundary(PATH_MAX));
     cut.unwrap_or_default().to_string()
 }
 
-/// Puts something at its path.
+/// Adds an entry at its path.
 fn put<'a>(
     nodes: &mut Vec<Node<'a>>,
     path: &'a str,
@@ -224,7 +226,7 @@ fn put<'a>(
                 name,
             });
         } else if is_last {
-            // A folder may have been there for what is in it.
+            // The folder may exist already, because an entry in it came first.
             let both = (&content, there.and_then(|there| nodes.get(there)));
             let (Some(Content::Names(_)), Some(Node { content, .. })) = both else {
                 return Err(twice());
@@ -331,7 +333,7 @@ mod tests {
             many.add(Kind::File, &format!("{number}"), b"");
         }
         assert_eq!(pack(&many.into_bytes()), Err(FilesError::TooMany));
-        // Folders count that nobody sent.
+        // Omitted folders count as entries.
         let mut many = Files::default();
         for number in 0..=ENTRIES_MAX / 2 {
             many.add(Kind::File, &format!("{number}/a"), b"");

@@ -1,5 +1,5 @@
-//! Records of the key-value store: what a guest asks for, and what the node answers. They are the
-//! bodies of the two messages on the channel of the store, one behind the other.
+//! Records of the key-value store: requests of a guest, and answers of the node. They are the
+//! bodies of the two messages on the channel of the store, one after the other.
 //!
 //! ```text
 //! record:   length (u32), that many bytes: a request or an answer
@@ -9,9 +9,9 @@
 //!
 //! Integers are little-endian, strings and lists as in [`crate::wire`]. A guest is synchronous: it
 //! sends one request and reads its answer before the next, so a record needs no number. Both sides
-//! bound what they take before they take it: a length by [`RECORD_MAX`], a list by [`ITEMS_MAX`], a
-//! key by [`KEY_MAX`]. A node that meets what cannot be ends the guest: its runtime never sends
-//! that.
+//! check the limits before they read: [`RECORD_MAX`] for a length, [`ITEMS_MAX`] for a list,
+//! [`KEY_MAX`] for a key. A node that receives an invalid record ends the guest, because its
+//! runtime never sends one.
 
 #[cfg(test)]
 mod tests;
@@ -20,33 +20,32 @@ use alloc::vec::Vec;
 
 use crate::wire::{Reader, WireError, Writer};
 
-/// Most bytes of a record, without its length: a value of the largest size and what goes with it,
-/// or as many keys as an answer lists.
+/// Maximum bytes of a record, without its length: a value of the largest size with its key and
+/// store, or the keys of one answer.
 pub const RECORD_MAX: usize = VALUE_MAX + (64 << 10);
 
 /// Bytes of a record's length.
 pub const LENGTH_BYTES: usize = 4;
 
-/// Most bytes of a key, which is UTF-8 and has at least one.
+/// Maximum bytes of a key, which is UTF-8 and not empty.
 pub const KEY_MAX: usize = 1 << 10;
 
-/// Most bytes of a value.
+/// Maximum bytes of a value.
 pub const VALUE_MAX: usize = 1 << 20;
 
-/// Most keys of a batch, and of an answer that lists keys.
+/// Maximum number of keys of a batch, and of an answer that lists keys.
 pub const ITEMS_MAX: usize = 1_000;
 
-/// Most bytes of a store's name.
+/// Maximum bytes of a store's name.
 pub const STORE_MAX: usize = 64;
 
-/// Most bytes of an error's text.
+/// Maximum bytes of an error's text.
 pub const TEXT_MAX: usize = 256;
 
-/// The store that each function has to itself, by the name that every SDK opens unless told
-/// otherwise.
+/// Name of the store that belongs to the function alone. SDKs open this name by default.
 pub const OWN_STORE: &str = "default";
 
-/// Spin's own interface of a store.
+/// Spin's own interface for a store.
 pub const SPIN_KEY_VALUE: &str = "fermyon:spin/key-value@2.0.0";
 
 /// An older draft of `wasi:keyvalue`, which Wasmtime implements.
@@ -68,14 +67,14 @@ pub const DRAFT2: Draft = Draft {
 pub struct Draft {
     /// Reads and writes.
     pub store: &'static str,
-    /// What is one step for all who do it.
+    /// Atomic operations.
     pub atomics: &'static str,
-    /// Many keys at once.
+    /// Operations on several keys at once.
     pub batch: &'static str,
 }
 
-/// Whether an import, as `interface#function`, is one of a store: who has such a one is given the
-/// channel.
+/// Returns whether an import, as `interface#function`, belongs to a store. A function with such an
+/// import receives the channel.
 #[must_use]
 pub fn is_import(import: &str) -> bool {
     let Some((interface, _)) = import.split_once('#') else {
@@ -88,8 +87,8 @@ pub fn is_import(import: &str) -> bool {
     interface == SPIN_KEY_VALUE || names.any(|name| name == interface)
 }
 
-/// Whether a store can have this name: 1 to [`STORE_MAX`] letters, digits, `-`, `_` and `.`, and
-/// none of these three first.
+/// Returns whether a store can have this name: 1 to [`STORE_MAX`] letters, digits, `-`, `_` and
+/// `.`, of which the last three cannot be first.
 #[must_use]
 pub fn is_store_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
@@ -98,79 +97,81 @@ pub fn is_store_name(name: &str) -> bool {
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
 }
 
-/// What a guest asks of a store.
+/// A request of a guest to a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// The store, by the name that the function gives it.
+    /// The store, by the name that the function uses.
     pub store: &'a str,
-    /// What is to be done.
+    /// The requested operation.
     pub operation: Operation<'a>,
 }
 
-/// What is to be done with a store.
+/// An operation on a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
-    /// Whether the function may use that store. Answered by [`Answer::Done`].
+    /// Checks whether the function may use the store. The answer is [`Answer::Done`].
     Open,
-    /// The values of these keys. Answered by [`Answer::Values`], one for each.
+    /// Reads the values of these keys. The answer is [`Answer::Values`], with one item for each.
     Get(Vec<&'a [u8]>),
-    /// Sets these keys to these values, all or none. Answered by [`Answer::Done`].
+    /// Sets these keys to these values, all or none. The answer is [`Answer::Done`].
     Set(Vec<(&'a [u8], &'a [u8])>),
-    /// Removes these keys where they are, all or none. Answered by [`Answer::Done`].
+    /// Removes these keys, if they exist, all or none. The answer is [`Answer::Done`].
     Delete(Vec<&'a [u8]>),
-    /// Whether there is this key. Answered by [`Answer::Exists`].
+    /// Checks whether this key exists. The answer is [`Answer::Exists`].
     Exists(&'a [u8]),
-    /// The keys in their order, from there on. Answered by [`Answer::Keys`].
+    /// Lists keys in their order, from this position on. The answer is [`Answer::Keys`].
     Keys(ListFrom<'a>),
-    /// Adds to the number that a key has, 0 where it has none. Answered by [`Answer::Number`].
+    /// Adds to the number of a key, which is 0 if the key is missing. The answer is
+    /// [`Answer::Number`].
     Increment(&'a [u8], i64),
-    /// Sets a key if it still has the value that was seen. Answered by [`Answer::Done`], or by
-    /// [`Answer::Values`] with what it has now.
+    /// Sets a key if it still has the value that was read before. The answer is [`Answer::Done`],
+    /// or [`Answer::Values`] with the current value.
     Swap {
         /// The key.
         key: &'a [u8],
-        /// What it had; nothing where it was not there.
+        /// The value that was read; `None` if the key did not exist.
         seen: Option<&'a [u8]>,
-        /// What it gets.
+        /// The new value.
         value: &'a [u8],
     },
 }
 
-/// Where a list of keys begins.
+/// Start of a list of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListFrom<'a> {
-    /// With the first there is.
+    /// At the first key.
     Start,
-    /// Behind this key, there or not.
+    /// After this key, whether or not it exists.
     Behind(&'a [u8]),
-    /// Behind so many keys.
+    /// After this number of keys.
     Number(u64),
 }
 
-/// What the node answers.
+/// An answer of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer<'a> {
-    /// It is done; what was written is there to stay, as far as the store's place keeps things.
+    /// The operation is complete. Written data is as durable as the store's location allows.
     Done,
-    /// Values, or nothing where a key is not there.
+    /// Values, or `None` for keys that do not exist.
     Values(Vec<Option<&'a [u8]>>),
-    /// Whether there is such a key.
+    /// Whether the key exists.
     Exists(bool),
     /// Keys in their order, and whether more follow.
     Keys(Vec<&'a [u8]>, bool),
-    /// The number that a key has now.
+    /// The number that the key has now.
     Number(i64),
-    /// The function was not granted that store, whether there is one or not.
+    /// The function has no grant for the store, whether or not it exists.
     Denied,
-    /// It failed, and this is why; nothing was changed unless it says that this is not known.
+    /// The operation failed, for this reason. Nothing was changed, unless the text says that this
+    /// is unknown.
     Failed(&'a str),
 }
 
 impl<'a> Request<'a> {
-    /// The request as a record, with its length.
+    /// Encodes the request as a record, with its length.
     ///
     /// # Errors
-    /// [`WireError::BadValue`] when something is longer than it may be.
+    /// Returns [`WireError::BadValue`] if an item exceeds its maximum.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut writer = begin();
         writer.string(self.store.as_bytes());
@@ -221,14 +222,14 @@ impl<'a> Request<'a> {
                 writer.string(value);
             }
         }
-        // What the other side would refuse is refused here.
+        // This side refuses what the other side would refuse.
         end_record(writer, |body| Request::decode(body).map(drop))
     }
 
-    /// The request in a record's bytes, without its length.
+    /// Decodes a request from a record's bytes, without its length.
     ///
     /// # Errors
-    /// When the bytes are no request, or something is longer than it may be.
+    /// Returns a [`WireError`] if the bytes are no request, or an item exceeds its maximum.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = bounded(bytes)?;
         let store = text(&mut reader, STORE_MAX)?;
@@ -256,10 +257,10 @@ impl<'a> Request<'a> {
 }
 
 impl<'a> Answer<'a> {
-    /// The answer as a record, with its length.
+    /// Encodes the answer as a record, with its length.
     ///
     /// # Errors
-    /// [`WireError::BadValue`] when something is longer than it may be.
+    /// Returns [`WireError::BadValue`] if an item exceeds its maximum.
     pub fn encode(&self) -> Result<Vec<u8>, WireError> {
         let mut writer = begin();
         match self {
@@ -286,10 +287,10 @@ impl<'a> Answer<'a> {
         end_record(writer, |body| Answer::decode(body).map(drop))
     }
 
-    /// The answer in a record's bytes, without its length.
+    /// Decodes an answer from a record's bytes, without its length.
     ///
     /// # Errors
-    /// When the bytes are no answer, or something is longer than it may be.
+    /// Returns a [`WireError`] if the bytes are no answer, or an item exceeds its maximum.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, WireError> {
         let mut reader = bounded(bytes)?;
         let [outcome] = reader.array()?;
@@ -311,10 +312,10 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// The length that a record announces.
+/// Returns the length that a record announces.
 ///
 /// # Errors
-/// [`WireError::BadValue`] when it is more than [`RECORD_MAX`].
+/// Returns [`WireError::BadValue`] if it is more than [`RECORD_MAX`].
 pub fn length(bytes: [u8; LENGTH_BYTES]) -> Result<usize, WireError> {
     match usize::try_from(u32::from_le_bytes(bytes)) {
         Ok(length) if length <= RECORD_MAX => Ok(length),
@@ -322,7 +323,7 @@ pub fn length(bytes: [u8; LENGTH_BYTES]) -> Result<usize, WireError> {
     }
 }
 
-/// A record whose length is still to be known: a large value is copied into it once.
+/// Begins a record whose length is still unknown, so that a large value is copied into it once.
 fn begin() -> Writer {
     let mut writer = Writer::default();
     writer.bytes(&[0; LENGTH_BYTES]);
@@ -359,8 +360,8 @@ fn end(reader: &Reader<'_>) -> Result<(), WireError> {
 
 fn key<'a>(reader: &mut Reader<'a>) -> Result<&'a [u8], WireError> {
     let key = reader.slice()?;
-    // All interfaces have keys as text. Whoever read another one as text would list on behind a
-    // key that is not there, without end.
+    // All interfaces have keys as text. With a lossy conversion of an invalid key, a listing would
+    // continue after a key that does not exist, without end.
     match key.len() {
         1..=KEY_MAX if core::str::from_utf8(key).is_ok() => Ok(key),
         _ => Err(WireError::BadValue),

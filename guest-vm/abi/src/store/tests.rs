@@ -44,7 +44,7 @@ fn answers() -> Vec<Answer<'static>> {
     ]
 }
 
-/// A record's bytes behind its length, which is right.
+/// Returns a record's bytes behind its length, which is checked.
 fn body(record: &[u8]) -> &[u8] {
     let (announced, body) = record.split_first_chunk().unwrap();
     assert_eq!(length(*announced), Ok(body.len()));
@@ -92,7 +92,7 @@ fn what_is_longer_than_it_may_be_is_refused_by_both_sides() {
     let store = "s".repeat(STORE_MAX + 1);
     assert_eq!(with(&store[1..], Operation::Open), Ok(()));
     assert_eq!(with(&store, Operation::Open), refused);
-    // Each value fits, all of them do not.
+    // Each value fits, but not all of them together.
     let pairs: Vec<(&[u8], &[u8])> = vec![(b"k", &value[1..]); 2];
     assert_eq!(with("s", Operation::Set(pairs)), refused);
 }
@@ -121,7 +121,7 @@ fn keys_that_are_no_text_are_refused_by_both_sides() {
     }
     let listed = Answer::Keys(vec![LIE], false).encode();
     assert_eq!(listed, Err(WireError::BadValue));
-    // As a guest spells it that does not ask itself, and one that asks for text.
+    // The encoding by a guest that does not check by itself; then a valid text.
     let lie = [&b"\x01\0\0\0s\x05\x02\0\0\0"[..], LIE].concat();
     assert_eq!(Request::decode(&lie), Err(WireError::BadValue));
     let text = "\u{e9}".as_bytes();
@@ -169,7 +169,7 @@ fn a_length_or_count_that_lies_sizes_nothing() {
     let most = u32::try_from(RECORD_MAX).unwrap();
     assert_eq!(length(most.to_le_bytes()), Ok(RECORD_MAX));
     assert!(length((most + 1).to_le_bytes()).is_err());
-    // A store of no name, a batch of four thousand million keys.
+    // A store without a name, and a batch of four billion keys.
     let lie = [0, 0, 0, 0, 2, 0xff, 0xff, 0xff, 0xff];
     assert_eq!(Request::decode(&lie), Err(WireError::BadValue));
     let neither = [3, 2];

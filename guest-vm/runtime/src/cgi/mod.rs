@@ -1,7 +1,7 @@
 //! Commands as functions: CGI 1.1 (RFC 3875).
 //!
-//! [`variables`] turns a request into environment variables; [`Output`] turns
-//! what the command writes into a response.
+//! [`variables`] turns a request into environment variables; [`Output`] turns the command's output
+//! into a response.
 
 mod output;
 mod variables;

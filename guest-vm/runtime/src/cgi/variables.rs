@@ -4,21 +4,21 @@ use alloc::vec::Vec;
 
 use faasw_abi::wire::{Pair, RequestHead};
 
-/// Header fields that become no `HTTP_` variable.
+/// Header fields without an `HTTP_` variable.
 const UNSEEN: [&[u8]; 7] = [
-    // Variables of their own.
+    // These have variables of their own.
     b"content-length",
     b"content-type",
-    // Programs take HTTP_PROXY for the proxy to use ("httpoxy").
+    // Programs use HTTP_PROXY as the proxy to connect to ("httpoxy").
     b"proxy",
-    // Between the client and the proxy.
+    // These concern the connection between the client and the proxy.
     b"proxy-authorization",
     b"connection",
     b"transfer-encoding",
     b"te",
 ];
 
-/// The CGI variables of a request; none occurs twice.
+/// Returns the CGI variables of a request; none occurs twice.
 pub(crate) fn variables(request: &RequestHead) -> Vec<Pair> {
     let (path, query) = split_query(&request.path_and_query);
     let (name, port) = split_port(&request.authority, &request.scheme);
@@ -48,8 +48,8 @@ pub(crate) fn variables(request: &RequestHead) -> Vec<Pair> {
     set("SCRIPT_NAME", &request.script_name);
     set("PATH_INFO", &percent_decoded(path));
     set("QUERY_STRING", query);
-    // No variable of the RFC, but one that servers have in common: it alone has the path as it was
-    // sent.
+    // The RFC does not define this variable, but servers have it in common: it alone has the path
+    // as it was sent.
     set(
         "REQUEST_URI",
         &[&*request.script_name, &*request.path_and_query].concat(),
@@ -71,8 +71,8 @@ pub(crate) fn variables(request: &RequestHead) -> Vec<Pair> {
     variables
 }
 
-/// Adds an `HTTP_` variable for each field; the values of one that is repeated
-/// are joined, as RFC 9110 and, for cookies, RFC 6265 say.
+/// Adds an `HTTP_` variable for each field. The values of a repeated field are joined as RFC 9110
+/// and, for cookies, RFC 6265 specify.
 fn add_headers(variables: &mut Vec<Pair>, headers: &[Pair]) {
     let others = variables.len();
     for (field, value) in headers {
@@ -102,15 +102,15 @@ fn add_headers(variables: &mut Vec<Pair>, headers: &[Pair]) {
     }
 }
 
-/// Whether a field has a variable that no other one has: `X_Real_IP` would be
-/// taken for the `X-Real-IP` that a proxy has set, and `Content_Length` for a length.
+/// Returns whether a field has a variable that no other one has. `X_Real_IP` could be mistaken for
+/// the `X-Real-IP` that a proxy has set, and `Content_Length` for a length.
 fn has_variable(field: &[u8]) -> bool {
     field
         .iter()
         .all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
 }
 
-/// The path and what follows its first `?`.
+/// Returns the path, and the part after its first `?`.
 fn split_query(path_and_query: &[u8]) -> (&[u8], &[u8]) {
     let mut parts = path_and_query.splitn(2, |byte| *byte == b'?');
     (
@@ -119,13 +119,13 @@ fn split_query(path_and_query: &[u8]) -> (&[u8], &[u8]) {
     )
 }
 
-/// Host and port of an authority; the scheme's port where none is named.
+/// Returns host and port of an authority, with the scheme's default port.
 fn split_port<'a>(authority: &'a [u8], scheme: &[u8]) -> (&'a [u8], &'a [u8]) {
     let default: &[u8] = if scheme == b"https" { b"443" } else { b"80" };
     let colon = authority.iter().rposition(|byte| *byte == b':');
     match colon.and_then(|colon| authority.split_at_checked(colon)) {
-        // The colons of an IPv6 address are inside its brackets, so not before
-        // something that is all digits.
+        // The colons of an IPv6 address are inside its brackets, and therefore not before digits
+        // only.
         Some((host, [b':', port @ ..]))
             if !port.is_empty() && port.iter().all(u8::is_ascii_digit) && is_host(host) =>
         {
@@ -136,13 +136,13 @@ fn split_port<'a>(authority: &'a [u8], scheme: &[u8]) -> (&'a [u8], &'a [u8]) {
     }
 }
 
-/// Whether a colon after `host` begins a port.
+/// Returns whether a colon after `host` begins a port.
 fn is_host(host: &[u8]) -> bool {
     !host.contains(&b':') || host.ends_with(b"]")
 }
 
-/// The path without its percent escapes. What is no escape stays as it is, and
-/// so does an escaped NUL: no program could tell the rest from its end.
+/// Decodes the percent escapes of a path. Invalid escapes stay as they are. So does an escaped NUL,
+/// because programs could not distinguish it from the end.
 fn percent_decoded(path: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::new();
     let mut rest = path;

@@ -1,10 +1,10 @@
 //! The bodies that a function writes.
 //!
 //! Several may exist, and they may be written before their response is set, or their request is
-//! sent. Until then their bytes wait here, up to [`MAX_PENDING`] in all; the body of the response
-//! that is set goes to the platform as it is written, at the pace at which that takes it. What had
-//! been written of a request's body goes there whenever the function waits for anything: to send it
-//! is never in the way of reading what comes back.
+//! sent. Until then their bytes wait here, up to [`MAX_PENDING`] in all. The body of the response
+//! that was set goes to the platform as it is written, at the pace at which the platform takes it.
+//! Waiting bytes of a request's body go to the platform whenever the function waits for anything,
+//! so that sending never delays reading the response.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -15,100 +15,100 @@ use faasw_abi::wire::{Pair, encode_trailers};
 
 use crate::platform::{Platform, SendError, send_whole};
 
-/// Most bytes that wait for their message to be sent, over all bodies.
+/// Maximum waiting bytes of all bodies together.
 const MAX_PENDING: usize = 1 << 20;
 
-/// Names a body for as long as its message or its resource exists.
+/// Identifies a body while its message or its resource exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BodyId(u64);
 
-/// Where the bytes of a body go.
+/// Destination of a body's bytes.
 #[derive(Debug)]
 enum Sink {
-    /// They wait for their message to be sent.
+    /// The bytes wait for their message to be sent.
     Pending(Vec<u8>),
-    /// To the platform: their response is the one that was set.
+    /// The platform: the body's response is the one that was set.
     Platform,
-    /// To a server that the function calls.
+    /// A server that the function calls.
     Call(Sending),
-    /// Nowhere: their message will not be sent.
+    /// None: the message will not be sent.
     Nowhere,
-    /// Nowhere, and nothing more is taken: their request is over.
+    /// None, and no more bytes are taken: the request is over.
     Closed,
 }
 
-/// How far the body of a request is that was sent.
+/// Progress of the body of a request that was sent.
 #[derive(Debug)]
 struct Sending {
     channel: Channel,
-    /// Written before, and still to be sent.
+    /// Bytes that were written before, and are still to be sent.
     waiting: Vec<u8>,
-    /// What is to be said behind that, once the body has ended.
+    /// The tail that follows these bytes, once the body has ended.
     tail: Option<Vec<u8>>,
 }
 
 impl Sending {
-    /// Sends what there is room for. How many bytes do not wait any more.
+    /// Sends as much as there is space for, and returns how many bytes no longer wait.
     fn go_on(&mut self, platform: &mut impl Platform) -> usize {
         let sent = platform.send(self.channel, &self.waiting);
         self.waiting.drain(..sent);
         if self.waiting.is_empty()
             && let Some(tail) = self.tail.take()
         {
-            // It is no longer than a tail may be, and no other error is there.
+            // The tail's length was checked, and no other error exists.
             let _ = platform.finish(self.channel, &tail);
         }
         sent
     }
 }
 
-/// How far a body is.
+/// State of a body.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It can be written.
+    /// The body can be written.
     Open,
-    /// It is complete, with these trailers.
+    /// The body is complete, with these trailers.
     Finished(Vec<Pair>),
-    /// It was dropped, or finished with the wrong length.
+    /// The body was dropped, or finished with the wrong length.
     Truncated,
 }
 
 #[derive(Debug)]
 struct Body {
     sink: Sink,
-    /// What `content-length` promises.
+    /// The length that `content-length` declares.
     declared: Option<u64>,
     written: u64,
     end: End,
-    /// The message that it belongs to still exists or was set as the answer.
+    /// Whether the message of the body still exists or was set as the answer.
     has_message: bool,
-    /// The message was set as the answer.
+    /// Whether the message was set as the answer.
     is_answer: bool,
-    /// The message is a request of the function's own.
+    /// Whether the message is an outbound call.
     is_request: bool,
 }
 
-/// Why a write failed.
+/// The reason why a write failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFailure {
-    /// It goes beyond the declared length.
+    /// The body would exceed the declared length.
     TooLong { declared: u64 },
     /// The body is complete.
     Finished,
 }
 
-/// Why a body could not be finished.
+/// The reason why a body could not be finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FinishFailure {
-    /// It has another length than declared.
+    /// The length differs from the declared one.
     Length { written: u64 },
-    /// The platform did not take its trailers.
+    /// The platform refused the trailers.
     Refused(SendError),
-    /// The trailers of a request take so many bytes: more than there may be.
+    /// The trailers of a request exceed the maximum size.
     Trailers { bytes: u64 },
 }
 
-/// How the body of the answer ended.
+/// The end of the body of the answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     pub(crate) end: End,
@@ -120,23 +120,23 @@ pub(crate) struct Written {
 pub(crate) struct Bodies {
     bodies: BTreeMap<BodyId, Body>,
     next: u64,
-    /// Bytes in all [`Sink::Pending`].
+    /// Number of bytes in all [`Sink::Pending`].
     pending: usize,
 }
 
 impl Bodies {
-    /// A body of a response.
+    /// Creates the body of a response.
     pub(crate) fn create(&mut self, declared: Option<u64>) -> BodyId {
         self.insert(declared, Sink::Pending(Vec::new()), false)
     }
 
-    /// A body of a request of the function's own.
+    /// Creates the body of an outbound call.
     pub(crate) fn create_request(&mut self, declared: Option<u64>) -> BodyId {
         self.insert(declared, Sink::Pending(Vec::new()), true)
     }
 
-    /// A body whose bytes go nowhere, because its request cannot be sent now: not at all, if it has
-    /// any.
+    /// Creates a body whose bytes are discarded, because its request cannot be sent now. If bytes
+    /// are written, the request can never be sent.
     pub(crate) fn create_unsent(&mut self, declared: Option<u64>) -> BodyId {
         self.insert(declared, Sink::Nowhere, true)
     }
@@ -157,14 +157,14 @@ impl Bodies {
         id
     }
 
-    /// Sets the length that the body of a response must have, or none.
+    /// Sets the length that the body of a response must have, if any.
     pub(crate) fn expect(&mut self, id: BodyId, declared: Option<u64>) {
         if let Some(body) = self.bodies.get_mut(&id) {
             body.declared = declared;
         }
     }
 
-    /// How many bytes the body takes now.
+    /// Returns how many bytes the body takes now.
     pub(crate) fn room(&self, id: BodyId, platform: &impl Platform) -> u64 {
         match self.bodies.get(&id).map(|body| &body.sink) {
             Some(Sink::Pending(_)) => (MAX_PENDING - self.pending) as u64,
@@ -177,12 +177,12 @@ impl Bodies {
         }
     }
 
-    /// Whether it is the body of a request of the function's own.
+    /// Returns whether this is the body of an outbound call.
     pub(crate) fn is_of_request(&self, id: BodyId) -> bool {
         self.bodies.get(&id).is_some_and(|body| body.is_request)
     }
 
-    /// What to wait for until the body takes more; nothing while it is not sent.
+    /// Returns the events to wait for until the body takes more; none while the body is not sent.
     pub(crate) fn waits(&self, id: BodyId) -> Waits {
         match self.bodies.get(&id).map(|body| &body.sink) {
             Some(Sink::Platform) => Waits::room(Channel::INVOCATION),
@@ -191,7 +191,7 @@ impl Bodies {
         }
     }
 
-    /// What to wait for until [`Bodies::go_on`] goes on.
+    /// Returns the events to wait for until [`Bodies::go_on`] can continue.
     pub(crate) fn unsent(&self) -> Waits {
         let mut waits = Waits::default();
         for body in self.bodies.values() {
@@ -204,7 +204,7 @@ impl Bodies {
         waits
     }
 
-    /// Sends what was written of requests before they were sent, as far as there is room.
+    /// Sends waiting bytes of requests, as far as there is space.
     pub(crate) fn go_on(&mut self, platform: &mut impl Platform) {
         // Most functions have no such body.
         if self.pending == 0 {
@@ -217,20 +217,21 @@ impl Bodies {
         }
     }
 
-    /// Whether the body's bytes are on their way.
+    /// Returns whether the body's bytes are being sent.
     pub(crate) fn is_sent(&self, id: BodyId) -> bool {
         !self.waits(id).is_empty()
     }
 
-    /// Whether the function neither finished nor dropped the body.
+    /// Returns whether the function neither finished nor dropped the body.
     pub(crate) fn is_open(&self, id: BodyId) -> bool {
         self.bodies
             .get(&id)
             .is_some_and(|body| body.end == End::Open)
     }
 
-    /// Writes to the body. Where its [`Bodies::room`] is less, a body that is
-    /// sent waits until there is more, and others trap before this is called.
+    /// Writes to the body. The caller traps if `bytes` exceed [`Bodies::room`]. If there is less
+    /// space even so, the body of the answer waits for it, and the rest of an outbound call's body
+    /// waits in memory.
     pub(crate) fn write(
         &mut self,
         id: BodyId,
@@ -267,8 +268,8 @@ impl Bodies {
         Ok(())
     }
 
-    /// The body's response is the answer: sends what waits and what will come,
-    /// or throws it away where `is_head` says that nobody wants it.
+    /// Makes the body that of the answer: sends waiting and future bytes, or discards them if
+    /// `is_head` is set.
     pub(crate) fn send(
         &mut self,
         id: BodyId,
@@ -297,23 +298,22 @@ impl Bodies {
         }
     }
 
-    /// Whether bytes were written to the body of a request that went nowhere: it can never be sent
-    /// as it was meant.
+    /// Returns whether written bytes of a request's body were discarded: it can never be sent as
+    /// intended.
     pub(crate) fn has_lost(&self, id: BodyId) -> bool {
         self.bodies
             .get(&id)
             .is_some_and(|body| body.written > 0 && matches!(body.sink, Sink::Nowhere))
     }
 
-    /// Whether nothing follows the head of a request that has this body.
+    /// Returns whether nothing follows the head of a request with this body.
     pub(crate) fn is_empty(&self, id: BodyId) -> bool {
         self.bodies.get(&id).is_none_or(|body| {
             body.written == 0 && matches!(&body.end, End::Finished(fields) if fields.is_empty())
         })
     }
 
-    /// The body's request was sent on a channel: its bytes go there, those that wait and those that
-    /// will come.
+    /// Sends the waiting and future bytes of the body of a request, which was sent on a channel.
     pub(crate) fn send_request(
         &mut self,
         id: BodyId,
@@ -338,7 +338,7 @@ impl Bodies {
         body.sink = Sink::Call(sending);
     }
 
-    /// The body's request is over: nothing more is taken of it.
+    /// Closes the body of a request that is over: no more bytes are taken.
     pub(crate) fn close(&mut self, id: BodyId) {
         drop(self.redirect(id, Sink::Closed));
         if let Some(body) = self.bodies.get_mut(&id) {
@@ -347,7 +347,7 @@ impl Bodies {
         self.forget_if_done(id);
     }
 
-    /// The body's message is gone: what waits and what will come goes nowhere.
+    /// Discards the waiting and future bytes of a body whose message is gone.
     pub(crate) fn abandon(&mut self, id: BodyId) {
         drop(self.redirect(id, Sink::Nowhere));
         if let Some(body) = self.bodies.get_mut(&id) {
@@ -356,8 +356,8 @@ impl Bodies {
         self.forget_if_done(id);
     }
 
-    /// The function completed the body. `may_be_absent` for answers to HEAD,
-    /// which declare a length and have no body.
+    /// Completes the body. `may_be_absent` is set for answers to HEAD, which declare a length and
+    /// have no body.
     pub(crate) fn finish(
         &mut self,
         id: BodyId,
@@ -410,7 +410,7 @@ impl Bodies {
         result
     }
 
-    /// The function dropped the body without completing it.
+    /// Ends a body that the function dropped without completing it.
     pub(crate) fn truncate(&mut self, id: BodyId, platform: &mut impl Platform) {
         if let Some(body) = self.bodies.get_mut(&id) {
             body.end = End::Truncated;
@@ -422,7 +422,7 @@ impl Bodies {
         self.forget_if_done(id);
     }
 
-    /// How the body of the answer ended; nothing more can be written to it.
+    /// Removes the body of the answer, and returns how it ended.
     pub(crate) fn take(&mut self, id: BodyId) -> Option<Written> {
         let body = self.bodies.remove(&id)?;
         Some(Written {
@@ -431,7 +431,7 @@ impl Bodies {
         })
     }
 
-    /// Changes where the body goes; the bytes that waited.
+    /// Changes the destination of the body, and returns the bytes that waited.
     fn redirect(&mut self, id: BodyId, sink: Sink) -> Option<Vec<u8>> {
         let body = self.bodies.get_mut(&id)?;
         match core::mem::replace(&mut body.sink, sink) {
@@ -455,7 +455,8 @@ impl Bodies {
     }
 }
 
-/// A tail that says that a body is not whole since it or its trailers had so many bytes.
+/// Returns a tail that reports an incomplete body, because the body or its trailers have a wrong
+/// number of bytes.
 fn failed(code: FailureCode, bytes: u64) -> Vec<u8> {
     let failure = Failure {
         number: Some(bytes),
@@ -464,7 +465,7 @@ fn failed(code: FailureCode, bytes: u64) -> Vec<u8> {
     Tail::Failed(failure).encode()
 }
 
-/// A tail that says that a body is not whole since the function has dropped it.
+/// Returns a tail that reports an incomplete body, because the function dropped it.
 fn unfinished() -> Vec<u8> {
     let why = "the function did not finish the body of its request";
     Tail::Failed(Failure::with_text(FailureCode::InternalError, why)).encode()

@@ -1,8 +1,8 @@
-//! Requests of the function's own that are under way, each on a channel.
+//! Outbound calls under way, each on a channel.
 //!
-//! A request lives as long as the function has what may come of it: the future, then the response,
-//! its body and trailers. When the last of these is gone, or all of the answer was taken, it is let
-//! go of, whatever is still to be sent of it.
+//! A call lives as long as the function holds a part of its result: the future, then the response,
+//! its body and trailers. When the last of these is gone, or all of the answer was read, the call
+//! is abandoned, whatever is still to be sent of it.
 
 use alloc::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use faasw_abi::outgoing::OutgoingHead;
 use super::{BodyId, Exchange};
 use crate::platform::{Platform, SendError};
 
-/// Names a request for as long as anything of it exists.
+/// Identifies a call while any part of it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CallId(u64);
 
-/// Why a request was not sent.
+/// The reason why a request was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoCall {
-    /// The function may not make any.
+    /// The function may not make any calls.
     Closed,
-    /// As many are under way as there may be.
+    /// The maximum number of calls is under way.
     TooMany,
-    /// Its head has so many bytes: more than there may be.
+    /// The head exceeds the maximum size.
     HeadTooLarge { bytes: usize },
 }
 
@@ -31,11 +31,11 @@ pub(crate) enum NoCall {
 struct Call {
     channel: Channel,
     body: Option<BodyId>,
-    /// The function was told that the answer's body has failed.
+    /// Whether the function has received the error that the answer's body has failed.
     has_told_failure: bool,
 }
 
-/// Requests that are under way.
+/// Outbound calls that are under way.
 #[derive(Debug, Default)]
 pub(crate) struct Calls {
     under_way: BTreeMap<CallId, Call>,
@@ -43,24 +43,25 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    /// Whether the function may make requests.
+    /// Returns whether the function may make calls.
     pub(crate) fn are_open(platform: &impl Platform) -> bool {
         Channel::calls().any(|channel| platform.is_open(channel))
     }
 
-    /// The channel of a request, unless it is over.
+    /// Returns the channel of a call, unless the call is over.
     pub(crate) fn channel(&self, id: CallId) -> Option<Channel> {
         self.under_way.get(&id).map(|call| call.channel)
     }
 
-    /// Whether the function is to be told that the body has failed: it is told once.
+    /// Returns whether the function must receive the error of a failed body, which is reported
+    /// once.
     pub(crate) fn tells_failure(&mut self, id: CallId) -> bool {
         let call = self.under_way.get_mut(&id);
         call.is_some_and(|call| !core::mem::replace(&mut call.has_told_failure, true))
     }
 
-    /// A channel that is free. One that was let go of a moment ago is waited for: that is the
-    /// node's next step.
+    /// Returns a free channel. Waits for channels that were abandoned a moment ago, because their
+    /// release is the node's next step.
     fn free(&self, platform: &mut impl Platform) -> Result<Channel, NoCall> {
         if !Self::are_open(platform) {
             return Err(NoCall::Closed);
@@ -86,10 +87,10 @@ impl Calls {
 }
 
 impl Exchange {
-    /// Sends a request, and what there is of its body.
+    /// Sends a request, and the present part of its body.
     ///
     /// # Errors
-    /// Why it was not sent: nothing of it was.
+    /// Returns a [`NoCall`] if the request was not sent; no part of it was sent then.
     pub(crate) fn call(
         &mut self,
         head: &OutgoingHead,
@@ -122,7 +123,7 @@ impl Exchange {
         Ok(id)
     }
 
-    /// Lets go of a request, unless it is over.
+    /// Abandons a call, unless it is over.
     pub(crate) fn let_go(&mut self, id: CallId, platform: &mut impl Platform) {
         if let Some(call) = self.calls.under_way.remove(&id) {
             if let Some(body) = call.body {

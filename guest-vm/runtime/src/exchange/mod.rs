@@ -1,4 +1,4 @@
-//! One request and its answer, from the call of the handler to its end.
+//! A request and its answer, from the call of the handler to its end.
 
 mod bodies;
 mod calls;
@@ -18,43 +18,44 @@ use self::bodies::{Bodies, End, Written};
 use crate::failure::Failure;
 use crate::platform::{Platform, SendError};
 
-/// What the function answered.
+/// The answer of the function.
 #[derive(Debug)]
 pub(crate) enum Answer {
-    /// An error code, spelt.
+    /// An error code, as text.
     Error(String),
     /// A response whose head is sent; its body may still be written.
     Response {
         declared: Option<u64>,
         body: Option<BodyId>,
     },
-    /// A response that cannot be sent, and why.
+    /// A response that cannot be sent, and the reason.
     Bad(String),
 }
 
-/// One request and its answer.
+/// A request and its answer.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) bodies: Bodies,
-    /// Requests of the function's own.
+    /// Outbound calls of the function.
     pub(crate) calls: Calls,
     pub(crate) answer: Option<Answer>,
-    /// The request's method is HEAD: its response declares a body it has not.
+    /// Whether the request's method is HEAD: the response then declares a body that it does not
+    /// have.
     pub(crate) is_head: bool,
-    /// Bytes of header fields that the function made so far.
+    /// Bytes of header fields that the function has made so far.
     pub(crate) field_bytes: usize,
-    /// Which one it is: what belongs to another is over.
+    /// Number of this exchange: resources of earlier ones are over.
     pub(crate) number: ExchangeNumber,
 }
 
-/// Tells what belongs to one exchange from what was left by those before. A function has
-/// several where requests warm it up.
+/// Distinguishes resources of one exchange from those of earlier ones. A function has several
+/// exchanges if it is warmed up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeNumber(u32);
 
 impl Exchange {
-    /// A request was received. Bodies that the function made before stay: it
-    /// may still hold them.
+    /// Begins an exchange. Bodies that the function made before stay, because it may still hold
+    /// them.
     pub(crate) fn begin(&mut self, request: &RequestHead) {
         self.number = ExchangeNumber(self.number.0.wrapping_add(1));
         self.is_head = request.method == b"HEAD";
@@ -62,11 +63,11 @@ impl Exchange {
         self.field_bytes = 0;
     }
 
-    /// The function set its response, whose head says that the body has `declared` bytes, if
-    /// it does: sends the head, and what there is of the body.
+    /// Sends the head of the function's response, which declares `declared` bytes of body if it is
+    /// set, and the present part of the body.
     ///
     /// # Errors
-    /// When the platform does not take it.
+    /// Returns the [`SendError`] of a platform that refuses a part.
     pub(crate) fn answer(
         &mut self,
         head: &ResponseHead,
@@ -89,12 +90,12 @@ impl Exchange {
         }
     }
 
-    /// The handler returned: says whether its response is whole. A body that it
-    /// left open, neither finished nor dropped, ends here; StarlingMonkey leaves
-    /// the answer to an exception like that, and Wasmtime takes it so.
+    /// Concludes the exchange after the handler returned. A body that is still open, neither
+    /// finished nor dropped, is finished here: StarlingMonkey leaves the answer to an exception
+    /// like that, and Wasmtime accepts it.
     ///
     /// # Errors
-    /// When there is no response, or not a whole one.
+    /// Returns a [`Failure`] if there is no response, or an incomplete one.
     pub(crate) fn conclude(&mut self, platform: &mut impl Platform) -> Result<(), Failure> {
         match self.answer.take() {
             None => Err(Failure::new(
@@ -119,7 +120,7 @@ impl Exchange {
         }
     }
 
-    /// Whether the body is whole; else what it lacks.
+    /// Checks that the body is complete; otherwise returns what is missing.
     fn finished(&mut self, body: Option<BodyId>, declared: Option<u64>) -> Result<(), String> {
         match body.and_then(|body| self.bodies.take(body)) {
             None
@@ -138,7 +139,7 @@ impl Exchange {
     }
 }
 
-/// Whether a response can be begun; else why not.
+/// Checks that a response can be begun; otherwise returns the reason.
 fn possible(
     status: u16,
     declared: Option<u64>,

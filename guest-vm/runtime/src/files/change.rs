@@ -1,5 +1,5 @@
-//! What changes files. Each call comes about as a whole, or not at all but for how much was
-//! written.
+//! Changes of files. Each call succeeds completely, or changes nothing; only a write may be
+//! partial.
 
 use alloc::string::ToString;
 use core::time::Duration;
@@ -11,7 +11,7 @@ use super::content::Content;
 use super::folder::Folder;
 use super::{Body, Changed, FileError, Files, NODE, Node, Opening, ROOT, Room, Times};
 
-/// Most bytes of what a link leads to.
+/// Maximum bytes of a link's target.
 const TARGET_MAX: usize = 4096;
 
 impl Files {
@@ -24,7 +24,7 @@ impl Files {
         self.changed.insert(node, changed);
     }
 
-    /// A node that is new, in a folder that has nothing of this name.
+    /// Adds a new node to a folder that has no entry with this name.
     fn add(
         &mut self,
         folder: Node,
@@ -58,7 +58,7 @@ impl Files {
         }
     }
 
-    /// A node as it is to be changed.
+    /// Returns a node for a change.
     fn changed_mut(&mut self, node: Node, room: &mut impl Room) -> Result<&mut Changed, FileError> {
         if !self.changed.contains_key(&node) {
             match self.bundled(node).ok_or(FileError::NoEntry)? {
@@ -85,7 +85,7 @@ impl Files {
         }
     }
 
-    /// Forgets a node that is in no folder, once nobody has it open.
+    /// Removes a node that is in no folder, once it is not open any more.
     pub(super) fn drop_unused(&mut self, node: Node, room: &mut impl Room) {
         let is_unused = |changed: &Changed| changed.links == 0;
         if self.open.contains_key(&node) || !self.changed.get(&node).is_some_and(is_unused) {
@@ -101,7 +101,7 @@ impl Files {
         }
     }
 
-    /// A node is in one folder less.
+    /// Reduces the number of folders that a node is in.
     fn unlink_node(&mut self, node: Node, room: &mut impl Room) {
         if let Some(changed) = self.changed.get_mut(&node) {
             changed.links = changed.links.saturating_sub(1);
@@ -109,7 +109,7 @@ impl Files {
         }
     }
 
-    /// Opens what is at a path; it is held until it is let go of.
+    /// Opens the object at a path, and holds it until [`Files::let_go`].
     pub(crate) fn open(
         &mut self,
         base: Node,
@@ -153,7 +153,7 @@ impl Files {
         }
     }
 
-    /// Writes to a file; says how many bytes.
+    /// Writes to a file, and returns the number of bytes.
     pub(crate) fn write(
         &mut self,
         node: Node,
@@ -169,7 +169,7 @@ impl Files {
         Ok(written)
     }
 
-    /// Cuts a file off, or has zeroes follow.
+    /// Truncates a file, or extends it by zeroes.
     pub(crate) fn set_size(
         &mut self,
         node: Node,
@@ -182,7 +182,7 @@ impl Files {
         Ok(())
     }
 
-    /// Says when something was read and changed, what of that is given.
+    /// Sets the given times of a node.
     pub(crate) fn set_times(
         &mut self,
         node: Node,
@@ -221,7 +221,7 @@ impl Files {
         Ok(())
     }
 
-    /// Makes a link. It may lead nowhere, but not out by its first step.
+    /// Makes a link. Its target need not exist, but must not be an absolute path.
     pub(crate) fn create_link(
         &mut self,
         target: &str,
@@ -243,7 +243,7 @@ impl Files {
         Ok(())
     }
 
-    /// Where something that is no folder can be put.
+    /// Returns the folder and name of a path at which an object that is no folder can be added.
     fn free(&self, base: Node, path: &str) -> Result<(Node, alloc::string::String), FileError> {
         let place = self.walk(base, path, false)?;
         match (place.node, place.name) {
@@ -256,7 +256,7 @@ impl Files {
         }
     }
 
-    /// Puts a file, or a link, into a folder once more.
+    /// Adds another entry for a file or a link.
     pub(crate) fn link(
         &mut self,
         from: (Node, &str),
@@ -316,12 +316,13 @@ impl Files {
         Ok(())
     }
 
-    /// A folder of the bundle is nowhere for whoever has it open, too.
+    /// Marks a folder of the bundle as changed, so that open descriptors of it see its removal,
+    /// too.
     fn forget_folder(&mut self, node: Node, room: &mut impl Room) -> Result<(), FileError> {
         self.folder_mut(node, room).map(drop)
     }
 
-    /// Moves something, over a file or an empty folder that is there.
+    /// Moves an object, and replaces a file or an empty folder at the target.
     pub(crate) fn rename(
         &mut self,
         from: (Node, &str),
@@ -354,7 +355,7 @@ impl Files {
                 (false, false) => {}
             }
         }
-        // All that may want memory comes before the first change.
+        // All steps that may need memory come before the first change.
         if is_folder {
             self.folder_mut(node, room)?;
         }
@@ -382,7 +383,7 @@ impl Files {
         Ok(())
     }
 
-    /// Whether a folder is another one, or somewhere in it.
+    /// Returns whether a folder is another one, or somewhere in it.
     fn is_within(&self, folder: Node, other: Node) -> bool {
         let mut at = folder;
         loop {

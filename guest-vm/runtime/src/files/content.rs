@@ -1,4 +1,4 @@
-//! What a changed file has: pages that were written, over what the bundle has of it.
+//! The content of a changed file: written pages, over the bundle's content.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -7,19 +7,19 @@ use super::{FileError, Room, SIZE_MAX};
 
 const PAGE: usize = 4096;
 
-/// What a page takes, with what keeps it.
+/// Memory of a page, including its bookkeeping.
 const PAGE_COST: usize = PAGE + 128;
 
 /// A changed file.
 #[derive(Debug)]
 pub(super) struct Content {
-    /// As much of what the bundle has as was never cut off.
+    /// The part of the bundle's content that was never truncated.
     base: &'static [u8],
     size: u64,
     pages: BTreeMap<u64, Box<[u8; PAGE]>>,
 }
 
-/// Copies from a position on; says how many bytes.
+/// Copies from a position on, and returns the number of bytes.
 pub(super) fn read_from(content: &[u8], at: u64, out: &mut [u8]) -> usize {
     let from = usize::try_from(at).ok().and_then(|at| content.get(at..));
     let from = from.unwrap_or_default();
@@ -33,13 +33,13 @@ pub(super) fn read_from(content: &[u8], at: u64, out: &mut [u8]) -> usize {
     count
 }
 
-/// Which page a position is in, and where in that.
+/// Returns the page of a position, and the offset in that page.
 fn place(at: u64) -> (u64, usize) {
     (at / PAGE as u64, (at % PAGE as u64) as usize)
 }
 
 impl Content {
-    /// A file that has so far what the bundle has.
+    /// Returns a file with the bundle's content.
     pub(super) fn of(base: &'static [u8]) -> Self {
         Self {
             base,
@@ -52,7 +52,7 @@ impl Content {
         self.size
     }
 
-    /// What its pages take.
+    /// Returns the memory that the pages take.
     pub(super) fn cost(&self) -> usize {
         self.pages.len() * PAGE_COST
     }
@@ -80,10 +80,10 @@ impl Content {
         count
     }
 
-    /// Writes from a position on; says how many bytes.
+    /// Writes from a position on, and returns the number of bytes.
     ///
     /// # Errors
-    /// When not even one was written for want of memory, or the file would be too large.
+    /// Returns an error if there is no memory for even one byte, or the file would be too large.
     pub(super) fn write(
         &mut self,
         at: u64,
@@ -117,7 +117,7 @@ impl Content {
         Ok(written)
     }
 
-    /// A page of its own.
+    /// Returns a page for writing, which is copied from the bundle first if necessary.
     fn page(
         &mut self,
         number: u64,
@@ -132,10 +132,10 @@ impl Content {
         self.pages.get_mut(&number).ok_or(FileError::Invalid)
     }
 
-    /// Cuts it off, or has zeroes follow.
+    /// Truncates the file, or extends it by zeroes.
     ///
     /// # Errors
-    /// When it would be too large.
+    /// Returns [`FileError::TooLarge`] if it would be too large.
     pub(super) fn set_size(&mut self, size: u64, room: &mut impl Room) -> Result<(), FileError> {
         if size > SIZE_MAX {
             return Err(FileError::TooLarge);
@@ -149,7 +149,7 @@ impl Content {
             for (number, mut page) in behind {
                 if number == last && within > 0 {
                     page.get_mut(within..).unwrap_or_default().fill(0);
-                    // It was paid for a moment ago.
+                    // This memory was returned a moment ago, so it is available.
                     room.take(PAGE_COST)?;
                     self.pages.insert(number, page);
                 }

@@ -1,7 +1,7 @@
-//! What a folder has, and how it is listed.
+//! The entries of a folder, and their listing.
 //!
-//! Each entry has a number that no other entry of its folder ever has: a listing goes on behind
-//! the number that it has come to, whatever was added and removed meanwhile.
+//! Each entry has a number that no other entry of its folder ever has. A listing continues after
+//! the last listed number, whatever was added and removed in the meantime.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
@@ -20,22 +20,22 @@ pub(super) struct Folder {
     next: u64,
 }
 
-/// What an entry takes, in bytes.
+/// Returns the memory of an entry, in bytes.
 fn cost(name: &str) -> usize {
     192 + name.len()
 }
 
-/// One of a folder's entries.
+/// An entry of a folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Listed<'a> {
-    /// Its number; those of a listing grow.
+    /// Number of the entry; the numbers ascend in a listing.
     pub(crate) number: u64,
     pub(crate) name: &'a str,
     pub(crate) node: Node,
 }
 
 impl Folder {
-    /// An empty one.
+    /// Returns an empty folder.
     pub(super) fn within(parent: Node) -> Self {
         Self {
             parent,
@@ -53,10 +53,10 @@ impl Folder {
         self.names.is_empty()
     }
 
-    /// Adds an entry of a name that it does not have.
+    /// Adds an entry with a name that the folder does not have.
     ///
     /// # Errors
-    /// When there is no memory for it.
+    /// Returns [`FileError::NoSpace`] if there is no memory for it.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -71,7 +71,7 @@ impl Folder {
         Ok(())
     }
 
-    /// Has an entry stand for something else; says what it stood for.
+    /// Replaces the node of an entry, and returns the former node.
     pub(super) fn replace(&mut self, name: &str, node: Node) -> Option<Node> {
         let entry = self.entries.get_mut(self.names.get(name)?)?;
         Some(core::mem::replace(&mut entry.1, node))
@@ -83,14 +83,14 @@ impl Folder {
         self.entries.remove(&number).map(|(_, node)| node)
     }
 
-    /// What its entries take.
+    /// Returns the memory that the entries take.
     pub(super) fn cost(&self) -> usize {
         self.names.keys().map(|name| cost(name)).sum()
     }
 }
 
 impl Files {
-    /// What a folder has by a name.
+    /// Returns the node of a name in a folder.
     pub(super) fn child(&self, folder: Node, name: &str) -> Option<Node> {
         match self.body(folder) {
             Some(Body::Folder(folder)) => folder.get(name),
@@ -99,7 +99,7 @@ impl Files {
         }
     }
 
-    /// The folder that a folder is in.
+    /// Returns the folder that contains a folder.
     pub(crate) fn parent(&self, folder: Node) -> Node {
         match self.body(folder) {
             Some(Body::Folder(folder)) => folder.parent,
@@ -110,7 +110,7 @@ impl Files {
         }
     }
 
-    /// A folder's entries behind the one of this number, at most `most`.
+    /// Returns at most `most` of a folder's entries after the one with this number.
     pub(crate) fn list(
         &self,
         folder: Node,
@@ -153,11 +153,11 @@ impl Files {
         }
     }
 
-    /// A folder as it is to be changed: with names of its own from then on, and numbers as they
-    /// were.
+    /// Returns a folder for a change. From then on it has a copy of its names, with unchanged
+    /// numbers.
     ///
     /// # Errors
-    /// When there is no memory for them, or nothing can be put there any more.
+    /// Returns an error if there is no memory for them, or if the folder was removed.
     pub(super) fn folder_mut(
         &mut self,
         node: Node,
@@ -177,7 +177,7 @@ impl Files {
             self.put(node, Body::Folder(folder));
         }
         match self.changed.get_mut(&node) {
-            // Whoever has it open has a folder that is nowhere.
+            // The folder was removed, but is still open.
             Some(changed) if changed.links == 0 => Err(FileError::NoEntry),
             Some(changed) => match &mut changed.body {
                 Body::Folder(folder) => Ok(folder),

@@ -1,16 +1,16 @@
-//! The files of a function: a bundle that is only read, and over it what the function has changed.
+//! The files of a function: a read-only bundle, and over it the function's changes.
 //!
 //! ```text
-//! preview 1, wasi:filesystem ──▶ Files ──▶ changed: nodes that are new, or others than in the bundle
+//! preview 1, wasi:filesystem ──▶ Files ──▶ changed: nodes that are new or changed
 //!                                  │            │ pages of a file that were not written
-//!                                  └────────────┴──▶ bundle, where it lies (Catalyzer, section 4.2)
+//!                                  └────────────┴──▶ bundle, in place (Catalyzer, section 4.2)
 //! ```
 //!
-//! A node of the bundle is known by its place in the index, a new one by a number behind these.
-//! What is changed lies in the instance's own memory, within the function's limit, and the reset
-//! undoes it. Folders are copied when they change, as names; files page by page. [`path`](self)
-//! never leads above the folder that it begins at, by `..` or by a link, so a descriptor is all
-//! that there is for whoever has it.
+//! A node of the bundle is identified by its index, a new one by a higher number. Changes are in
+//! the instance's own memory, within the function's limit, and the reset reverts them. A changed
+//! folder is copied as names, a changed file page by page. A [`path`](self) never leads above the
+//! folder that it begins at, by `..` or by a link. So a descriptor limits its holder to that
+//! folder.
 
 mod change;
 mod content;
@@ -30,68 +30,68 @@ use faasw_abi::files::{FilesError, Kind};
 use self::content::Content;
 use self::folder::Folder;
 
-/// What is at a path, by its number.
+/// An object at a path, by its number.
 pub(crate) type Node = u32;
 
-/// The folder above all.
+/// The root folder.
 pub(crate) const ROOT: Node = 0;
 
-/// Most bytes of a file.
+/// Maximum bytes of a file.
 const SIZE_MAX: u64 = 1 << 32;
 
-/// Why something with files did not come about.
+/// The reason why an operation on files failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileError {
-    /// There is something already.
+    /// There is an object already.
     Exists,
-    /// There is nothing.
+    /// There is no such object.
     NoEntry,
-    /// A folder was expected.
+    /// The object is no folder.
     NotFolder,
-    /// It is a folder.
+    /// The object is a folder.
     IsFolder,
-    /// The folder has something.
+    /// The folder is not empty.
     NotEmpty,
-    /// Too many links on the way, or one at its end that is not to be followed.
+    /// The path has too many links, or ends with one that is not to be followed.
     Loop,
     /// A name or a path is too long.
     NameTooLong,
     /// The path leads out of the folder that it begins at.
     LeadsOut,
-    /// Not with this.
+    /// The operation is not permitted for this object.
     NotPermitted,
-    /// It makes no sense.
+    /// An argument is invalid.
     Invalid,
     /// The function's memory is used up.
     NoSpace,
-    /// A file would become larger than any may be.
+    /// A file would exceed the maximum size.
     TooLarge,
-    /// It is the folder above all.
+    /// The object is the root folder.
     Busy,
 }
 
-/// What nodes take is paid for from the memory that the function may use.
+/// The memory that the function may use, from which nodes are paid for.
 pub(crate) trait Room {
-    /// Takes so many bytes.
+    /// Reserves this many bytes.
     fn take(&mut self, bytes: usize) -> Result<(), FileError>;
 
-    /// Gives them back.
+    /// Returns this many bytes.
     fn give_back(&mut self, bytes: usize);
 }
 
-/// What a node takes, beside its names and pages, in bytes.
+/// Memory of a node besides its names and pages, in bytes.
 const NODE: usize = 256;
 
 /// A node that is new or changed.
 #[derive(Debug)]
 struct Changed {
     body: Body,
-    /// In how many folders it is. None: it goes when nobody has it open.
+    /// Number of folders that contain the node. At 0 the node is removed once it is not open.
     links: u32,
     times: Times,
 }
 
-/// When a file was read and changed, since 1970. Nobody wrote down when those of a bundle were.
+/// Times of the last accesses and changes, since 1970. Those of a bundle's files are not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Times {
     pub(crate) accessed: Duration,
@@ -116,7 +116,7 @@ enum Body {
     Link(Box<str>),
 }
 
-/// What there is to say of a node.
+/// The attributes of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) node: Node,
@@ -130,13 +130,13 @@ pub(crate) struct Stat {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Opening {
     pub(crate) create: bool,
-    /// It must not be there.
+    /// Whether it is an error if the object exists.
     pub(crate) exclusive: bool,
-    /// It must be a folder.
+    /// Whether the object must be a folder.
     pub(crate) folder: bool,
     pub(crate) truncate: bool,
     pub(crate) write: bool,
-    /// A link at its end is gone through.
+    /// Whether a link at the end of the path is followed.
     pub(crate) follow: bool,
 }
 
@@ -144,21 +144,21 @@ pub(crate) struct Opening {
 #[derive(Debug)]
 pub(crate) struct Files {
     bundle: Bundle<'static>,
-    /// Where they are for the function: an absolute path.
+    /// Absolute path at which the function sees the files.
     mount: String,
     changed: BTreeMap<Node, Changed>,
-    /// How often nodes are open.
+    /// Number of times that each node is open.
     open: BTreeMap<Node, u32>,
     next: Node,
-    /// Who opens this comes to its func-entry point.
+    /// The node whose opening is the func-entry point.
     entry: Option<Node>,
 }
 
 impl Files {
-    /// Those of a bundle, for a function that finds them at `mount`.
+    /// Returns the files of a bundle, for a function that sees them at `mount`.
     ///
     /// # Errors
-    /// When the bundle breaks its rules.
+    /// Returns a [`FilesError`] if the bundle is invalid.
     pub(crate) fn new(bundle: &'static [u8], mount: String) -> Result<Self, FilesError> {
         let bundle = Bundle::read(bundle)?;
         Ok(Self {
@@ -171,10 +171,11 @@ impl Files {
         })
     }
 
-    /// Makes the file at an absolute path the func-entry point of who opens it.
+    /// Makes opening the file at an absolute path the func-entry point.
     ///
     /// # Errors
-    /// When there is no file.
+    /// Returns [`FileError::NoEntry`] if the path has no object, and [`FileError::IsFolder`] if it
+    /// is no file.
     pub(crate) fn freeze_at(&mut self, path: &str) -> Result<(), FileError> {
         let mount = self.mount.strip_suffix('/').unwrap_or(&self.mount);
         let within = path
@@ -188,17 +189,17 @@ impl Files {
         Ok(())
     }
 
-    /// Whether a node is that file.
+    /// Returns whether a node is the file of the func-entry point.
     pub(crate) fn is_entry(&self, node: Node) -> bool {
         self.entry == Some(node)
     }
 
-    /// Where they are.
+    /// Returns the path at which the function sees the files.
     pub(crate) fn mount(&self) -> &str {
         &self.mount
     }
 
-    /// Whether all is as it was deployed.
+    /// Returns whether the files are as deployed.
     pub(crate) fn are_untouched(&self) -> bool {
         self.changed.is_empty()
     }
@@ -211,7 +212,7 @@ impl Files {
         self.bundle.entry(node).map(|entry| entry.what)
     }
 
-    /// What a node is.
+    /// Returns the kind of a node.
     pub(crate) fn kind(&self, node: Node) -> Result<Kind, FileError> {
         match (self.body(node), self.bundled(node)) {
             (Some(Body::File(_)), _) | (None, Some(What::File(_))) => Ok(Kind::File),
@@ -221,7 +222,7 @@ impl Files {
         }
     }
 
-    /// Where a link leads.
+    /// Returns the target of a link.
     fn target(&self, node: Node) -> Option<&str> {
         match (self.body(node), self.bundled(node)) {
             (Some(Body::Link(target)), _) => Some(target),
@@ -230,7 +231,7 @@ impl Files {
         }
     }
 
-    /// All there is to say of a node.
+    /// Returns the attributes of a node.
     pub(crate) fn stat(&self, node: Node) -> Result<Stat, FileError> {
         let kind = self.kind(node)?;
         let changed = self.changed.get(&node);
@@ -248,7 +249,7 @@ impl Files {
         })
     }
 
-    /// Copies what a file has from a position on; says how many bytes.
+    /// Copies the content of a file from a position on, and returns the number of bytes.
     pub(crate) fn read(&self, node: Node, at: u64, out: &mut [u8]) -> Result<usize, FileError> {
         match (self.body(node), self.bundled(node)) {
             (Some(Body::File(content)), _) => Ok(content.read(at, out)),
@@ -258,12 +259,12 @@ impl Files {
         }
     }
 
-    /// A node was opened: it stays until it is closed.
+    /// Counts an opening of a node, which stays until it is closed.
     pub(crate) fn hold(&mut self, node: Node) {
         *self.open.entry(node).or_default() += 1;
     }
 
-    /// A node was closed.
+    /// Counts a closing of a node.
     pub(crate) fn let_go(&mut self, node: Node, room: &mut impl Room) {
         let Some(count) = self.open.get_mut(&node) else {
             return;

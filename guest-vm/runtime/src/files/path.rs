@@ -1,4 +1,4 @@
-//! From a folder and a path to what is there. No path leads above the folder that it begins at.
+//! Path lookup, relative to a folder. No path leads above the folder that it begins at.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,30 +7,30 @@ use faasw_abi::files::{Kind, NAME_MAX};
 
 use super::{FileError, Files, Node};
 
-/// Most links that a path goes through.
+/// Maximum number of links on a path.
 const LINKS_MAX: usize = 40;
 
-/// Most bytes of a path.
+/// Maximum bytes of a path.
 const PATH_MAX: usize = 4096;
 
-/// Most parts of a path that are still to be gone through, those of links included.
+/// Maximum number of remaining parts of a path, including those of links.
 const PARTS_MAX: usize = 8192;
 
-/// Where a path leads.
+/// The result of a path lookup.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
-    /// The folder that its last part is in.
+    /// The folder that contains the last part.
     pub(super) folder: Node,
-    /// The last part; none where that is a folder that was come through, by `.` or `..`.
+    /// The last part; `None` if the path ends with `.` or `..`, at a folder that it passed through.
     pub(super) name: Option<&'a str>,
-    /// What is there.
+    /// The object at the path.
     pub(super) node: Option<Node>,
-    /// The path says that it is a folder.
+    /// Whether the path requires a folder.
     pub(super) is_folder: bool,
 }
 
 impl Place<'_> {
-    /// What is there, a folder if the path says so.
+    /// Returns the object, which must be a folder if the path requires one.
     pub(super) fn there(&self, files: &Files) -> Result<Node, FileError> {
         let node = self.node.ok_or(FileError::NoEntry)?;
         if self.is_folder && files.kind(node)? != Kind::Folder {
@@ -41,7 +41,7 @@ impl Place<'_> {
     }
 }
 
-/// The parts of a path, the last first, and whether it says that it leads to a folder.
+/// Returns the parts of a path, the last first, and whether the path requires a folder.
 fn parts(path: &str) -> Result<(Vec<&str>, bool), FileError> {
     if path.is_empty() {
         return Err(FileError::NoEntry);
@@ -60,7 +60,7 @@ fn parts(path: &str) -> Result<(Vec<&str>, bool), FileError> {
 }
 
 impl Files {
-    /// Goes a path from a folder on, through links, at its end too with `follow`.
+    /// Looks up a path from a folder on. Links are followed; one at the end only with `follow`.
     pub(super) fn walk<'a>(
         &'a self,
         base: Node,
@@ -124,12 +124,12 @@ impl Files {
         })
     }
 
-    /// What is at a path.
+    /// Returns the object at a path.
     pub(crate) fn find(&self, base: Node, path: &str, follow: bool) -> Result<Node, FileError> {
         self.walk(base, path, follow)?.there(self)
     }
 
-    /// Where the link at a path leads.
+    /// Returns the target of the link at a path.
     pub(crate) fn read_link(&self, base: Node, path: &str) -> Result<&str, FileError> {
         let node = self.find(base, path, false)?;
         self.target(node).ok_or(FileError::Invalid)

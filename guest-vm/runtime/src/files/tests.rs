@@ -6,7 +6,7 @@ use faasw_abi::files::upload::{Files as Upload, pack};
 
 use super::*;
 
-/// So many bytes, and how many of them are taken.
+/// A memory budget, with the number of taken bytes.
 struct Budget {
     taken: usize,
     most: usize,
@@ -105,7 +105,7 @@ fn no_path_leads_out() {
         (ROOT, "lib/../../x"),
         (lib, "../index.html"),
         (lib, "deep/../.."),
-        // A link that leads within the files, but out of the folder that is open.
+        // A link that leads within the files, but out of the open folder.
         (lib, "up"),
     ] {
         assert_eq!(
@@ -141,7 +141,7 @@ fn no_path_leads_out() {
     assert_eq!(files.find(ROOT, &long, true), Err(FileError::NameTooLong));
 }
 
-/// Links that each lead through two others would double the way with each of them.
+/// Links that each lead through two others would double the path with each of them.
 #[test]
 fn links_that_multiply_end() {
     let (mut files, mut room) = files();
@@ -166,14 +166,14 @@ fn writes_lie_over_the_bundle_page_by_page() {
     let mut expected = LARGE.to_vec();
     expected[5_000..5_003].copy_from_slice(b"abc");
     assert_eq!(content(&files, "lib/large").unwrap(), expected);
-    // One page of three.
+    // Memory for one of the three pages.
     assert!(room.taken < 8192, "{}", room.taken);
-    // Behind the end: zeroes between.
+    // A write behind the end leaves zeroes between.
     assert_eq!(files.write(node, 10_100, b"z", NOW, &mut room), Ok(1));
     expected.resize(10_100, 0);
     expected.push(b'z');
     assert_eq!(content(&files, "lib/large").unwrap(), expected);
-    // What is cut off does not come back, neither what was written nor what the bundle has.
+    // Truncated bytes do not reappear, neither written ones nor those of the bundle.
     files.set_size(node, 5_001, NOW, &mut room).unwrap();
     files.set_size(node, 12_000, NOW, &mut room).unwrap();
     expected.truncate(5_001);
@@ -197,7 +197,7 @@ fn writes_lie_over_the_bundle_page_by_page() {
 fn memory_is_taken_and_given_back() {
     let (mut files, mut room) = files();
     let before = {
-        // What the folder itself takes once it has changed.
+        // The memory of the folder itself once it has changed.
         files.open(ROOT, "a", WRITE, NOW, &mut room).unwrap();
         room.taken
     };
@@ -214,7 +214,7 @@ fn memory_is_taken_and_given_back() {
         assert_eq!(no_space, Err(FileError::NoSpace));
     }
     files.unlink(ROOT, "b", &mut room).unwrap();
-    // It is open yet.
+    // The file is still open.
     assert!(room.taken > 900 << 10);
     assert_eq!(files.stat(node).unwrap().links, 0);
     files.let_go(node, &mut room);
@@ -270,7 +270,7 @@ fn folders_are_changed_as_names() {
     assert_eq!(content(&files, "new/lib/deep/er"), Ok(b"x".to_vec()));
     let lib = files.find(ROOT, "new/lib", true).unwrap();
     assert_eq!(files.parent(lib), files.find(ROOT, "new", true).unwrap());
-    // No folder gets into itself, whichever way it is named.
+    // No folder can be moved into itself, whichever path names it.
     let deep = files.find(ROOT, "new/lib/deep", true).unwrap();
     for to in [(ROOT, "new/lib/deep/new"), (deep, "new")] {
         let moved = files.rename((ROOT, "new"), to, NOW, &mut room);

@@ -1,4 +1,4 @@
-//! How a command answers: by running from its start to its end.
+//! How a command answers a request: by running from its start to its end.
 
 use core::mem;
 
@@ -20,7 +20,7 @@ pub(super) fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) 
 }
 
 impl<P: Platform> Ready<P> {
-    /// Has a command `run` answer the request.
+    /// Lets a command `run` to answer the request.
     pub(super) fn handle_command(
         &mut self,
         request: &RequestHead,
@@ -32,9 +32,9 @@ impl<P: Platform> Ready<P> {
         self.conclude_command(ended)
     }
 
-    /// The command has `ended`. The code that it exits with says nothing new to a client that it
-    /// has told of its failure by itself: that response is whole, and the code is for the
-    /// function's owner.
+    /// Completes the response of a command that has `ended`. If the command has reported its
+    /// failure to the client by itself, the exit code adds nothing for the client. That response is
+    /// complete, and the code is for the function's owner.
     pub(super) fn conclude_command(&mut self, ended: Result<(), Failure>) -> Result<(), Failure> {
         match &ended {
             Ok(()) => self.finish_command(),

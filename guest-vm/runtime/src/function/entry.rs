@@ -1,9 +1,10 @@
-//! The func-entry point (Catalyzer §4.3): where a function's own code says that it is to be
-//! frozen.
+//! The func-entry point (Catalyzer §4.3): the position at which a function's own code requests a
+//! freeze.
 //!
-//! A function may call it while it is instantiated or initialised; a command, which has no
-//! other time before its request, from within its run. What comes back from the call may be
-//! another instance, whose request is there. For who cannot call it, opening a certain file is it.
+//! A function may call it while it is instantiated or initialised. A command has no other time
+//! before its request, and calls it from within its run. After the call this may be another
+//! instance, whose request is present. For code that cannot call it, opening a configured file
+//! takes its place.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -22,10 +23,10 @@ use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
 impl<P: Platform> State<P> {
-    /// The function says that it is to be frozen here.
+    /// Freezes the function here, if it may still be frozen.
     ///
     /// # Errors
-    /// The end of a command's run, when its request cannot be read.
+    /// Returns an error, which ends a command's run, if its request cannot be read.
     pub(crate) fn enter(&mut self) -> Result<(), Error> {
         if mem::replace(&mut self.may_enter, false) {
             self.platform.inner.freeze(&self.draws);
@@ -43,13 +44,14 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// The function opens one of its files. Where it is to be frozen at that, it is, and a command
-    /// finds in the file what a process finds in its environment: each variable as `NAME=VALUE`
-    /// with a NUL behind it, its request's, too.
+    /// Handles the opening of one of the function's files. If this file is the func-entry point,
+    /// the function is frozen. A command then finds its environment in the file, in the format of a
+    /// process's environment: each variable as `NAME=VALUE` with a NUL behind it, including those
+    /// of its request.
     ///
     /// # Errors
-    /// As [`State::enter`]; the end of a command's run, when there is no memory for the variables:
-    /// some of them would be taken for all.
+    /// Returns the errors of [`State::enter`]. Also returns an error, which ends a command's run,
+    /// if there is no memory for the variables: a part of them would look complete.
     pub(crate) fn opens(&mut self, node: Node) -> Result<(), Error> {
         let files = self.files.as_ref();
         if !files.is_some_and(|files| files.is_entry(node)) {
@@ -79,15 +81,16 @@ impl<P: Platform> State<P> {
 
 impl<P: Platform> Ready<P> {
     /// Runs a command up to its func-entry point, where it is frozen; and from there, with a
-    /// request, to its end: its whole response is at the platform when this returns.
+    /// request, to its end. The platform has the complete response when this returns.
     ///
     /// # Errors
-    /// When it is no command, or ends before it came there; as [`Ready::handle`] from there.
+    /// Returns a [`Failure`] if the function is no command, or ends before its func-entry point;
+    /// after that point, the failures of [`Ready::handle`].
     pub fn run_ahead(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state.stdio = Stdio::Log;
         state.runs_ahead = true;
-        // It has no input, though its request may be there.
+        // The command has no input yet, even if its request is present.
         state.platform.make_up(Vec::new());
         let ran = match self.entry.clone() {
             Entry::Http(_) => return Err(Failure::new(Outcome::LoadFailed, "it is no command")),

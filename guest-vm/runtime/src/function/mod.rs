@@ -4,12 +4,12 @@
 //! Linkers ┐                 ┌─ evaluate ─┐
 //! Loaded ─┴► Prepared ──► Ready ◄─────────┘──► handle
 //!            early freeze  late freeze; a language engine takes its script here, and
-//!                          requests that nobody made warm it up
+//!                          warm-up requests run here
 //! ```
 //!
-//! [`Linkers`] are what all functions share. Each step consumes the one before. Nothing of the
-//! function's own code has run in a [`Prepared`]; a [`Ready`] has run what instantiation runs, and
-//! the exports that it was to evaluate, and waits for its one request.
+//! All functions share the [`Linkers`]. Each step consumes the one before. None of the function's
+//! own code has run in a [`Prepared`]. A [`Ready`] has run its instantiation and the exports that
+//! it was to evaluate, and waits for its only request.
 
 mod command;
 mod entry;
@@ -41,12 +41,12 @@ use crate::{wasip1, wasip2};
 
 use self::command::run_cli;
 
-/// Most bytes that a component can pass to one host call: a record of its store, and what the
-/// engine counts for lists beside. More than any stream
-/// permits in one write; a list that is larger is refused before it is copied.
+/// Maximum bytes that a component can pass to one host call: a record of its store, and what the
+/// engine counts for lists in addition. This is more than any stream permits in one write. A larger
+/// list is refused before it is copied.
 const HOSTCALL_BYTES: usize = RECORD_MAX + (64 << 10);
 
-/// Most handles that all instances of a component may hold together.
+/// Maximum number of handles that all instances of a component may hold together.
 const MAX_HANDLES: usize = 64 << 10;
 
 /// A function's code, found in memory and checked against the engine.
@@ -61,15 +61,14 @@ enum Code {
 }
 
 impl Loaded {
-    /// Takes the compiled code at `code` for a function of kind `kind`.
+    /// Loads the compiled code at `code` as a function of kind `kind`.
     ///
     /// # Errors
-    /// When the code was made with other settings than `engine` has.
+    /// Returns a [`Failure`] if the code was made with other settings than `engine` has.
     ///
     /// # Safety
-    /// `code` must come from the compile helper; it must begin on a page, and
-    /// stay, unchanged, for ever. That the settings are [`crate::engine`]'s
-    /// and the processor has the instruction set is checked.
+    /// `code` must come from the compile helper; it must begin on a page, and stay there unchanged
+    /// for ever. The settings of [`crate::engine`] and the processor's instruction set are checked.
     pub unsafe fn from_raw(
         engine: &Engine,
         code: NonNull<[u8]>,
@@ -77,11 +76,11 @@ impl Loaded {
     ) -> Result<Self, Failure> {
         let code = match kind {
             FunctionKind::HttpComponent | FunctionKind::CliComponent => {
-                // SAFETY: the caller's promise is what Wasmtime asks for.
+                // SAFETY: the caller's promise is what Wasmtime requires.
                 unsafe { Component::deserialize_raw(engine, code) }.map(Code::Component)
             }
             FunctionKind::CgiModule => {
-                // SAFETY: the caller's promise is what Wasmtime asks for.
+                // SAFETY: the caller's promise is what Wasmtime requires.
                 unsafe { Module::deserialize_raw(engine, code) }.map(Code::Module)
             }
         };
@@ -92,7 +91,7 @@ impl Loaded {
     }
 }
 
-/// Every import that a function of any kind can have, linked once for all of them.
+/// Every import that a function of any kind can have, linked once for all functions.
 pub struct Linkers<P: 'static> {
     engine: Engine,
     component: component::Linker<State<P>>,
@@ -100,10 +99,10 @@ pub struct Linkers<P: 'static> {
 }
 
 impl<P: Platform> Linkers<P> {
-    /// Links everything that there is.
+    /// Links every supported import.
     ///
     /// # Errors
-    /// When memory runs out; the names are distinct.
+    /// Returns Wasmtime's error if memory runs out; the names are distinct.
     pub fn new(engine: &Engine) -> Result<Self> {
         Ok(Self {
             engine: engine.clone(),
@@ -112,13 +111,13 @@ impl<P: Platform> Linkers<P> {
         })
     }
 
-    /// The engine that it was made with.
+    /// Returns the engine of the linkers.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 }
 
-/// A function with its imports linked and its store made, of which nothing has run.
+/// A function with its imports linked and its store made, none of whose code has run.
 pub struct Prepared<P: 'static> {
     store: Store<State<P>>,
     linked: Linked<P>,
@@ -144,12 +143,12 @@ impl<P: Platform> Linked<P> {
 }
 
 impl<P: Platform> Prepared<P> {
-    /// Links the function and makes its store. `files` is the bundle that `config` speaks of, where
-    /// it does.
+    /// Links the function and makes its store. `files` is the bundle that `config` announces, if it
+    /// does.
     ///
     /// # Errors
-    /// When it imports something that there is not, or something of another type; when its bundle
-    /// is none, or has no file where it is to be frozen.
+    /// Returns an [`Unready`] if an import does not exist or has another type, if the bundle is
+    /// invalid, or if the file that is its func-entry point does not exist.
     pub fn new(
         linkers: &Linkers<P>,
         loaded: Loaded,
@@ -192,11 +191,11 @@ impl<P: Platform> Prepared<P> {
         })
     }
 
-    /// Instantiates the function: runs what it runs before any request.
+    /// Instantiates the function, which runs its code before any request.
     ///
     /// # Errors
-    /// When that traps or exits, when the function needs more memory than it
-    /// may have, or when it does not export what its kind calls.
+    /// Returns an [`Unready`] if that code traps or exits, if the function needs more memory than
+    /// it may have, or if it lacks the export that its kind requires.
     pub fn instantiate(mut self) -> Result<Ready<P>, Unready<P>> {
         match Entry::find(&mut self.store, &self.linked, self.kind) {
             Ok((entry, instance)) => {
@@ -219,12 +218,12 @@ impl<P: Platform> Prepared<P> {
         }
     }
 
-    /// The platform.
+    /// Returns the platform.
     pub fn platform(&self) -> &P {
         &self.store.data().platform.inner
     }
 
-    /// The platform.
+    /// Returns the platform for changes.
     pub fn platform_mut(&mut self) -> &mut P {
         &mut self.store.data_mut().platform.inner
     }
@@ -236,7 +235,7 @@ type HttpEntry = component::TypedFunc<(Resource<IncomingRequest>, Resource<Respo
 /// `wasi:cli/run#run`.
 type CliEntry = component::TypedFunc<(), (Result<(), ()>,)>;
 
-/// The files of a bundle, as a function is to find them.
+/// Returns the files of a bundle, as a function sees them.
 fn files_of(bundle: &'static [u8], config: SeedFiles) -> Result<Files, Failure> {
     let refused = |report| Failure::new(Outcome::LoadFailed, report);
     let files = Files::new(bundle, config.mount);
@@ -252,7 +251,7 @@ fn files_of(bundle: &'static [u8], config: SeedFiles) -> Result<Files, Failure> 
     Ok(files)
 }
 
-/// What answers a request.
+/// The export that answers a request.
 #[derive(Clone)]
 enum Entry {
     Http(HttpEntry),
@@ -260,7 +259,7 @@ enum Entry {
     Cgi(TypedFunc<(), ()>),
 }
 
-/// What has a function's exports.
+/// The instance, which holds a function's exports.
 #[derive(Clone, Copy)]
 enum Instance {
     Component(component::Instance),
@@ -299,8 +298,8 @@ impl Entry {
     }
 }
 
-/// A function of an interface that a component exports, in any version that is compatible
-/// with the one named.
+/// Returns a function of an interface that a component exports, in any version that is compatible
+/// with the named one.
 fn exported<P, Arguments, Results>(
     store: &mut Store<State<P>>,
     instance: component::Instance,
@@ -323,7 +322,7 @@ where
     }
 }
 
-/// A function that a component exports, by its own name or as `interface#name`.
+/// Returns a function that a component exports, by its own name or as `interface#name`.
 fn initializer<P: Platform>(
     store: &mut Store<State<P>>,
     instance: component::Instance,
@@ -355,14 +354,14 @@ pub struct Ready<P: 'static> {
 }
 
 impl<P: Platform> Ready<P> {
-    /// Calls an export that has neither parameters nor results, before any request; one
-    /// of a component's exported interface is named `interface#name`. A module that is
-    /// initialised by [`INITIALISER`] answers by [`RESUME`] then, if it has that. What the function
-    /// writes to its standard output meanwhile is log, and what it reads counts as drawn.
+    /// Calls an export that has neither parameters nor results, before any request. A function of a
+    /// component's exported interface is named `interface#name`. A module that is initialised by
+    /// [`INITIALISER`] then answers by [`RESUME`], if it has that export. Standard output during
+    /// the call goes to the log, and reads count as drawn.
     ///
     /// # Errors
-    /// When there is no such export, and when the call traps or exits with a code other
-    /// than 0: the function is not to be used any more then.
+    /// Returns a [`Failure`] if there is no such export, or if the call traps or exits with a code
+    /// other than 0. The function must not be used any more then.
     pub fn evaluate(&mut self, export: &str) -> Result<(), Failure> {
         let stdio = mem::replace(&mut self.store.data_mut().stdio, Stdio::Log);
         let evaluated = self.call(export);
@@ -391,17 +390,18 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    /// Answers one request; its whole response is at the platform when this returns.
+    /// Answers one request; the platform has the complete response when this returns.
     ///
-    /// A function instance serves one request: what a second call finds is
-    /// whatever the first left behind.
+    /// A function instance serves one request: a second call finds the state that the first left
+    /// behind.
     ///
     /// # Errors
-    /// When there is no response, or not a whole one: the platform may have
-    /// taken a part of it, whose body it was never told to be finished.
+    /// Returns a [`Failure`] if there is no response, or an incomplete one. The platform may have
+    /// received a part of it, whose body was never finished.
     pub fn handle(&mut self, request: RequestHead) -> Result<(), Failure> {
         let is_command = !matches!(self.entry, Entry::Http(_));
-        // One that came there while it was instantiated begins behind that.
+        // If the function reached its entry point during instantiation, its request begins after
+        // that.
         if is_command && self.has_entry && self.store.data().may_enter {
             return self.run_ahead();
         }
@@ -433,7 +433,7 @@ impl<P: Platform> Ready<P> {
         handle.call(&mut self.store, (request, response))
     }
 
-    /// The handler has returned.
+    /// Concludes the exchange after the handler returned.
     fn conclude(&mut self) -> Result<(), Failure> {
         let state = self.store.data_mut();
         state
@@ -442,7 +442,7 @@ impl<P: Platform> Ready<P> {
             .map_err(|failure| failure.noting(&state.memory))
     }
 
-    /// Exiting with code 0 is as good as returning.
+    /// Treats an exit with code 0 like a return.
     fn ended_well(&self, result: Result<()>) -> Result<(), Failure> {
         match result {
             Ok(()) => Ok(()),
@@ -453,17 +453,17 @@ impl<P: Platform> Ready<P> {
         }
     }
 
-    /// What the function read before its first request.
+    /// Returns the draws of the function before its first request.
     pub fn draws(&self) -> &Draws {
         &self.store.data().draws
     }
 
-    /// The platform.
+    /// Returns the platform.
     pub fn platform(&self) -> &P {
         &self.store.data().platform.inner
     }
 
-    /// The platform.
+    /// Returns the platform for changes.
     pub fn platform_mut(&mut self) -> &mut P {
         &mut self.store.data_mut().platform.inner
     }

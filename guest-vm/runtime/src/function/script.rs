@@ -1,8 +1,7 @@
-//! A language engine takes its script: from then on it is the function that the script makes
-//! of it.
+//! Loading a script into a language engine, which thereby becomes the script's function.
 //!
-//! The script comes as one piece on a channel of its own, before any request. What is left
-//! of it in the guest's own memory is wiped, or the function's seed would hold it twice.
+//! The script arrives as one piece on a channel of its own, before any request. The guest wipes its
+//! own copy of the script, or the function's seed would hold it twice.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,7 +20,7 @@ use super::{Instance, Ready, exported};
 use crate::failure::Failure;
 use crate::platform::{Platform, read_some};
 
-/// What an engine has against a script.
+/// The error of an engine about a script.
 #[derive(ComponentType, Lift)]
 #[component(record)]
 struct ScriptError {
@@ -31,24 +30,24 @@ struct ScriptError {
     stack: String,
 }
 
-/// The script's bytes, for as long as they are needed.
+/// The script's bytes, while they are needed.
 struct Wiped(Vec<u8>);
 
 impl Drop for Wiped {
     fn drop(&mut self) {
         self.0.fill(0);
-        // Somebody might look.
+        // Keeps the compiler from removing the wipe.
         hint::black_box(&self.0);
     }
 }
 
 impl<P: Platform> Ready<P> {
-    /// Hands the script that comes on [`Channel::SCRIPT`] to the function, which is a language
-    /// engine's, and sets it up as `config` says.
+    /// Passes the script that arrives on [`Channel::SCRIPT`] to the function, which is a language
+    /// engine, and configures it by `config`.
     ///
     /// # Errors
-    /// When it is no engine, uses more memory than `config` lets it, does not take the script,
-    /// or traps over it: it is not to be used any more then.
+    /// Returns a [`Failure`] if the function is no engine, uses more memory than `config` permits,
+    /// rejects the script, or traps. It must not be used any more then.
     pub fn take_script(&mut self, config: SeedConfig) -> Result<(), Failure> {
         let script = self.receive_script()?;
         let files = script::read(&script.0)
@@ -92,7 +91,7 @@ impl<P: Platform> Ready<P> {
                 "a script came without its length",
             ));
         };
-        // Of its whole size at once: what is left behind by growing would stay, too.
+        // The full size is allocated at once, because a vector that grows leaves copies behind.
         let mut script = Wiped(vec![0; bytes]);
         let mut rest = &mut script.0[..];
         while !rest.is_empty() {
@@ -107,7 +106,7 @@ impl<P: Platform> Ready<P> {
 }
 
 impl ScriptError {
-    /// As it is told to whoever deploys.
+    /// Returns the error as text for the deploying client.
     fn told(&self) -> String {
         let mut told = String::new();
         // Writing to a string cannot fail.

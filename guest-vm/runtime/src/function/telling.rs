@@ -1,9 +1,9 @@
-//! Telling what an initialised function has become, so that its module can be rewritten to
-//! begin there ([`faasw_abi::state`]).
+//! Sends the state of an initialised function, so that its module can be rewritten to start in that
+//! state ([`faasw_abi::state`]).
 //!
-//! Its code has been instrumented: what a module has shows in its exports, what the modules
-//! of a component have in functions of an instance that it exports. Each of these is called
-//! once; one that gives a memory grows that by a page, behind what it gives.
+//! The code has been instrumented: a module exports its state directly. The modules of a component
+//! export it through functions of an instance. Each of these is called once; one that returns a
+//! memory grows that memory by a page, behind the returned data.
 
 use alloc::string::{String, ToString};
 use alloc::vec;
@@ -25,7 +25,7 @@ use crate::failure::Failure;
 use crate::platform::{Platform, send_whole};
 use crate::state::{State, Stdio};
 
-/// What one page more than a function may have takes, for each memory that it has.
+/// Bytes that one page beyond the function's limit takes, for each of its memories.
 const SPARE: usize = 64 << 10;
 
 /// A part of a function's state.
@@ -36,7 +36,7 @@ enum Part {
 }
 
 impl Part {
-    /// The bytes of a memory.
+    /// Returns the bytes of a memory.
     fn bytes<'a, T: 'static>(&self, store: impl Into<StoreContext<'a, T>>) -> &'a [u8] {
         match self {
             Self::Global(_) => &[],
@@ -47,10 +47,10 @@ impl Part {
 }
 
 impl<P: Platform> Ready<P> {
-    /// Answers a request with the function's state, or with why that is not all that counts.
+    /// Answers a request with the function's state, or with the reason why the state is incomplete.
     ///
     /// # Errors
-    /// When the platform does not take the answer.
+    /// Returns a [`Failure`] if the platform refuses the answer.
     pub(super) fn tell_state(&mut self) -> Result<(), Failure> {
         let parts = match self.parts() {
             Ok(parts) => parts,
@@ -73,12 +73,12 @@ impl<P: Platform> Ready<P> {
         self.finish()
     }
 
-    /// Each part of its state, and its name.
+    /// Returns each part of the state with its name.
     ///
     /// # Errors
-    /// Why that would not be all of it.
+    /// Returns the reason why the parts are not the complete state.
     fn parts(&mut self) -> Result<Vec<(String, Part)>> {
-        // What the host keeps for it is not in its memories.
+        // State that the host keeps for the function is not in its memories.
         let state = self.store.data();
         if !state.descriptors.are_untouched() {
             wasmtime::bail!("it has closed or moved a file descriptor when it is initialised");
@@ -126,7 +126,7 @@ impl<P: Platform> Ready<P> {
             );
         }
         let accessors = self.accessors(instance)?;
-        // Of each memory all is given at once, wherever it ends.
+        // Each memory is returned at once, wherever it ends.
         self.store.set_hostcall_fuel(usize::MAX);
         let store = &mut self.store;
         let memories = accessors.iter().filter(|(_, ty)| is_memory(ty)).count();
@@ -163,7 +163,7 @@ impl<P: Platform> Ready<P> {
         Ok(parts)
     }
 
-    /// The functions that give a component's state, and what each gives.
+    /// Returns the functions that return a component's state, with their result types.
     fn accessors(&mut self, instance: component::Instance) -> Result<Vec<(String, Type)>> {
         let engine = self.store.engine().clone();
         let ty = instance
@@ -234,7 +234,7 @@ impl<P: Platform> Ready<P> {
     }
 }
 
-/// The next pages that are not all zero, from `at` on: at most [`RUN_MAX`] bytes of them.
+/// Returns the next pages from `at` on that are not all zero: at most [`RUN_MAX`] bytes of them.
 fn next_run(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     const PAGE_BYTES: usize = PAGE as usize;
     let is_zero = |page: &[u8]| page.iter().all(|byte| *byte == 0);

@@ -1,8 +1,8 @@
-//! Requests that nobody made: a function answers them before it is frozen, for what they
-//! leave behind. What is read, compiled or kept at the first request is there for all.
+//! Warm-up requests: a function answers them before it is frozen, for the state that they leave
+//! behind. Data that is read, compiled or cached at the first request is then present for all.
 //!
-//! The answers go nowhere; a status that says that nothing was found or done is told in the
-//! function's log. What the function draws meanwhile counts as drawn before the freeze.
+//! The responses are discarded. A status from 300 to 499 is noted in the function's log. Draws
+//! during a warm-up count as drawn before the freeze.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,11 +16,12 @@ use crate::failure::{Ended, Failure};
 use crate::platform::{LogStream, Platform};
 
 impl<P: Platform> Ready<P> {
-    /// Has the function answer a request with this body, and be ready again.
+    /// Lets the function answer a request with this body, and be ready again.
     ///
     /// # Errors
-    /// When it is a command, which answers one request; and when it traps, exits, or answers
-    /// with no whole response or a status of 500 or more: it is not to be used any more then.
+    /// Returns a [`Failure`] if the function is a command, which answers one request only. Also if
+    /// it traps, exits, or answers with an incomplete response or a status of 500 or more. It must
+    /// not be used any more then.
     pub fn warm_up(&mut self, request: RequestHead, body: Vec<u8>) -> Result<(), Failure> {
         let Entry::Http(handle) = self.entry.clone() else {
             return Err(Failure::new(
@@ -34,7 +35,7 @@ impl<P: Platform> Ready<P> {
         state.exchange.begin(&request);
         state.platform.make_up(body);
         let called = self.call_handler(&handle, request);
-        // One that has exited cannot be entered again.
+        // A function that has exited cannot be entered again.
         let concluded = match called {
             Err(error) if matches!(error.downcast_ref(), Some(Ended::Exit(0))) => {
                 Err(Failure::exit(0))
@@ -57,7 +58,7 @@ impl<P: Platform> Ready<P> {
     }
 }
 
-/// Its method and its path.
+/// Returns the method and the path of a request.
 fn told(request: &RequestHead) -> String {
     let text = |bytes| String::from_utf8_lossy(bytes);
     let (method, path) = (text(&request.method), text(&request.path_and_query));

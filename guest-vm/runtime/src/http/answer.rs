@@ -1,4 +1,4 @@
-//! `wasi:http/types`: what others answer to requests of the function's own.
+//! `wasi:http/types`: the responses to outbound calls.
 
 use faasw_abi::outgoing::Answer;
 use wasmtime::Result;
@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
 use crate::wasip2::poll::Pollable;
 
-/// The answer to a request that was sent.
+/// The future response to a request that was sent.
 #[derive(Debug)]
 pub struct FutureIncomingResponse {
     call: CallId,
@@ -26,7 +26,7 @@ impl FutureIncomingResponse {
     }
 }
 
-/// A response.
+/// A response to an outbound call.
 #[derive(Debug)]
 pub struct IncomingResponse {
     status: u16,
@@ -36,7 +36,7 @@ pub struct IncomingResponse {
 }
 
 impl<P: Platform> State<P> {
-    /// Takes the head of an answer, which is there.
+    /// Takes the head of an answer, which must be present.
     fn answered(&mut self, call: CallId) -> Result<IncomingResponse, ErrorCode> {
         let gone = || ErrorCode::InternalError(Some("the request is over".into()));
         let channel = self.exchange.calls.channel(call).ok_or_else(gone)?;

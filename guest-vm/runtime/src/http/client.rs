@@ -1,6 +1,5 @@
-//! `wasi:http/outgoing-handler` and what it takes: requests that a function makes. They are plain
-//! data until they are sent, each on a channel; where none is open to it a function is denied all
-//! of them.
+//! `wasi:http/outgoing-handler` and its types: outbound calls of a function. They are plain data
+//! until they are sent, each on a channel. If no channel is open, all calls are denied.
 
 use alloc::format;
 use alloc::string::String;
@@ -21,7 +20,7 @@ use crate::state::State;
 use crate::wasip2::bindings::wasi::http::outgoing_handler;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme};
 
-/// A request in the making.
+/// An outbound request that is not sent yet.
 #[derive(Debug)]
 pub struct OutgoingRequest {
     method: Method,
@@ -32,7 +31,7 @@ pub struct OutgoingRequest {
     body: Option<BodyId>,
 }
 
-/// Time limits of a request, in nanoseconds.
+/// Timeouts of a request, in nanoseconds.
 #[derive(Debug, Default)]
 pub struct RequestOptions {
     connect: Option<u64>,
@@ -47,7 +46,7 @@ fn is_method(method: &Method) -> bool {
     }
 }
 
-/// RFC 3986, section 3.1.
+/// Checks RFC 3986, section 3.1.
 fn is_scheme(scheme: &Scheme) -> bool {
     match scheme {
         Scheme::Other(name) => {
@@ -60,7 +59,7 @@ fn is_scheme(scheme: &Scheme) -> bool {
     }
 }
 
-/// Bytes that RFC 3986 lets stand in some part of a URI.
+/// Returns whether RFC 3986 allows the byte in some part of a URI.
 fn is_uri_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~:/?#[]@!$&'()*+,;=%".contains(&byte)
 }
@@ -72,8 +71,8 @@ fn is_authority(authority: &str) -> bool {
             .all(|byte| is_uri_byte(byte) && !b"/?#".contains(&byte))
 }
 
-/// Clients put more into paths than RFC 3986 allows; like others, this lets
-/// all visible bytes pass but the one that begins a fragment.
+/// Clients put more into paths than RFC 3986 allows. Like other implementations, this accepts all
+/// visible bytes except the one that begins a fragment.
 fn is_path_with_query(path: &str) -> bool {
     path.bytes()
         .all(|byte| byte > b' ' && byte != 0x7f && byte != b'#')
@@ -203,8 +202,8 @@ impl<P: Platform> outgoing_handler::Host for State<P> {
             Some(options) => self.table.delete(options)?,
             None => RequestOptions::default(),
         };
-        // Before a request to the function none of its own is answered: what is told then would be
-        // part of a seed.
+        // Before a request to the function, outbound calls are not answered, because the answer
+        // would become part of a seed.
         self.draws
             .record(Kind::Call, "wasi:http/outgoing-handler#handle", 0);
         let body = request.body;
@@ -217,7 +216,7 @@ impl<P: Platform> outgoing_handler::Host for State<P> {
 }
 
 impl<P: Platform> State<P> {
-    /// Sends a request, if it is one.
+    /// Sends a request, if it is valid.
     fn send(
         &mut self,
         request: OutgoingRequest,
@@ -250,8 +249,8 @@ impl<P: Platform> State<P> {
 }
 
 impl OutgoingRequest {
-    /// The head that is sent. A scheme that is not named is `https`, and a path that is not is the
-    /// root; what nobody can be asked for is refused here.
+    /// Returns the head to send. The default scheme is `https`, and the default path is the root.
+    /// Requests that no server can answer are refused here.
     fn head(self, options: &RequestOptions) -> Result<OutgoingHead, ErrorCode> {
         let scheme = match self.scheme {
             Some(Scheme::Http) => "http",
@@ -268,12 +267,12 @@ impl OutgoingRequest {
             Method::Trace => "TRACE",
             Method::Patch => "PATCH",
             Method::Other(name) if name != "CONNECT" => name,
-            // It is no request of a resource, and has no path.
+            // CONNECT is no request for a resource, and has no path.
             Method::Connect | Method::Other(_) => {
                 return Err(ErrorCode::HttpRequestMethodInvalid);
             }
         };
-        // Whether one that names nobody goes anywhere is not for the guest to say.
+        // The node decides whether a request without an authority can be sent.
         let authority = self.authority.unwrap_or_default();
         let path = self.path_with_query.unwrap_or_default();
         let path = match path.bytes().next() {
@@ -297,7 +296,7 @@ impl OutgoingRequest {
     }
 }
 
-/// A timeout as it is sent, where 0 is none: no time at all is the least there is.
+/// Returns a timeout as it is sent, where 0 means none: a timeout of zero becomes 1 ns.
 fn spelt(timeout: Option<u64>) -> u64 {
     timeout.map_or(0, |nanoseconds| nanoseconds.max(1))
 }

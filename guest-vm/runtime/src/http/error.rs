@@ -1,4 +1,4 @@
-//! `wasi:http` error codes: how they travel, and how they are told.
+//! `wasi:http` error codes: their transport and their text.
 
 use alloc::format;
 use alloc::string::String;
@@ -17,9 +17,9 @@ use crate::wasip2::bindings::wasi::http::types::{
 };
 use crate::wasip2::streams::IoError;
 
-/// Why an operation on a message failed.
+/// The reason why an operation on a message failed.
 pub enum HttpFailure {
-    /// The function is told.
+    /// The function receives this code.
     Code(ErrorCode),
     /// The function broke the rules.
     Trap(Error),
@@ -63,8 +63,8 @@ impl<P: Platform> types::Host for State<P> {
     }
 }
 
-/// The code as WIT spells it, in lower case: `http-protocol-error`; with the
-/// function's own words where it gave some.
+/// Returns the code as WIT spells it, in lower case: `http-protocol-error`; with the function's own
+/// text if it provided one.
 pub(crate) fn spell(code: &ErrorCode) -> String {
     if let ErrorCode::InternalError(Some(text)) = code {
         return format!("internal-error: {text}");
@@ -84,15 +84,15 @@ pub(crate) fn spell(code: &ErrorCode) -> String {
     spelt
 }
 
-/// Why the body of an answer is not whole, if it is not, by the tail behind it.
+/// Returns the reason why the body of an answer is incomplete, from the tail behind it, if it is.
 pub(crate) fn call_failure(tail: &[u8]) -> Option<ErrorCode> {
     call_trailers(tail).err()
 }
 
-/// The trailers behind the body of an answer.
+/// Returns the trailers behind the body of an answer.
 ///
 /// # Errors
-/// Why it is not whole.
+/// Returns the reason why the body is incomplete.
 pub(super) fn call_trailers(tail: &[u8]) -> Result<Vec<Pair>, ErrorCode> {
     match Tail::decode(tail) {
         Ok(Tail::Trailers(fields)) => Ok(fields),
@@ -103,7 +103,7 @@ pub(super) fn call_trailers(tail: &[u8]) -> Result<Vec<Pair>, ErrorCode> {
     }
 }
 
-/// What a function is told of why a request failed.
+/// Converts the reason of a failed request to the error code for the function.
 pub(super) fn code_of(failure: Failure) -> ErrorCode {
     let Failure { code, text, number } = failure;
     let text = text.map(|text| String::from_utf8_lossy(&text).into_owned());

@@ -13,24 +13,24 @@ use crate::platform::Platform;
 use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, HeaderError};
 
-/// Most bytes of one `fields`, counted as [`cost`] does. Twice what a mailbox
-/// takes, so that a whole incoming head can be cloned and added to.
+/// Maximum bytes of one `fields`, as counted by [`cost`]: twice the capacity of a mailbox, so that
+/// a complete incoming head can be cloned and extended.
 const MAX_FIELDS: usize = 128 << 10;
 
-/// Most bytes of fields that a function may make in one request; bounds what
-/// thousands of `fields` resources could hold together.
+/// Maximum bytes of fields that a function may make in one request; limits the total of thousands
+/// of `fields` resources.
 const MAX_FIELD_BYTES: usize = 16 << 20;
 
-/// Added to each field's length, so that empty fields cost something as well.
+/// Added to each field's length, so that empty fields count as well.
 const FIELD_OVERHEAD: usize = 32;
 
 fn cost((name, value): &Pair) -> usize {
     name.len() + value.len() + FIELD_OVERHEAD
 }
 
-/// Why fields could not be changed.
+/// The reason why fields could not be changed.
 pub enum HeaderFailure {
-    /// The function is told.
+    /// The function receives this error.
     Told(HeaderError),
     /// The function broke the rules.
     Trap(Error),
@@ -62,7 +62,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Empty fields that the function may change.
+    /// Returns empty fields that the function may change.
     fn new() -> Self {
         Self {
             entries: Arc::default(),
@@ -70,7 +70,7 @@ impl Fields {
         }
     }
 
-    /// What a function sees of the headers that a client sent.
+    /// Returns the fields of received headers that a function may see.
     pub(super) fn received(headers: &[Pair]) -> Self {
         let seen = headers
             .iter()
@@ -82,7 +82,7 @@ impl Fields {
         }
     }
 
-    /// The same fields, which the function can no longer change.
+    /// Returns the same fields, which the function can no longer change.
     pub(super) fn frozen(self) -> Self {
         Self {
             mutable: false,
@@ -90,12 +90,12 @@ impl Fields {
         }
     }
 
-    /// The fields as they go over the wire.
+    /// Returns the fields as they are sent.
     pub(super) fn into_pairs(self) -> Vec<Pair> {
         Arc::unwrap_or_clone(self.entries)
     }
 
-    /// What `content-length` says, where it says a number.
+    /// Returns the value of `content-length`, if it is a number.
     pub(super) fn content_length(&self) -> Option<u64> {
         self.values(b"content-length")
             .next()
@@ -113,7 +113,7 @@ impl Fields {
         self.values(name).next().is_some()
     }
 
-    /// The fields, to change them.
+    /// Returns the fields for a change.
     fn change(&mut self) -> Result<&mut Vec<Pair>, HeaderError> {
         if self.mutable {
             Ok(Arc::make_mut(&mut self.entries))
@@ -122,7 +122,7 @@ impl Fields {
         }
     }
 
-    /// Puts `values` in place of whatever the name had; the bytes it cost.
+    /// Replaces all values of a name by `values`, and returns their cost in bytes.
     fn set(&mut self, name: &str, values: Vec<Vec<u8>>) -> Result<usize, HeaderError> {
         let name = checked_name(name)?;
         let one_at_most = name == b"content-length";
@@ -141,7 +141,7 @@ impl Fields {
         Ok(added)
     }
 
-    /// Adds a value to those that the name has; the bytes it cost.
+    /// Adds a value to a name, and returns its cost in bytes.
     fn append(&mut self, name: &str, value: Vec<u8>) -> Result<usize, HeaderError> {
         let name = checked_name(name)?;
         // Two lengths would frame the message twice.
@@ -167,7 +167,7 @@ impl Fields {
     }
 }
 
-/// The name in lower case, if a function may use it.
+/// Returns the name in lower case, if a function may use it.
 fn checked_name(name: &str) -> Result<Vec<u8>, HeaderError> {
     let name = name.as_bytes();
     if !headers::is_name(name) {
@@ -191,7 +191,7 @@ fn check(name: &[u8], value: &[u8]) -> Result<(), HeaderError> {
 }
 
 impl<P: Platform> State<P> {
-    /// Counts `added` bytes that were added to `fields`, now `size` bytes.
+    /// Counts `added` bytes that were added to `fields`, which now have `size` bytes.
     fn count_fields(&mut self, size: usize, added: usize) -> Result<(), Error> {
         if size > MAX_FIELDS {
             wasmtime::bail!("wasi:http/types: fields of more than {MAX_FIELDS} bytes");

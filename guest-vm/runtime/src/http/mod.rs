@@ -1,8 +1,7 @@
-//! `wasi:http` for components: one incoming request and its response, and requests of the
-//! function's own.
+//! `wasi:http` for components: one incoming request and its response, and outbound calls.
 //!
-//! The resources are plain data in the store's table; what they share (bodies, requests under way,
-//! and the answer once it is given) is the [`Exchange`](crate::exchange::Exchange).
+//! The resources are plain data in the store's table. They share bodies, calls under way and the
+//! answer through the [`Exchange`](crate::exchange::Exchange).
 
 mod answer;
 mod client;
@@ -11,7 +10,7 @@ mod fields;
 mod request;
 mod response;
 
-// Public, within this private module, because the generated bindings want it.
+// Public within this private module, because the generated bindings require it.
 pub use answer::{FutureIncomingResponse, IncomingResponse};
 pub use client::{OutgoingRequest, RequestOptions};
 pub use error::HttpFailure;

@@ -1,4 +1,4 @@
-//! `wasi:http/types`: the incoming request, and bodies that come.
+//! `wasi:http/types`: the incoming request, and incoming bodies.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode, Method, Scheme
 use crate::wasip2::poll::Pollable;
 use crate::wasip2::streams::InputStream;
 
-/// The request that the function is to answer.
+/// The request that the function answers.
 #[derive(Debug)]
 pub struct IncomingRequest {
     method: Method,
@@ -29,16 +29,16 @@ pub struct IncomingRequest {
     exchange: ExchangeNumber,
 }
 
-/// Whose body it is that comes.
+/// The message that an incoming body belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Source {
-    /// The request's that the function answers.
+    /// The request that the function answers.
     Request(ExchangeNumber),
-    /// That of an answer to a request of the function's own.
+    /// The response to an outbound call.
     Answer(CallId),
 }
 
-/// The body of a message that comes.
+/// The body of an incoming message.
 #[derive(Debug)]
 pub struct IncomingBody {
     stream_taken: bool,
@@ -54,7 +54,7 @@ impl IncomingBody {
     }
 }
 
-/// The trailers behind it.
+/// The trailers behind an incoming body.
 #[derive(Debug)]
 pub struct FutureTrailers {
     taken: bool,
@@ -89,7 +89,7 @@ fn scheme(name: Vec<u8>) -> Option<Scheme> {
 }
 
 impl IncomingRequest {
-    /// The request of an exchange.
+    /// Returns the request of an exchange.
     pub(crate) fn new(exchange: ExchangeNumber, head: RequestHead) -> Self {
         Self {
             method: method(head.method),
@@ -104,7 +104,7 @@ impl IncomingRequest {
 }
 
 impl<P: Platform> State<P> {
-    /// The channel that a body comes on, unless its message is over.
+    /// Returns the channel that a body arrives on, unless its message is over.
     fn channel_of(&self, source: Source) -> Option<Channel> {
         match source {
             Source::Request(exchange) => {
@@ -114,7 +114,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Nobody can take more of a body: a request of the function's own is over then.
+    /// Abandons the outbound call of a body that the function can no longer read.
     fn let_go_of(&mut self, source: Source) {
         if let Source::Answer(call) = source {
             self.exchange.let_go(call, &mut self.platform);
@@ -221,10 +221,10 @@ impl<P: Platform> types::HostFutureTrailers for State<P> {
         }
         self.table.get_mut(&trailers)?.taken = true;
         let tail = self.platform.tail(channel);
-        // That was all of it.
+        // Nothing else of the message follows.
         self.let_go_of(source);
         let received = match source {
-            // The host spells them right; if not, there are none.
+            // The host encodes trailers correctly; invalid ones count as none.
             Source::Request(_) => decode_trailers(&tail).unwrap_or_default(),
             Source::Answer(_) => match call_trailers(&tail) {
                 Ok(received) => received,

@@ -1,4 +1,4 @@
-//! `wasi:http/types`: the response, its body, and setting it.
+//! `wasi:http/types`: the response, its body, and how it is set.
 
 use faasw_abi::wire::ResponseHead;
 use wasmtime::Result;
@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::wasip2::bindings::wasi::http::types::{self, ErrorCode};
 use crate::wasip2::streams::OutputStream;
 
-/// A response in the making.
+/// A response that is not sent yet.
 #[derive(Debug)]
 pub struct OutgoingResponse {
     status: u16,
@@ -23,8 +23,8 @@ pub struct OutgoingResponse {
 
 impl OutgoingResponse {
     /// Returns the length that the body must have, if the response announces one. In a response
-    /// without content (RFC 9110, section 6.4.1) the field says nothing of the body: in a 304 it is
-    /// the length of the content that the client has (section 8.6).
+    /// without content (RFC 9110, section 6.4.1) the field does not describe the body: in a 304 it
+    /// is the length of the content that the client has (section 8.6).
     fn expected_length(&self) -> Option<u64> {
         match self.status {
             204 | 205 | 304 => None,
@@ -33,11 +33,11 @@ impl OutgoingResponse {
     }
 }
 
-/// The right to answer, once.
+/// The right to set the response, once.
 #[derive(Debug)]
 pub struct ResponseOutparam;
 
-/// The body of a message that the function makes.
+/// The body of an outgoing message.
 #[derive(Debug)]
 pub struct OutgoingBody {
     pub(super) id: BodyId,

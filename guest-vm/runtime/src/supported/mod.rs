@@ -1,11 +1,11 @@
-//! Every import that a function may have, for the compile helper, which names
-//! those outside before it compiles.
+//! Every import that a function may have, for the compile helper, which reports others before it
+//! compiles.
 //!
-//! Components: the interfaces of the two worlds in `wit/world.wit`, in any
-//! version that is semver-compatible with the one there (0.2.0 and up, no
-//! release candidates), without what the texts mark `@unstable`, and of ours likewise; besides,
-//! the drafts of WASI and interfaces of Spin's that are listed by name ([`OTHERS`]). Core modules:
-//! the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`], and the func-entry point
+//! Components may import the interfaces of the two worlds in `wit/world.wit`, in any version that
+//! is semver-compatible with the one there (0.2.0 and up, no release candidates), without the parts
+//! that are marked `@unstable`. The same rule applies to our own interfaces. They may also import
+//! the drafts of WASI and Spin's interfaces that are listed by name ([`OTHERS`]). Core modules may
+//! import the functions of [`PREVIEW1`] in the module [`PREVIEW1_MODULE`], and the func-entry point
 //! ([`faasw_abi::entry`]).
 
 mod others;
@@ -15,8 +15,8 @@ pub use others::{OTHERS, OtherInterface};
 /// Module name of WASI preview 1.
 pub const PREVIEW1_MODULE: &str = "wasi_snapshot_preview1";
 
-/// Every function of WASI preview 1. All are there; those that need files or
-/// sockets answer with an error number.
+/// Every function of WASI preview 1. All exist; those that need missing objects, such as sockets,
+/// return an error number.
 pub const PREVIEW1: [&str; 46] = [
     "args_get",
     "args_sizes_get",
@@ -72,11 +72,11 @@ pub const HTTP_EXPORT: &str = "wasi:http/incoming-handler";
 /// Interface that a command component exports, without its version.
 pub const CLI_EXPORT: &str = "wasi:cli/run";
 
-/// The newest 0.2 version there is here; every lower one is compatible.
+/// The newest supported 0.2 version; every lower one is compatible.
 pub const WASI_VERSION: &str = "0.2.12";
 
-/// The WIT of every supported interface, as file name and text: first the
-/// package with the worlds `implemented` and `refused`, then what they use.
+/// Returns the WIT of every supported interface, as file name and text: first the package with the
+/// worlds `implemented` and `refused`, then its dependencies.
 #[must_use]
 pub fn wit_files() -> &'static [(&'static str, &'static str)] {
     &[

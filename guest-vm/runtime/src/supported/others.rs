@@ -1,27 +1,27 @@
-//! Interfaces that are no release of WASI 0.2, which components of Spin, wasmCloud and
-//! Wasmtime import all the same: drafts of WASI, and Spin's own.
+//! Interfaces that are no release of WASI 0.2, but that components of Spin, wasmCloud and Wasmtime
+//! import: drafts of WASI, and Spin's own.
 //!
-//! Their SDKs name whole worlds of them, of which a function calls few. So all of a world
-//! link: those with an implementation, and the others so that whoever calls them is told why
-//! they are refused. They are known by the names of their functions, which is all that either
-//! side needs: refusing takes no types, and what is implemented has its types where that is.
+//! Their SDKs name whole worlds of them, of which a function calls few. So all of a world link:
+//! some interfaces are implemented, and the others refuse each call with a reason. They are
+//! identified by the names of their functions, which is all that either side needs: a refusal needs
+//! no types, and an implementation defines its own.
 
 use faasw_abi::configuration::{CONFIG_STORES, SPIN_VARIABLES};
 use faasw_abi::store::{DRAFT, DRAFT2, SPIN_KEY_VALUE};
 
-/// An interface by the names of what it offers.
+/// An interface, by the names of its items.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherInterface {
-    /// Its name, with a version where it has one. A release stands for all releases that semver
-    /// takes for compatible with it, a draft for itself.
+    /// Name of the interface, with its version if it has one. A release stands for all
+    /// semver-compatible releases, a draft for itself only.
     pub name: &'static str,
-    /// The resources it defines.
+    /// The resources that it defines.
     pub resources: &'static [&'static str],
     /// Resources of other interfaces that its functions take, which components name there, too.
     pub uses: &'static [&'static str],
     /// Its functions, as components spell them.
     pub functions: &'static [&'static str],
-    /// Why every call is refused; none where it works.
+    /// The reason why every call is refused; `None` for an implemented interface.
     pub refusal: Option<&'static str>,
 }
 
@@ -29,7 +29,7 @@ const NO_SQLITE: &str = "functions have no SQLite databases here";
 const NO_MODELS: &str = "there are no language models here";
 const NO_CONNECTIONS: &str = "functions make no connections here";
 
-/// All of them.
+/// All of these interfaces.
 pub const OTHERS: [OtherInterface; 21] = [
     config_store(CONFIG_STORES[0]),
     config_store(CONFIG_STORES[1]),
@@ -106,7 +106,7 @@ pub const OTHERS: [OtherInterface; 21] = [
         functions: &["[static]connection.open", "[method]connection.publish"],
         refusal: Some(NO_CONNECTIONS),
     },
-    // Types alone.
+    // This interface has types only.
     OtherInterface {
         name: "fermyon:spin/rdbms-types@2.0.0",
         resources: &[],

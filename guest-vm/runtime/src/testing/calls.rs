@@ -1,4 +1,4 @@
-//! Servers that a function calls, over plain memory.
+//! Servers for outbound calls, over plain memory.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -8,62 +8,61 @@ use faasw_abi::outgoing::{OutgoingHead, Tail};
 
 use crate::platform::Incoming;
 
-/// Servers that a function calls: so many channels are open to them, and each request is answered
-/// by what is next.
+/// Servers for outbound calls. `open` channels are open to them, and each request receives the next
+/// of `answers`.
 #[derive(Debug)]
 pub struct MemoryCalls {
-    /// How many channels are open.
+    /// Number of open channels.
     pub open: usize,
-    /// Bytes of a request's body that are taken until the function waits for room.
+    /// Bytes of a request's body that are taken until the function waits for space.
     pub ring: usize,
-    /// What requests are answered, in the order in which they begin. One for which nothing is left
-    /// is never answered.
+    /// Answers to requests, in the order in which the requests begin. When none is left, requests
+    /// are never answered.
     pub answers: VecDeque<MemoryAnswer>,
-    /// What was asked, in that order.
+    /// The requests so far, in that order.
     pub asked: Vec<MemoryCall>,
-    /// Channels that were let go of and are not free yet: they are when the function waits for
-    /// that.
+    /// Abandoned channels that are not free yet. They become free when the function waits for that.
     freeing: Vec<Channel>,
 }
 
-/// What comes back, a part of it each time that the function waits for it.
+/// An answer, which arrives in parts: one each time that the function waits for it.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryAnswer {
-    /// How often the function waits for it in vain first.
+    /// Number of waits before the first part arrives.
     pub delay: usize,
-    /// The head.
+    /// The head of the answer.
     pub head: Vec<u8>,
-    /// The body, piece by piece.
+    /// The body of the answer, piece by piece.
     pub pieces: VecDeque<Vec<u8>>,
-    /// The tail; none where the answer stays without end.
+    /// The tail of the answer; `None` for an answer without an end.
     pub tail: Option<Vec<u8>>,
 }
 
-/// A request.
+/// An outbound request.
 #[derive(Debug)]
 pub struct MemoryCall {
-    /// Its head.
+    /// The head of the request.
     pub head: OutgoingHead,
-    /// Nothing was to follow, as was said with the head.
+    /// Whether the head was sent as the complete request.
     pub is_whole: bool,
     /// The body so far.
     pub body: Vec<u8>,
-    /// The tail, once it has ended.
+    /// The tail, once the body has ended.
     pub tail: Option<Tail>,
-    /// The function has let go of it.
+    /// Whether the function has abandoned the request.
     pub is_over: bool,
     channel: Channel,
     answer: Option<MemoryAnswer>,
     has_head: bool,
     came: VecDeque<u8>,
-    /// What is behind the body, once all of it has come.
+    /// The tail of the answer, once all of its body has arrived.
     end: Option<Vec<u8>>,
-    /// How much of the body has left the ring.
+    /// Number of bytes of the body that have left the ring.
     drained: usize,
 }
 
 impl Default for MemoryCalls {
-    /// None is open.
+    /// Returns servers without open channels.
     fn default() -> Self {
         Self {
             open: 0,
@@ -93,7 +92,7 @@ impl MemoryCall {
 }
 
 impl MemoryCalls {
-    /// The request that a channel has under way.
+    /// Returns the request that is under way on a channel.
     fn on(&self, channel: Channel) -> Option<&MemoryCall> {
         let mut asked = self.asked.iter();
         asked.find(|call| call.channel == channel && !call.is_over)
@@ -119,7 +118,8 @@ impl MemoryCalls {
         self.freeing.push(channel);
     }
 
-    /// Whether anything was waited for that may happen here, which goes on then.
+    /// Handles a wait for events of calls, which then progress. Returns whether there were such
+    /// events.
     pub(super) fn wait(&mut self, waits: Waits) -> bool {
         let mut is_of_calls = false;
         for channel in Channel::calls().filter(|channel| waits.has(Waits::of(*channel))) {

@@ -15,30 +15,31 @@ pub use self::calls::{MemoryAnswer, MemoryCall, MemoryCalls};
 use crate::draws::Draws;
 use crate::platform::{Incoming, LogStream, Platform, SendError};
 
-/// A platform over plain memory, which has the channel of the invocation open, and those of a
-/// script, of a store and of calls where it has them. Its time is its own: each look at the clock
-/// takes a microsecond, and waiting takes as long as it says, at once.
+/// A platform over plain memory, with an open channel for the invocation, and for a script, a store
+/// and calls if they are set. It has its own time: each read of the clock takes a microsecond, and
+/// a wait until a deadline passes that time at once.
 #[derive(Debug)]
 pub struct MemoryPlatform {
-    /// The head of the request, for a function that comes to its entry point.
+    /// The head of the request, for a function that reaches its entry point.
     pub request_head: RequestHead,
-    /// What had been drawn each time that the function said that it is to be frozen.
+    /// The draws at each call of [`Platform::freeze`].
     pub frozen: Vec<String>,
-    /// What the function may read.
+    /// The present bytes of the request body.
     pub request_body: Vec<u8>,
-    /// How much of it was read.
+    /// Number of bytes of the body that were read.
     pub body_read: usize,
-    /// The script, and how much of it was read.
+    /// The script, and the number of bytes that were read.
     pub script: Option<(Vec<u8>, usize)>,
-    /// What a store answers, record by record; its channel is open where there is one.
+    /// The answers of a store, as one sequence of records. The store's channel is open if this is
+    /// set.
     pub store_answers: Option<VecDeque<u8>>,
-    /// What it was asked.
+    /// The requests to the store.
     pub store_asked: Vec<u8>,
-    /// Its secrets, as they are spelled; their channel is open where there are some.
+    /// The encoded secrets. Their channel is open if this is set.
     pub secrets: Option<Vec<u8>>,
-    /// Whom the function may call.
+    /// The servers that the function may call.
     pub calls: MemoryCalls,
-    /// What arrives later: a piece each time that the function waits for it.
+    /// Bytes that arrive later: a piece each time that the function waits for it.
     pub arriving: VecDeque<Vec<u8>>,
     /// The trailers behind the body.
     pub request_trailers: Vec<Pair>,
@@ -46,30 +47,30 @@ pub struct MemoryPlatform {
     pub response_head: Option<ResponseHead>,
     /// The response body so far.
     pub response_body: Vec<u8>,
-    /// Bytes of response body that are taken until the function waits for room.
+    /// Bytes of the response body that are taken until the function waits for space.
     pub ring: usize,
-    /// How much of the response body was there at each wait and each flush.
+    /// Length of the response body at each wait and each flush.
     pub seen: Vec<usize>,
     /// The trailers of the response, once its body was finished.
     pub finished: Option<Vec<Pair>>,
-    /// Most bytes of encoded trailers.
+    /// Maximum bytes of encoded trailers.
     pub trailer_limit: usize,
-    /// Most bytes of an encoded response head.
+    /// Maximum bytes of an encoded response head.
     pub head_limit: usize,
-    /// What the function logged, write by write.
+    /// The log of the function, write by write.
     pub log: Vec<(LogStream, Vec<u8>)>,
-    /// The deadlines that were waited for, in nanoseconds.
+    /// The deadlines of all waits, in nanoseconds.
     pub waits: Vec<u64>,
-    /// How far wall time went on while monotonic time stood still: what a seed rested.
+    /// The time that a seed rested: wall time that passed while monotonic time stood still.
     pub rested: Duration,
     now: Cell<u64>,
     random: fastrand::Rng,
-    /// How much of the response body has left the ring.
+    /// Number of bytes of the response body that have left the ring.
     drained: usize,
 }
 
 impl MemoryPlatform {
-    /// A platform with limits like a mailbox's, whose randomness follows from `seed`.
+    /// Returns a platform with limits like a mailbox's, whose randomness follows from `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
@@ -100,13 +101,13 @@ impl MemoryPlatform {
         }
     }
 
-    /// Lets time pass.
+    /// Advances the time.
     pub fn pass(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.now.set(self.now.get().saturating_add(nanoseconds));
     }
 
-    /// Everything logged to `stream`.
+    /// Returns everything that was logged to `stream`.
     #[must_use]
     pub fn logged(&self, stream: LogStream) -> Vec<u8> {
         let of_stream = self.log.iter().filter(|(other, _)| *other == stream);
@@ -149,7 +150,7 @@ impl Platform for MemoryPlatform {
         } else if waits.has(Waits::room(Channel::INVOCATION)) {
             self.drained = self.response_body.len();
         } else if self.calls.wait(waits) {
-            // A part of what was waited for is there, or will be the next time.
+            // A part of the expected answer is present, or will be the next time.
         } else if let Some(deadline) = deadline {
             self.waits.push(deadline);
             self.now.set(self.now.get().max(deadline));

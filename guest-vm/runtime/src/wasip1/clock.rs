@@ -9,10 +9,10 @@ use crate::draws::Kind;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// Nanoseconds; finer than any of the clocks below really is.
+/// Nanoseconds: finer than the actual resolution of the clocks below.
 const RESOLUTION: u64 = 1;
 
-/// A clock. Processor time is none of them: there is no process to measure.
+/// A clock. There is no processor time, because there is no process to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clock {
     Realtime,
@@ -20,7 +20,7 @@ pub(super) enum Clock {
 }
 
 impl Clock {
-    /// The clock of that number.
+    /// Returns the clock with this number.
     pub(super) fn from_id(id: u32) -> Result<Self, Errno> {
         match id {
             0 => Ok(Self::Realtime),
@@ -29,7 +29,7 @@ impl Clock {
         }
     }
 
-    /// The time now, in nanoseconds.
+    /// Returns the current time in nanoseconds.
     pub(super) fn now(self, platform: &impl Platform) -> Result<u64, Errno> {
         match self {
             Self::Realtime => {

@@ -1,4 +1,4 @@
-//! Error numbers of WASI preview 1, and how a call ends with one.
+//! Error numbers of WASI preview 1, and their return to Wasm.
 
 use wasmtime::{Error, Result};
 
@@ -9,31 +9,31 @@ use crate::files::FileError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(super) enum Errno {
-    /// No such open descriptor.
+    /// The descriptor is not open.
     Badf = 8,
-    /// It is in use.
+    /// The object is in use.
     Busy = 10,
-    /// It is there already.
+    /// The object exists already.
     Exist = 20,
     /// A pointer leads outside of memory.
     Fault = 21,
     /// A file would be too large.
     Fbig = 22,
-    /// A path is no text.
+    /// A path is not UTF-8.
     Ilseq = 25,
     /// An argument has no meaning.
     Inval = 28,
-    /// It is a directory.
+    /// The object is a directory.
     Isdir = 31,
-    /// Too many links on the way.
+    /// The path has too many links.
     Loop = 32,
     /// Too many descriptors are open.
     Mfile = 33,
     /// A name is too long.
     Nametoolong = 37,
-    /// There is nothing.
+    /// The object does not exist.
     Noent = 44,
-    /// No memory is left for it.
+    /// No memory is left.
     Nospc = 51,
     /// The system has no such function.
     Nosys = 52,
@@ -47,7 +47,7 @@ pub(super) enum Errno {
     Notsup = 58,
     /// A number does not fit.
     Overflow = 61,
-    /// It is not allowed.
+    /// The operation is not permitted.
     Perm = 63,
     /// The descriptor has no position.
     Spipe = 70,
@@ -72,10 +72,10 @@ impl From<FileError> for Errno {
     }
 }
 
-/// Why a call did not succeed.
+/// The reason why a call did not succeed.
 #[derive(Debug)]
 pub(super) enum Halt {
-    /// The caller gets the number.
+    /// The caller receives the number.
     Errno(Errno),
     /// The run ends.
     End(Error),
@@ -105,7 +105,7 @@ impl From<Ended> for Halt {
     }
 }
 
-/// What the call returns to Wasm.
+/// Returns the result of a call for Wasm.
 pub(super) fn status(result: Result<(), Halt>) -> Result<i32> {
     match result {
         Ok(()) => Ok(0),

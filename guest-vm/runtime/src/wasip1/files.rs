@@ -1,4 +1,4 @@
-//! What can be done with files that are open.
+//! Operations on open files.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -16,7 +16,7 @@ use crate::memory::MemoryLimit;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// `rights` that are looked at.
+/// `rights` that are checked.
 pub(super) const RIGHT_READ: u64 = 1 << 1;
 pub(super) const RIGHT_WRITE: u64 = 1 << 6;
 pub(super) const RIGHT_POLL: u64 = 1 << 27;
@@ -25,11 +25,11 @@ pub(super) const RIGHT_POLL: u64 = 1 << 27;
 /// `fd_datasync`, `fd_filestat_get`, `fd_filestat_set_times`, polling.
 const OF_FILES: u64 = 1 | 1 << 2 | 1 << 3 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 21 | 1 << 23 | 1 << 27;
 
-/// Those of one that is written: `fd_write`, `fd_allocate`, `fd_filestat_set_size`.
+/// Rights of a file open for writing: `fd_write`, `fd_allocate`, `fd_filestat_set_size`.
 const OF_WRITTEN: u64 = RIGHT_WRITE | 1 << 8 | 1 << 22;
 
-/// Those of a folder: all on paths but `path_filestat_set_size`, listing, and what holds for it as
-/// for files.
+/// Rights of a folder: all on paths except `path_filestat_set_size`, listing, and those that apply
+/// to folders as well as to files.
 const OF_FOLDERS: u64 =
     0b11_1111 << 9 | 0b111 << 15 | 1 << 18 | 1 << 20 | 1 << 21 | 1 << 23 | 0b111 << 24;
 
@@ -38,10 +38,10 @@ const TYPE_FOLDER: u8 = 3;
 const TYPE_FILE: u8 = 4;
 const TYPE_LINK: u8 = 7;
 
-/// `fdflags`: what is written goes to the end.
+/// `fdflags`: writes append to the file.
 const APPEND: u16 = 1;
 
-/// `fstflags`: which times are set, and to what.
+/// `fstflags`: which times are set, and their source.
 const ATIM: u32 = 1;
 const ATIM_NOW: u32 = 2;
 const MTIM: u32 = 4;
@@ -56,12 +56,12 @@ pub(super) fn filetype(kind: Kind) -> u8 {
 }
 
 impl<P: Platform> State<P> {
-    /// The function's files, what they are paid from, and the time.
+    /// Returns the function's files, the account that pays for them, and the time.
     pub(super) fn files(&mut self) -> Result<(&mut Files, &mut MemoryLimit, Duration), Errno> {
         self.file_system().ok_or(Errno::Badf)
     }
 
-    /// The folder that a descriptor stands for.
+    /// Returns the folder behind a descriptor.
     pub(super) fn folder(&self, descriptor: u32) -> Result<Node, Errno> {
         match self.descriptors.get(descriptor).ok_or(Errno::Badf)? {
             Descriptor::Folder { node, .. } => Ok(node),
@@ -69,7 +69,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// The file that a descriptor stands for; of a stream this error.
+    /// Returns the file behind a descriptor, or the error `of_stream` for a stream.
     fn file(&self, descriptor: u32, of_stream: Errno) -> Result<OpenFile, Errno> {
         match self.descriptors.get(descriptor).ok_or(Errno::Badf)? {
             Descriptor::File(file) => Ok(file),
@@ -79,14 +79,14 @@ impl<P: Platform> State<P> {
     }
 }
 
-/// A descriptor was closed.
+/// Releases the node of a closed descriptor.
 pub(super) fn closed<P: Platform>(state: &mut State<P>, descriptor: Descriptor) {
     if let (Some(node), Ok((files, room, _))) = (descriptor.node(), state.files()) {
         files.let_go(node, room);
     }
 }
 
-/// Reads into buffers from a position on; says how many bytes.
+/// Reads into buffers from a position on, and returns the number of bytes.
 fn read_at<P: Platform>(
     memory: &mut Memory<'_>,
     state: &mut State<P>,
@@ -96,7 +96,7 @@ fn read_at<P: Platform>(
     if !file.reads {
         return Err(Errno::Badf.into());
     }
-    // Gathered first: reading writes to the memory that the array is in.
+    // The buffers are collected first, because reading writes to the memory that holds the array.
     let buffers = buffers(memory, array, count)?.collect::<Result<Vec<_>, _>>()?;
     let (files, ..) = state.files()?;
     let mut total = 0;
@@ -111,7 +111,7 @@ fn read_at<P: Platform>(
     Ok(total)
 }
 
-/// Writes buffers from a position on; says how many bytes.
+/// Writes buffers from a position on, and returns the number of bytes.
 fn write_at<P: Platform>(
     memory: &Memory<'_>,
     state: &mut State<P>,
@@ -177,7 +177,7 @@ pub(super) fn write<P: Platform>(
     Ok(memory.write_u32(written_to, written)?)
 }
 
-/// `fdstat` of what is no stream: type, flags, rights.
+/// Returns the `fdstat` of a file or folder: type, flags, rights.
 pub(super) fn fdstat(descriptor: &Descriptor) -> [u8; 24] {
     let (filetype, flags, rights, inheriting) = match descriptor {
         Descriptor::File(file) => {
@@ -204,7 +204,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The `filestat` of a node.
+/// Returns the `filestat` of a node.
 pub(super) fn filestat(stat: &Stat) -> [u8; 64] {
     let longs = [
         1,
@@ -226,12 +226,12 @@ pub(super) fn filestat(stat: &Stat) -> [u8; 64] {
     bytes
 }
 
-/// No file has the number 0.
+/// Returns the inode number of a node. No file has the number 0.
 pub(super) fn inode(node: Node) -> u64 {
     u64::from(node) + 1
 }
 
-/// The `filestat` of a descriptor; all zero for a pipe.
+/// Returns the `filestat` of a descriptor; all zero for a pipe.
 pub(super) fn filestat_of<P: Platform>(
     state: &mut State<P>,
     descriptor: u32,
@@ -242,7 +242,7 @@ pub(super) fn filestat_of<P: Platform>(
     }
 }
 
-/// The times that `fstflags` mean.
+/// Returns the times that `fstflags` set.
 pub(super) fn times(
     (accessed, modified): (i64, i64),
     flags: i32,
@@ -261,7 +261,7 @@ pub(super) fn times(
     ))
 }
 
-/// Where a file goes on, by `whence`: from its begin, from where it is, from its end.
+/// Moves the position of a file relative to `whence`: its start, its position, or its end.
 fn seek<P: Platform>(
     state: &mut State<P>,
     descriptor: u32,
@@ -288,7 +288,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     add_changes(linker)
 }
 
-/// What reads, writes, and moves.
+/// Adds the functions that read, write, and change positions.
 fn add_positions<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.func_wrap(
         MODULE,
@@ -362,7 +362,7 @@ fn add_positions<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     Ok(())
 }
 
-/// What changes a file, but for what is written.
+/// Adds the functions that change a file, other than by writing.
 fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.func_wrap(
         MODULE,
@@ -421,7 +421,7 @@ fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
             |caller: Caller<'_, State<P>>, descriptor: i32| {
                 call(caller, |_, state| {
                     let descriptor = state.descriptors.get(unsigned(descriptor));
-                    // What is in memory is nowhere else.
+                    // Files exist in memory only, so there is nothing to synchronise.
                     descriptor.ok_or(Errno::Badf)?.node().ok_or(Errno::Inval)?;
                     Ok(())
                 })

@@ -1,5 +1,4 @@
-//! What can be done with folders that are open: listing them, and asking where the one is that was
-//! open before the function ran.
+//! Operations on open folders: listing, and the paths of preopened folders.
 
 use faasw_abi::files::Kind;
 use wasmtime::{Caller, Linker, Result};
@@ -16,17 +15,17 @@ use crate::state::State;
 /// Bytes of a `dirent` before its name.
 const DIRENT: usize = 24;
 
-/// Entries that are looked for at once.
+/// Entries that are listed at once.
 const AT_ONCE: usize = 64;
 
-/// Room for a listing, and how much of it is taken.
+/// A buffer for a listing, and the number of used bytes.
 struct Listing<'a> {
     room: &'a mut [u8],
     used: usize,
 }
 
 impl Listing<'_> {
-    /// Adds an entry, or as much of it as there is room for.
+    /// Adds an entry, or as much of it as there is space for.
     fn put(&mut self, next: u64, node: Node, kind: Kind, name: &str) {
         let mut head = [0; DIRENT];
         let length = (name.len() as u32).to_le_bytes();
@@ -51,11 +50,11 @@ impl Listing<'_> {
     }
 }
 
-/// Writes what a listing has from a cookie on, as much as there is room for: the last entry may be
-/// cut. Says how many bytes.
+/// Writes a listing from a cookie on, as much as there is space for, and returns the number of
+/// bytes. The last entry may be truncated.
 fn list(files: &Files, folder: Node, cookie: u64, room: &mut [u8]) -> Result<usize, Errno> {
     let mut listing = Listing { room, used: 0 };
-    // It says what is wrong with the folder.
+    // Checks that the folder can be listed.
     files.list(folder, 0, 0)?;
     if cookie == 0 {
         listing.put(1, folder, Kind::Folder, ".");
@@ -63,7 +62,7 @@ fn list(files: &Files, folder: Node, cookie: u64, room: &mut [u8]) -> Result<usi
     if cookie <= 1 {
         listing.put(2, files.parent(folder), Kind::Folder, "..");
     }
-    // Those two have the first numbers.
+    // The two entries above have the first numbers.
     let mut behind = cookie.saturating_sub(2);
     while !listing.is_full() {
         let entries = files.list(folder, behind, AT_ONCE)?;
@@ -125,7 +124,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     Ok(())
 }
 
-/// Where the folder that was open before the function ran is, by its descriptor.
+/// Returns the path of a preopened folder, by its descriptor.
 fn preopened<P: Platform>(state: &State<P>, descriptor: u32) -> Result<&str, Errno> {
     match (state.descriptors.get(descriptor), &state.files) {
         (
@@ -134,7 +133,7 @@ fn preopened<P: Platform>(state: &State<P>, descriptor: u32) -> Result<&str, Err
             }),
             Some(files),
         ) => Ok(files.mount()),
-        // C libraries look for such from 3 up until this says that there are no more.
+        // C libraries search for preopened folders from 3 up, until this error.
         _ => Err(Errno::Badf),
     }
 }

@@ -1,4 +1,4 @@
-//! The calling module's memory: every access through it is checked.
+//! The calling module's memory, with checks of every access.
 
 use wasmtime::{Caller, Extern, Result};
 
@@ -11,31 +11,30 @@ pub(super) fn unsigned(value: i32) -> u32 {
     value.cast_unsigned()
 }
 
-/// The calling module's memory. Pointers are what Wasm passes: 32 bits, to be
-/// read as unsigned.
+/// The calling module's memory. Pointers are 32 bits, and unsigned.
 pub(super) struct Memory<'a>(&'a mut [u8]);
 
 impl Memory<'_> {
-    /// The `length` bytes at `pointer`.
+    /// Returns the `length` bytes at `pointer`.
     pub(super) fn bytes(&self, pointer: u32, length: u32) -> Result<&[u8], Errno> {
         let (start, end) = range(pointer, length)?;
         self.0.get(start..end).ok_or(Errno::Fault)
     }
 
-    /// The `length` bytes at `pointer`, to write.
+    /// Returns the `length` bytes at `pointer`, for writing.
     pub(super) fn bytes_mut(&mut self, pointer: u32, length: u32) -> Result<&mut [u8], Errno> {
         let (start, end) = range(pointer, length)?;
         self.0.get_mut(start..end).ok_or(Errno::Fault)
     }
 
-    /// The `N` bytes at `pointer`, copied.
+    /// Returns a copy of the `N` bytes at `pointer`.
     pub(super) fn read<const N: usize>(&self, pointer: u32) -> Result<[u8; N], Errno> {
         let length = u32::try_from(N).map_err(|_| Errno::Fault)?;
         let bytes = self.bytes(pointer, length)?;
         bytes.try_into().map_err(|_| Errno::Fault)
     }
 
-    /// The little-endian number at `pointer`.
+    /// Returns the little-endian number at `pointer`.
     pub(super) fn read_u32(&self, pointer: u32) -> Result<u32, Errno> {
         Ok(u32::from_le_bytes(self.read(pointer)?))
     }
@@ -64,7 +63,7 @@ fn range(pointer: u32, length: u32) -> Result<(usize, usize), Errno> {
     Ok((start, usize::try_from(end).map_err(|_| Errno::Fault)?))
 }
 
-/// Item `index` of an array at `pointer` whose items are `size` bytes.
+/// Returns the address of item `index` of an array at `pointer` whose items have `size` bytes.
 pub(super) fn item(pointer: u32, index: u32, size: u32) -> Result<u32, Errno> {
     index
         .checked_mul(size)
@@ -72,7 +71,7 @@ pub(super) fn item(pointer: u32, index: u32, size: u32) -> Result<u32, Errno> {
         .ok_or(Errno::Fault)
 }
 
-/// Runs one call of a host function; what it returns to Wasm.
+/// Runs one call of a host function, and returns its result for Wasm.
 pub(super) fn call<P: Platform>(
     mut caller: Caller<'_, State<P>>,
     function: impl FnOnce(&mut Memory<'_>, &mut State<P>) -> Result<(), Halt>,

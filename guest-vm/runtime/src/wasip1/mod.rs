@@ -1,8 +1,8 @@
 //! WASI preview 1 for core modules: commands in CGI style.
 //!
-//! The descriptors are 0, 1 and 2, and where the function was deployed with files 3, which is the
-//! folder of these, and whatever it opens there ([`files`], [`folders`], [`paths`]). Functions on
-//! sockets answer with the error that a process without any would get ([`refused`]).
+//! The descriptors are 0, 1 and 2. If the function was deployed with files, 3 is their folder, and
+//! the function can open others there ([`files`], [`folders`], [`paths`]). Functions on sockets
+//! return the error that a process without any sockets would receive ([`refused`]).
 
 mod clock;
 mod errno;
@@ -22,10 +22,10 @@ use crate::platform::Platform;
 use crate::state::State;
 use crate::supported::PREVIEW1_MODULE as MODULE;
 
-/// A linker with every import that a core module may have.
+/// Returns a linker with every import that a core module may have.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     let mut linker = Linker::new(engine);
     process::add_to_linker(&mut linker)?;

@@ -1,4 +1,4 @@
-//! What can be done with paths, from a folder on that is open.
+//! Operations on paths, relative to an open folder.
 
 use core::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::state::State;
 use faasw_abi::files::Kind;
 
-/// Bit of `lookupflags`: a link at the end of a path is gone through.
+/// Bit of `lookupflags`: a link at the end of a path is followed.
 const FOLLOW: i32 = 1;
 
 /// `oflags`.
@@ -112,7 +112,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     add_moves(linker)
 }
 
-/// What only looks.
+/// Adds the functions that only read.
 fn add_queries<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.func_wrap(
         MODULE,
@@ -158,7 +158,7 @@ fn add_queries<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     Ok(())
 }
 
-/// Adds a function that changes what is at one path, and is told nothing else.
+/// Adds a function that changes the object at one path, and has no other parameters.
 fn add_change<P: Platform>(
     linker: &mut Linker<State<P>>,
     name: &str,
@@ -179,7 +179,7 @@ fn add_change<P: Platform>(
     Ok(())
 }
 
-/// What changes what is at one path.
+/// Adds the functions that change the object at one path.
 fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     add_change(linker, "path_create_directory", Files::create_folder)?;
     add_change(
@@ -216,7 +216,7 @@ fn add_changes<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     Ok(())
 }
 
-/// What links, and what moves.
+/// Adds the functions that link and move.
 fn add_moves<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     linker.func_wrap(
         MODULE,

@@ -14,7 +14,7 @@ use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
-/// Most subscriptions in one call; there are two descriptors to wait for.
+/// Maximum number of subscriptions in one call; there are two descriptors to wait for.
 const MAX_SUBSCRIPTIONS: u32 = 1024;
 
 /// Bytes of a subscription and of an event.
@@ -29,28 +29,28 @@ const FD_WRITE: u8 = 2;
 /// Bit of `subclockflags`: the timeout is a time, not a duration.
 const ABSOLUTE: u16 = 1;
 
-/// One thing to wait for.
+/// An event to wait for.
 struct Subscription {
     userdata: [u8; 8],
     kind: u8,
     until: Until,
 }
 
-/// When it happens.
+/// The condition of an event.
 enum Until {
-    /// At once, with this error number (0 for none).
+    /// The event occurs at once, with this error number (0 for none).
     Now(u16),
-    /// When there are bytes of the request body, or it is over.
+    /// There are bytes of the request body, or it is over.
     Request,
-    /// When the response has room.
+    /// The response has space.
     Room,
-    /// When the monotonic clock reaches this, in nanoseconds.
+    /// The monotonic clock reaches this value, in nanoseconds.
     At(u64),
 }
 
 impl Subscription {
     fn read<P: Platform>(memory: &Memory<'_>, state: &State<P>, at: u32) -> Result<Self, Errno> {
-        // The whole of it must be there, padding and all.
+        // All of the subscription must be in memory, including padding.
         memory.bytes(at, SUBSCRIPTION)?;
         let field = |offset: u32| at.checked_add(offset).ok_or(Errno::Fault);
         let [kind] = memory.read(field(8)?)?;
@@ -80,7 +80,7 @@ impl Subscription {
         })
     }
 
-    /// The event, if it has happened by `now`.
+    /// Returns the event, if it has occurred by `now`.
     fn event<P: Platform>(&self, state: &State<P>, now: u64) -> Option<[u8; EVENT as usize]> {
         let (happened, error) = match self.until {
             Until::Now(error) => (true, error),
@@ -94,8 +94,8 @@ impl Subscription {
         if !happened {
             return None;
         }
-        // userdata, error, type; of a descriptor then its bytes and flags: how
-        // many there are is not known, and 0 stands for that.
+        // The parts are userdata, error and type; for a descriptor the number of bytes and flags
+        // follow. That number is not known, and 0 stands for that.
         let mut event = [0; EVENT as usize];
         let parts: [&[u8]; 3] = [&self.userdata, &error.to_le_bytes(), &[self.kind]];
         for (to, from) in event.iter_mut().zip(parts.iter().copied().flatten()) {
@@ -105,7 +105,7 @@ impl Subscription {
     }
 }
 
-/// The deadline on the monotonic clock that a timeout means.
+/// Returns the deadline on the monotonic clock for a timeout.
 fn deadline(platform: &impl Platform, id: u32, timeout: u64, absolute: bool) -> Result<u64, Errno> {
     let clock = Clock::from_id(id)?;
     let left = if absolute {

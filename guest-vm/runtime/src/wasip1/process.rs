@@ -15,7 +15,7 @@ use crate::state::State;
 /// Bytes of a pointer in an array of strings.
 const POINTER: u32 = 4;
 
-/// The strings as C has them, each with a NUL behind it.
+/// Returns the strings as in C, each followed by a NUL.
 fn argument_strings<P: Platform>(state: &State<P>) -> Vec<Vec<u8>> {
     let terminated = |argument: &Vec<u8>| [argument, b"\0".as_slice()].concat();
     state.arguments.iter().map(terminated).collect()
@@ -27,7 +27,7 @@ fn environment_strings<P: Platform>(state: &State<P>) -> Vec<Vec<u8>> {
     state.environment.iter().map(joined).collect()
 }
 
-/// Writes how many strings there are and how many bytes they take.
+/// Writes the number of strings and of their bytes.
 fn write_sizes(
     memory: &mut Memory<'_>,
     strings: &[Vec<u8>],
@@ -41,7 +41,7 @@ fn write_sizes(
     memory.write_u32(size_at, size)
 }
 
-/// Writes the strings one behind the other, and a pointer to each.
+/// Writes the strings one after the other, and a pointer to each.
 fn write_strings(
     memory: &mut Memory<'_>,
     strings: &[Vec<u8>],
@@ -58,7 +58,7 @@ fn write_strings(
     Ok(())
 }
 
-/// Fills the function's buffer in place: its own memory is the bound.
+/// Fills the function's buffer in place, so that the function's own memory is the limit.
 fn random<P: Platform>(
     memory: &mut Memory<'_>,
     state: &mut State<P>,

@@ -1,4 +1,4 @@
-//! Functions on sockets, of which there are none, and on rights, which stay what they are.
+//! Functions on sockets, which do not exist, and on rights, which cannot be changed.
 
 use wasmtime::{FuncType, Linker, Result, Val, ValType};
 
@@ -11,9 +11,9 @@ use crate::state::State;
 /// A function that always fails.
 struct Refused {
     name: &'static str,
-    /// Its parameters: `i` for 32 bits, `I` for 64.
+    /// Parameters of the function: `i` for 32 bits, `I` for 64.
     parameters: &'static str,
-    /// The error for a descriptor that is open.
+    /// The error for an open descriptor.
     errno: Errno,
 }
 

@@ -1,5 +1,5 @@
-//! What can be done with every descriptor: reading, writing, closing, asking. [`super::files`] has
-//! what only files have.
+//! Operations on every descriptor: reading, writing, closing, status. [`super::files`] has the
+//! operations on files only.
 
 use faasw_abi::channel::Channel;
 use wasmtime::{Caller, Linker, Result};
@@ -12,17 +12,17 @@ use crate::descriptors::{Descriptor, Stream};
 use crate::platform::{Platform, read_some};
 use crate::state::State;
 
-/// Most buffers in one call, as POSIX systems have it.
+/// Maximum number of buffers in one call, as in POSIX systems.
 const MAX_BUFFERS: u32 = 1024;
 
 /// Bytes of a buffer's pointer and length.
 const BUFFER: u32 = 8;
 
-/// Most bytes moved in one call. Buffers may overlap, so their sum is not
-/// bounded by the memory that they are in; the rest is a short read or write.
+/// Maximum bytes that one call moves. Buffers may overlap, so their sum is not limited by the
+/// memory that they are in; larger requests result in a short read or write.
 const MAX_TRANSFER: u32 = 1 << 20;
 
-/// The buffers that a call names, cut to [`MAX_TRANSFER`] bytes in all.
+/// Returns the buffers of a call, cut to [`MAX_TRANSFER`] bytes in all.
 pub(super) fn buffers(
     memory: &Memory<'_>,
     array: u32,
@@ -57,7 +57,7 @@ fn read<P: Platform>(
         }
         _ => return Err(Errno::Badf.into()),
     }
-    // Gathered first: reading writes to the memory that the array is in.
+    // The buffers are collected first, because reading writes to the memory that holds the array.
     let buffers = buffers(memory, array, count)?.collect::<Result<alloc::vec::Vec<_>, _>>()?;
     let mut total = 0;
     for (pointer, length) in buffers {
@@ -65,7 +65,7 @@ fn read<P: Platform>(
         if buffer.is_empty() {
             continue;
         }
-        // Waits for the first bytes only: later ones may be long in coming.
+        // Only the first bytes are waited for, because later ones may take long.
         let taken = if total == 0 {
             read_some(&mut state.platform, Channel::INVOCATION, buffer)
         } else {
@@ -105,15 +105,15 @@ fn write<P: Platform>(
         }
         total += length;
     }
-    // What a command writes is not buffered any more: its own library did that.
+    // Output of a command is not buffered again, because its own library did that.
     if stream == Stream::Stdout {
         state.flush_stdout();
     }
     Ok(memory.write_u32(written_at, total)?)
 }
 
-/// `fdstat`: type, flags, rights. The type is "unknown", that of a pipe: with
-/// a terminal's, C libraries would write line by line.
+/// Returns the `fdstat` of a stream: type, flags, rights. The type is "unknown", that of a pipe:
+/// for a terminal C libraries would write line by line.
 fn fdstat(stream: Stream) -> [u8; 24] {
     let rights = match stream {
         Stream::Stdin => RIGHT_READ | RIGHT_POLL,
@@ -206,7 +206,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         |caller: Caller<'_, State<P>>, descriptor: i32, flags: i32| {
             call(caller, |_, state| {
                 let descriptor = unsigned(descriptor);
-                // Non-blocking is what the streams are anyway.
+                // The streams behave as non-blocking ones anyway.
                 state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
                 if let Some(file) = state.descriptors.file_mut(descriptor) {
                     file.flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;

@@ -1,4 +1,4 @@
-//! What `bindgen!` makes of the world `implemented` in `wit/world.wit`.
+//! Bindings that `bindgen!` generates for the world `implemented` in `wit/world.wit`.
 
 #![allow(
     missing_docs,
@@ -12,8 +12,8 @@
 wasmtime::component::bindgen!({
     path: "wit",
     world: "faasw:runtime/implemented",
-    // Every function may trap: a handle that the table does not know is the
-    // function's fault and ends it.
+    // Every function may trap: a handle that the table does not have is the function's fault and
+    // ends it.
     imports: { default: trappable },
     with: {
         "wasi:io/error.error": crate::wasip2::streams::IoError,

@@ -16,7 +16,8 @@ use crate::failure::Ended;
 use crate::platform::Platform;
 use crate::state::{State, Stdio};
 
-/// Component strings are UTF-8; CGI variables may hold what a client sent.
+/// Converts to UTF-8, as component strings require; CGI variables may hold arbitrary bytes of a
+/// client.
 pub(super) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
@@ -60,7 +61,8 @@ impl<P: Platform> exit::Host for State<P> {
 impl<P: Platform> stdin::Host for State<P> {
     fn get_stdin(&mut self) -> Result<Resource<InputStream>> {
         let stream = match self.stdio {
-            // What comes behind the entry point is there then.
+            // A command before its entry point has an input, because its request comes after that
+            // point.
             Stdio::Log if !self.runs_ahead => InputStream::Empty,
             Stdio::Log | Stdio::Command(_) => InputStream::Stdin,
         };

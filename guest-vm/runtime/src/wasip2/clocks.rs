@@ -9,7 +9,7 @@ use crate::draws::Kind;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// Nanoseconds; finer than any of the clocks below really is.
+/// Nanoseconds: finer than the actual resolution of the clocks below.
 const RESOLUTION: u32 = 1;
 
 impl<P: Platform> monotonic_clock::Host for State<P> {

@@ -1,8 +1,8 @@
 //! A function's configuration: the drafts of `wasi:config/store`, and Spin's variables.
 //!
-//! It is a part of the version, as its environment is: known when the seed is made, the same for
-//! every request, and so no draw. Secrets are read like it, but come with a request: to ask for one
-//! before is a draw.
+//! Configuration is a part of the function version, like the environment. It is known when the seed
+//! is made, and equal for every request, so reading it is no draw. Secrets are read through the
+//! same interfaces, but arrive with a request: reading one before that is a draw.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -17,8 +17,8 @@ use crate::platform::Platform;
 use crate::secrets::NotYet;
 use crate::state::State;
 
-/// `wasi:config/store.error`. What there is, is in memory: it fails for secrets alone, before a
-/// request.
+/// `wasi:config/store.error`. Configuration is in memory, so only reads of secrets before a request
+/// fail.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(variant)]
 enum StoreError {
@@ -28,7 +28,7 @@ enum StoreError {
     Io(String),
 }
 
-/// `fermyon:spin/variables.error`. Secrets are what comes of a provider.
+/// `fermyon:spin/variables.error`. `provider` is for secrets only.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(variant)]
 enum VariableError {
@@ -42,7 +42,7 @@ enum VariableError {
     Other(String),
 }
 
-/// What a function hears that asks for a secret before its request.
+/// The error text for a function that reads a secret before its request.
 const NOT_YET: &str = "secrets come with a request: there are none before";
 
 impl From<NotYet> for StoreError {
@@ -51,8 +51,9 @@ impl From<NotYet> for StoreError {
     }
 }
 
-/// Whether Spin lets a variable have this name: letters, digits and single underscores between
-/// them, and a letter first. Only to tell its two errors apart: a key that is configured is found.
+/// Returns whether Spin accepts this name for a variable: letters, digits and single underscores
+/// between them, and a letter first. This only selects one of two errors: a configured key is found
+/// in any case.
 fn is_variable_name(name: &str) -> bool {
     let is_word = |word: &str| {
         let mut bytes = word.bytes();
@@ -62,7 +63,8 @@ fn is_variable_name(name: &str) -> bool {
 }
 
 impl<P: Platform> State<P> {
-    /// The value of a key that is configured, or of a secret, asked for through `import`.
+    /// Returns the value of a configured key or a secret, which the function reads through
+    /// `import`.
     fn configured(&mut self, import: &'static str, key: &str) -> Result<Option<String>, NotYet> {
         let name = key.as_bytes();
         if self.secrets.has(name) {
@@ -76,7 +78,7 @@ impl<P: Platform> State<P> {
         Ok(found.map(|(_, value)| text(value)))
     }
 
-    /// All that is configured, in its order, and the secrets behind it.
+    /// Returns all configured pairs in their order, followed by the secrets.
     fn all_configured(&mut self) -> Result<Vec<(String, String)>, NotYet> {
         let import = "wasi:config/store#get-all";
         let kind = if self.secrets.is_empty() {
@@ -98,7 +100,7 @@ impl<P: Platform> State<P> {
 /// Adds all interfaces of this module.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     for interface in CONFIG_STORES {
         let mut instance = linker.instance(interface)?;

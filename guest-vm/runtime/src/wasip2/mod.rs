@@ -1,8 +1,8 @@
-//! WASI 0.2 for components, what else they import, and the linker that holds all of it.
+//! WASI 0.2 for components, their other imports, and the linker with all of it.
 //!
-//! Everything is defined once, at the newest 0.2 version. Wasmtime matches
-//! versions as semver does, so a component that imports 0.2.0, or several
-//! versions side by side, finds it. Drafts are other interfaces to it, each defined by its name.
+//! Everything is defined once, at the newest 0.2 version. Wasmtime matches versions by semver, so
+//! components that import 0.2.0, or several versions side by side, find it. Drafts count as
+//! different interfaces, each defined by its name.
 
 pub(crate) mod bindings;
 mod cli;
@@ -24,7 +24,7 @@ use self::bindings::faasw::function::entry;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// Tells the generated bindings that they work on the whole state.
+/// Selects the whole state as the data of the generated bindings.
 struct Whole<P>(PhantomData<P>);
 
 impl<P: Platform> HasData for Whole<P> {
@@ -37,10 +37,10 @@ impl<P: Platform> entry::Host for State<P> {
     }
 }
 
-/// A linker with every import that a component may have.
+/// Returns a linker with every import that a component may have.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(crate) fn linker<P: Platform>(engine: &Engine) -> Result<Linker<State<P>>> {
     let mut linker = Linker::new(engine);
     bindings::Implemented::add_to_linker::<_, Whole<P>>(

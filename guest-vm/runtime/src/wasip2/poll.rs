@@ -1,7 +1,8 @@
 //! `wasi:io/poll`.
 //!
-//! A function waits for timers, for bytes of the request and of what others answer, and for room
-//! for bytes of the response and of its own requests; the platform waits for whichever comes first.
+//! A function waits for timers, for bytes of the request and of responses to its calls, and for
+//! space for bytes of the response and of its calls. The platform waits for the first of these
+//! events.
 
 use alloc::vec::Vec;
 
@@ -14,24 +15,24 @@ use crate::exchange::{BodyId, CallId, ExchangeNumber};
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
-/// What a function can wait for.
+/// An event that a function can wait for.
 #[derive(Clone, Copy, Debug)]
 pub enum Pollable {
-    /// Nothing to wait for.
+    /// There is nothing to wait for.
     Ready,
     /// The monotonic clock reaches this value, in nanoseconds.
     At(u64),
     /// There are bytes of the request body, or it is over.
     Request(ExchangeNumber),
-    /// The trailers of the request are there, or never will be.
+    /// The trailers of the request are present, or never will be.
     Trailers(ExchangeNumber),
-    /// There are bytes of the request body that a command has as its input, or it is over.
+    /// There are bytes of the request body that is a command's input, or it is over.
     Stdin,
-    /// The answer to a request of its own is there, or never will be.
+    /// The response to an outbound call is present, or never will be.
     Answer(CallId),
-    /// There are bytes of such an answer's body, or it is over.
+    /// There are bytes of such a response's body, or it is over.
     AnswerBody(CallId),
-    /// The trailers of such an answer are there, or never will be.
+    /// The trailers of such a response are present, or never will be.
     AnswerTrailers(CallId),
     /// The body takes more bytes.
     Writable(BodyId),
@@ -39,13 +40,13 @@ pub enum Pollable {
     Stdout,
 }
 
-/// Ends a wait that no event could end.
+/// The error that ends a wait for which no event is possible.
 const NEVER: &str = "the function waits for something that can never happen: \
                      the body it writes is full until its response is set, or its request sent";
 
 impl<P: Platform> State<P> {
-    /// Throws away what is there of a body whose trailers are waited for: they come behind it,
-    /// and nobody reads it any more.
+    /// Discards the present part of a body whose trailers are waited for: they follow it, and it is
+    /// not read any more.
     fn discard_before(&mut self, pollable: Pollable) {
         match pollable {
             Pollable::Trailers(exchange) if exchange == self.exchange.number => {
@@ -60,7 +61,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// What can be done without being asked again: bodies of requests go on.
+    /// Continues to send bodies of requests, which needs no further call of the function.
     fn go_on(&mut self) {
         self.exchange.bodies.go_on(&mut self.platform);
     }
@@ -90,7 +91,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// What the platform can wait for on behalf of a pollable that is not ready.
+    /// Returns the events of the platform to wait for, for a pollable that is not ready.
     fn waits(&self, pollable: Pollable) -> Waits {
         match pollable {
             Pollable::Request(_) | Pollable::Trailers(_) | Pollable::Stdin => {
@@ -108,7 +109,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Waits until at least one of `pollables` is ready; the indices of those that are.
+    /// Waits until at least one of `pollables` is ready, and returns the indices of the ready ones.
     pub(super) fn wait_any(&mut self, pollables: &[Pollable]) -> Result<Vec<u32>> {
         loop {
             self.go_on();

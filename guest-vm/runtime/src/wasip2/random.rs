@@ -1,5 +1,5 @@
-//! `wasi:random`, and what engines draw. The insecure kinds are as good as the secure one here, and
-//! as fresh: nothing is generated ahead, so no seed can freeze it.
+//! `wasi:random`, and draws of engines. The insecure kinds are as good as the secure one, and as
+//! fresh: nothing is generated in advance, so no seed can freeze it.
 
 use alloc::vec::Vec;
 
@@ -48,8 +48,8 @@ impl<P: Platform> insecure_seed::Host for State<P> {
     }
 }
 
-/// An engine has its generators made before any request, and seeds them anew in each: what
-/// it draws for them is nothing that requests share.
+/// An engine makes its generators before any request, and seeds them anew in each request. Its own
+/// draws are therefore not shared between requests.
 impl<P: Platform> fresh::Host for State<P> {
     fn seed(&mut self) -> Result<(u64, u64, u64, u64)> {
         let mut number = || {

@@ -1,9 +1,8 @@
-//! `wasi:sockets`, and what SDKs name beside WASI: linked, and refused.
+//! `wasi:sockets`, and interfaces that SDKs name besides WASI: linked, and refused.
 //!
-//! The libraries that toolchains link in import these whether a program uses
-//! them or not, and so do worlds of an SDK. Since no socket ever exists, most functions
-//! cannot be reached at all; they are defined by name only, and refuse in
-//! whatever way their type allows.
+//! Libraries of toolchains import these whether or not a program uses them, and so do worlds of an
+//! SDK. Since no socket ever exists, most functions cannot be reached at all. They are defined by
+//! name only, and refuse in the way that their type allows.
 
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -23,22 +22,22 @@ use crate::supported::OTHERS;
 struct Refused {
     /// Name with version.
     interface: &'static str,
-    /// The resources it defines.
+    /// The resources that it defines.
     resources: &'static [&'static str],
     /// Its functions, as components spell them.
     functions: &'static [&'static str],
-    /// The case of its error enumeration that refuses.
+    /// The case of its error enumeration that means a refusal.
     code: &'static str,
 }
 
-/// Cases of error variants that a reason is told by, where they take a text; the first that there
-/// is.
+/// Cases of error variants that take a text, and can thus carry the reason; the first existing one
+/// is used.
 const TELLING: [&str; 3] = ["other", "io", "runtime-error"];
 
-/// The resources of these interfaces, none of which ever exists but networks.
+/// The resources of these interfaces, none of which ever exists, except networks.
 struct Absent;
 
-/// The one network there is; nothing can be reached through it.
+/// The only network; nothing can be reached through it.
 struct Network;
 
 const INTERFACES: [Refused; 7] = [
@@ -145,7 +144,7 @@ const INTERFACES: [Refused; 7] = [
 /// Adds every function of the refused interfaces.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     for refused in &INTERFACES {
         let mut instance = linker.instance(refused.interface)?;
@@ -198,8 +197,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
     Ok(())
 }
 
-/// Gives back the handles that came as arguments; the dynamic interface leaves
-/// that to its user.
+/// Drops the handles among the arguments, which the dynamic interface leaves to its user.
 fn drop_handles<P: Platform>(
     mut store: StoreContextMut<'_, State<P>>,
     arguments: &[Val],
@@ -212,7 +210,7 @@ fn drop_handles<P: Platform>(
     Ok(())
 }
 
-/// Answers with the emptiest value that the function's type has.
+/// Returns the emptiest value that the function's type has.
 fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
     for (result, ty) in results.iter_mut().zip(function.results()) {
         *result = match ty {
@@ -225,10 +223,10 @@ fn refuse(code: &str, function: &ComponentFunc, results: &mut [Val]) -> Result<(
     Ok(())
 }
 
-/// Answers with the reason, by an error that takes a text where the function's type has one.
+/// Returns the reason in an error that takes a text, if the function's type has one.
 ///
 /// # Errors
-/// A trap that says it, where it has none.
+/// Returns a trap with the reason otherwise.
 fn tell(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result<()> {
     if let [result] = results
         && let Some(Type::Result(ty)) = function.results().next()
@@ -241,7 +239,7 @@ fn tell(reason: String, function: &ComponentFunc, results: &mut [Val]) -> Result
     wasmtime::bail!("{reason}")
 }
 
-/// The case of a result's error by which a reason is told, if there is one.
+/// Returns the case of a result's error that can carry a reason, if there is one.
 fn telling_case(ty: &ResultType) -> Option<String> {
     let Type::Variant(error) = ty.err()? else {
         return None;

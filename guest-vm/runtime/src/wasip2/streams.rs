@@ -1,8 +1,8 @@
 //! `wasi:io/error` and `wasi:io/streams`.
 //!
-//! Reads take from the body of the request, or of an answer to one of the function's own, as it
-//! arrives; writes go to the response, or to such a request, at the pace at which the other side
-//! takes it. Logs and files are taken at once.
+//! Reads take bytes from the body of the request, or of a response to an outbound call, as they
+//! arrive. Writes go to the response, or to an outbound call, at the pace of the reader. Logs and
+//! files are written at once.
 
 use alloc::string::String;
 use alloc::vec;
@@ -22,31 +22,31 @@ use crate::http::call_failure;
 use crate::platform::{Incoming, Platform};
 use crate::state::State;
 
-/// Most bytes of one read, whatever the function asks for.
+/// Maximum bytes of one read, whatever the function requests.
 const MAX_READ: u64 = 64 << 10;
 
-/// Most bytes that `check-write` permits.
+/// Maximum bytes that `check-write` permits.
 const MAX_WRITE: u64 = 64 << 10;
 
-/// Most bytes of the blocking writes, as `wasi:io` sets it.
+/// Maximum bytes of the blocking writes, as `wasi:io` defines it.
 const MAX_BLOCKING_WRITE: u64 = 4096;
 
-/// Where a function reads from.
+/// The source of an input stream.
 #[derive(Clone, Copy, Debug)]
 pub enum InputStream {
-    /// Nothing to read: closed from the start.
+    /// Nothing: the stream is closed from the start.
     Empty,
     /// The request body. All such streams share one position.
     RequestBody(ExchangeNumber),
-    /// The body of whichever request a command answers.
+    /// The body of the request that a command answers.
     Stdin,
-    /// The body of an answer to a request of the function's own.
+    /// The body of a response to an outbound call.
     Answer(CallId),
-    /// A file, from there on.
+    /// A file, from this position on.
     File { node: Node, at: u64 },
 }
 
-/// Where a function writes to.
+/// The destination of an output stream.
 #[derive(Clone, Copy, Debug)]
 pub enum OutputStream {
     /// Standard output.
@@ -55,12 +55,12 @@ pub enum OutputStream {
     Stderr,
     /// The body of an outgoing message.
     Body(BodyId),
-    /// A file, from there on, or at its end.
+    /// A file, from this position on, or at its end.
     File { node: Node, at: Option<u64> },
 }
 
 impl InputStream {
-    /// What to wait for to read from it.
+    /// Returns the event to wait for before a read.
     fn pollable(self) -> Pollable {
         match self {
             Self::Empty | Self::File { .. } => Pollable::Ready,
@@ -72,7 +72,7 @@ impl InputStream {
 }
 
 impl OutputStream {
-    /// What to wait for to write to it.
+    /// Returns the event to wait for before a write.
     fn pollable(self) -> Pollable {
         match self {
             Self::Stdout => Pollable::Stdout,
@@ -86,9 +86,9 @@ impl OutputStream {
 #[derive(Debug)]
 pub struct IoError {
     text: String,
-    /// The same in the words of `wasi:http`.
+    /// The error as a `wasi:http` code.
     pub(crate) code: Option<ErrorCode>,
-    /// What was wrong with a file, where that was it.
+    /// The error of a file, if it is one.
     pub(crate) file: Option<FileError>,
 }
 
@@ -102,11 +102,11 @@ impl From<FileError> for StreamFailure {
     }
 }
 
-/// Why a stream operation failed.
+/// The reason why a stream operation failed.
 pub enum StreamFailure {
-    /// There is nothing more.
+    /// The stream has ended.
     Closed,
-    /// The operation failed; the function is told why.
+    /// The operation failed; the function receives the error.
     Failed(IoError),
     /// The function broke the rules, or is over.
     Trap(Error),
@@ -131,7 +131,7 @@ impl From<Ended> for StreamFailure {
 }
 
 impl<P: Platform> State<P> {
-    /// Reads at most `length` bytes of those that are there.
+    /// Reads at most `length` of the present bytes.
     fn read_stream(
         &mut self,
         stream: &Resource<InputStream>,
@@ -163,8 +163,8 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Reads at most `length` bytes of those that are there of a channel's body; what is told at
-    /// its `end`.
+    /// Reads at most `length` of the present bytes of a channel's body. `end` returns the result at
+    /// its end.
     fn read_channel(
         &mut self,
         channel: Channel,
@@ -184,7 +184,8 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// What is told at the end of an answer's body: once why it is not whole, if it is not.
+    /// Returns the result at the end of an answer's body: once the reason why it is incomplete, if
+    /// it is.
     fn end_of_answer(&mut self, call: CallId, channel: Channel) -> StreamFailure {
         match call_failure(&self.platform.tail(channel)) {
             Some(code) if self.exchange.calls.tells_failure(call) => {
@@ -205,7 +206,7 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// How many bytes the stream takes now.
+    /// Returns how many bytes the stream takes now.
     fn permit(&self, stream: &Resource<OutputStream>) -> Result<u64, StreamFailure> {
         Ok(match *self.table.get(stream)? {
             OutputStream::Stdout => MAX_WRITE.min(self.stdout_room() as u64),
@@ -223,7 +224,7 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Writes `bytes` as there comes room for them, and flushes.
+    /// Writes all of `bytes`, waiting for space, and flushes.
     fn write_blocking(
         &mut self,
         stream: &Resource<OutputStream>,
@@ -237,7 +238,7 @@ impl<P: Platform> State<P> {
             .into());
         }
         let mut rest = bytes;
-        // Once for no bytes too: a closed stream must say so.
+        // The loop runs once even without bytes, because a closed stream must report that.
         loop {
             let permit = usize::try_from(self.permit(stream)?).unwrap_or(usize::MAX);
             let (now, later) = rest.split_at(rest.len().min(permit));
@@ -250,7 +251,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Sends what was written on its way.
+    /// Flushes the stream.
     fn flush_stream(&mut self, stream: &Resource<OutputStream>) -> Result<(), StreamFailure> {
         match *self.table.get(stream)? {
             OutputStream::Stdout => self.flush_stdout(),
@@ -264,7 +265,7 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Writes `bytes`, of which there may be `most`.
+    /// Writes `bytes`, at most `most` of them.
     fn write_stream(
         &mut self,
         stream: &Resource<OutputStream>,
@@ -323,7 +324,7 @@ impl<P: Platform> State<P> {
     }
 }
 
-/// `length` zeroes, of which there may be `most`.
+/// Returns `length` zeroes, at most `most` of them.
 fn zeroes(length: u64, most: u64) -> Result<Vec<u8>, StreamFailure> {
     if length > most {
         return Err(wasmtime::format_err!(

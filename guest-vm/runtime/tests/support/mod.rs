@@ -30,7 +30,7 @@ pub static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(&config).unwrap()
 });
 
-/// Code is executable where it lies, as in the guest.
+/// Code memory that is executable in place, as in the guest.
 struct CodeInPlace;
 
 impl CustomCodeMemory for CodeInPlace {
@@ -50,7 +50,7 @@ impl CustomCodeMemory for CodeInPlace {
 static COMPILER: LazyLock<Engine> =
     LazyLock::new(|| Engine::new(&engine::compile_config(Isa::V2).unwrap()).unwrap());
 
-/// A built fixture of the repository.
+/// Returns a built fixture of the repository.
 pub fn fixture(name: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::fs::read(root.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
@@ -68,7 +68,7 @@ pub fn compile_with(compiler: &Engine, kind: FunctionKind, wasm: &[u8]) -> Vec<u
     }
 }
 
-/// Loads compiled code the way the guest does: where it lies, on whole pages.
+/// Loads compiled code as the guest does: in place, on whole pages.
 pub fn load(kind: FunctionKind, code: &[u8]) -> Result<Loaded, Failure> {
     // SAFETY: a new anonymous mapping overlays nothing.
     let pages = unsafe {
@@ -90,7 +90,7 @@ pub fn load(kind: FunctionKind, code: &[u8]) -> Result<Loaded, Failure> {
     unsafe { Loaded::from_raw(&ENGINE, code, kind) }
 }
 
-/// How a function is set up and called.
+/// The configuration of a function, and a request to it.
 pub struct Call {
     pub config: SeedConfig,
     pub request: RequestHead,
@@ -100,7 +100,7 @@ pub struct Call {
     pub files: Option<&'static [u8]>,
 }
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 pub struct Answer {
     pub result: Result<(), Failure>,
@@ -109,7 +109,7 @@ pub struct Answer {
     pub out: Vec<u8>,
     pub err: Vec<u8>,
     pub waits: usize,
-    /// Trailers, once the body was finished.
+    /// The trailers, once the body was finished.
     pub finished: Option<Vec<Pair>>,
 }
 
@@ -117,7 +117,7 @@ pub fn bytes(text: &str) -> Vec<u8> {
     text.as_bytes().to_vec()
 }
 
-/// A GET of `path` for a function with 128 MiB, no environment and no configuration.
+/// Returns a GET of `path` for a function with 128 MiB, no environment and no configuration.
 pub fn get(kind: FunctionKind, path: &str) -> Call {
     Call {
         config: SeedConfig {
@@ -184,8 +184,8 @@ impl Call {
         self
     }
 
-    /// Gives it files, where they are said to be: of folders, links and files the kind, the path
-    /// and the content.
+    /// Adds files to the function, mounted at `mount`: for each folder, link and file the kind, the
+    /// path and the content.
     pub fn files(mut self, mount: &str, files: &[(Kind, &str, &[u8])]) -> Self {
         let mut upload = Files::default();
         for (kind, path, content) in files {
@@ -206,19 +206,19 @@ impl Call {
         self
     }
 
-    /// Bytes of response that are taken until the function waits for room.
+    /// Sets the bytes of the response that are taken until the function waits for space.
     pub fn ring(mut self, bytes: usize) -> Self {
         self.ring = bytes;
         self
     }
 
-    /// What comes of the request's body while the function waits for it.
+    /// Sets the pieces of the request's body that arrive while the function waits.
     pub fn arriving(mut self, pieces: &[&[u8]]) -> Self {
         self.arriving = pieces.iter().map(|piece| piece.to_vec()).collect();
         self
     }
 
-    /// The function just before its request, or why it did not get there.
+    /// Returns the function before its request, or the reason why it did not become ready.
     pub fn ready(&self, code: &[u8]) -> Result<Ready<MemoryPlatform>, Failure> {
         let mut platform = MemoryPlatform::new(1);
         platform.request_body = self.body.clone();
@@ -236,7 +236,7 @@ impl Call {
         .map_err(|unready| unready.failure)
     }
 
-    /// Runs it.
+    /// Runs the function with its request.
     pub fn run(self, code: &[u8]) -> Answer {
         let mut ready = match self.ready(code) {
             Ok(ready) => ready,
@@ -257,7 +257,7 @@ impl Call {
 }
 
 impl Answer {
-    /// The failure that must have come of it.
+    /// Returns the report of the expected failure.
     #[track_caller]
     pub fn failure(&self, outcome: Outcome) -> &str {
         match &self.result {
@@ -269,7 +269,7 @@ impl Answer {
         }
     }
 
-    /// The head that must have come of it.
+    /// Returns the head of the expected response.
     #[track_caller]
     pub fn head(&self) -> &ResponseHead {
         if let Err(failure) = &self.result {
@@ -278,14 +278,14 @@ impl Answer {
         self.head.as_ref().expect("a head was sent")
     }
 
-    /// The text that must have come of it, with status 200.
+    /// Returns the text of the expected response, whose status must be 200.
     #[track_caller]
     pub fn text(&self) -> &str {
         assert_eq!(self.head().status, 200);
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    /// The values of a response header.
+    /// Returns the values of a response header.
     #[track_caller]
     pub fn header(&self, name: &str) -> Vec<&[u8]> {
         values(&self.head().headers, name)

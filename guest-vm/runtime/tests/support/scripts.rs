@@ -1,4 +1,4 @@
-//! Scripts of the carried engines, natively.
+//! Scripts of the included engines, natively.
 
 use std::sync::LazyLock;
 
@@ -11,17 +11,17 @@ use faasw_wasm_runtimes::Carried;
 
 use super::{Call, HttpComponent, compile, get};
 
-/// An engine, compiled when a test needs it first.
+/// An engine, compiled at the first use.
 pub struct ScriptEngine(LazyLock<Vec<u8>, fn() -> Vec<u8>>);
 
-/// The memory limit that functions have if nobody says otherwise.
+/// The default memory limit of functions.
 const MEMORY: u64 = 128 << 20;
 
-/// Scripts of JavaScript.
+/// The engine of scripts in JavaScript.
 pub static JAVASCRIPT: ScriptEngine =
     ScriptEngine(LazyLock::new(|| compiled(&faasw_wasm_runtimes::JAVASCRIPT)));
 
-/// Scripts of Python.
+/// The engine of scripts in Python.
 pub static PYTHON: ScriptEngine =
     ScriptEngine(LazyLock::new(|| compiled(&faasw_wasm_runtimes::PYTHON)));
 
@@ -29,13 +29,13 @@ fn compiled(engine: &Carried) -> Vec<u8> {
     compile(HttpComponent, &engine.component().unwrap())
 }
 
-/// A GET of `path` with the usual memory.
+/// Returns a GET of `path` with the default memory limit.
 pub fn asked(path: &str) -> Call {
     get(HttpComponent, path).memory(MEMORY)
 }
 
 impl ScriptEngine {
-    /// What the engine becomes by a script of these files.
+    /// Returns the function that the engine becomes by a script of these files.
     pub fn init(
         &self,
         files: &[(&str, &[u8])],
@@ -44,7 +44,7 @@ impl ScriptEngine {
         let mut ready = get(call.config.kind, "/").ready(&self.0).unwrap();
         ready.platform_mut().script = Some((script::write(files).unwrap(), 0));
         ready.take_script(call.config.clone())?;
-        // What the request brings.
+        // The request's part of the platform.
         let platform = ready.platform_mut();
         platform.request_body.clone_from(&call.body);
         platform.ring = call.ring;
@@ -52,7 +52,7 @@ impl ScriptEngine {
         Ok(ready)
     }
 
-    /// The same once it has answered its request.
+    /// Returns the function after it has answered its request.
     #[track_caller]
     pub fn answered(&self, files: &[(&str, &[u8])], call: Call) -> Ready<MemoryPlatform> {
         let mut ready = self
@@ -64,14 +64,14 @@ impl ScriptEngine {
         ready
     }
 
-    /// The text of its answer.
+    /// Returns the text of the function's response.
     #[track_caller]
     pub fn answer(&self, files: &[(&str, &[u8])], call: Call) -> String {
         let ready = self.answered(files, call);
         String::from_utf8(ready.platform().response_body.clone()).unwrap()
     }
 
-    /// Why it does not take a script.
+    /// Returns the reason why the engine rejects a script.
     #[track_caller]
     pub fn refused(&self, files: &[(&str, &[u8])]) -> String {
         match self.init(files, &asked("/")) {
@@ -83,7 +83,7 @@ impl ScriptEngine {
         }
     }
 
-    /// Why a request fails.
+    /// Returns the report of a failed request.
     #[track_caller]
     pub fn failed(&self, files: &[(&str, &[u8])], call: Call) -> String {
         let mut ready = self

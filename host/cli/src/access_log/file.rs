@@ -1,4 +1,4 @@
-//! An access log on disk: a file, and the one before it.
+//! An access log on disk: the current file, and the one before it.
 
 use std::{
     ffi::OsString,
@@ -12,8 +12,8 @@ use rustix::fs::OFlags;
 
 use super::lines::Lines;
 
-/// Size at which a file becomes the old one and a new one begins, in bytes: the log takes at most
-/// twice this on disk, and what is written at once.
+/// File size in bytes at which the file is rotated. The log uses at most twice this on disk, plus
+/// one write.
 const ROTATE_AT: u64 = 64 << 20;
 
 #[derive(Debug)]
@@ -22,15 +22,16 @@ pub(super) struct AccessFile {
     file: File,
     rotate_at: u64,
     lines: Lines,
-    /// It cannot be given another name, and so grows.
+    /// The file cannot be renamed, so it grows beyond the limit.
     grows: bool,
 }
 
 impl AccessFile {
-    /// Continues the file of this path.
+    /// Opens a file for appending, or creates it.
     ///
     /// # Errors
-    /// When it cannot be opened, or is no file on a disk: nothing else can be given another name.
+    /// Returns an error if the file cannot be opened or is not a regular file, because only a
+    /// regular file can be rotated.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         let file = append(path)?;
         Ok(Self {
@@ -42,17 +43,17 @@ impl AccessFile {
         })
     }
 
-    /// Adds whole lines.
+    /// Appends complete lines.
     ///
     /// # Errors
-    /// When they were not written, or not all.
+    /// Returns an error if the lines were not written, or only in part.
     pub(super) fn add(&mut self, lines: &[u8]) -> io::Result<()> {
         self.renew()?;
         self.lines.write(&mut self.file, lines)
     }
 
-    /// Begins another file where this one is full, or is not that of its name any more: whoever
-    /// keeps the logs of a machine may take it away.
+    /// Starts a new file if this one is full, or if its path leads to another file or to none,
+    /// because a log rotation tool may have moved it.
     fn renew(&mut self) -> io::Result<()> {
         let own = self.file.metadata()?;
         let is_own = |named: fs::Metadata| (named.dev(), named.ino()) == (own.dev(), own.ino());
@@ -62,7 +63,7 @@ impl AccessFile {
             return Ok(());
         }
         if has_name && let Err(error) = fs::rename(&self.path, old(&self.path)) {
-            // It may be written, and its folder not: nothing is lost by that.
+            // The file may be writable although its folder is not. No line is lost.
             if !std::mem::replace(&mut self.grows, true) {
                 tracing::warn!(%error, "the access log has no room by its size, and cannot be \
                      renamed: it grows");
@@ -80,7 +81,7 @@ fn append(path: &Path) -> io::Result<File> {
         .append(true)
         .create(true)
         .mode(0o600)
-        // A pipe has nobody wait for its reader.
+        // Without this flag, opening a pipe would wait for its reader.
         .custom_flags(OFlags::NONBLOCK.bits() as i32)
         .open(path)?;
     if file.metadata()?.is_file() {
@@ -90,8 +91,8 @@ fn append(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Whether the last line of a file has no end, as one has that a full disk or a power failure cut
-/// off; of one that may not be read nobody knows.
+/// Returns whether the last line of a file lacks its end, for example after a power failure or on a
+/// full disk. Returns `false` if the file cannot be read.
 fn is_torn(path: &Path) -> bool {
     let last = || {
         let file = File::open(path)?;
@@ -104,7 +105,7 @@ fn is_torn(path: &Path) -> bool {
     last().is_ok_and(|last| last != *b"\n")
 }
 
-/// The name of the file before.
+/// Returns the name of the previous file.
 fn old(path: &Path) -> PathBuf {
     let mut name: OsString = path.as_os_str().to_owned();
     name.push(".1");
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // The next node goes on with it.
+        // The next node continues the file.
         drop(log);
         file(&path).add(b"next\n").unwrap();
         let begins = if read(&path) == "next\n" {
@@ -175,11 +176,11 @@ mod tests {
         let mut log = file(&path);
         log.add(b"one\n").unwrap();
         log.file.write_all(b"tw").unwrap();
-        // By the node before, too.
+        // This also holds for a line of an earlier node.
         let mut log = file(&path);
         log.add(b"three\n").unwrap();
         assert_eq!(read(&path), "one\ntw\nthree\n");
-        // Another file has no such line.
+        // A new file has no torn line.
         log.lines = Lines::behind(true);
         fs::remove_file(&path).unwrap();
         log.add(b"four\n").unwrap();
@@ -193,7 +194,7 @@ mod tests {
         let path = folder.path().join("a.log");
         let mut log = file(&path);
         let real = std::mem::replace(&mut log.file, full);
-        // Its path is that of the device meanwhile, so that it is not begun anew.
+        // The path temporarily names the device, so that no new file is started.
         let path = std::mem::replace(&mut log.path, "/dev/full".into());
         for _ in 0..2 {
             let error = log.add(b"one\n").unwrap_err();
@@ -208,7 +209,7 @@ mod tests {
     fn a_file_that_cannot_be_renamed_grows() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.log");
-        // As where the file is its user's and the folder is not.
+        // This imitates a writable file in a folder that is not writable.
         fs::create_dir(old(&path)).unwrap();
         let mut log = file(&path);
         for _ in 0..40 {

@@ -1,29 +1,29 @@
-//! Whole lines, also behind one that was cut off.
+//! Writes complete lines, even after a line that was cut off.
 
 use std::io::{self, Write};
 
-/// What is known of what was written before.
+/// The state of the output after the last write.
 #[derive(Debug, Default)]
 pub struct Lines {
-    /// The last line may lack its end.
+    /// Whether the last line may lack its end.
     is_torn: bool,
 }
 
 impl Lines {
-    /// Behind a line that lacks its end, or not.
+    /// Creates the state after a line that lacks its end, or after a complete line.
     pub fn behind(is_torn: bool) -> Self {
         Self { is_torn }
     }
 
-    /// Writes whole lines, the first of them on a line of its own.
+    /// Writes complete lines, the first of them on a line of its own.
     ///
     /// # Errors
-    /// When they were not written, or not all.
+    /// Returns an error if the lines were not written, or only in part.
     pub fn write(&mut self, to: &mut impl Write, lines: &[u8]) -> io::Result<()> {
         if self.is_torn {
             to.write_all(b"\n")?;
         }
-        // Until all of it is there.
+        // This holds until everything is written.
         self.is_torn = true;
         to.write_all(lines)?;
         to.flush()?;

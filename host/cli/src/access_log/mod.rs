@@ -1,5 +1,5 @@
-//! `--access-log`: a line of JSON for each request, which no request waits for. What is dropped is
-//! in it as `{"time":…,"dropped":…}`.
+//! `--access-log`: writes a line of JSON for each request, without delaying requests. The log
+//! reports how many lines it dropped as `{"time":…,"dropped":…}`.
 
 mod file;
 mod lines;
@@ -17,7 +17,7 @@ use super::{
     exit::Exit,
 };
 
-/// What stands for standard output in a file's place.
+/// The name that stands for standard output.
 pub const STDOUT: &str = "-";
 
 const KIND: Kind = Kind {
@@ -27,19 +27,19 @@ const KIND: Kind = Kind {
     dropped,
 };
 
-/// An access log. What is left is written when it is dropped, if that goes at once.
+/// An access log. Dropping it writes the remaining lines if that is possible without delay.
 #[derive(Debug)]
 pub struct AccessLog(Behind);
 
-/// Where requests are told to the log.
+/// A handle by which requests are added to the log.
 #[derive(Clone, Debug)]
 pub struct Recorder(Pen);
 
 impl AccessLog {
-    /// A log in this file, or on standard output.
+    /// Opens a log in this file, or on standard output for [`STDOUT`].
     ///
     /// # Errors
-    /// When it cannot be written, or the system gives no thread.
+    /// Returns an error if the log cannot be opened or no thread can be started.
     pub fn open(path: &Path) -> Result<Self, Exit> {
         let failed = |error: io::Error| {
             let path = path.display();
@@ -58,14 +58,14 @@ impl AccessLog {
         Behind::new(KIND, write).map(Self).map_err(failed)
     }
 
-    /// Where requests are told to it.
+    /// Returns a handle by which requests are added.
     pub fn recorder(&self) -> Recorder {
         Recorder(self.0.pen())
     }
 }
 
 impl Recorder {
-    /// Has a request written, or drops it where too much waits.
+    /// Adds a request, or drops it if too many bytes wait to be written.
     pub fn add(&self, record: &AccessRecord) {
         // Strings and numbers always serialise.
         let json = serde_json::to_string(record).unwrap_or_default();

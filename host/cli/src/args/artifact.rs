@@ -1,4 +1,4 @@
-//! What `push`, `pull` and `deploy` take: artifacts, and the registries that have them.
+//! Arguments of `push`, `pull` and `deploy`: artifacts and registries.
 
 use std::{collections::BTreeSet, path::PathBuf, time::Duration};
 
@@ -9,7 +9,7 @@ use faasw_oci::Reference;
 use super::{DataDir, Format, name};
 use crate::{options::Options, values::time};
 
-/// How often a tag is looked at unless that is said.
+/// The default interval of polling a tag.
 const INTERVAL: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Args)]
@@ -91,7 +91,7 @@ pub struct Registries {
 }
 
 impl Registries {
-    /// Whether anything of it was said.
+    /// Returns whether any of these options is set.
     pub fn is_given(&self) -> bool {
         let has_hosts = !self.token_hosts.is_empty();
         self.plain_http || self.ca.is_some() || has_hosts || self.registry_timeout.is_some()
@@ -112,12 +112,12 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Whether anything of it was said.
+    /// Returns whether the tag is to be followed.
     pub fn is_given(&self) -> bool {
         self.watch
     }
 
-    /// How often a tag is looked at.
+    /// Returns the interval of polling the tag.
     pub fn every(&self) -> Duration {
         self.interval.unwrap_or(INTERVAL)
     }
@@ -159,12 +159,12 @@ pub struct Accept {
 }
 
 impl Accept {
-    /// Whether anything was said.
+    /// Returns whether the option is set.
     pub fn is_given(&self) -> bool {
         !self.kinds.is_empty()
     }
 
-    /// The kinds that are given.
+    /// Returns the granted kinds.
     pub fn kinds(&self) -> BTreeSet<Kind> {
         if self.kinds.contains(&Kind::All) {
             Kind::value_variants().iter().copied().collect()
@@ -174,14 +174,14 @@ impl Accept {
     }
 }
 
-/// A reference, with or without `oci://` in front.
+/// Parses a reference, with or without the prefix `oci://`.
 pub fn reference(text: &str) -> Result<Reference, String> {
     let text = text.strip_prefix("oci://").unwrap_or(text);
     text.parse()
         .map_err(|error: faasw_oci::reference::ReferenceError| error.to_string())
 }
 
-/// Whoever asked more often would be told to go away.
+/// Parses an interval of at least 1 s, because registries reject clients that poll more often.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
     if interval < Duration::from_secs(1) {

@@ -1,4 +1,4 @@
-//! What `engine` takes, and what `up` takes of engines.
+//! Arguments of `engine`, and of `up` for engines.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use faasw_client::{Extension, FunctionName};
 
 use super::{DataDir, Format, Ls, name};
 
-/// A language engine that `up` begins with.
+/// A language engine that `up` adds at its start.
 #[derive(Clone, Debug)]
 pub struct EngineFile {
-    /// What its scripts end with.
+    /// The extensions of its scripts.
     pub extensions: Vec<Extension>,
     /// The component.
     pub file: PathBuf,

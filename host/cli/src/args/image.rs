@@ -1,4 +1,4 @@
-//! What `image` takes.
+//! Arguments of `image`.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What `kv` takes.
+//! Arguments of `kv`.
 
 use std::ffi::OsString;
 
@@ -32,7 +32,7 @@ pub struct Which {
 }
 
 impl Which {
-    /// The store of that name.
+    /// Returns the store of this name.
     pub fn store(&self, name: &str) -> Result<Store, Exit> {
         if self.shared {
             StoreName::new(name).map(Store::Shared).map_err(Exit::usage)

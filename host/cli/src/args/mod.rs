@@ -1,4 +1,4 @@
-//! What the commands take.
+//! Arguments of all commands.
 
 mod artifact;
 mod engine;
@@ -390,7 +390,7 @@ fn header(text: &str) -> Result<(HeaderName, HeaderValue), String> {
     Ok((name, value))
 }
 
-/// What a line of words asks for.
+/// Parses a line of words as a command.
 #[cfg(test)]
 pub fn parse(line: &str) -> Result<Command, clap::Error> {
     let words = std::iter::once("faasw").chain(line.split_whitespace());

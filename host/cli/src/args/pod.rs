@@ -1,4 +1,4 @@
-//! What `pod` takes.
+//! Arguments of `pod`.
 
 use std::{
     net::SocketAddr,
@@ -57,7 +57,7 @@ pub struct Pod {
     pub options: Options,
 }
 
-/// A time, or none.
+/// Parses a time, which may be zero.
 fn delay(text: &str) -> Result<Duration, String> {
     match text {
         "0" | "0s" => Ok(Duration::ZERO),
@@ -66,13 +66,13 @@ fn delay(text: &str) -> Result<Duration, String> {
 }
 
 impl Pod {
-    /// The folder of files that the function is to have, if there is one.
+    /// Returns the folder of the function's files, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         let files = self.options.files.as_ref();
         files.map(|files| files.folder.as_path())
     }
 
-    /// What its script begins with, if that was named.
+    /// Returns the entry of the script, if it is named.
     pub fn entry(&self) -> Option<&str> {
         self.entry.as_deref().filter(|_| self.file.is_dir())
     }

@@ -1,4 +1,4 @@
-//! What `secret` takes. A value is in no argument: others see those.
+//! Arguments of `secret`. A value is never an argument, because other users can read arguments.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What `up` and `serve` take.
+//! Arguments of `up` and `serve`.
 
 use std::path::{Path, PathBuf};
 
@@ -47,13 +47,13 @@ pub struct Up {
 }
 
 impl Up {
-    /// The folder of files that functions are to have, if there is one.
+    /// Returns the folder of the functions' files, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         let files = self.options.files.as_ref();
         files.map(|files| files.folder.as_path())
     }
 
-    /// What a script of this file or folder begins with, if that was named.
+    /// Returns the entry of a script in this file or folder, if it is named.
     pub fn entry_of(&self, file: &Path) -> Option<&str> {
         self.entry.as_deref().filter(|_| file.is_dir())
     }

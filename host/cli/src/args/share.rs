@@ -1,4 +1,4 @@
-//! What `share` takes.
+//! Arguments of `share`.
 
 use std::path::{Path, PathBuf};
 
@@ -56,7 +56,7 @@ pub struct Of {
 }
 
 impl Of {
-    /// The folder of files that the function is to have, if there is one.
+    /// Returns the folder of the function's files, if there is one.
     pub fn folder(&self) -> Option<&Path> {
         let files = self.options.files.as_ref();
         files.map(|files| files.folder.as_path())

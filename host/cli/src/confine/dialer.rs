@@ -1,10 +1,10 @@
-//! Connections to the key-value server, for a node that makes none.
+//! Connections to the key-value server, for a node that cannot make any.
 //!
-//! A node that has confined itself calls nobody, and what let it call one server would let it call
-//! others: neither a filter nor Landlock knows an address. So a process that is started before
-//! makes these connections. It was told one address when it was started, resolves its name anew
-//! each time, and hands over a connected socket whenever the node asks. It knows no password, reads
-//! nothing that the server says, and ends with the node.
+//! A node that has confined itself makes no connections. If it could connect to one server, it
+//! could connect to others, because neither a filter nor Landlock knows addresses. So a process
+//! that is started earlier makes these connections. It receives one address at its start, resolves
+//! the name anew each time, and hands over a connected socket whenever the node requests one. It
+//! has no password, reads nothing that the server sends, and ends with the node.
 
 use std::{
     ffi::OsStr,
@@ -35,45 +35,46 @@ use tokio::{io::Interest, net::UnixStream, sync::Mutex};
 use super::{files, filter};
 use crate::{args::DialKv, exit::Exit};
 
-/// The command by which the program is such a process.
+/// The hidden command that makes this program a dialer.
 const COMMAND: &str = "dial-kv";
 
-/// Most bytes of what it says.
+/// Maximum size of a dialer's message in bytes.
 const TEXT: usize = 512;
 
-/// What it says beside a connection.
+/// The dialer's message that accompanies a connection.
 const CONNECTED: &str = "connected";
 
-/// Time for it to end when the node does.
+/// How long the node waits for the dialer to end.
 const END: Duration = Duration::from_secs(1);
 
-/// Nobody in particular.
+/// The unprivileged user and group id 65534.
 const NOBODY: u32 = 65_534;
 
-/// The process, as the node has it.
+/// The node's handle of the dialer process.
 #[derive(Debug)]
 pub struct Dialer {
     asked: Arc<Mutex<Asked>>,
-    /// Its standard output, of which it says nothing: readable when it has ended.
+    /// The dialer's standard output, to which it writes nothing. It becomes readable when the
+    /// process ends.
     ending: BlockingUnix,
-    /// What it is asked over, whoever asks.
+    /// A copy of the socket for requests, which can be shut down while a request holds the lock.
     socket: BlockingUnix,
     child: Child,
 }
 
-/// What it is asked by.
+/// The socket for requests to the dialer.
 #[derive(Debug)]
 enum Asked {
-    /// There was no runtime yet.
+    /// The socket before the first request, when there was no runtime yet.
     Nothing(Option<BlockingUnix>),
     Before(UnixStream),
 }
 
 impl Dialer {
-    /// Starts it. This process must not have confined itself yet.
+    /// Starts the dialer. This process must not have confined itself yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the system's error if the sockets cannot be made or the process cannot be started.
     pub fn start(address: &ServerAddress) -> io::Result<Self> {
         let (ours, theirs) = rustix::net::socketpair(
             AddressFamily::UNIX,
@@ -102,10 +103,10 @@ impl Dialer {
         })
     }
 
-    /// Waits until it has ended, which it does not by itself.
+    /// Waits until the dialer has ended. It does not end by itself while the node runs.
     ///
     /// # Errors
-    /// The system's, when it cannot be waited for.
+    /// Returns the system's error if waiting is impossible.
     pub async fn ended(&self) -> io::Result<()> {
         let ending = UnixStream::from_std(self.ending.try_clone()?)?;
         ending.readable().await
@@ -120,8 +121,8 @@ impl Drop for Dialer {
             .set_nonblocking(false)
             .and_then(|()| self.ending.set_read_timeout(Some(END)))
             .and_then(|()| self.ending.read(&mut [0]));
-        // One that is in the middle of connecting is reaped by whoever takes over what this process
-        // leaves.
+        // A dialer that is still connecting is reaped by the process that adopts this process's
+        // children.
         if told.is_ok() {
             let _ = self.child.wait();
         }
@@ -132,8 +133,9 @@ impl Dial for Dialer {
     fn dial(&self) -> Dialing {
         let asked = self.asked.clone();
         Box::pin(async move {
-            // Whoever goes while they wait leaves the queue; whoever goes later leaves an answer
-            // behind, which the next one is not to take for theirs.
+            // A caller that is dropped while it waits for the lock leaves the queue. The request
+            // runs as a task, so that a caller that is dropped later does not leave an answer
+            // behind, which the next caller would take for its own.
             let mut asked = asked.lock_owned().await;
             let answer = tokio::spawn(async move { asked.ask().await });
             answer.await.map_err(io::Error::other)?
@@ -166,7 +168,7 @@ fn gone() -> io::Error {
     io::Error::other("the process that connects to it has ended; start the node again")
 }
 
-/// The socket that was handed over, or why there is none.
+/// Receives the socket that the dialer hands over, or its error message.
 fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut text = [0; TEXT];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -189,7 +191,7 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     handed_over.ok_or_else(failed)
 }
 
-/// Is such a process, until the node's end of standard input is closed.
+/// Runs the dialer, until the node closes its end of standard input.
 pub fn dial_for_a_node(args: &DialKv) -> ExitCode {
     let dialed = match address(args) {
         Some(address) => dial(&address),
@@ -213,7 +215,7 @@ fn address(args: &DialKv) -> Option<ServerAddress> {
 }
 
 fn dial(address: &ServerAddress) -> Result<(), Exit> {
-    // A terminal's Ctrl-C is for the node.
+    // Ctrl-C in a terminal is for the node only.
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"faasw-dial");
     confine(address)?;
@@ -253,7 +255,7 @@ fn hand_over(node: BorrowedFd<'_>, text: &str, socket: Option<&OwnedFd>) -> Resu
     rustix::net::sendmsg(node, &text, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
 }
 
-/// Gives up all that connecting to this address does not take.
+/// Gives up everything that connecting to this address does not require.
 fn confine(address: &ServerAddress) -> Result<(), Exit> {
     let failed = |error: &dyn std::fmt::Display| {
         Exit::failure(format_args!(
@@ -261,8 +263,8 @@ fn confine(address: &ServerAddress) -> Result<(), Exit> {
         ))
     };
     let kept = match address {
-        // Who may connect to a socket of the file system is for its permissions to say, which root
-        // goes past.
+        // The permissions of a socket in the file system decide who may connect. Root bypasses
+        // them, so the dialer keeps this capability.
         ServerAddress::Unix(_) => CapabilitySet::DAC_OVERRIDE,
         _ => {
             become_nobody();
@@ -275,8 +277,8 @@ fn confine(address: &ServerAddress) -> Result<(), Exit> {
     filter.install().map_err(|error| failed(&error))
 }
 
-/// Leaves root's files to root. Where there is nobody of that number, or no right to become them,
-/// it stays who it is, and has no privilege all the same.
+/// Changes the user from root to [`NOBODY`], so that root's files are out of reach. If that is not
+/// possible, the user stays the same, but has no privileges either.
 fn become_nobody() {
     if !rustix::process::geteuid().is_root() {
         return;

@@ -1,7 +1,7 @@
-//! Which files a node can reach, where the system has Landlock (landlock(7)).
+//! Restricts a node to the files that it needs, on systems with Landlock (landlock(7)).
 //!
-//! Rules are for folders: what is put in another's place there counts, too. Files that are
-//! open, sockets and files in memory are not held to them.
+//! Rules apply to folders, so a file that replaces another one there is covered, too. Open files,
+//! sockets and files in memory are not restricted.
 
 use std::{
     fs::{self, DirBuilder},
@@ -20,28 +20,29 @@ use landlock::{
 
 use super::super::exit::Exit;
 
-/// The newest that this was tried with; of older ones everything is used that they have.
+/// The newest version of Landlock that was tested. On older ones, everything that they support is
+/// used.
 const VERSION: ABI = ABI::V6;
 
-/// What the node and the C library read of the system.
+/// Paths of the system that the node and the C library read.
 const READ: &[&str] = &[
     "/proc/self",
     "/proc/meminfo",
     "/proc/stat",
     "/proc/sys/vm",
     "/proc/sys/kernel",
-    // Which limit of namespaces was reached.
+    // These show which limit of namespaces was reached.
     "/proc/sys/user",
     "/sys/devices/system/cpu",
-    // Whether seeds can be read in parts (`has_small_pages` of the pool).
+    // This shows whether seeds can be read in parts (`has_small_pages` of the pool).
     "/sys/kernel/mm/transparent_hugepage",
     "/sys/fs/cgroup",
 ];
 
-/// Devices.
+/// Devices that the node uses.
 const USED: &[&str] = &["/dev/kvm", "/dev/null", "/dev/urandom"];
 
-/// Where the C library, and what it loads for it, reads how names are resolved.
+/// Folders from which the C library and its plug-ins read how to resolve names.
 const NAMES: &[&str] = &[
     "/etc",
     "/run",
@@ -53,18 +54,18 @@ const NAMES: &[&str] = &[
     "/gnu/store",
 ];
 
-/// Where servers of names answer what is too long for a datagram.
+/// The port on which DNS servers answer queries that are too long for a datagram.
 const DNS: u16 = 53;
 
-/// Allows this process what finding and calling this address takes.
+/// Restricts this process to what resolving and connecting to this address requires.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// Returns an error if the kernel rejects the rules.
 pub fn restrict_dialer(address: &ServerAddress) -> Result<(), RulesetError> {
     let read = AccessFs::ReadFile | AccessFs::ReadDir;
     let (names, ports) = match address {
         ServerAddress::Tcp(_, port) => (NAMES, vec![*port, DNS]),
-        // The path of a socket that is connected to is not held to rules.
+        // Landlock does not check the path when a process connects to a socket.
         _ => (&[][..], Vec::new()),
     };
     let port = |port| Ok::<_, RulesetError>(NetPort::new(port, AccessNet::ConnectTcp));
@@ -82,25 +83,25 @@ pub fn restrict_dialer(address: &ServerAddress) -> Result<(), RulesetError> {
 /// The files of a node.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// What it writes, and nothing beside.
+    /// The data directory, which the node reads and writes.
     pub data_dir: Option<PathBuf>,
-    /// A folder that was made for it, and that it removes at its end.
+    /// A folder that was made for the node, and that the node removes at its end.
     pub passing: Option<PathBuf>,
-    /// Files that it reads again when they change.
+    /// Files that the node reads again when they change.
     pub read: Vec<PathBuf>,
-    /// Files that it writes to, renames and makes anew.
+    /// Files that the node writes, renames and creates anew.
     pub rotated: Vec<PathBuf>,
 }
 
 impl Files {
-    /// Allows this process, and what it makes, these files and what reading the system
-    /// takes; without effect where there is no Landlock.
+    /// Restricts this process and its children to these files and the system's paths. Has no effect
+    /// on systems without Landlock.
     ///
     /// # Errors
-    /// When the data directory cannot be made, or the kernel refuses.
+    /// Returns an error if the data directory cannot be made or the kernel rejects the rules.
     pub fn restrict(&self) -> Result<(), Exit> {
         if let Some(path) = &self.data_dir {
-            // A rule is for a folder that is there.
+            // A rule requires that the folder exists.
             let made = DirBuilder::new().recursive(true).mode(0o700).create(path);
             made.map_err(|error| {
                 let path = path.display();
@@ -124,7 +125,7 @@ impl Files {
         let above = self.passing.as_deref().and_then(Path::parent);
         Ruleset::default()
             .handle_access(all)?
-            // Nobody is called; addresses are taken before the filter forbids that.
+            // The node makes no connections. It binds its addresses before the filter forbids that.
             .handle_access(AccessNet::ConnectTcp)?
             .scope(Scope::from_all(VERSION))?
             .create()?
@@ -139,8 +140,8 @@ impl Files {
     }
 }
 
-/// The folders of files: where they are said to be, and where they are, should that be a link; and
-/// folders that are named themselves.
+/// Returns the folders of files: those of the paths, those of the targets if the paths are links,
+/// and paths that are folders themselves.
 fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
     let real = files.iter().filter_map(|path| fs::canonicalize(path).ok());
     let given = files.iter().cloned();
@@ -152,7 +153,7 @@ fn folders(files: &[PathBuf]) -> Vec<PathBuf> {
     given.chain(real).map(folder).collect()
 }
 
-/// What this host offers.
+/// Returns what `doctor` reports about Landlock on this host.
 pub fn finding() -> Finding {
     let (state, detail) = match offered() {
         Some(LandlockStatus::Available { effective_abi, .. }) => (
@@ -182,7 +183,7 @@ pub fn finding() -> Finding {
     }
 }
 
-/// Asked by a thread that restricts itself and ends.
+/// Tests Landlock in a thread that restricts itself and ends.
 fn offered() -> Option<LandlockStatus> {
     let tried = std::thread::spawn(|| {
         Ruleset::default()

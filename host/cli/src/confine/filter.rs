@@ -1,9 +1,10 @@
-//! Which system calls a node makes that serves: for all its threads, from then on.
+//! The system-call filter of a serving node, for all its threads.
 //!
-//! Listening and connecting are not among them: addresses were taken before, and a node
-//! calls nobody. Neither is making a process, or memory that can be executed. It was
-//! derived from the end-to-end suites and from what the C library and the runtime come to
-//! in other circumstances; what is missing fails with `ENOSYS`, as on an older kernel.
+//! The filter allows neither binding nor connecting: addresses were bound before, and a node makes
+//! no connections. It allows listening only if the node opens later. It also forbids making
+//! processes and executable memory. It was derived from the end-to-end suites, and from what the C
+//! library and the runtime call in other circumstances. Other calls fail with `ENOSYS`, as on an
+//! older kernel.
 
 use faasw::ServerAddress;
 use faasw_jail::dangerous::{DANGEROUS, MAKERS};
@@ -11,9 +12,9 @@ use faasw_jail::filter::{Filter, Must, Rule, rule};
 use faasw_jail::ordinary::ORDINARY;
 use faasw_pool::PAGE_FAULT_CALLS;
 
-/// What is let through whatever its arguments beside [`ORDINARY`].
+/// Calls that are allowed with any arguments, in addition to [`ORDINARY`].
 const FREE: &[libc::c_long] = &[
-    // Files that are open.
+    // Open files.
     libc::SYS_readv,
     libc::SYS_preadv,
     libc::SYS_pwritev,
@@ -38,7 +39,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_renameat2,
     libc::SYS_chmod,
     libc::SYS_fchmodat,
-    // Connections that were accepted, and sockets of processes that are made.
+    // Accepted connections, and sockets of child processes.
     libc::SYS_accept4,
     libc::SYS_recvfrom,
     libc::SYS_sendto,
@@ -54,7 +55,7 @@ const FREE: &[libc::c_long] = &[
     libc::SYS_epoll_pwait,
     libc::SYS_epoll_pwait2,
     libc::SYS_pipe2,
-    // Memory that is not to be swapped out: no more of it than the system lets any program have.
+    // Memory that must not be swapped out, within the system's limit for any program.
     libc::SYS_mlock,
 ];
 
@@ -67,10 +68,10 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUSER
     | libc::CLONE_NEWUTS) as u64;
 
-/// What makes a thread and no process.
+/// The flags of `clone` that make a thread and not a process.
 const THREAD: u64 = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
 
-/// What such a node does.
+/// Returns the rules for a serving node.
 fn rules() -> Vec<Rule> {
     use Must::{Be, Have};
     let control = |command: i32| {
@@ -101,7 +102,7 @@ fn rules() -> Vec<Rule> {
         rule(
             "make a pair of sockets",
             libc::SYS_socketpair,
-            // Datagrams could be sent from it to whoever listens.
+            // Datagrams could be sent from such a socket to any listener.
             &[
                 Be(0, libc::AF_UNIX.cast_unsigned()),
                 Have(1, SOCKET_TYPE, libc::SOCK_SEQPACKET as u64),
@@ -118,7 +119,7 @@ fn rules() -> Vec<Rule> {
         rule(
             "note when an image was used",
             libc::SYS_utimensat,
-            // Of a file that is open: by name it could be anybody's.
+            // Only an open file is allowed: a name could denote any file.
             &[Have(1, u64::MAX, 0)],
         ),
         rule("abort", libc::SYS_tgkill, &[Be(0, own)]),
@@ -158,7 +159,7 @@ fn rules() -> Vec<Rule> {
         ]
         .map(device),
     );
-    // Of sandboxes whose seeds are on their way from disk.
+    // For sandboxes whose seeds are still being read from disk.
     rules.extend(PAGE_FAULT_CALLS.map(|request| {
         let must = [Be(1, request)];
         rule("answer a page fault", libc::SYS_ioctl, &must)
@@ -166,20 +167,20 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-/// What of `socketpair`'s type is one, and no flag (socket(2)).
+/// The bits of `socketpair`'s type that are not flags (socket(2)).
 const SOCKET_TYPE: u64 = 0xF;
 
 /// `MFD_EXEC` (Linux 6.3).
 const MFD_EXEC: u64 = 0x10;
 
-/// Makes it: of a node that lets clients connect later, or not.
+/// Returns the filter of a node. `opens_later` allows listening after the confinement.
 ///
 /// # Errors
-/// Why there is no such filter.
+/// Returns a message if the filter cannot be compiled.
 pub fn filter(opens_later: bool) -> Result<Filter, String> {
     let mut rules = rules();
     if opens_later {
-        // It has no other sockets than those that it has bound, and cannot make any.
+        // The node has only sockets that are bound already, and cannot make others.
         rules.push(rule("let clients connect", libc::SYS_listen, &[]));
     }
     compile(&rules)
@@ -190,9 +191,8 @@ fn compile(rules: &[Rule]) -> Result<Filter, String> {
     Filter::compile_lenient(rules, &dangerous).map_err(|error| error.to_string())
 }
 
-/// What connecting to a key-value server comes to beside [`ORDINARY`]. The C library asks for names
-/// in ways that it is configured to, by libraries that it loads for that: these are mapped to be
-/// executed.
+/// Calls for connecting to a key-value server, in addition to [`ORDINARY`]. The C library resolves
+/// names by configurable plug-ins, which are libraries that it maps as executable memory.
 const DIALING: &[libc::c_long] = &[
     libc::SYS_connect,
     libc::SYS_bind,
@@ -215,14 +215,14 @@ const DIALING: &[libc::c_long] = &[
     libc::SYS_fadvise64,
 ];
 
-/// The filter of what connects to a key-value server at such an address.
+/// Returns the filter of a dialer for a key-value server at this address.
 ///
 /// # Errors
-/// Why there is no such filter.
+/// Returns a message if the filter cannot be compiled.
 pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
     use Must::Be;
     let families: &[i32] = match address {
-        // Servers of names are asked by all of them, and the system which addresses it has.
+        // All these families serve to query name servers; the last one lists the host's addresses.
         ServerAddress::Tcp(..) => &[
             libc::AF_INET,
             libc::AF_INET6,

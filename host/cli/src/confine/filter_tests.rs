@@ -1,4 +1,4 @@
-//! Each call is made in a forked child, which nothing but raw calls may happen in.
+//! Each call is made in a forked child, which may make only raw system calls.
 #![allow(
     unsafe_code,
     reason = "a child of a fork makes raw calls, as somebody would who has taken the node over"
@@ -10,27 +10,27 @@ use faasw_jail::filter::Filter;
 
 use super::*;
 
-/// How a call came out.
+/// The result of a call.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
-    /// It gave this, or the error number negated.
+    /// The call returned this value, or its negated error number.
     Gave(i32),
     /// The filter ended the process.
     Ended,
 }
 
-/// Makes a call behind the filter.
+/// Makes a call under the filter.
 fn call(filter: &Filter, number: libc::c_long, arguments: [libc::c_long; 6]) -> Outcome {
     let [a, b, c, d, e, f] = arguments;
     let mut pipe = [0; 2];
-    // SAFETY: fills in two descriptors.
+    // SAFETY: the call fills in two descriptors.
     assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
     let [from, to] = pipe;
-    // SAFETY: the child installs a filter that is compiled, makes the call, writes a
-    // number and ends: none of it takes a lock or memory.
+    // SAFETY: the child installs a compiled filter, makes the call, writes a number and ends. None
+    // of this takes a lock or allocates memory.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: as above; arguments are numbers, null, or what the test says.
+        // SAFETY: as above. The arguments are numbers, null, or what the test passes.
         unsafe {
             if filter.install().is_err() {
                 libc::_exit(2);
@@ -45,8 +45,8 @@ fn call(filter: &Filter, number: libc::c_long, arguments: [libc::c_long; 6]) -> 
     }
     let mut status = 0;
     let mut gave = [0; size_of::<i32>()];
-    // SAFETY: the child is this one's, and so is the pipe; both buffers are as long as
-    // the calls are told.
+    // SAFETY: child and pipe belong to this process. The lengths that are passed are those of the
+    // buffers.
     unsafe {
         assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
         libc::close(to);
@@ -98,38 +98,38 @@ fn what_it_has_no_use_for_fails() {
         ),
         (libc::SYS_bind, NONE),
         (libc::SYS_listen, NONE),
-        // A process, and one in namespaces of its own.
+        // A process, and one in new namespaces.
         (libc::SYS_clone, with(&[libc::SIGCHLD.into()])),
         (libc::SYS_clone, with(&[libc::CLONE_NEWUSER.into()])),
         (libc::SYS_clone3, NONE),
-        // Memory that can be executed.
+        // Executable memory.
         (libc::SYS_mmap, with(&[0, 4096, executable, private, -1])),
         (libc::SYS_mmap, with(&[0, 4096, executable, private, zero])),
         (libc::SYS_mprotect, with(&[0, 0, executable])),
         (libc::SYS_pkey_mprotect, NONE),
         (libc::SYS_memfd_create, with(&[0, MFD_EXEC as i64])),
-        // Others' processes.
+        // Other processes.
         (libc::SYS_kill, with(&[1, 0])),
         (libc::SYS_tkill, with(&[1, 0])),
         (libc::SYS_tgkill, with(&[1, 1, 0])),
         (libc::SYS_pidfd_open, with(&[1])),
         (libc::SYS_pidfd_send_signal, NONE),
         (libc::SYS_prlimit64, with(&[1])),
-        // What a terminal takes for typed.
+        // Input that a terminal treats as typed.
         (libc::SYS_ioctl, with(&[0, libc::TIOCSTI as i64])),
         (libc::SYS_prctl, with(&[libc::PR_SET_DUMPABLE.into(), 1])),
         (libc::SYS_prctl, with(&[libc::PR_SET_SECCOMP.into(), 0])),
         (libc::SYS_fcntl, with(&[0, libc::F_SETOWN.into(), 1])),
         (libc::SYS_chown, NONE),
-        // By a name.
+        // A file by its name.
         (libc::SYS_utimensat, with(&[-1, 1 << 40])),
         (libc::SYS_link, NONE),
         (libc::SYS_symlink, NONE),
         (libc::SYS_shmget, NONE),
         (libc::SYS_setxattr, NONE),
-        // A call of the other interface of x86-64, by the same number.
+        // A call of the x32 interface with the same number.
         (0x4000_0000 | libc::SYS_execve, NONE),
-        // One that no kernel has yet.
+        // A call that no kernel has yet.
         (4_000, NONE),
     ] {
         assert_eq!(call(&filter, number, arguments), refused, "{number}");
@@ -156,7 +156,7 @@ fn what_serving_takes_is_let_through() {
         let went = matches!(outcome, Outcome::Gave(gave) if gave != -libc::ENOSYS);
         assert!(went, "{number}: {outcome:?}");
     }
-    // Refused for its arguments, by the kernel and not by the filter.
+    // The kernel rejects the arguments of these calls, not the filter.
     for kind in [libc::SOCK_SEQPACKET, libc::SOCK_STREAM] {
         let pair = call(&filter, libc::SYS_socketpair, with(&[unix, kind.into()]));
         assert_eq!(pair, Outcome::Gave(-libc::EFAULT), "{kind}");

@@ -1,9 +1,9 @@
-//! `up`, `serve` and `pod` confine themselves: what a node that serves does not need it cannot do
-//! any more, whoever runs it by then (docs/decisions/0016).
+//! The confinement of `up`, `serve` and `pod`. A serving node loses all rights that it does not
+//! need, so that an attacker who takes it over does not have them either (docs/decisions/0016).
 //!
-//! In two steps. [`Confinement::begin`] comes before there is a second thread: it starts
-//! the launcher, which keeps what making jails takes, and gives up what threads inherit.
-//! [`Confinement::complete`] comes when the node serves, for all threads at once.
+//! There are two steps. [`Confinement::begin`] runs before there is a second thread. It starts the
+//! launcher, which keeps the rights for making jails, and gives up what threads inherit.
+//! [`Confinement::complete`] runs when the node serves, for all threads at once.
 
 mod dialer;
 mod files;
@@ -20,27 +20,26 @@ pub use files::{Files, finding};
 use super::exit::Exit;
 use dialer::Dialer;
 
-/// Ports below are for who has a privilege (ip(7)), unless the system says otherwise.
+/// Lower ports require a privilege (ip(7)), unless the system is configured otherwise.
 const PRIVILEGED_PORTS: u16 = 1024;
 
-/// What a node is going to need.
+/// The rights that a node needs.
 #[derive(Debug, Default)]
 pub struct Needs {
     /// The files.
     pub files: Files,
-    /// The ports that it is to listen on.
+    /// The ports on which it listens.
     pub ports: Vec<u16>,
-    /// Whether it is to read others' files again, as root may: those that a developer
-    /// works on.
+    /// Whether it reads files of other users again, as root may: those that a developer edits.
     pub others_files: bool,
-    /// The key-value server that it is to have connections to.
+    /// The key-value server to which it needs connections.
     pub key_value_server: Option<ServerAddress>,
-    /// Whether it lets clients connect when it is confined already.
+    /// Whether it starts to listen only after its confinement.
     pub opens_later: bool,
 }
 
 impl Needs {
-    /// Those of a node that keeps everything in memory.
+    /// Returns the needs of a node with these ports, and with a data directory if one is given.
     pub fn new(data_dir: Option<PathBuf>, ports: impl IntoIterator<Item = u16>) -> Self {
         Self {
             files: Files {
@@ -70,22 +69,22 @@ impl Needs {
     }
 }
 
-/// A process that is half confined.
+/// A process that is partly confined.
 #[derive(Debug)]
 pub struct Confinement {
-    /// What starts spawners.
+    /// The process that starts spawners.
     pub launcher: Arc<Launcher>,
-    /// What connects to the key-value server, if there is to be one.
+    /// The process that connects to the key-value server, if there is one.
     pub dialer: Option<Arc<Dialer>>,
     opens_later: bool,
 }
 
 impl Confinement {
-    /// Starts the launcher, and what connects to a key-value server, and gives up all that threads
-    /// inherit. The process must have one thread.
+    /// Starts the launcher and, for a key-value server, the dialer, and gives up the rights that
+    /// threads inherit. The process must have one thread.
     ///
     /// # Errors
-    /// What does not work here.
+    /// Returns an error if a process cannot be started or a right cannot be given up.
     pub fn begin(needs: &Needs) -> Result<Self, Exit> {
         let launcher = Launcher::start()
             .map_err(|error| Exit::failure(format_args!("the launcher does not start: {error}")))?;
@@ -113,7 +112,7 @@ impl Confinement {
     /// Filters the system calls of all threads.
     ///
     /// # Errors
-    /// What does not work here.
+    /// Returns an error if the filter cannot be made or installed.
     pub fn complete(&self) -> Result<(), Exit> {
         let filter = filter::filter(self.opens_later).map_err(Exit::failure)?;
         filter.install_in_all_threads().map_err(|error| {
@@ -121,9 +120,10 @@ impl Confinement {
         })
     }
 
-    /// Waits until a process has ended that the node cannot start again, which only somebody else
-    /// can bring about, and says so: of the launcher, without which a spawner that ends is not
-    /// replaced, and of what connects to the key-value server, without which no connection is.
+    /// Waits until the launcher or the dialer has ended, which only an outside cause brings about,
+    /// and returns the failure. The node cannot start them again. Without the launcher, a spawner
+    /// that ends is not replaced. Without the dialer, no connection to the key-value server is
+    /// replaced.
     pub async fn broken(&self) -> Exit {
         let dialer = async {
             match &self.dialer {

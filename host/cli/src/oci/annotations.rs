@@ -1,8 +1,8 @@
-//! Options as an artifact's annotations, and back.
+//! Converts options to an artifact's annotations, and back.
 //!
-//! Each parameter of a deployment by the admin API is an annotation, `dev.faasw.` in front of it:
-//! one that may be there several times has a list in JSON. So whatever can be deployed can be said
-//! by an artifact, in the same words, and is held against the same bounds.
+//! Each deployment parameter of the admin API is an annotation with the prefix `dev.faasw.`. The
+//! value of a repeatable parameter is a JSON list. So an artifact can state every option in the
+//! same words, and the same limits apply.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -11,10 +11,10 @@ use faasw_client::{
     query::{option_pairs, options_of},
 };
 
-/// What stands in front.
+/// The prefix of the annotations.
 const PREFIX: &str = "dev.faasw.";
 
-/// Parameters that may be there several times.
+/// Repeatable parameters.
 const LISTS: [&str; 9] = [
     "allow-outbound",
     "arg",
@@ -27,19 +27,19 @@ const LISTS: [&str; 9] = [
     "warmup-request",
 ];
 
-/// What nobody but who deploys can say.
+/// The parameter that only the deploying user may set.
 const SOURCE: &str = "source";
 
-/// Most bytes of all that an artifact says of its options: more than any deployment has.
+/// Maximum size of all options of an artifact in bytes, more than any deployment needs.
 const SAID_MAX: usize = 256 << 10;
 
-/// Most characters of a message about them.
+/// Maximum number of characters of a message about the options.
 const TOLD_MAX: usize = 400;
 
 /// A parameter and a value.
 pub type Pair = (String, String);
 
-/// The annotations of options.
+/// Returns the annotations for options.
 pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
     let mut lists: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     let mut annotations = BTreeMap::new();
@@ -57,17 +57,17 @@ pub fn of(options: &FunctionOptions) -> BTreeMap<String, String> {
     annotations
 }
 
-/// The parameters that are not what they are anyway.
+/// Returns the parameters that differ from their defaults.
 pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, String)> {
     let pairs = option_pairs(options).into_iter();
     pairs.filter(|(parameter, value)| *parameter != "freeze" || value != "auto")
 }
 
-/// The options that an artifact has, as parameters and values: those of others' annotations are
-/// none.
+/// Returns the options of an artifact as parameters and values. Ignores annotations with other
+/// prefixes.
 ///
 /// # Errors
-/// Which of them is none that this version knows, or has a value that it cannot have.
+/// Returns a message if an option is unknown to this version, or has an invalid value.
 pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String> {
     let ours = annotations
         .iter()
@@ -102,16 +102,16 @@ fn pairs_of<'a>(said: impl Iterator<Item = (&'a str, &'a String)>) -> Result<Vec
             pairs.push((parameter.to_owned(), value.clone()));
         }
     }
-    // Of themselves, whatever is said beside them.
+    // The artifact's options have to be valid without those of the command line.
     let options = options_from(&pairs)?;
     options.check().map_err(|why| why.to_string())?;
     Ok(pairs)
 }
 
-/// The options that parameters and values are.
+/// Returns the options for parameters and values.
 ///
 /// # Errors
-/// Which of them is none.
+/// Returns a message if a parameter is unknown or invalid.
 pub fn options_from(pairs: &[Pair]) -> Result<FunctionOptions, String> {
     let borrowed = |text: &'_ String| Cow::<'static, str>::from(text.clone());
     options_of(

@@ -1,10 +1,10 @@
-//! What an artifact asks for, and what it is given.
+//! The permissions that an artifact requests, and those that it gets.
 //!
-//! Whoever made an artifact is somebody else. What it says about itself (its environment, its
-//! arguments, lower limits) changes nobody else's lot and is taken; what would let it reach, read
-//! or take something of this node's is a request: more of time and memory than functions have there
-//! that say nothing, too. It is shown, and given by who deploys, by kind; as long as nobody has
-//! said so, nothing is deployed.
+//! The author of an artifact is not the user who deploys it. Some options affect only the function
+//! itself (its environment, its arguments, lower limits) and are accepted. Options that would let
+//! it reach, read or use resources of the node are requests. They include more time and memory than
+//! functions have by default. The program shows the requests. The deploying user grants them by
+//! kind. Without the user's decision, nothing is deployed.
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
@@ -16,29 +16,29 @@ use crate::{
     exit::Exit,
 };
 
-/// Most characters of a value that are shown of it.
+/// Maximum number of characters of a value that are shown.
 const SHOWN_MAX: usize = 120;
 
-/// What artifacts are given, of one reference.
+/// The grants for the artifacts of one reference.
 #[derive(Debug)]
 pub struct Given {
     is_said: bool,
     kinds: BTreeSet<Kind>,
-    /// What was given first: a later artifact of a tag that is followed is given nothing more.
+    /// The options that were granted first. Later artifacts of a followed tag get no others.
     first: Option<BTreeSet<Pair>>,
 }
 
-/// An artifact's options, as far as they are given.
+/// An artifact's options after the grants are applied.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Taken {
-    /// What holds.
+    /// The options that are in force.
     pub pairs: Vec<Pair>,
-    /// What was asked for and is not given.
+    /// The options that were requested but not granted.
     pub refused: Vec<Pair>,
 }
 
 impl Given {
-    /// What was said.
+    /// Creates the grants of the command line.
     pub fn new(accept: &Accept) -> Self {
         Self {
             is_said: accept.is_given(),
@@ -47,11 +47,11 @@ impl Given {
         }
     }
 
-    /// Holds an artifact's options against what is given, for a node of these limits.
+    /// Applies the grants to an artifact's options, for a node with these defaults.
     ///
     /// # Errors
-    /// When it asks for something and nobody has said anything, or for more than the first of its
-    /// tag did.
+    /// Returns an error if the artifact requests something and the command line has no `--accept`,
+    /// or if it requests more than the first artifact of its tag.
     pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
         let kind_of = |pair: &Pair| kind_of(pair, defaults);
         let asks = |pair: &Pair| kind_of(pair).is_some();
@@ -97,7 +97,7 @@ impl Given {
     }
 }
 
-/// What a parameter asks for, if anything.
+/// Returns the kind of permission that a parameter requests, if any.
 fn kind_of(pair: &Pair, defaults: &FunctionLimits) -> Option<Kind> {
     match pair.0.as_str() {
         "allow-outbound" => Some(Kind::Outbound),
@@ -108,9 +108,9 @@ fn kind_of(pair: &Pair, defaults: &FunctionLimits) -> Option<Kind> {
     }
 }
 
-/// Whether it is a limit above what functions have by default.
+/// Returns whether a parameter sets a limit above the default.
 fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
-    // Whoever looks at an artifact has read it already.
+    // The artifact's options have been parsed before, so this does not fail.
     let Ok(options) = options_from(std::slice::from_ref(pair)) else {
         return false;
     };
@@ -119,13 +119,13 @@ fn is_more(pair: &Pair, defaults: &FunctionLimits) -> bool {
     options
         .own_memory()
         .is_some_and(|own| own > defaults.memory)
-        // It takes processors that nobody else wants, and the node's may be off.
+        // Polling uses idle processors only, but the node may have it switched off.
         || options.own_poll().is_some_and(|own| !own.is_zero())
         || above(TimeLimit::CpuTime, times.cpu_time)
         || above(TimeLimit::Timeout, times.first_byte)
         || above(TimeLimit::IdleClient, times.idle_client)
         || above(TimeLimit::IdleGuest, times.idle_guest)
-        // Where there is none by default, one is no more than that.
+        // If there is no default limit, any limit is lower.
         || times
             .total_time
             .is_some_and(|most| above(TimeLimit::TotalTime, most))
@@ -143,7 +143,7 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// Options as one line, for people.
+/// Returns options as one line for people.
 pub fn shown(pairs: &[Pair]) -> String {
     let mut text = String::new();
     for (parameter, value) in pairs {
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::args::{Command, parse};
 
-    /// Those of a node that was started without any of its own.
+    /// Returns the defaults of a node without options.
     fn defaults() -> FunctionLimits {
         let seconds = Duration::from_secs;
         FunctionLimits {
@@ -296,7 +296,7 @@ mod tests {
                 .to_string()
                 .contains("*.test")
         );
-        // What is not given is none the more for being asked for.
+        // A request that is not granted does not count as more than the first one.
         assert_eq!(
             given
                 .take(vec![pair("kv", "shared")], &defaults())

@@ -1,5 +1,4 @@
-//! `deploy oci://…`: an artifact becomes a function, with the options that it has and the command
-//! line's.
+//! `deploy oci://…`: deploys an artifact with its options and those of the command line.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -21,10 +20,10 @@ use crate::{
     output::{self, data_dir, print, print_json, say, size, stage_of, with_progress, with_stages},
 };
 
-/// Parameters of which the command line's are set beside the artifact's, by their keys.
+/// Parameters for which values of the command line are added to those of the artifact, by key.
 const BY_KEY: [&str; 2] = ["env", "config"];
 
-/// What is deployed, as often as it is.
+/// A function that is deployed from a reference, once or repeatedly.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) client: Client,
@@ -32,14 +31,13 @@ pub(super) struct Target {
     pub(super) reference: Reference,
     pub(super) registries: Registries,
     given: Given,
-    /// What the command line says.
+    /// The options of the command line.
     own: Vec<Pair>,
     files: Option<Folder>,
     is_json: bool,
 }
 
-/// Makes a function of an artifact, and of those that its tag leads to later, if they are to be
-/// followed.
+/// Deploys an artifact. With `--watch`, also deploys the artifacts to which the tag leads later.
 pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     if args.entry.is_some() {
         return Err(Exit::usage("--entry is for a folder"));
@@ -64,7 +62,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     let mut own: Vec<Pair> = annotations::said(&options)
         .map(|(parameter, value)| (parameter.to_owned(), value))
         .collect();
-    // Who says `auto` means it.
+    // An explicit `auto` overrides the artifact's policy.
     if freeze.is_some_and(|freeze| freeze == FunctionOptions::default().freeze_policy()) {
         own.push(("freeze".to_owned(), "auto".to_owned()));
     }
@@ -91,18 +89,18 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
 }
 
 impl Target {
-    /// Its repository, by the log-in that is kept for it now.
+    /// Returns a client of the repository, with the login that is stored now.
     pub(super) async fn registry(&self) -> Result<Registry, Exit> {
         registry(&self.reference, Action::Pull, &self.registries).await
     }
 
-    /// Deploys what a tag or a digest leads to. Says its digest.
+    /// Deploys the artifact to which a tag or a digest leads. Returns its digest.
     pub(super) async fn deploy(
         &mut self,
         registry: &Registry,
         which: &Which,
     ) -> Result<faasw_client::Digest, Exit> {
-        // Before anything is fetched: it may be that there is nobody to give it to.
+        // This request comes before any download, because the node may not be running.
         let node = self.client.node().await?;
         let limit = node.module_limit as u64;
         let name = self.name.clone();
@@ -130,7 +128,7 @@ impl Target {
         }
     }
 
-    /// The module, and in front of it the files that it is to have.
+    /// Downloads the module and the files in front of it.
     async fn upload(
         &self,
         registry: &Registry,
@@ -152,7 +150,7 @@ impl Target {
         Ok(its.before(&module).into())
     }
 
-    /// The artifact's options as far as they are given, and over them the command line's.
+    /// Returns the granted options of the artifact, overridden by those of the command line.
     fn options(
         &mut self,
         artifact: &Artifact,
@@ -185,7 +183,7 @@ impl Target {
     }
 }
 
-/// What of an artifact's options is left where the command line says others.
+/// Returns the artifact's options that the command line does not override.
 fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
     let named: BTreeSet<&str> = own
         .iter()
@@ -193,7 +191,7 @@ fn over(said: Vec<Pair>, own: &[Pair], has_files: bool) -> Vec<Pair> {
         .collect();
     let kept = |(parameter, _): &Pair| {
         let parameter = parameter.as_str();
-        // Other files are elsewhere, unless that is said.
+        // Other files may be at other paths, so the artifact's paths do not apply to them.
         let is_of_files = has_files && matches!(parameter, "files-at" | "freeze-at");
         let is_own = named.contains(parameter) && !BY_KEY.contains(&parameter);
         !is_own && !is_of_files

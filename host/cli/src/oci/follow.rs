@@ -1,4 +1,4 @@
-//! `--watch`: what a tag leads to, over and over.
+//! `--watch`: follows a tag.
 
 use std::time::Duration;
 
@@ -12,12 +12,11 @@ use crate::{
     output::{duration, say},
 };
 
-/// How long it takes at most until a registry, or a node, that failed is asked again, unless
-/// whoever follows asks more seldom.
+/// Maximum pause after failures of a registry or a node, unless the interval is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(300);
 
-/// Asks where the tag leads as often as is wanted, and deploys what is new. Errors are told, and it
-/// is asked again: after a longer time after each.
+/// Polls the tag and deploys each new digest. Reports errors and retries, with a longer pause after
+/// each consecutive error.
 pub(super) async fn follow(
     mut target: Target,
     registry: Registry,
@@ -38,7 +37,7 @@ pub(super) async fn follow(
                 pause = every;
             }
             Err(exit) => {
-                // Whoever it was asked by may have logged in anew.
+                // The user may have logged in again, so the credential is read anew.
                 registry = None;
                 pause = longer(pause, every);
                 say(format_args!(
@@ -51,7 +50,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Deploys what the tag leads to if that is new. Says its digest.
+/// Deploys the artifact of the tag if it is new. Returns its digest.
 async fn look(
     target: &mut Target,
     kept: &mut Option<Registry>,
@@ -65,7 +64,7 @@ async fn look(
     if found == deployed {
         return Ok(found);
     }
-    // What was found, though the tag may lead elsewhere by now: that is for the next time.
+    // The digest that was found is deployed. If the tag has changed since, the next look notices.
     target.deploy(registry, &Which::Digest(found)).await
 }
 

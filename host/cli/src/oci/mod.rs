@@ -1,6 +1,6 @@
-//! `push`, `pull` and `deploy oci://…`: modules as artifacts of registries.
+//! `push`, `pull` and `deploy oci://…`: modules as artifacts in registries.
 //!
-//! All of it is done here, in the process of whoever typed it: a node is sent a module and options,
+//! All of this happens in the process of the user's command. A node receives a module and options,
 //! as with any deployment.
 
 mod annotations;
@@ -23,20 +23,20 @@ pub use deploy::deploy;
 pub use pull::pull;
 pub use push::push;
 
-/// What an artifact's reference begins with where a file could stand, too.
+/// The prefix that distinguishes an artifact's reference from a file.
 const SCHEME: &str = "oci://";
 
-/// The reference that is given in place of a file, if it is one.
+/// Returns the reference that takes the place of a file, if there is one.
 ///
 /// # Errors
-/// When it is a wrong one.
+/// Returns a usage error if the reference is invalid.
 pub fn reference_in(file: &Path) -> Result<Option<Reference>, Exit> {
     let text = file.to_str().filter(|text| text.starts_with(SCHEME));
     let read = text.map(reference).transpose();
     read.map_err(|why| Exit::usage(format_args!("{}: {why}", file.display())))
 }
 
-/// The repository of a reference, with the log-in that is kept for it.
+/// Returns a client of the repository of a reference, with the stored login.
 async fn registry(of: &Reference, action: Action, given: &Registries) -> Result<Registry, Exit> {
     let mut access = Access::default().plain_http(given.plain_http);
     if let Some(time) = given.registry_timeout {

@@ -1,4 +1,4 @@
-//! `pull`: a module of a registry, into a file, whole or not at all.
+//! `pull`: downloads a module from a registry into a file, completely or not at all.
 
 use std::{
     fs::Permissions,
@@ -18,7 +18,7 @@ use crate::{
     output::{print, print_json, say, size, with_progress},
 };
 
-/// What was pulled, for programs.
+/// The output with `--json`.
 #[derive(Serialize)]
 struct Answer {
     reference: String,
@@ -29,7 +29,7 @@ struct Answer {
 /// Pulls a module.
 pub async fn pull(args: Pull) -> Result<(), Exit> {
     let (reference, output) = (&args.reference, args.output);
-    // Never what the artifact calls it: that is somebody else's word.
+    // The artifact's name for the file is never used, because its author is untrusted.
     let output = output.unwrap_or_else(|| default_output(reference));
     let failed = |error: io::Error| {
         Exit::failure(format_args!(
@@ -73,8 +73,9 @@ fn default_output(of: &Reference) -> PathBuf {
     format!("{name}.wasm").into()
 }
 
-/// Writes beside it first, so that whoever looks finds what was there or all that is new. Into a
-/// device, a pipe or what a link leads to it writes at once: these are not to become files.
+/// Writes a new file and renames it, so that readers see either the old content or all of the new
+/// one. Writes directly into a device, a pipe or a link's target, because these must not be
+/// replaced by a file.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(there) if !there.is_file() => return std::fs::write(path, content),
@@ -85,7 +86,7 @@ fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
         .filter(|folder| !folder.as_os_str().is_empty());
     let mut file = tempfile::Builder::new()
         .prefix(".faasw-pull-")
-        // As far as the user's mask lets it.
+        // The user's umask reduces these permissions.
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder.unwrap_or(Path::new(".")))?;
     file.write_all(content)?;

@@ -1,4 +1,4 @@
-//! `push`: a module, its options and its files, as an artifact.
+//! `push`: uploads a module, its options and its files as an artifact.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::{
     output::{print, print_json, read_module, say, size, with_progress},
 };
 
-/// What was pushed, for programs.
+/// The output with `--json`.
 #[derive(Serialize)]
 struct Answer {
     reference: String,
@@ -66,7 +66,8 @@ pub async fn push(args: Push) -> Result<(), Exit> {
     print(format!("{reference}\n"))
 }
 
-/// What the module is called in the artifact: letters that every runtime's entry point can have.
+/// Returns the module's name in the artifact, with characters that every runtime accepts in an
+/// entry point.
 fn name_of(file: &Path) -> String {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let is_plain =

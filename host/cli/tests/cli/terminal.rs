@@ -11,7 +11,7 @@ use std::{
 
 use super::{code, common, faasw, stderr};
 
-/// Sets a title, clears the screen, turns the direction of text, and no UTF-8.
+/// Sets a title, clears the screen, reverses the direction of text, and is not valid UTF-8.
 const HOSTILE: &[u8] = b"\x1b]0;pwn\x07\x1b[2J\xe2\x80\xae\x9b31m\xff";
 /// `HOSTILE` as a terminal receives it.
 const ESCAPED: &str = "\\u{1b}]0;pwn\\u{7}\\u{1b}[2J\\u{202e}\\x9b31m\\xff";
@@ -22,7 +22,7 @@ fn terminal() -> (File, File) {
     let own = File::options().read(true).write(true).open("/dev/ptmx");
     let own = own.unwrap();
     let mut name = [0; 64];
-    // SAFETY: the descriptor is open, and the buffer is as long as is said.
+    // SAFETY: the descriptor is open, and the buffer is as long as its stated length.
     let outcomes = unsafe {
         [
             libc::grantpt(own.as_raw_fd()),
@@ -41,7 +41,7 @@ fn terminal() -> (File, File) {
     (own, programs.unwrap())
 }
 
-/// All that a command writes to a terminal.
+/// Returns all that a command writes to a terminal.
 fn on_terminal(words: &[&OsStr], data_dir: &Path) -> Vec<u8> {
     let (mut own, programs) = terminal();
     let stream = || Stdio::from(programs.try_clone().unwrap());
@@ -88,7 +88,7 @@ async fn a_terminal_receives_contents_escaped_and_a_pipe_receives_them_exactly()
     assert_eq!(code(&run(&["kv", "set", "f", "plain", "a\tü"])), 0);
     assert_eq!(shown(&["kv", "get", "f", "plain"]), "a\tü");
 
-    // The function answers with what it was sent, as text.
+    // The function sends back the request body as text.
     let invoke = ["invoke", "f", "-d", &hostile];
     let sent = String::from_utf8_lossy(HOSTILE);
     let piped = run(&invoke).stdout;
@@ -110,7 +110,7 @@ async fn a_terminal_receives_names_and_refused_arguments_escaped() {
         (&["kv", "ls", "f"][..], "k\\u{1b}[2J\\u{202e}"),
         (&["kv", "ls", "f", "--json"], "k\\u001b[2J\\u202e"),
         (&["kv", "get", "f", "no\x1b[2J"], "no\\u{1b}[2J"),
-        // A shell makes arguments of the names of files. clap drops the sequence of a terminal.
+        // A shell expands file names to arguments. clap drops the terminal's escape sequence.
         (&["ls", "a\u{202e}\x1b[2J.wasm"], "'a\\u{202e}.wasm'"),
     ] {
         let shown = text_on_terminal(words, folder.path());

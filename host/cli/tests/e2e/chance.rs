@@ -1,28 +1,28 @@
-//! Chance for tests, which a run prints and can repeat.
+//! Random choices for tests; a run prints its seed and can be repeated.
 
 use std::time::Duration;
 
 use fastrand::Rng;
 
-/// What `FAASW_TEST_SEED` says, else something new.
+/// Returns the seed in `FAASW_TEST_SEED`, or a new one.
 pub fn seed() -> u64 {
     number("FAASW_TEST_SEED").unwrap_or_else(|| fastrand::u64(..))
 }
 
-/// Chance by [`seed`], which is printed.
+/// Returns a generator that starts from [`seed`], and prints the seed.
 pub fn rng() -> Rng {
     let seed = seed();
     println!("again with FAASW_TEST_SEED={seed}");
     Rng::with_seed(seed)
 }
 
-/// A number that the environment gives.
+/// Returns a number from an environment variable.
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
 }
 
-/// Some of a time.
+/// Returns a random part of a duration.
 pub fn up_to(chance: &mut Rng, most: Duration) -> Duration {
     most.mul_f64(chance.f64())
 }

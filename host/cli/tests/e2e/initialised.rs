@@ -1,21 +1,22 @@
-//! What the tests of initialised functions share.
+//! Support for the tests of initialised functions.
 
 use faasw::{FunctionOptions, Node};
 
 use super::{Bench, file, limits};
 use crate::common::time_limit;
 
-/// A command that gets to its end only where it was initialised by `prepare`.
+/// A command that runs to its end only if `prepare` initialised it.
 pub const COMPONENT: &str = "host/cli/tests/e2e/initialised-component.wat";
 
-/// What a module is not initialised by Wizer for, but in memory.
+/// A part of a module because of which Wizer cannot initialise it, so that it is initialised in
+/// memory.
 pub const TABLE_SET: &str = "(table 1 funcref) (func (table.set (i32.const 0) (ref.null func)))";
 
 pub fn by(export: &str) -> FunctionOptions {
     FunctionOptions::default().init(export)
 }
 
-/// The text of a module with one more thing in it, before a place.
+/// Returns the text of a module with `more` inserted before `place`.
 pub fn with(path: &str, place: &str, more: &str) -> Vec<u8> {
     let text = String::from_utf8(file(path)).unwrap();
     assert_eq!(text.matches(place).count(), 1, "{path}: {place}");
@@ -23,7 +24,7 @@ pub fn with(path: &str, place: &str, more: &str) -> Vec<u8> {
         .into_bytes()
 }
 
-/// A node of one test, which it may break.
+/// Runs a test with a node of its own, which the test may break.
 pub fn with_node(test: impl FnOnce(&Bench)) {
     let mut limits = limits();
     limits.instantiation = time_limit(2);
@@ -32,7 +33,7 @@ pub fn with_node(test: impl FnOnce(&Bench)) {
     bench.end();
 }
 
-/// [`COMPONENT`], deployed as `f`, comes to its end, where it has nothing to say.
+/// Asserts that [`COMPONENT`], deployed as `f`, runs to its end, where it sends no response.
 pub fn assert_got_there(bench: &Bench) {
     let answer = bench.get("/f/");
     assert_eq!(answer.status, 502, "{answer:?}");

@@ -1,5 +1,5 @@
-//! What the tests in real microVMs share: one node per program, and the rule
-//! that without KVM nothing passes silently.
+//! Support for tests in real microVMs: one node per program, and the rule that without KVM no test
+//! passes silently.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 pub mod chance;
@@ -30,12 +30,12 @@ use crate::common::{
     trials::{Group, Test, trials},
 };
 
-/// The repository's root.
+/// Returns the repository's root.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// A file of the repository, such as `tests/fixtures/http-probe.wasm`.
+/// Returns a file of the repository, such as `tests/fixtures/http-probe.wasm`.
 pub fn file(path: &str) -> Vec<u8> {
     std::fs::read(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
@@ -50,7 +50,7 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// The one artifact in a data directory.
+/// Returns the only artifact in a data directory.
 #[track_caller]
 pub fn artifact(data_dir: &Path) -> PathBuf {
     let files = std::fs::read_dir(data_dir.join("artifacts")).unwrap();
@@ -59,8 +59,8 @@ pub fn artifact(data_dir: &Path) -> PathBuf {
     files.remove(0)
 }
 
-/// A command in CGI style, as text. Each page of its memory, so many MiB of it, has something else
-/// in it before its first request.
+/// Returns a command in CGI style, as text. Its memory has `mebibytes` MiB, and each page is filled
+/// with different content before the first request.
 pub fn filled(mebibytes: u32) -> Vec<u8> {
     let (pages, end) = (mebibytes * 16, u64::from(mebibytes) << 20);
     let text = format!(
@@ -83,7 +83,7 @@ pub fn filled(mebibytes: u32) -> Vec<u8> {
     text.into_bytes()
 }
 
-/// Begins to import at the node of a data directory, with the first `sent` bytes of an export.
+/// Starts an import at the node of a data directory, with the first `sent` bytes of an export.
 pub fn begins_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream {
     let mut client = UnixStream::connect(data_dir.join("faasw.sock")).unwrap();
     let head = format!(
@@ -95,14 +95,14 @@ pub fn begins_import(data_dir: &Path, export: &[u8], sent: usize) -> UnixStream 
     client
 }
 
-/// Sends a request, and does not wait for its answer.
+/// Sends a request without waiting for its response.
 pub fn begins(address: SocketAddr, request: &str) -> TcpStream {
     let mut client = TcpStream::connect(address).unwrap();
     client.write_all(request.as_bytes()).unwrap();
     client
 }
 
-/// A script of these files.
+/// Returns a script with these files.
 pub fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
     let files: Vec<script::File<'_>> = files
         .iter()
@@ -111,20 +111,20 @@ pub fn bundle(files: &[(&str, &str)]) -> Vec<u8> {
     script::write(&files).unwrap()
 }
 
-/// Every value that a byte can have, first in their order, then 300 KiB of them mixed and a
-/// little more: no text, and no whole number of any buffer.
+/// Returns every value of a byte, first in order, then 300 KiB of them mixed and a little more. The
+/// result is no text, and its size is no multiple of any buffer's.
 pub fn binary() -> Vec<u8> {
     let mixed = (0..(300_u32 << 10) + 7).map(|at| (at.wrapping_mul(0x9E37_79B1) >> 24) as u8);
     (0..=u8::MAX).chain(mixed).collect()
 }
 
-/// The files of compiled code that this program's nodes hold, by their inodes. Microvms map
-/// these, and have no other.
+/// Returns the inodes of the files of compiled code that this program's nodes hold. MicroVMs map
+/// these, and no other code.
 pub fn code_files() -> HashSet<u64> {
     let mut inodes = HashSet::new();
     for entry in std::fs::read_dir("/proc/self/fd").unwrap() {
         let path = entry.unwrap().path();
-        // One of them is the folder itself, which is closed by now.
+        // A descriptor may have been closed since it was listed.
         let (Ok(name), Ok(file)) = (std::fs::read_link(&path), std::fs::metadata(&path)) else {
             continue;
         };
@@ -143,22 +143,22 @@ pub struct Bench {
     deployed: Mutex<HashMap<String, Deployed>>,
 }
 
-/// The node that most tests of a program share: starting one takes seconds
-/// where KVM is emulated.
+/// The node that most tests of a program share, because starting one takes seconds if KVM is
+/// emulated.
 pub static BENCH: LazyLock<Bench> = LazyLock::new(|| {
     at_end(|| BENCH.end());
     Bench::start(Node::builder().timing(true), limits())
 });
 
-/// What is done behind the last test.
+/// Functions that run after the last test.
 static AT_END: Mutex<Vec<fn()>> = Mutex::new(Vec::new());
 
-/// Has something done behind the last test: ending a node that tests share.
+/// Registers a function that runs after the last test, for example to stop a shared node.
 pub fn at_end(end: fn()) {
     AT_END.lock().unwrap().push(end);
 }
 
-/// The default limits, with times for a slow machine.
+/// Returns the default limits, with times for a slow machine.
 pub fn limits() -> Limits {
     let mut limits = Limits::default();
     limits.first_byte = time_limit(10);
@@ -173,7 +173,7 @@ impl Bench {
         let runtime = Runtime::new().unwrap();
         let builder = builder
             .limits(limits)
-            // Tests read in problem bodies why a function failed.
+            // Tests check the reason of a failure in problem bodies.
             .verbose_errors(true)
             .zygotes(2)
             .listen("127.0.0.1:0".parse().unwrap());
@@ -190,12 +190,12 @@ impl Bench {
         self.runtime.block_on(future)
     }
 
-    /// Where clients can run beside the test.
+    /// Returns the runtime, on which clients can run beside the test.
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
     }
 
-    /// Deploys once per name.
+    /// Deploys a function once per name.
     pub fn function(&self, name: &str, path: &str, options: FunctionOptions) -> Deployed {
         let mut deployed = self
             .deployed
@@ -215,13 +215,13 @@ impl Bench {
         done.unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The component with a behaviour for every path.
+    /// Deploys the component that has a behaviour for every path.
     pub fn probe(&self) {
         let options = FunctionOptions::default().env("COLOUR", "green");
         self.function("probe", "tests/fixtures/http-probe.wasm", options);
     }
 
-    /// The same as a command in CGI style.
+    /// Deploys the probe as a command in CGI style.
     pub fn cgi(&self) {
         let options = FunctionOptions::default().env("COLOUR", "green");
         self.function("cgi", "tests/fixtures/cgi-probe.wasm", options);
@@ -231,14 +231,14 @@ impl Bench {
         self.block_on(raw::get(self.address, path))
     }
 
-    /// The body of an answer that must be good.
+    /// Returns the body of a response whose status must be 200.
     pub fn text(&self, path: &str) -> String {
         let answer = self.get(path);
         assert_eq!(answer.status, 200, "{path}: {answer:?}");
         answer.body
     }
 
-    /// `headers` end in line breaks.
+    /// Sends a request. Each line of `headers` ends in a line break.
     pub fn request(
         &self,
         method: &str,
@@ -249,7 +249,7 @@ impl Bench {
         self.block_on(raw::request(self.address, method, path, headers, body))
     }
 
-    /// Sends bytes that are no text to a path whose function gives them back.
+    /// Sends binary data to a path whose function echoes it, and checks the response.
     pub fn assert_gives_back_bytes(&self, path: &str) {
         let body = binary();
         let answer = self.request("POST", path, "", &body);
@@ -259,14 +259,14 @@ impl Bench {
         assert_eq!(differs, None, "{path}");
     }
 
-    /// The texts of a function's log.
+    /// Returns the texts of a function's log.
     pub fn log(&self, name: &str) -> Vec<String> {
         let lines = self.node.logs(name, usize::MAX).unwrap();
         lines.into_iter().map(|line| line.text).collect()
     }
 
-    /// A function's log once it is as it should be: of a response that streams the
-    /// log may come after the last byte.
+    /// Returns a function's log once `complete` accepts it. If a response streams, the log may
+    /// arrive after its last byte.
     pub fn log_once(&self, name: &str, complete: impl Fn(&[LogLine]) -> bool) -> Vec<LogLine> {
         let deadline = Instant::now() + give_up();
         loop {
@@ -284,18 +284,19 @@ impl Bench {
     }
 }
 
-/// Runs tests one after the other; without KVM each counts as ignored, loudly.
+/// Runs tests one after the other. Without KVM all tests are ignored, with a notice.
 pub fn main(tests: &[Test]) {
     main_of(&[(tests, None)]);
 }
 
-/// The same for tests that need something else, too: why it is not there, if it is not.
+/// Runs tests that have another requirement. If `has_all` is an error, they are ignored for that
+/// reason.
 pub fn main_where(has_all: Result<(), &str>, tests: &[Test]) {
     main_of(&[(tests, has_all.err())]);
 }
 
-/// Raises the soft limit of open files: nodes of this process fit their limits to it, and the
-/// clients' connections are open here, too.
+/// Raises the soft limit of open files. Nodes of this process fit their limits to it, and clients'
+/// connections are open in this process, too.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let now = getrlimit(Resource::Nofile);
@@ -306,7 +307,7 @@ fn raise_open_files() {
     setrlimit(Resource::Nofile, most).unwrap();
 }
 
-/// The same for tests some of which need something else.
+/// Runs groups of tests, each with an optional reason to ignore it.
 pub fn main_of(groups: &[Group<'_>]) {
     raise_open_files();
     let mut arguments = Arguments::from_args();

@@ -1,4 +1,4 @@
-//! Data directories with images of functions, and what commands say of them.
+//! Data directories with images of functions, and the output of commands about them.
 
 use std::{
     collections::BTreeMap,
@@ -17,13 +17,14 @@ use super::{
     until,
 };
 
-/// Tells what it drew when it was initialised, which no other initialisation draws.
+/// A script that returns a number which it drew during its initialisation. Each initialisation
+/// draws another one.
 pub const SCRIPT: &str = "const born = Math.random();
     export default { fetch() { return new Response(`${born}`) } }";
 
 pub const SECRET: &str = "a secret of forty bytes that stands alone";
 
-/// A data directory, and the node that has it.
+/// A data directory, and the node that uses it.
 pub struct Place {
     pub folder: TempDir,
 }
@@ -47,14 +48,14 @@ impl Place {
         Bench::start(self.builder(), limits())
     }
 
-    /// A command at its node.
+    /// Runs a command at the node.
     pub fn run(&self, words: &[&str]) -> Output {
         let mut command = faasw(words);
         command.env("FAASW_DATA_DIR", self.folder.path());
         command.output().unwrap()
     }
 
-    /// What a command that works prints.
+    /// Returns the output of a command that succeeds.
     pub fn says(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert!(output.status.success(), "{words:?} {output:?}");
@@ -66,14 +67,14 @@ impl Place {
         serde_json::from_str(&text).unwrap()
     }
 
-    /// What a command that does not work says.
+    /// Returns the error message of a command that fails.
     pub fn refused(&self, words: &[&str]) -> String {
         let output = self.run(words);
         assert_eq!(output.status.code(), Some(1), "{words:?} {output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Images and their sizes.
+    /// Returns the image files and their sizes.
     pub fn images(&self) -> BTreeMap<PathBuf, u64> {
         let files = fs::read_dir(self.path("images")).into_iter().flatten();
         files
@@ -83,7 +84,7 @@ impl Place {
             .collect()
     }
 
-    /// Files that have no name of an image, or not yet.
+    /// Returns files without a name of an image, for example partial ones.
     pub fn by_half(&self) -> Vec<PathBuf> {
         let files = fs::read_dir(self.path("images")).into_iter().flatten();
         files
@@ -93,7 +94,7 @@ impl Place {
             .collect()
     }
 
-    /// The program, serving.
+    /// Starts the program as a server.
     pub fn serve(&self, more: &[&str]) -> Running {
         let data_dir = self.folder.path().to_str().unwrap();
         let words = [
@@ -107,7 +108,7 @@ impl Place {
         Running::start(&[&words[..], more].concat())
     }
 
-    /// Seeds by name.
+    /// Returns the seeds by name.
     pub fn tree(&self) -> BTreeMap<String, Value> {
         let tree = self.json(&["tree"]);
         let seeds = tree.as_array().unwrap().iter();
@@ -123,11 +124,11 @@ impl Place {
         let probe = super::file("tests/fixtures/http-probe.wasm");
         let options = FunctionOptions::default().env("SECRET", SECRET);
         bench.deploy("probe", &probe, options);
-        // What all functions share, the engine, and both.
+        // The two seeds that all functions share, the engine, and both functions.
         until("there is an image of each", || self.images().len() == 5);
     }
 
-    /// A pipe with a name.
+    /// Makes a named pipe.
     pub fn fifo(&self) -> PathBuf {
         let fifo = self.path("fifo");
         let made = Command::new("mkfifo").arg(&fifo).status();
@@ -146,7 +147,7 @@ pub fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-/// Copies all that two nodes have to share, to be of use to each other's images.
+/// Copies all that a node at `to` needs to use the images of `from`.
 pub fn share_images(from: &Place, to: &Place) {
     fs::copy(from.path("image.key"), to.path("image.key")).unwrap();
     fs::create_dir(to.path("images")).unwrap();

@@ -1,5 +1,5 @@
-//! A node with one function, `faasw pod`, as tests start it: as root, or as a user without any
-//! privilege.
+//! A node with one function, `faasw pod`, as tests start it: as root, or as a user without
+//! privileges.
 
 use std::{fs, net::SocketAddr, process::Command};
 
@@ -12,21 +12,21 @@ use super::{
 
 pub const HELLO: &str = "tests/fixtures/wat/hello.wasm";
 
-/// A pod, and where it is.
+/// A pod and its addresses.
 pub struct Pod {
     pub node: Running,
     pub address: SocketAddr,
     pub health: SocketAddr,
 }
 
-/// What begins a pod on free ports, as words.
+/// Returns the arguments that start a pod on free ports.
 pub fn words<'a>(file: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let ports = ["--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0"];
     [&["pod", file, "--log-format", "json"], &ports[..], more].concat()
 }
 
 impl Pod {
-    /// One whose probes are answered; its function may still be made.
+    /// Starts a pod, and waits until its probes are answered. Its function may not be ready yet.
     pub fn begin(command: Command) -> Self {
         let node = Running::start_command(command);
         let starting = event(&node, "starting");
@@ -38,26 +38,26 @@ impl Pod {
         }
     }
 
-    /// One that serves, and what it says of itself then.
+    /// Starts a pod, and waits until it serves. Returns its `ready` event, too.
     pub fn start(command: Command) -> (Self, Value) {
         let pod = Self::begin(command);
         let ready = event(&pod.node, "ready");
         (pod, ready)
     }
 
-    /// One that serves.
+    /// Starts a pod from a file, and waits until it serves.
     pub fn of(file: &str, more: &[&str]) -> Self {
         Self::start(faasw(&words(file, more))).0
     }
 
-    /// Status and body of a probe.
+    /// Returns status and body of a probe.
     pub fn probe(&self, path: &str) -> (u16, String) {
         let answer = get(self.health, path);
         (answer.status, answer.body)
     }
 }
 
-/// An event of a node's, once it has said it.
+/// Returns an event of a node, once the node has logged it.
 pub fn event(node: &Running, message: &str) -> Value {
     let mut found = None;
     until("the pod says how far it is", || {
@@ -71,13 +71,13 @@ pub fn event(node: &Running, message: &str) -> Value {
     found.unwrap_or_else(|| panic!("no {message:?} in {}", node.stderr()))
 }
 
-/// Whether the program has said why it ends.
+/// Whether the program has reported why it ends.
 fn is_refusal(said: &str) -> bool {
     said.lines().any(|line| line.starts_with("faasw: "))
 }
 
-/// What puts the program into a mount namespace of its own, in which a user of the number 1000 may
-/// open `/dev/kvm`, and starts it as that user, with nothing else.
+/// Script that starts the program without privileges as user 1000, in a mount namespace of its own
+/// in which this user may open `/dev/kvm`.
 const AS_USER: &str = r#"
 mount -t tmpfs -o mode=755 none /mnt &&
 mknod -m 660 /mnt/kvm c 10 232 && chown 0:1000 /mnt/kvm &&
@@ -86,7 +86,7 @@ exec setpriv --reuid 1000 --regid 1000 --clear-groups \
   --bounding-set=-all --inh-caps=-all --ambient-caps=-all --no-new-privs -- "$@"
 "#;
 
-/// Why such a user cannot be had here, if that is so.
+/// Returns the reason why tests cannot run as such a user here, if there is one.
 pub fn no_user() -> Option<&'static str> {
     let has = |program: &str| {
         let found = Command::new("sh")
@@ -104,7 +104,8 @@ pub fn no_user() -> Option<&'static str> {
     }
 }
 
-/// The program by that user, with a folder that it may write to only if it is given one.
+/// Returns a command that runs the program as that user. The user has a writable directory only if
+/// `words` name one.
 pub fn as_user(words: &[&str]) -> Command {
     let mut command = Command::new("unshare");
     command

@@ -23,13 +23,13 @@ pub fn faasw(words: &[&str]) -> Command {
     command
         .args(words)
         .current_dir(root())
-        // A killed `up` leaves the folder of its socket.
+        // A killed `up` leaves the directory of its socket.
         .env("XDG_RUNTIME_DIR", env!("CARGO_TARGET_TMPDIR"))
         .env_remove("FAASW_DATA_DIR");
     command
 }
 
-/// What a client command prints.
+/// Returns the output of a client command.
 pub fn told(words: &[&str], data_dir: &Path) -> String {
     let output = faasw(words)
         .env("FAASW_DATA_DIR", data_dir)
@@ -45,7 +45,7 @@ pub fn get(address: SocketAddr, path: &str) -> RawResponse {
     runtime.block_on(raw::get(address, path))
 }
 
-/// A node in a process of its own; killed when dropped.
+/// A node in a process of its own, which is killed when this is dropped.
 pub struct Running {
     pub child: Child,
     pub stdout: BufReader<ChildStdout>,
@@ -57,14 +57,14 @@ impl Running {
         Self::start_command(faasw(words))
     }
 
-    /// A node on a data directory, at a free port that it tells.
+    /// Starts a node with a data directory, at a free port that it prints.
     pub fn serving(data_dir: &Path, options: &[&str]) -> Self {
         let data_dir = data_dir.to_str().unwrap();
         let words = ["serve", "--data-dir", data_dir, "--listen", "127.0.0.1:0"];
         Self::start(&[&words[..], &["--json"], options].concat())
     }
 
-    /// The same by a command that becomes the program.
+    /// Starts a node by a command that becomes the program.
     pub fn start_command(mut command: Command) -> Self {
         let mut child = command
             .stdin(Stdio::null())
@@ -92,14 +92,14 @@ impl Running {
         self.stderr.lock().unwrap().clone()
     }
 
-    /// The next line of standard output; empty at its end.
+    /// Returns the next line of standard output; empty at its end.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.read_line(&mut line).unwrap();
         line
     }
 
-    /// Waits until standard error has `text`.
+    /// Waits until standard error contains `text`.
     pub fn said(&self, text: &str) {
         let begun = Instant::now();
         while !self.stderr().contains(text) {
@@ -112,7 +112,7 @@ impl Running {
         }
     }
 
-    /// The address of a node that was started with `--json`.
+    /// Returns the address of a node that was started with `--json`.
     pub fn address(&mut self) -> SocketAddr {
         let line = self.line();
         let ready: serde_json::Value = serde_json::from_str(&line)
@@ -127,13 +127,13 @@ impl Running {
         assert!(kill.unwrap().success());
     }
 
-    /// Asks the node to stop; its exit code.
+    /// Stops the node by a signal. Returns its exit code.
     pub fn stop(mut self, signal: &str) -> Option<i32> {
         self.signal(signal);
         self.ended()
     }
 
-    /// The exit code of a node that was asked to stop.
+    /// Waits until a node that received a signal to stop has ended. Returns its exit code.
     pub fn ended(&mut self) -> Option<i32> {
         let begun = Instant::now();
         loop {
@@ -157,7 +157,7 @@ impl Drop for Running {
     }
 }
 
-/// The processes that descend from `ancestor`, by their parents in /proc.
+/// Returns the processes that descend from `ancestor`, by their parents in /proc.
 pub fn descendants(ancestor: u32) -> Vec<u32> {
     let mut parents = HashMap::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -198,7 +198,7 @@ pub fn name_of(pid: u32) -> String {
 
 pub fn is_alive(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    // A zombie has ended; only its parent has not looked yet.
+    // A zombie has ended; its parent has not reaped it yet.
     status
         .lines()
         .any(|line| line.starts_with("State:") && !line.contains('Z'))

@@ -1,4 +1,5 @@
-//! Files and arguments from the command line: a folder, where it is found, and what is no file.
+//! Files and arguments from the command line: a directory, where functions find it, and entries
+//! that are no files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,7 +39,8 @@ pub fn a_folder_is_deployed_with_its_function() {
     for line in ["arguments    -x, y z", "3 with 15 B at /srv"] {
         assert!(inspected.contains(line), "{inspected}");
     }
-    // What leads out is refused by who packs it, what is no file before that; nothing is lost.
+    // The packer refuses links that lead out, and before that entries that are no files. The
+    // deployed function is unaffected.
     for (name, why) in [
         ("out", "the link \"out\" leads out"),
         ("socket", "\"socket\" is neither"),

@@ -7,7 +7,7 @@ use crate::e2e::{
     until,
 };
 
-/// How many lines of the node's own log say that a request failed, and how many more were
+/// Returns how many lines of the node's own log report a failed request, and how many more were
 /// suppressed.
 fn counted(log: &str) -> (usize, usize) {
     let lines = log.lines().filter(|line| line.contains("request failed"));

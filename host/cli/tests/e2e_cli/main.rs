@@ -1,5 +1,5 @@
-//! The program as people run it, on real KVM: `up`, `serve` and its clients,
-//! `doctor`, restarts, and what is left when a node dies.
+//! The program as users run it, on real KVM: `up`, `serve` and its clients, `doctor`, restarts, and
+//! what remains when a node dies.
 
 #![allow(
     clippy::unwrap_used,
@@ -80,7 +80,7 @@ fn up_prints_one_line_to_paste_and_that_works() {
             .starts_with("Hello from a microVM")
     );
     assert_eq!(get(address, "/healthz").status, 200);
-    // The words to add to other commands are there to paste, too.
+    // The arguments for other commands are printed to be pasted, too.
     up.said("--data-dir ");
     let said = up.stderr();
     let words = said
@@ -122,7 +122,7 @@ fn up_shows_the_functions_logs() {
     let address = up.address();
     assert_eq!(get(address, "/probe/stderr").status, 200);
     up.said("probe | stderr first");
-    // A developer sees at once why it failed.
+    // A developer sees at once why the request failed.
     let trapped = get(address, "/probe/trap").problem("detail");
     assert!(trapped.contains("trap_unreachable"), "{trapped}");
     up.said("probe | the function trapped: ");
@@ -223,7 +223,7 @@ fn serve_and_its_clients_work_and_functions_survive_a_kill() {
     let log = good(run(&["logs", "cgi-probe"]));
     assert!(log.contains("trap_unreachable"), "{log}");
 
-    // Another node on the same directory is told whose it is.
+    // A second node on the same directory reports which process holds it.
     let pid = node.child.id().to_string();
     let second = run(&["serve", "--listen", "127.0.0.1:0"]);
     assert_eq!(second.status.code(), Some(1));
@@ -308,7 +308,7 @@ fn requests_under_way_end_on_their_version_and_before_the_node() {
         600_000_000
     );
 
-    // Back to the first, which a restart does not change.
+    // The rollback to the first version survives a restart.
     assert_eq!(run(&["rollback", "f"]), "f: version 1 serves now\n");
     // Less than the 10 s that a node waits when it stops.
     let last = sleeping(time_limit(3).min(Duration::from_secs(5)));
@@ -346,7 +346,7 @@ fn nothing_is_left_of_a_killed_node() {
         ];
         let mut up = Running::start(&words);
         let address = up.address();
-        // One instance at work, the others waiting.
+        // One instance is at work, and the others wait.
         let busy = thread::spawn(move || {
             let runtime = tokio::runtime::Runtime::new().unwrap();
             runtime.block_on(async move {
@@ -363,7 +363,7 @@ fn nothing_is_left_of_a_killed_node() {
         assert!(!below.is_empty(), "no sandboxes");
         up.signal(signal);
         if signal == "TERM" {
-            // Asked politely it waits for the request; the second time it does not.
+            // After the first TERM the node waits for the request; after the second it does not.
             thread::sleep(time_limit(1) / 4);
             up.signal(signal);
         }

@@ -74,7 +74,7 @@ pub fn scripts_run_by_engines_that_the_command_adds() {
         tree.contains("\n   └─ lua ") && tree.contains("\n      ├─ "),
         "{tree}"
     );
-    // It is seldom that an editor leaves what can be run.
+    // Editors often leave scripts that do not run.
     std::fs::write(&script, "return function( return 1 end").unwrap();
     let bad = run(&["deploy", &script], &data_dir);
     let said = String::from_utf8_lossy(&bad.stderr);
@@ -109,7 +109,8 @@ pub fn a_new_folder_is_a_function() {
     for refused in [["js", "../up"], ["js", "A B"], ["cobol", "x"]] {
         assert_eq!(new(&refused).status.code(), Some(2), "{refused:?}");
     }
-    // What that does is tested where scripts in Python are: its engine takes long to compile.
+    // Its content is tested with the other scripts in Python, because their engine takes long to
+    // compile.
     good(new(&["python", "snake"]));
     assert!(folder.path().join("snake/handler.py").exists());
     good(new(&["rust", "crab"]));
@@ -162,7 +163,8 @@ pub fn up_runs_a_folder_and_watches_it() {
     assert_eq!(up.stop("TERM"), Some(0));
 }
 
-/// The script at the top of README.md; that its engine is compiled first is said.
+/// Runs the script at the top of README.md. The program reports that the script's engine is
+/// compiled first.
 pub fn up_runs_the_readmes_first_example() {
     let readme = String::from_utf8(e2e::file("README.md")).unwrap();
     let example = readme.split("```").nth(1).unwrap();

@@ -17,7 +17,7 @@ use crate::e2e::{
     process::{Running, get},
 };
 
-/// As editors do it: another file in the place of the old one.
+/// Replaces a file as editors do: it renames a new file onto the old one.
 fn save(file: &Path, text: &str) {
     let new = file.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -43,7 +43,7 @@ pub fn up_deploys_a_file_again_when_it_changes() {
     assert_eq!(redeployed["function"]["version"], 2);
     up.said("hello: redeployed");
     assert_eq!(get(address, "/hello/").body, "hello once more\n");
-    // What is not a module changes nothing, and the next change is seen.
+    // A file that is not a module changes nothing, and the next change is noticed.
     write("(module $half");
     up.said("hello was not redeployed, the version before serves on: ");
     assert_eq!(get(address, "/hello/").body, "hello once more\n");
@@ -53,14 +53,14 @@ pub fn up_deploys_a_file_again_when_it_changes() {
     assert_eq!(up.stop("INT"), Some(0));
 }
 
-/// Fills a pipe, as one that nobody reads is after a while.
+/// Fills a pipe, so that it is like one whose reader stopped long ago.
 fn fill(pipe: impl AsFd) {
     let mut pipe = File::options()
         .write(true)
         .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
         .open(format!("/proc/self/fd/{}", pipe.as_fd().as_raw_fd()))
         .unwrap();
-    // Of single bytes the last one fits, too.
+    // Single bytes fill the pipe completely.
     let full = loop {
         if let Err(full) = pipe.write_all(b"\n") {
             break full;
@@ -80,13 +80,13 @@ pub fn up_goes_on_though_nobody_reads_what_it_prints() {
     let address = up.address();
     fill(up.stdout.get_ref());
     for version in 2..=4 {
-        // As long as the text that it stands for.
+        // As long as the text that it replaces.
         let word = format!("version no. {version}x");
         save(&word);
         up.said(&format!("hello: version {version}, "));
         assert_eq!(get(address, "/hello/").body, format!("{word}\n"));
     }
-    // Whoever begins to read again finds all.
+    // A reader that starts to read again finds all lines.
     let mut versions = Vec::new();
     while versions.last() != Some(&4) {
         let line = up.line();
@@ -96,7 +96,7 @@ pub fn up_goes_on_though_nobody_reads_what_it_prints() {
         }
     }
     assert_eq!(versions, [2, 3, 4]);
-    // And who does not is no reason to stay.
+    // A full pipe does not keep the program from ending.
     fill(up.stdout.get_ref());
     save("version no. 5x");
     up.said("hello: version 5, ");

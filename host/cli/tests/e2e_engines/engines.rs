@@ -1,4 +1,4 @@
-//! Engines themselves: which are added, replaced, kept, made again.
+//! Engines: which are added, replaced, kept, and made again.
 
 use faasw::{Digest, EngineError, FunctionOptions, Node};
 
@@ -22,7 +22,7 @@ pub fn what_is_no_engine_is_not_added() {
         matches!(malformed, Err(EngineError::NotReady(_))),
         "{malformed:?}"
     );
-    // It would give the same randomness to the requests of all its scripts.
+    // Such an engine would give the same random numbers to the requests of all its scripts.
     let draws = add(
         &bench,
         "lua",
@@ -36,15 +36,15 @@ pub fn what_is_no_engine_is_not_added() {
     assert!(bench.node.engines().iter().all(|engine| engine.is_carried));
     let script = refused(&bench, "f", &one(HELLO), FunctionOptions::default());
     assert!(script.to_string().contains("engine add"), "{script}");
-    // As a function it does what it does.
+    // Deployed as a function, the component does not answer requests.
     bench.deploy("engine", &e2e::file(LUA), FunctionOptions::default());
     assert_eq!(bench.get("/engine/").status, 502);
     bench.end();
 }
 
-/// An engine that differs from another in nothing that matters.
+/// Returns a component with another digest and the same behaviour.
 fn another(component: &[u8]) -> Vec<u8> {
-    // A custom section of the name "x".
+    // Appends a custom section with the name "x".
     [component, &[0, 2, 1, b'x']].concat()
 }
 
@@ -71,13 +71,13 @@ pub fn scripts_keep_the_engine_that_they_were_deployed_with() {
     assert!(matches!(gone, Err(EngineError::Unknown(_))), "{gone:?}");
     bench.end();
     drop(bench);
-    // Neither has its engine listed any more, and both serve on.
+    // The engines of both are not listed any more, and both functions continue to serve.
     let bench = start();
     assert!(bench.node.engines().iter().all(|engine| engine.is_carried));
     for name in ["old", "new"] {
         assert_eq!(bench.text(&format!("/{name}/x")), "hello /x");
     }
-    // Once nobody has it, it is gone from the disk.
+    // Once no function uses an engine, it is removed from disk.
     let has = |bench: &Bench, digest: Digest| {
         let directory = bench.node.data_dir().unwrap().join("modules");
         directory.join(digest.to_string()).exists()
@@ -107,7 +107,7 @@ pub fn scripts_survive_a_restart_and_a_rollback() {
     bench.end();
 }
 
-/// After a restart, too, the first script has its engine made for the others.
+/// After a restart, too, the first script causes its engine to be made for all others.
 pub fn an_engine_is_warm_once_a_script_has_it() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
@@ -126,7 +126,7 @@ pub fn an_engine_is_warm_once_a_script_has_it() {
     bench.end();
 }
 
-/// Seeds of engines are evicted as others are, and made again.
+/// Seeds of engines are evicted like others, and made again.
 pub fn an_engine_whose_seed_was_evicted_is_made_again() {
     let bench = Bench::start(Node::builder().seed_memory(64 << 10), limits());
     add(&bench, "lua", &e2e::file(LUA)).unwrap();
@@ -139,7 +139,7 @@ pub fn an_engine_whose_seed_was_evicted_is_made_again() {
     bench.end();
 }
 
-/// Requests that wait for a script's seed keep nobody else from running.
+/// Requests that wait for a script's seed do not keep other functions from running.
 pub fn a_slow_script_without_a_seed_is_in_nobodys_way() {
     let builder = Node::builder().function_memory(64 << 10);
     let bench = Bench::start(builder, limits());
@@ -171,7 +171,7 @@ pub fn a_slow_script_without_a_seed_is_in_nobodys_way() {
     bench.end();
 }
 
-/// Where a function may hold no seed, one is made for its requests.
+/// If a function may hold no seed, its seed is made for its requests.
 pub fn a_script_whose_seed_does_not_fit_is_served() {
     let builder = Node::builder().function_memory(64 << 10);
     let bench = Bench::start(builder, limits());
@@ -183,8 +183,8 @@ pub fn a_script_whose_seed_does_not_fit_is_served() {
     bench.end();
 }
 
-/// Whose code a function's microVMs map is told by caches: each has a file of its own, even of
-/// the same module, but for scripts, whose code is their engine's.
+/// CPU caches would reveal which code a function's microVMs map. So each function has a file of its
+/// own, even for the same module. Scripts are an exception, because their code is their engine's.
 pub fn compiled_code_is_shared_by_scripts_of_one_engine_only() {
     let bench = Bench::start(Node::builder(), limits());
     let before = e2e::code_files();
@@ -199,7 +199,7 @@ pub fn compiled_code_is_shared_by_scripts_of_one_engine_only() {
     let module = e2e::file("examples/hello/hello.wasm");
     for (name, files) in [("a", 2), ("b", 3)] {
         let deployed = bench.deploy(name, &module, FunctionOptions::default());
-        // Compiled once, and found by its digest.
+        // The module is compiled once, and then found by its digest.
         assert_eq!(deployed.compile_time.is_some(), name == "a");
         assert_eq!(bench.get(&format!("/{name}/")).status, 200);
         assert_eq!(added(), files);

@@ -33,7 +33,7 @@ use faasw::{
 
 const LUA: &str = "tests/fixtures/lua-engine.wasm";
 
-/// A script that says who it is.
+/// A script that returns a greeting with the request's path.
 const HELLO: &str = "return function(request) return 'hello ' .. request.path end";
 
 fn lua() -> Vec<Extension> {
@@ -44,7 +44,7 @@ fn add(bench: &Bench, name: &str, component: &[u8]) -> Result<faasw::EngineInfo,
     bench.block_on(bench.node.add_engine(name, component.to_vec(), lua()))
 }
 
-/// What the node says of it.
+/// Returns the node's information about the engine `lua`.
 fn lua_of(bench: &Bench) -> faasw::EngineInfo {
     let mut engines = bench.node.engines().into_iter();
     engines
@@ -52,7 +52,7 @@ fn lua_of(bench: &Bench) -> faasw::EngineInfo {
         .unwrap()
 }
 
-/// A node of its own with the engine.
+/// Runs a test with a node of its own that has the engine.
 fn with_engine(test: impl FnOnce(&Bench)) {
     let bench = Bench::start(Node::builder(), limits());
     add(&bench, "lua", &e2e::file(LUA)).unwrap();
@@ -192,13 +192,13 @@ fn errors_name_file_line_and_stack() {
             log.contains(&"handler.lua:3: in function <handler.lua:2>"),
             "{log:?}"
         );
-        // It is fit for the next.
+        // The function name can be deployed again.
         deploy(bench, "f", HELLO);
         assert_eq!(bench.text("/f/x"), "hello /x");
     });
 }
 
-/// The engine and the script were frozen with generators that had been seeded.
+/// The engine and the script were frozen with seeded random generators.
 fn nothing_random_is_the_same_in_two_forks() {
     with_engine(|bench| {
         let draws = "local early = math.random
@@ -225,7 +225,8 @@ fn nothing_random_is_the_same_in_two_forks() {
     });
 }
 
-/// Whoever knows what the engine was frozen with would know what others drew first.
+/// If scripts shared the engine's frozen generator, one script could predict what another drew
+/// first.
 fn what_is_drawn_at_deployment_is_each_scripts_own() {
     with_engine(|bench| {
         let early = "local id = math.random(0) return function() return id .. '' end";
@@ -268,7 +269,8 @@ fn scripts_have_their_own_settings() {
             (bench.text("/a/"), bench.text("/b/")),
             ("hihi".into(), "yoyo".into())
         );
-        // Each has its memory, too: less than the engine began with, or more.
+        // Each script has its own memory limit, too: lower than the engine's initial memory, or
+        // higher.
         let grows = "return function(r) return #string.rep('x', tonumber(r.query)) .. '' end";
         bench.deploy(
             "small",
@@ -289,7 +291,7 @@ fn scripts_have_their_own_settings() {
     });
 }
 
-/// Ten scripts have one engine in memory, and little each.
+/// Ten scripts have one engine in memory, and little memory each.
 fn scripts_share_their_engine() {
     with_engine(|bench| {
         let of = |number: usize| format!("local n = {number} return function() return n .. '' end");
@@ -306,7 +308,7 @@ fn scripts_share_their_engine() {
         assert!(engine.is_shared && engine.level == 2, "{engine:?}");
         let scripts: Vec<_> = tree.iter().filter(|seed| seed.level == 3).collect();
         assert_eq!(scripts.len(), 10);
-        // Every one was forked from it, whatever else.
+        // Each script was forked from it at least once.
         assert!(engine.forks >= 10, "{engine:?}");
         let most = scripts.iter().map(|seed| seed.layer_bytes).max().unwrap();
         assert!(most <= 640 << 10, "{most}");
@@ -332,7 +334,7 @@ fn a_large_script_arrives_whole() {
             bench.text("/f/"),
             format!("{size} {} {size}", &data[size - 8..])
         );
-        // What was in the guest's own memory on the way is not part of the seed.
+        // Memory that the guest used while it loaded the script is not part of the seed.
         let layer = bench.node.tree().last().unwrap().layer_bytes;
         assert!(layer < 3 * size as u64, "{layer}");
     });
@@ -384,7 +386,8 @@ fn hostile_scripts_end_alone() {
     let endless = why(&bench, "while true do end");
     assert!(endless.contains("ran longer"), "{endless}");
     bench.end();
-    // The others end by themselves, and have a minute: a busy machine takes longer than 2 s.
+    // The other scripts end by themselves, and have a minute, because a busy machine takes longer
+    // than 2 s.
     let bench = Bench::start(Node::builder(), limits());
     add(&bench, "lua", &e2e::file(LUA)).unwrap();
     deploy(&bench, "good", HELLO);
@@ -401,7 +404,7 @@ fn hostile_scripts_end_alone() {
         "return function() return tostring(os.execute) .. tostring(io) .. tostring(loadfile) end";
     deploy(&bench, "out", no_way_out);
     assert_eq!(bench.text("/out/"), "nilnilnil");
-    // Compiled code is no script: an interpreter believes whatever it says.
+    // Bytecode is not accepted as a script, because an interpreter trusts it.
     let bytecode = why(&bench, "\u{1b}Lua");
     assert!(bytecode.contains("binary chunk"), "{bytecode}");
     let spoils = "local g, s = _G, string return function() for k in pairs(g) do g[k] = nil end \

@@ -1,4 +1,4 @@
-//! Bodies and what is behind them, whole and as they come.
+//! Bodies and trailers, whole and streamed.
 
 use faasw::FunctionOptions;
 use tokio::{
@@ -43,14 +43,14 @@ pub fn a_stream_is_seen_chunk_by_chunk() {
         while !contains(&seen, b"drip 1\n") {
             assert!(stream.read_buf(&mut seen).await.unwrap() > 0);
         }
-        // Four pauses before the last one.
+        // The function pauses four times before the last line.
         assert!(!contains(&seen, b"drip 5\n"));
         stream.read_to_end(&mut seen).await.unwrap();
         raw::parse(&seen)
     });
     assert!(answer.is_whole);
     assert_eq!(answer.body, "drip 1\ndrip 2\ndrip 3\ndrip 4\ndrip 5\n");
-    // Where the time went is known at the end only.
+    // The timing is known only at the end.
     let (name, timing) = &answer.trailers[0];
     assert_eq!(name, "server-timing");
     assert!(timing.contains("exec;dur="), "{timing}");
@@ -66,7 +66,7 @@ pub fn trailers_pass_both_ways() {
     assert_eq!(asked.body, "body before trailers\n");
     let expected = ("x-trailer".to_owned(), "after the body".to_owned());
     assert_eq!(asked.trailers, [expected]);
-    // Who does not take them gets none.
+    // A client that does not accept trailers receives none.
     let deaf = BENCH.get("/probe/trailers");
     assert_eq!(deaf.body, "body before trailers\n");
     assert_eq!(deaf.trailers, []);
@@ -81,7 +81,7 @@ pub fn trailers_pass_both_ways() {
 
 pub fn large_bodies_pass_through_constant_memory() {
     BENCH.probe();
-    // Emulated machines are slow: less of it shows the same.
+    // Emulated machines are slow, and a smaller size shows the same.
     let size = (256 << 20) / time_limit(1).as_secs().max(1);
     let echoed = BENCH.block_on(async {
         let stream = TcpStream::connect(BENCH.address).await.unwrap();
@@ -112,7 +112,7 @@ pub fn large_bodies_pass_through_constant_memory() {
         sending.await.unwrap();
         received as u64
     });
-    // The echoed head has a few of its own.
+    // The echoed head contains a few of these bytes, too.
     assert!(echoed >= size && echoed < size + 100, "{echoed} of {size}");
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status

@@ -1,4 +1,4 @@
-//! Commands, which are called in CGI style.
+//! Commands, which run in CGI style.
 
 use faasw::{FunctionKind, FunctionOptions};
 use tokio::{
@@ -79,7 +79,8 @@ pub fn commands_come_from_c_and_from_text() {
     assert_eq!(BENCH.get("/text/").status, 200);
 }
 
-/// RFC 3875, section 4.1.2: programs read as many bytes as they are told, and not to the end.
+/// RFC 3875, section 4.1.2: programs read as many bytes as CONTENT_LENGTH states, and not to the
+/// end of the stream.
 pub fn commands_are_told_the_length_of_a_body_in_chunks() {
     BENCH.function("c", "tests/fixtures/cgi-c.wasm", FunctionOptions::default());
     let head =
@@ -92,7 +93,8 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
     has_line(&few.body, "CONTENT_LENGTH 6");
     assert!(few.body.ends_with("\n\nfrom C"), "{}", few.body);
     has_line(&send("0\r\n\r\n").body, "CONTENT_LENGTH 0");
-    // A MiB of it is held to find its length; of a longer one the command would read nothing.
+    // The node buffers up to 1 MiB of a body to find its length. Without a length the command would
+    // read nothing.
     let piece = format!("100000\r\n{}\r\n", "x".repeat(1 << 20));
     let most = send(&format!("{piece}0\r\n\r\n"));
     has_line(&most.body, "CONTENT_LENGTH 1048576");
@@ -105,13 +107,13 @@ pub fn commands_are_told_the_length_of_a_body_in_chunks() {
     );
     let detail = more.problem("detail");
     assert!(detail.contains("send Content-Length"), "{detail}");
-    // With its length it may be as long as any.
+    // A body with a length may be longer.
     let body = "x".repeat(3 << 20);
     let many = BENCH.request("POST", "/c/echo", "", &body);
     has_line(&many.body, "CONTENT_LENGTH 3145728");
     assert_eq!(many.body.matches('x').count(), 3 << 20);
 
-    // Who asks before it sends is told to send.
+    // A client that expects 100 Continue receives it.
     let answer = BENCH.block_on(async {
         let mut stream = TcpStream::connect(BENCH.address).await.unwrap();
         let head = format!("{head}Expect: 100-continue\r\n\r\n");
@@ -146,7 +148,7 @@ pub fn a_command_that_writes_nothing_has_not_answered() {
     );
 }
 
-/// The guest's own memory functions: bytes that were not read yet must not be overwritten.
+/// The guest's own memory functions must not overwrite bytes that they have not read yet.
 pub fn memory_is_copied_and_filled_right() {
     BENCH.function(
         "copies",

@@ -1,4 +1,4 @@
-//! What a function finds: a machine of its own, as its seed left it.
+//! The environment of a function: a machine of its own, in its seed's state.
 
 use std::{collections::HashSet, time::SystemTime};
 
@@ -116,7 +116,7 @@ pub fn functions_compute_what_they_should() {
     assert_eq!(BENCH.text("/probe/grow/65000"), "grow by 65000 failed\n");
 }
 
-/// `init-draws` under a freeze policy: what two requests say.
+/// Deploys `init-draws` with a freeze policy. Returns the answers to two requests, too.
 fn draws(name: &str, policy: FreezePolicy) -> (faasw::Deployed, [String; 2]) {
     let options = FunctionOptions::default().freeze(policy);
     let deployed = BENCH.function(name, "tests/fixtures/init-draws.wasm", options);

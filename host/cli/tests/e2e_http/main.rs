@@ -36,7 +36,7 @@ use machine::{
     the_environment_is_the_functions_own, there_is_no_way_out,
 };
 
-/// The value of a line `NAME VALUE`.
+/// Returns the value of a line `NAME VALUE`.
 fn value<'a>(text: &'a str, name: &str) -> &'a str {
     text.lines()
         .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
@@ -173,7 +173,7 @@ fn server_timing_tells_the_stages() {
     BENCH.probe();
     let asking = "X-Faasw-Timing: 1\r\nTE: trailers\r\n";
     let answer = BENCH.request("GET", "/probe/sleep/30", asking, "");
-    // Behind the body where the end was too long in coming to wait for it.
+    // The field is a trailer if the response's head could not wait for the end of the function.
     let behind = answer
         .trailers
         .iter()
@@ -203,7 +203,8 @@ fn server_timing_tells_the_stages() {
     );
 }
 
-/// Deployed, called, timed out and removed as in jails, and gone with the node.
+/// A node with microVMs in process deploys, invokes, ends and removes functions as with jails, and
+/// leaves no thread.
 fn a_node_with_its_microvms_in_process_serves_the_same() {
     let threads = || {
         let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
@@ -212,7 +213,7 @@ fn a_node_with_its_microvms_in_process_serves_the_same() {
             .filter(|name| matches!(name, Ok(name) if name.trim() == "faasw-sandbox"))
             .count()
     };
-    // Other nodes of this program keep to their jails.
+    // Other nodes of this program use jails.
     assert_eq!(threads(), 0);
     let builder = Node::builder().confinement(Confinement::InProcess);
     let bench = Bench::start(builder, limits());

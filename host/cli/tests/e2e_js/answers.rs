@@ -1,4 +1,4 @@
-//! A script's answers and errors, as clients and as the operator receive them.
+//! A script's answers and errors, as clients and the operator receive them.
 
 use std::process::Stdio;
 
@@ -8,7 +8,7 @@ use crate::e2e::{
     process::{Running, faasw, get, told},
 };
 
-/// A secret in an error's text, as drivers of databases put it there.
+/// A script whose error text contains a secret, as drivers of databases do.
 const LEAK: &str = "export default { async fetch(request, env) { \
      throw new Error(`cannot reach postgres://app:${env.PW}@10.0.0.7/db`); } };";
 
@@ -30,7 +30,7 @@ pub fn a_thrown_errors_text_reaches_the_operator_and_no_client() {
         "{all}"
     );
     assert_eq!(answer.problem("type"), "urn:faasw:problem:function-error");
-    // The client names the request, and the log has the reason under that name.
+    // The response contains the request's ID, and the log has the reason with that ID.
     let id = answer.problem("request_id");
     let log = told(&["logs", "leak", "-n", "100"], &data_dir);
     let mut lines = log.lines().filter(|line| line.contains(&id));

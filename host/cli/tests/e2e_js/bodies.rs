@@ -1,4 +1,4 @@
-//! Bodies of scripts in JavaScript: text, bytes, forms, whole and as they come.
+//! Bodies of scripts in JavaScript: text, binary data and forms, whole and streamed.
 
 use faasw::Digest;
 
@@ -53,7 +53,7 @@ pub fn bodies_stream_both_ways() {
         form,
     );
     assert_eq!(told.body, r#"[["a","ü"],["f","n.txt text/x x"]]"#);
-    // Some that have nothing, and some that are none.
+    // Some forms are empty, and some are malformed.
     for (form, status) in [
         ("--b--", 200),
         ("\r\n--b--", 200),
@@ -70,7 +70,7 @@ pub fn bodies_stream_both_ways() {
     }
 }
 
-/// Bytes are what was sent, whichever way a script takes and gives them.
+/// A script receives and returns bytes unchanged, in every way that it may read and write them.
 pub fn binary_bodies_arrive_as_they_were_sent() {
     deploy(
         "binary",
@@ -112,7 +112,7 @@ pub fn binary_bodies_arrive_as_they_were_sent() {
     for way in ["arrayBuffer", "bytes", "blob", "body", "pieces", "clone"] {
         BENCH.assert_gives_back_bytes(&format!("/binary/{way}"));
     }
-    // What is wrong both ways would be right again.
+    // Errors in both directions could cancel each other.
     let body = binary();
     let ask = |way: &str| BENCH.request("POST", &format!("/binary/{way}"), "", &body);
     assert_eq!(ask("digest").body, Digest::of(&body).to_string());

@@ -1,4 +1,4 @@
-//! The carried engine itself: whose scripts it runs, when it is made, who shares it.
+//! The built-in engine: which scripts it runs, when it is made, and which functions share it.
 
 use faasw::{DeployError, EngineError, Extension, FunctionOptions, Node};
 
@@ -8,7 +8,7 @@ use crate::{
     engine, one,
 };
 
-/// The operator's engine comes before the one that is carried.
+/// An operator's engine takes precedence over the built-in one.
 pub fn an_engine_of_the_operator_takes_its_place() {
     let bench = Bench::start(Node::builder(), limits());
     let lua = e2e::file("tests/fixtures/lua-engine.wasm");
@@ -23,7 +23,7 @@ pub fn an_engine_of_the_operator_takes_its_place() {
     let script = one("return function() return 'lua' end");
     bench.deploy("f", &script, FunctionOptions::default());
     assert_eq!(bench.text("/f/"), "lua");
-    // Nor is half of it there.
+    // No part of the built-in engine remains, either.
     let deploying = bench.node.deploy(
         "g",
         bundle(&[("handler.mjs", HELLO)]),
@@ -35,7 +35,7 @@ pub fn an_engine_of_the_operator_takes_its_place() {
     assert!(engine(&bench, "js").is_some());
     let unknown = bench.block_on(bench.node.remove_engine("js"));
     assert!(matches!(unknown, Err(EngineError::Unknown(_))));
-    // Also where that one is there already; what was deployed with it keeps it.
+    // This holds even if the built-in engine is in memory; scripts deployed with it keep it.
     bench.deploy("i", &one(HELLO), FunctionOptions::default());
     assert!(engine(&bench, "js").unwrap().is_warm);
     add("mine", "js").unwrap();
@@ -57,8 +57,8 @@ pub fn an_engine_of_the_operator_takes_its_place() {
     bench.end();
 }
 
-/// Scripts that come at once have one engine made; it is there after a restart, and once it
-/// was removed it is only added again when it is needed.
+/// Scripts that are deployed at once share one making of the engine. It survives a restart, and
+/// after its removal it is only added again on demand.
 pub fn the_engine_is_made_once_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Bench::start(Node::builder().data_dir(folder.path()), limits());
@@ -89,13 +89,13 @@ pub fn the_engine_is_made_once_and_kept() {
     bench.end();
 }
 
-/// Ten scripts have one engine below them, and little of their own.
+/// Ten scripts have one engine below them, and little memory each.
 pub fn scripts_share_their_engine() {
     const DATA: u64 = 256 << 10;
     let bench = Bench::start(Node::builder(), limits());
     let hello =
         |number: u64| format!("export default {{ fetch: () => new Response('hello {number}') }}");
-    // Its data is none of what it may take.
+    // A script's data does not count towards its share.
     let with_data = |number: u64| {
         format!(
             "const data = new Uint8Array({DATA}).fill({number} + 1);

@@ -1,4 +1,4 @@
-//! Scripts in JavaScript that mean harm, or do it.
+//! Hostile or harmful scripts in JavaScript.
 
 use faasw::{FunctionOptions, Node};
 
@@ -46,7 +46,8 @@ pub fn hostile_scripts_end_alone() {
             "const next = () => queueMicrotask(next); next(); await new Promise(() => {})",
             "ran longer",
         ),
-        // Each promise of the chain is kept by the one before: time or memory ends first.
+        // Each promise of the chain is kept alive by the one before, so either time or memory ends
+        // first.
         (
             "const next = () => Promise.resolve().then(next); await next()",
             "",

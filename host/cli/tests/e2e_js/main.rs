@@ -1,5 +1,5 @@
-//! Scripts in JavaScript, by the engine that faasw carries, in real microVMs. What such scripts
-//! find is tested beside the engine: `guest-vm/runtime/tests/javascript.rs`.
+//! Scripts in JavaScript, with the engine that faasw includes, in real microVMs. The environment of
+//! such scripts is tested beside the engine: `guest-vm/runtime/tests/javascript.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,7 +84,7 @@ fn bundles_of_frameworks_run_as_they_are() {
         deploy(name, &text);
         assert!(BENCH.text(&format!("/{name}/")).contains("Hello "));
         let user = BENCH.text(&format!("/{name}/users/%C3%BC?q=a%20b"));
-        // What itty gives is not decoded.
+        // The framework itty does not decode it.
         let id = if name == "hono" { "ü" } else { "%C3%BC" };
         assert_eq!(user, format!(r#"{{"id":"{id}","q":"a b"}}"#));
         let sent = BENCH.request(
@@ -173,7 +173,7 @@ fn errors_name_file_line_and_stack() {
     assert_eq!(BENCH.text("/fails/"), "hello");
 }
 
-/// The engine and the script were frozen with generators that had been seeded.
+/// The engine and the script were frozen with seeded random generators.
 fn nothing_random_is_the_same_in_two_forks() {
     deploy(
         "draws",
@@ -204,7 +204,8 @@ fn nothing_random_is_the_same_in_two_forks() {
     assert!(passed >= 0.0 && passed < time_limit(60).as_millis() as f64);
 }
 
-/// What would be the same in all requests is not drawn unless that is asked for.
+/// Without an option, a script may not draw random numbers at deployment that all requests would
+/// share.
 fn secrets_are_not_drawn_at_deployment_unasked() {
     let text = "const key = crypto.randomUUID();
         export default { fetch: () => new Response(key) }";
@@ -269,7 +270,7 @@ fn the_examples_do_what_they_say() {
     let forged = BENCH.request("POST", "/webhook/", signed, "Hello, World?");
     assert_eq!(forged.status, 401, "{forged:?}");
     assert_eq!(BENCH.request("POST", "/webhook/", "", "x").status, 401);
-    // That body is signed, but no JSON.
+    // This body is signed, but is no JSON.
     let answer = BENCH.request("POST", "/webhook/", signed, "Hello, World!");
     assert_eq!(answer.status, 502, "{answer:?}");
     BENCH.log_once("webhook", |lines| {
@@ -297,7 +298,7 @@ fn the_environment_is_an_argument() {
     );
 }
 
-/// What lies in cycles is found while a request runs, or it would need far more than it may have.
+/// Cycles are collected while a request runs; otherwise it would exceed its memory limit by far.
 fn cycles_are_collected_while_a_request_runs() {
     let text = "export default { fetch(request) {
         const isKept = new URL(request.url).pathname === '/kept';
@@ -351,7 +352,7 @@ fn what_cannot_be_fetched_is_said() {
     );
 }
 
-/// Neither timers nor streams keep each other waiting, and what is promised is waited for.
+/// Timers and streams do not block each other, and the node waits for pending promises.
 fn everything_that_is_waited_for_has_its_turn() {
     deploy(
         "turns",

@@ -8,7 +8,7 @@ use super::{
     granted, probe, processes, until, upstream,
 };
 
-/// One that may ask all others.
+/// Deploys a function that may send requests to all others.
 fn asks(bench: &Bench, name: &str) {
     bench.function(name, PROBE, granted(&["http://self"]));
 }
@@ -23,7 +23,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
         answer.starts_with("200 ") && answer.ends_with("\"hello\\n\""),
         "{answer}"
     );
-    // What the other one sees of it.
+    // The request as the called function sees it.
     let answer = bench.get("/asks/proxy/self/probe/echo/a%2fb?c=d");
     let id = answer.header("x-request-id").unwrap();
     let body = &answer.body;
@@ -38,7 +38,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
     for hidden in ["te: ", "connection: ", "transfer-encoding: "] {
         assert!(!body.contains(hidden), "{body}");
     }
-    // Each meets a fresh instance, as from outside.
+    // Each call has a fresh instance, like a request from a client.
     for _ in 0..3 {
         let answer = bench.text("/asks/get/self/probe/count");
         assert!(answer.ends_with("\"1\\n\""), "{answer}");
@@ -49,7 +49,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
         16,
         "{answer}"
     );
-    // A function may ask for itself, and for one that is deployed later.
+    // A function may call itself, and one that is deployed later.
     let answer = bench.text("/asks/get/self/asks/get/self/probe/hello");
     assert!(answer.starts_with("200 "), "{answer}");
     let answer = bench.text("/asks/get/self/later/hello");
@@ -61,7 +61,7 @@ pub fn functions_ask_each_other_and_no_process_is_needed() {
     );
     let answer = bench.text("/asks/get/self/later/hello");
     assert!(answer.starts_with("200 "), "{answer}");
-    // It names nobody.
+    // The request names no function.
     let answer = bench.text("/asks/invalid/authority");
     assert!(answer.starts_with("404 "), "{answer}");
     assert_eq!(["faasw-worker", "faasw-connector"].map(processes), before);
@@ -103,7 +103,7 @@ pub fn bodies_and_failures_pass() {
     }
     let head = REACHING.text("/passes/head/probe.spin.internal/body/100");
     assert!(head.starts_with("200 ") && head.ends_with("\"\""), "{head}");
-    // The whole path is its own.
+    // The called function receives the whole path.
     let seen = REACHING.get("/passes/proxy/echo.spin.internal/echo").body;
     assert!(seen.starts_with("POST /echo\n"), "{seen}");
     let upstream = upstream();
@@ -174,7 +174,7 @@ pub fn a_loop_ends_also_through_others() {
     }
     let log = REACHING.log("loops").join("\n");
     assert!(log.contains("may be in a loop"), "{log}");
-    // Whatever way it has come.
+    // The count includes turns before the request reached this node.
     let turned =
         "CDN-Loop: other;v=1, faasw, faasw\r\ncdn-loop: faasw, faasw, faasw, faasw, faasw\r\n";
     let seen = REACHING.request("POST", &path(1), turned, "").body;
@@ -182,7 +182,8 @@ pub fn a_loop_ends_also_through_others() {
     assert!(seen.contains(said), "{seen}");
     let seen = REACHING.request("POST", &path(2), turned, "").body;
     assert!(seen.contains("LoopDetected"), "{seen}");
-    // An upstream is told, too, and what is hidden from it is not that.
+    // An upstream receives the field, too, even if the client's request marks it as a hop-by-hop
+    // field.
     let upstream = upstream();
     probe(&REACHING, "tells");
     let through = |headers: &str| {
@@ -199,7 +200,7 @@ pub fn a_loop_ends_also_through_others() {
 }
 
 pub fn nobody_waits_for_a_place_with_one_in_hand() {
-    // Whoever asks has the only place that there is.
+    // The calling function has the only place.
     let bench = Bench::start(Node::builder().max_instances(1), limits());
     bench.probe();
     asks(&bench, "asks");
@@ -210,7 +211,7 @@ pub fn nobody_waits_for_a_place_with_one_in_hand() {
     let hello = bench.text("/probe/hello");
     assert_eq!(hello, "hello\n");
     bench.end();
-    // And a function that has no more at once.
+    // The same holds for a function whose own concurrency is used up.
     let upstream = upstream();
     asks(&REACHING, "asks-narrow");
     let options = granted(&["http://127.0.0.1:*"]).concurrency(1);
@@ -235,7 +236,7 @@ pub fn who_is_not_interested_any_more_ends_the_other() {
     super::probe(&REACHING, "hangs");
     asks(&REACHING, "drops");
     let at = upstream.address;
-    // Its answer has begun, and is left when the function returns.
+    // The answer has begun, and is dropped when the function returns.
     for _ in 0..3 {
         let before = upstream.held();
         let answer = REACHING.text(&format!("/drops/leave/self/hangs/proxy/{at}/begun"));

@@ -1,4 +1,5 @@
-//! Requests that functions in real microVMs make, to real servers, by the processes that make them.
+//! Outbound calls of functions in real microVMs to real servers, through the processes that make
+//! them.
 
 #![allow(
     clippy::unwrap_used,
@@ -54,7 +55,7 @@ use upstream::Upstream;
 
 const PROBE: &str = "tests/fixtures/call-probe.wasm";
 
-/// Where upstreams run.
+/// The runtime of upstreams.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 /// A node whose functions may reach this machine.
@@ -79,7 +80,7 @@ fn granted(grants: &[&str]) -> FunctionOptions {
     grants.fold(FunctionOptions::default(), FunctionOptions::allow_outbound)
 }
 
-/// One that may ask whoever listens at any port of this machine.
+/// Deploys a function that may send requests to any port of this machine.
 fn probe(bench: &Bench, name: &str) {
     let deployed = bench.function(name, PROBE, granted(&["http://127.0.0.1:*"]));
     assert_eq!(deployed.notice, None);
@@ -120,7 +121,7 @@ fn what_was_granted_is_answered() {
     let mut expected: Vec<_> = (0..16).map(|nth| format!("GET /{nth} of {at}")).collect();
     expected.sort();
     assert_eq!(said, expected);
-    // Connections are used again.
+    // Connections are reused.
     let before = upstream.counts.connections.load(Ordering::SeqCst);
     let answer = REACHING.text(&format!("/asks/in-turn/{at}/50"));
     assert!(answer.starts_with("50 good"), "{answer}");
@@ -158,7 +159,7 @@ fn what_was_not_granted_is_denied_and_its_owner_told() {
     let metrics = REACHING.node.metrics();
     let counted = r#"faasw_outbound_requests_total{function="denied",result="refused"} 1"#;
     assert!(metrics.contains(counted), "{metrics}");
-    // Who was granted nothing does not even ring for it.
+    // A function without grants is denied within its guest.
     REACHING.function("nothing", PROBE, FunctionOptions::default());
     let answer = REACHING.text(&format!("/nothing/get/{at}/"));
     assert!(answer.contains("HttpRequestDenied"), "{answer}");
@@ -171,7 +172,8 @@ fn a_grant_does_not_open_private_addresses() {
     let answer = closed.text(&format!("/asks/get/{}/", upstream.address));
     assert!(answer.contains("DestinationIpProhibited"), "{answer}");
     assert_eq!(upstream.requests(), 0);
-    // The function does not learn which address it was; its owner does, and what to do about it.
+    // The function does not learn which address it was. Its owner learns it from the log, with the
+    // remedy.
     assert!(!answer.contains("--allow-private"), "{answer}");
     let log = closed.log("asks").join("\n");
     let expected = format!(
@@ -186,7 +188,7 @@ fn a_grant_does_not_open_private_addresses() {
     closed.end();
 }
 
-/// Functions with as many requests to dead names as their clients can have them make.
+/// Functions make as many requests to dead names as their clients can cause.
 fn dead_names_of_some_functions_deny_no_other() {
     const FUNCTIONS: usize = 5;
     const CLIENTS: usize = 8;
@@ -227,7 +229,7 @@ fn dead_names_of_some_functions_deny_no_other() {
     node.end();
 }
 
-/// Answers questions for all names but dead ones, which it counts.
+/// Answers queries for all names but dead ones, which it counts.
 fn answer_names(server: &UdpSocket, dead: &AtomicUsize) {
     let mut bytes = [0; 4096];
     while let Ok((length, from)) = server.recv_from(&mut bytes) {
@@ -250,11 +252,11 @@ fn nobody_hears_what_comes_late() {
     let upstream = upstream();
     let at = upstream.address;
     probe(&REACHING, "late");
-    // They are dropped by the function, which then makes another; as many of them as have left the
-    // node.
+    // The function drops these calls, and then makes another one. As many of them are dropped as
+    // have left the node.
     let answer = REACHING.text(&format!("/late/flood/{at}/10"));
     assert!(answer.contains("GET /after"), "{answer}");
-    // It is left to itself when the request ends.
+    // The call is abandoned when the request ends.
     let before = upstream.held().0;
     let answer = REACHING.text(&format!("/late/leave/{at}/begun"));
     assert_eq!((answer.as_str(), upstream.held().0), ("left", before + 1));
@@ -285,7 +287,7 @@ fn either_process_may_die() {
         let found = own();
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         if name == "faasw-worker" {
-            // What is under way is told of it.
+            // A call that is under way fails.
             let path = format!("/asks/get/{at}/held");
             let before = upstream.requests();
             let address = node.address;
@@ -301,7 +303,7 @@ fn either_process_may_die() {
         }
         until("it is gone", || own() != found);
     }
-    // Whatever connection there was: the next one works.
+    // The next call works, whatever connections there were.
     let answer = node.text(&format!("/asks/get/{at}/"));
     assert!(answer.starts_with("200 "), "{answer}");
     node.end();
@@ -311,14 +313,14 @@ fn either_process_may_die() {
     assert_eq!(left, [] as [u32; 0]);
 }
 
-/// One that neither ends nor does anything is noticed by whoever waits for it, and the next one
-/// works.
+/// A process that neither ends nor responds is noticed by the calls that wait for it, and the next
+/// process works.
 fn either_process_may_stand_still() {
     let node = reaching();
     let others: Vec<_> = ["faasw-worker", "faasw-connector"].map(processes).concat();
     probe(&node, "asks");
     for name in ["faasw-connector", "faasw-worker"] {
-        // Each has connections of its own to be made.
+        // A new upstream each time, so that a new connection is necessary.
         let at = upstream().address;
         let answer = node.text(&format!("/asks/get/{at}/"));
         assert!(answer.starts_with("200 "), "{name}: {answer}");
@@ -339,8 +341,8 @@ fn either_process_may_stand_still() {
     node.end();
 }
 
-/// As people have it: a daemon that has confined itself, names, and a server with a certificate of
-/// its own authority.
+/// A realistic setup: a daemon that has confined itself, names, and a server whose certificate has
+/// a private authority.
 fn a_confined_node_reaches_by_name_and_tls() {
     let folder = tempfile::tempdir().unwrap();
     let files = Files::new(folder.path(), "upstream");
@@ -389,11 +391,11 @@ fn a_confined_node_reaches_by_name_and_tls() {
             .contains(&format!("GET /named of localhost:{port}")),
         "{answer:?}"
     );
-    // By its number it has another name, which nobody has granted.
+    // The IP address is another host name, which was not granted.
     let answer = get(address, &format!("/asks/https/127.0.0.1:{port}/"));
     assert!(answer.body.contains("HttpRequestDenied"), "{answer:?}");
     assert_eq!(node.stop("TERM"), Some(0));
-    // Who trusts nobody else does not trust it.
+    // Without that authority the node does not trust the server.
     let mut node = Running::serving(&data_dir, &["--allow-private", "127.0.0.0/8"]);
     let address = node.address();
     let answer = get(address, &format!("/asks/https/localhost:{port}/"));

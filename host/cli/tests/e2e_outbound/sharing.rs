@@ -1,4 +1,4 @@
-//! Functions that take as much of a node as they can, and what is left for others.
+//! Functions that take as much of a node as they can, and what remains for others.
 
 use std::{
     sync::{
@@ -16,17 +16,17 @@ use super::{
     granted, until, upstream,
 };
 
-/// Invocations that one client's request may cause.
+/// Number of invocations that one client's request may cause.
 const NESTED: usize = 1024;
 
 /// A limit that no test reaches.
 const LONG: Duration = Duration::from_secs(300);
 
-/// Requests of the flood: more than either node of the test admits.
+/// Number of requests of the flood: more than either node of the tests admits.
 const FLOOD: usize = 40;
 
-/// A function without CPU time or memory to speak of holds its requests for ever, more of them
-/// than its node admits. A neighbour asks meanwhile, one request at a time, for its first time.
+/// A function that uses next to no CPU time and memory holds its requests for ever, and more arrive
+/// than its node admits. Meanwhile a neighbour receives its first requests, one at a time.
 fn flood(builder: NodeBuilder, memory: u64, expected: &[usize]) {
     let upstream = upstream();
     let options = OutboundOptions::default().allow_private("127.0.0.0/8".parse().unwrap());
@@ -66,7 +66,7 @@ pub fn a_flood_leaves_a_neighbour_an_eighth_of_the_permits() {
 
 pub fn a_flood_leaves_a_neighbour_an_eighth_of_the_memory() {
     // Instances of the flood may use 512 MiB, and 16 MiB for the node's part. Eight fit, or four
-    // times as many where a control group holds microVMs to the budget.
+    // times as many if a control group limits microVMs to the budget.
     let memory = 8 * ((512 + 16) << 20);
     let builder = Node::builder().instance_memory(memory);
     flood(builder, 512 << 20, &[7, 28]);
@@ -85,7 +85,7 @@ pub fn a_request_causes_a_bounded_number_of_invocations() {
     );
     let path = |calls: usize| format!("/storms/in-turn/hello.spin.internal/{calls}");
     let refused = format!("has caused {NESTED} invocations");
-    // Each client's request has as many.
+    // Each client's request may cause this number.
     for _ in 0..2 {
         let answer = REACHING.text(&path(NESTED));
         let good = format!("{NESTED} good, last 200");
@@ -94,13 +94,13 @@ pub fn a_request_causes_a_bounded_number_of_invocations() {
     let answer = REACHING.text(&path(NESTED + 10));
     assert!(answer.starts_with(&format!("{NESTED} good")), "{answer}");
     assert!(answer.contains(&refused), "{answer}");
-    // Once, however often the function tries.
+    // The log has the line once, however often the function tries.
     let log = REACHING.log("storms");
     let lines = log.iter().filter(|line| line.contains(&refused));
     assert_eq!(lines.count(), 1, "{log:?}");
 }
 
-/// The calls of those that were called count, too.
+/// Calls of called functions count, too.
 pub fn nested_calls_at_any_depth_count_for_the_clients_request() {
     REACHING.function(
         "hello",
@@ -110,7 +110,7 @@ pub fn nested_calls_at_any_depth_count_for_the_clients_request() {
     let grants = ["http://*.spin.internal", "http://self"];
     REACHING.function("deep", PROBE, granted(&grants).cpu_time(LONG));
     let calls = format!("in-turn/hello.spin.internal/{NESTED}");
-    // Two calls lead to the function that makes the others.
+    // Two calls lead to the function that makes the other calls.
     let path = format!("/deep/proxy/self/deep/proxy/self/deep/{calls}");
     let answer = REACHING.text(&path);
     let good = format!("{} good", NESTED - 2);
@@ -125,7 +125,7 @@ pub fn invocations_use_the_cpu_time_of_the_request_that_caused_them() {
     REACHING.function("spins", "tests/fixtures/wat/loop.wasm", options);
     let options = granted(&["http://*.spin.internal"]).cpu_time(Duration::from_secs(1));
     REACHING.function("spends", PROBE, options);
-    // The first call uses all of it, the second does not begin. The caller can still answer.
+    // The first call uses all of it, and the second does not begin. The caller can still answer.
     let answer = REACHING.text("/spends/in-turn/spins.spin.internal/2");
     assert!(answer.starts_with("0 good"), "{answer}");
     assert!(answer.contains("have used its 1 s of CPU time"), "{answer}");

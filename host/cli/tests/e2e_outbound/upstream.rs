@@ -1,4 +1,4 @@
-//! A server that functions make requests to.
+//! A server that receives the outbound calls of functions.
 
 use std::{
     convert::Infallible,
@@ -26,22 +26,22 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What became of its requests.
+/// Counters of connections and requests.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub connections: AtomicUsize,
     pub requests: AtomicUsize,
-    /// That are answered when they are to be, and of these such as were given up before.
+    /// Requests whose answers are held back, and the number of those that were given up before.
     pub held: AtomicUsize,
     pub given_up: AtomicUsize,
 }
 
-/// One that runs until its runtime ends.
+/// An upstream that runs until its runtime ends.
 #[derive(Clone)]
 pub struct Upstream {
     pub address: SocketAddr,
     pub counts: Arc<Counts>,
-    /// Whether `/held` is answered.
+    /// Whether requests for `/held` are answered.
     released: watch::Sender<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Drop for Held {
     }
 }
 
-/// A body of which nothing ever comes.
+/// A response body that never produces data.
 struct Nothing(#[expect(dead_code, reason = "it is told when this goes")] Held);
 
 impl hyper::body::Body for Nothing {
@@ -93,7 +93,7 @@ impl Upstream {
                 serving.counts.connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
                     match tls {
-                        // Who does not trust it goes away.
+                        // A client that does not trust the server closes the connection.
                         Some(tls) => {
                             if let Ok(stream) = tls.accept(stream).await {
                                 serving.serve(stream).await;
@@ -115,7 +115,7 @@ impl Upstream {
         self.counts.requests.load(Ordering::SeqCst)
     }
 
-    /// How many were held, and how many of them were given up.
+    /// Returns how many requests were held, and how many of those were given up.
     pub fn held(&self) -> (usize, usize) {
         let given_up = self.counts.given_up.load(Ordering::SeqCst);
         (self.counts.held.load(Ordering::SeqCst), given_up)
@@ -124,7 +124,7 @@ impl Upstream {
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let service = service_fn(|request| self.clone().answer(request));
         let http = hyper::server::conn::http1::Builder::new();
-        // Clients go away in the middle.
+        // Clients may disconnect in the middle.
         let _ = http.serve_connection(TokioIo::new(stream), service).await;
     }
 
@@ -145,7 +145,7 @@ impl Upstream {
                 .map_or("nobody", |host| host.to_str().unwrap())
         );
         if request.uri().path() == "/through" {
-            // Where it has been.
+            // Returns the chain of proxies that the request passed.
             let through = request.headers().get_all("cdn-loop").iter();
             let through: Vec<_> = through.map(|value| value.to_str().unwrap()).collect();
             let body = Full::new(Bytes::from(through.join(" | ")));

@@ -1,5 +1,5 @@
-//! What a pod makes of the control group that it is in, and that functions never end it: with
-//! version 2 the system would end all of the group at once (`memory.oom.group`).
+//! How a pod uses its control group, and that functions never end the pod. With version 2 the
+//! kernel would kill the whole group at once (`memory.oom.group`).
 
 use std::{
     fs,
@@ -20,8 +20,8 @@ use crate::{
 
 const MIB: u64 = 1 << 20;
 
-/// Takes all the memory that it gets and touches every page again and again, or, asked for anything
-/// but `/hog`, answers.
+/// A function that takes all the memory it can and touches every page again and again, if the path
+/// is `/hog`. It answers requests for other paths.
 const HOG: &str = r#"
 (module
   (import "wasi_snapshot_preview1" "fd_write"
@@ -61,14 +61,14 @@ const HOG: &str = r#"
     (drop (call $fd_write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 16)))))
 "#;
 
-/// Files of a group's memory: its limit, what is used, and what tells of ended processes.
+/// The file names of a group's memory: its limit, its usage, and its count of killed processes.
 struct Files {
     limit: &'static str,
     used: &'static str,
     events: &'static str,
 }
 
-/// This process's own group, and the names of its files.
+/// Returns this process's own group, and the names of its files.
 fn own_group() -> Option<(PathBuf, Files)> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap();
     let one = own.lines().find_map(|line| line.split_once(":memory:"));
@@ -95,22 +95,22 @@ fn own_group() -> Option<(PathBuf, Files)> {
     })
 }
 
-/// A container's group, for as long as a test is about it.
+/// A container's control group, which exists as long as this value.
 struct Container {
     folder: PathBuf,
     files: Files,
 }
 
-/// Why no group with a limit can be made here, if none can.
+/// Returns the reason why groups with limits cannot be made here, if they cannot.
 pub fn cannot() -> Option<&'static str> {
     Container::made(1 << 10).err()
 }
 
 impl Container {
-    /// One with a limit.
+    /// Makes a group with a limit.
     fn new(mebibytes: u64) -> Self {
         let container = Self::made(mebibytes).unwrap();
-        // All of it goes at once, if one goes.
+        // If one process is killed, all of them are.
         let whole = container.file("memory.oom.group");
         println!(
             "{}: memory.oom.group {}",
@@ -123,7 +123,7 @@ impl Container {
     fn made(mebibytes: u64) -> Result<Self, &'static str> {
         let (own, files) = own_group().ok_or("no memory group")?;
         if files.limit == "memory.max" {
-            // Goes only where no process is in the way, or in the root group.
+            // This works only in a group without processes, or in the root group.
             let _ = fs::write(own.join("cgroup.subtree_control"), "+memory +pids");
         }
         let folder = own.join(format!("pod-{}", std::process::id()));
@@ -144,7 +144,7 @@ impl Container {
         text.trim().parse().unwrap()
     }
 
-    /// Processes that the system has ended in it, those of groups below not counted.
+    /// Returns how many processes the kernel has killed in it, without those of groups below.
     fn killed(&self) -> u64 {
         let text = fs::read_to_string(self.file(self.files.events)).unwrap();
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
@@ -152,7 +152,7 @@ impl Container {
             .unwrap_or(0)
     }
 
-    /// Has a command run in it.
+    /// Returns a command that runs `command` in the group.
     fn command(&self, command: &Command) -> Command {
         let mut inside = Command::new("sh");
         inside
@@ -174,14 +174,14 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         let begun = Instant::now();
-        // What is in it is ending.
+        // The processes in it are ending.
         while fs::remove_dir(&self.folder).is_err() && begun.elapsed() < give_up() {
             thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// More requests at once than there is memory for, all of which fill theirs.
+/// Sends more requests at once than fit into memory, each of which fills its own.
 fn hogs_run(pod: &Pod, hogs: usize) -> Vec<u16> {
     let address = pod.address;
     let runtime = tokio::runtime::Runtime::new().unwrap();
@@ -196,7 +196,7 @@ fn hogs_run(pod: &Pod, hogs: usize) -> Vec<u16> {
     })
 }
 
-/// The pod outlives all that guests do with their memory, several times over.
+/// Asserts that the pod outlives guests that fill their memory, several times over.
 fn outlives_hogs(container: &Container, command: &Command) {
     let (mut pod, ready) = Pod::start(container.command(command));
     let fitting = ready["instances_fitting"].as_u64().unwrap();
@@ -219,12 +219,12 @@ fn hog(folder: &Path) -> String {
     let file = folder.join("hog.wat");
     fs::write(&file, HOG).unwrap();
     use std::os::unix::fs::PermissionsExt as _;
-    // The user without privileges reads it, too.
+    // The user without privileges reads the file, too.
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).unwrap();
     file.to_str().unwrap().to_owned()
 }
 
-/// With `--timeout` and `--cpu-time` for a slow machine.
+/// Calls `run` with `--timeout` and `--cpu-time` for a slow machine.
 fn with_limits(run: impl FnOnce(&[&str])) {
     let (timeout, cpu_time) = (
         format!("{}s", time_limit(4).as_secs()),
@@ -242,7 +242,7 @@ fn with_limits(run: impl FnOnce(&[&str])) {
     ]);
 }
 
-/// As a user who may make no groups: the worst case of all guests is admitted, and no more.
+/// The user may make no groups: only as many guests are admitted as fit in the worst case.
 pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ pub fn memory_that_is_filled_ends_requests_and_never_the_pod() {
     with_limits(|limits| outlives_hogs(&container, &as_user(&words(&file, limits))));
 }
 
-/// As one who may: microVMs are held to less than the container.
+/// The user may make groups: microVMs are limited to less than the container.
 pub fn memory_that_is_filled_ends_requests_where_microvms_have_groups() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
@@ -273,7 +273,7 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
     let needed = said.split("a limit of ").nth(1).unwrap();
     let needed: u64 = needed.split(' ').next().unwrap().parse().unwrap();
     drop(container);
-    // So much does.
+    // The stated limit suffices.
     let container = Container::new(needed);
     let (pod, ready) = Pod::start(container.command(&faasw(&words(HELLO, &[]))));
     assert_eq!(ready["memory_limit"], needed * MIB);
@@ -282,7 +282,8 @@ pub fn a_limit_that_is_too_small_says_how_much_is_needed() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// It would leave too little for instances at their worst: nothing is begun that cannot be kept.
+/// The seed would leave too little memory for instances in the worst case, so the pod does not
+/// start.
 pub fn a_seed_that_leaves_instances_too_little_is_refused() {
     let container = Container::new(320);
     let folder = tempfile::tempdir().unwrap();
@@ -310,7 +311,7 @@ pub fn a_seed_that_leaves_instances_too_little_is_refused() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// The compile helper's program above all, 20 MiB; the figure is that of a build without
+/// Above all, this is the compile helper's program of 20 MiB. The figure is for a build without
 /// optimisation.
 pub fn a_pod_that_idles_has_given_back_what_it_took_to_start() {
     const MOST: u64 = 28 * MIB;

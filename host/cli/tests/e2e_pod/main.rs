@@ -1,5 +1,5 @@
-//! The program as a container of its own, `faasw pod`: its ports, its probes, its end, its output,
-//! and what it makes of the limits that it is in.
+//! The program in a container of its own, `faasw pod`: its ports, probes, end and output, and how
+//! it uses its container's limits.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +42,7 @@ use user::{
     a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_to,
 };
 
-/// Takes seconds to compile.
+/// A module that takes seconds to compile.
 const LARGE: &str = "examples/go-http/go-http.wasm";
 
 fn connects(address: SocketAddr) -> bool {
@@ -76,8 +76,8 @@ fn the_function_has_all_paths() {
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// The first process of a container has no signal but those that it takes: it takes them before it
-/// does anything that lasts, such as reading its file.
+/// The first process of a container receives only the signals that it has handlers for. The program
+/// installs these before anything that takes long, such as reading its file.
 fn a_signal_that_comes_early_is_not_lost() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("hello.wasm");
@@ -92,7 +92,7 @@ fn a_signal_that_comes_early_is_not_lost() {
     let up = ["up", file, "--listen", "127.0.0.1:0"];
     for words in [words(file, &[]), up.to_vec()] {
         let mut node = Running::start_command(faasw(&words));
-        // It is there when the program has opened its file, and waits for what is in it.
+        // The open returns when the program has opened the file, and waits for its content.
         let mut content = OpenOptions::new().write(true).open(&fifo).unwrap();
         node.signal("TERM");
         content.write_all(&e2e::file(HELLO)).unwrap();
@@ -113,13 +113,13 @@ fn a_pod_that_is_told_to_stop_serves_until_others_have_heard() {
     until("it is not ready any more", || {
         pod.probe("/readyz") == (503, "stopping\n".to_owned())
     });
-    // On a connection that was there, and on new ones.
+    // The pod serves on an existing connection, and on new ones.
     kept.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
         .unwrap();
     let mut answer = String::new();
     kept.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // The next request would come too late one day: it is to come by another connection.
+    // A later request on this connection could come too late, so the response closes it.
     let answer = answer.to_ascii_lowercase();
     assert!(answer.contains("\r\nconnection: close\r\n"), "{answer}");
     assert_eq!(get(pod.address, "/").status, 200);
@@ -146,7 +146,7 @@ fn told_twice_it_ends_at_once() {
     assert_eq!(pod.node.stop("INT"), Some(1));
 }
 
-/// Before there is a seed, too.
+/// This holds before the seed exists, too.
 fn told_to_stop_while_it_starts_it_ends() {
     let pod = Pod::begin(faasw(&words(LARGE, &["--drain-delay", "1h"])));
     assert_eq!(pod.node.stop("TERM"), Some(0));
@@ -183,7 +183,7 @@ fn the_port_is_the_environments_unless_an_option_says_another() {
     }
 }
 
-/// What the function writes is a record a line on the pod's own streams, and nothing else.
+/// Each line that the function writes is a record on the pod's own streams, and can forge no other.
 fn what_the_function_writes_is_the_pods_output() {
     let forged = "{\"stream\":\"node\",\"text\":\"forged\"}";
     let function = format!(

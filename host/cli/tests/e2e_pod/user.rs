@@ -1,5 +1,5 @@
-//! A pod as a cluster that trusts nobody runs it: as a user without any privilege, in a container
-//! that a runtime's filter is round.
+//! A pod in a cluster that trusts no workload: as a user without privileges, in a container with
+//! the runtime's seccomp filter.
 
 use std::{collections::BTreeMap, fs, io, os::unix::process::CommandExt as _};
 
@@ -30,8 +30,8 @@ pub fn a_user_without_any_privilege_serves_on_a_file_system_that_nobody_writes_t
     assert_eq!(pod.node.stop("TERM"), Some(0));
 }
 
-/// What containers have round them by default, to whom `CAP_SYS_ADMIN` was not given: no
-/// namespaces.
+/// Installs a filter like the default one of containers without `CAP_SYS_ADMIN`: namespaces are
+/// forbidden.
 fn default_filter() -> io::Result<()> {
     const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
@@ -54,7 +54,7 @@ fn default_filter() -> io::Result<()> {
         filter[at + 1] = line(RETURN, 0, 0, failing(errno));
     }
     filter[9] = line(EQUAL, 0, 3, libc::SYS_clone as u32);
-    // The low half of its first argument.
+    // The low half of the call's first argument.
     filter[10] = line(LOAD, 0, 0, 16);
     filter[11] = line(HAS, 0, 1, NAMESPACES);
     filter[12] = line(RETURN, 0, 0, failing(libc::EPERM));
@@ -74,7 +74,8 @@ fn default_filter() -> io::Result<()> {
     }
 }
 
-/// Isolation is never less than was asked for: there is no pod then, and it says what to do.
+/// Isolation is never weaker than requested: the pod does not start, and the error names the
+/// remedy.
 pub fn a_runtime_that_forbids_namespaces_is_told_of() {
     let mut command = faasw(&words(HELLO, &[]));
     // SAFETY: between fork and exec only prctl is called.

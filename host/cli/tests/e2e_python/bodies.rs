@@ -1,4 +1,4 @@
-//! Bodies of scripts in Python: text, bytes, forms, whole and as they come, by each form of
+//! Bodies of scripts in Python: text, binary data and forms, whole and streamed, with each form of
 //! handler.
 
 use faasw::Digest;
@@ -58,7 +58,7 @@ def handler(request):
     assert_eq!((head.status, head.body.as_str()), (207, ""));
 }
 
-/// What is left of a body unread is given back; an instance that trapped would be reported.
+/// The unread part of a body is released. If an instance trapped, its log would report that.
 pub fn a_body_may_be_left_unread() {
     deploy(
         "unread",
@@ -74,7 +74,7 @@ pub fn a_body_may_be_left_unread() {
     assert_eq!(BENCH.log("unread"), Vec::<String>::new());
 }
 
-/// Bytes are what was sent, whichever way a handler takes and gives them.
+/// A handler receives and returns bytes unchanged, in every way that it may read and write them.
 pub fn binary_bodies_arrive_as_they_were_sent() {
     deploy(
         "binary",
@@ -142,7 +142,7 @@ async def app(scope, receive, send):
     ] {
         BENCH.assert_gives_back_bytes(&format!("/{path}"));
     }
-    // What is wrong both ways would be right again.
+    // Errors in both directions could cancel each other.
     let body = binary();
     let told = BENCH.request("POST", "/binary/told", "", &body);
     let wanted = format!("{} 256 {}", body.len(), Digest::of(&body));

@@ -1,4 +1,4 @@
-//! Scripts in Python that mean harm, or do it.
+//! Hostile or harmful scripts in Python.
 
 use faasw::{FunctionOptions, Node};
 
@@ -78,10 +78,10 @@ pub fn hostile_scripts_end_alone() {
     assert_eq!(BENCH.text("/good/"), "hello");
 }
 
-/// How long a top level may take is the node's to say, so this has one of its own.
+/// The node sets the time limit of a top level, so this test has a node of its own.
 pub fn top_levels_that_never_end_are_refused() {
     let mut tight = limits();
-    // The good one has its top level behind it in a small part of that.
+    // The good script's top level takes a small part of this.
     tight.instantiation = time_limit(5);
     let bench = Bench::start(Node::builder(), tight);
     bench.deploy("good", &one(HELLO), FunctionOptions::default());

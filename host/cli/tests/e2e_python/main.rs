@@ -1,5 +1,5 @@
-//! Scripts in Python, by the engine that faasw carries, in real microVMs. What such scripts find
-//! is tested beside the engine: `guest-vm/runtime/tests/python.rs`.
+//! Scripts in Python, with the engine that faasw includes, in real microVMs. The environment of
+//! such scripts is tested beside the engine: `guest-vm/runtime/tests/python.rs`.
 
 #![allow(
     clippy::unwrap_used,
@@ -84,8 +84,8 @@ def handler(request):
     assert_eq!(said.count(), 1, "{log:?}");
 }
 
-/// Collections write to every object that there is: none runs before what they write to is a
-/// request's own.
+/// Collections write to every object that exists. None runs before those objects are a request's
+/// own.
 fn cycles_are_collected_from_the_first_request_on() {
     let text = "
 import gc
@@ -153,7 +153,7 @@ fn errors_name_file_line_and_stack() {
     assert_eq!(BENCH.text("/fails/"), "hello");
 }
 
-/// The engine and the script were frozen with generators that had been seeded.
+/// The engine and the script were frozen with seeded random generators.
 fn nothing_random_is_the_same_in_two_forks() {
     deploy(
         "draws",
@@ -201,7 +201,8 @@ def drawn():
     assert_ne!(before, first("/draws/"));
 }
 
-/// What would be the same in all requests is not drawn unless that is asked for.
+/// Without an option, a script may not draw random numbers at deployment that all requests would
+/// share.
 fn secrets_are_not_drawn_at_deployment_unasked() {
     for text in [
         "import secrets\nKEY = secrets.token_hex()\ndef handler(request): return KEY",
@@ -267,7 +268,7 @@ fn the_examples_do_what_they_say() {
     let forged = BENCH.request("POST", "/webhook/", signed, "Hello, World?");
     assert_eq!(forged.status, 401, "{forged:?}");
     assert_eq!(BENCH.request("POST", "/webhook/", "", "x").status, 401);
-    // That body is signed, but no JSON.
+    // This body is signed, but is no JSON.
     let answer = BENCH.request("POST", "/webhook/", signed, "Hello, World!");
     assert_eq!(answer.status, 502, "{answer:?}");
     BENCH.log_once("webhook", |lines| {
@@ -285,7 +286,7 @@ fn the_examples_do_what_they_say() {
     });
 }
 
-/// Ten scripts have one engine below them, and little of their own.
+/// Ten scripts have one engine below them, and little memory each.
 fn scripts_share_their_engine() {
     for number in 0..10 {
         let name = format!("s{number}");
@@ -302,12 +303,12 @@ fn scripts_share_their_engine() {
         let seed = tree.iter().find(|seed| seed.name.contains(&name)).unwrap();
         assert!(seed.level == 3 && seed.layer_bytes <= 2 << 20, "{seed:?}");
         all += seed.layer_bytes;
-        // Ten take little more than one.
+        // Ten scripts take little more memory than one.
         assert!(all * 2 <= (engine[0] + seed.layer_bytes) * 3, "{tree:?}");
     }
 }
 
-/// What `faasw new python` makes.
+/// Deploys the output of `faasw new python`.
 fn a_new_folder_is_a_function() {
     let handler = e2e::file("host/cli/src/templates/python/handler.py");
     deploy("new", &String::from_utf8(handler).unwrap());

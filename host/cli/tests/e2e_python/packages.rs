@@ -1,4 +1,4 @@
-//! Packages of PyPI as they are: Flask, Starlette, Bottle, Jinja2.
+//! Unmodified packages from PyPI: Flask, Starlette, Bottle, Jinja2.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -11,7 +11,7 @@ use faasw::{FunctionOptions, WarmUpRequest};
 
 use crate::e2e::{self, BENCH, bundle};
 
-/// The packages of PyPI that are kept for tests, by the paths of their files.
+/// The packages from PyPI that are stored for tests, by the paths of their files.
 static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     let packed = e2e::file("tests/fixtures/scripts/packages.tar.zst");
     let mut unpacked = Vec::new();
@@ -31,7 +31,7 @@ static PACKAGES: LazyLock<BTreeMap<String, String>> = LazyLock::new(|| {
     files
 });
 
-/// A script with packages beside it.
+/// Returns a script with packages beside it.
 fn with_packages(files: &[(&str, &str)], packages: &[&str]) -> Vec<u8> {
     let mut all = files.to_vec();
     for (path, text) in PACKAGES.iter() {
@@ -218,7 +218,8 @@ def handler(request):
     assert_eq!(BENCH.text("/jinja/"), "none");
 }
 
-/// A name for the files of each version: what a client has kept of one before is not the same.
+/// Each version's files have another entity tag, so that a client's cached copy of an earlier
+/// version does not match.
 pub fn files_have_changed_with_a_new_version() {
     let app = "from flask import Flask\napp = Flask(__name__)";
     let mut tags = HashSet::new();
@@ -245,7 +246,7 @@ pub fn files_have_changed_with_a_new_version() {
     }
 }
 
-/// A template that a request has compiled is there for the next, where one came before the freeze.
+/// If a warm-up request compiled a template before the freeze, later requests find it compiled.
 pub fn warm_up_requests_leave_compiled_templates() {
     let app = r#"
 from flask import Flask, render_template

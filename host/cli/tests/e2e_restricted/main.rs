@@ -1,7 +1,7 @@
-//! The program on hosts that allow it no namespaces: it names cause and cure, and runs with less
-//! confinement only if an option says so.
+//! The program on hosts that do not allow it namespaces. It names cause and remedy, and runs with
+//! less confinement only by option.
 //!
-//! The restrictions are real ones of a child process; nothing of this host is changed for others.
+//! The restrictions are real, and apply to a child process only; the host itself is not changed.
 
 #![allow(
     clippy::unwrap_used,
@@ -38,7 +38,7 @@ use serde_json::Value;
 const HELLO: &str = "examples/hello/hello.wasm";
 const PROBE: &str = "tests/fixtures/call-probe.wasm";
 
-/// Part of what each host has to hear: the cause, and the cure.
+/// Returns parts of the error for each host: the cause, and the remedy.
 fn expected(restriction: Restriction) -> [&'static str; 2] {
     match restriction {
         Restriction::Container | Restriction::OrdinaryUser => [
@@ -52,14 +52,15 @@ fn expected(restriction: Restriction) -> [&'static str; 2] {
     }
 }
 
-/// `up` does not start without being asked for less, says why, and what to do.
+/// `up` does not start with less confinement unless an option allows it, and names the cause and
+/// the remedy.
 fn without_namespaces_nothing_starts_unasked() {
     for restriction in Restriction::ALL {
         let folder = tempfile::tempdir().unwrap();
         let words = ["up", HELLO, "--listen", "127.0.0.1:0"];
         let ended = restriction.faasw(folder.path(), &words).output().unwrap();
         let stderr = String::from_utf8_lossy(&ended.stderr);
-        // The code for hosts that cannot run microVMs.
+        // The exit code for hosts that cannot run microVMs.
         assert_eq!(ended.status.code(), Some(4), "{restriction:?}: {stderr}");
         for text in expected(restriction) {
             assert!(stderr.contains(text), "{restriction:?}: {stderr}");
@@ -79,7 +80,7 @@ fn doctor(restriction: Restriction, words: &[&str]) -> (bool, Value) {
     (output.status.success(), report)
 }
 
-/// The state and the detail of a finding.
+/// Returns the state and the detail of a finding.
 fn finding<'a>(report: &'a Value, what: &str) -> Option<(&'a str, &'a str)> {
     let mut findings = report["findings"].as_array().unwrap().iter();
     let finding = findings.find(|finding| finding["what"] == what)?;
@@ -89,7 +90,7 @@ fn finding<'a>(report: &'a Value, what: &str) -> Option<(&'a str, &'a str)> {
     ))
 }
 
-/// `doctor` says the same before anything is started, and of less confinement what it is.
+/// `doctor` reports the same before anything is started, and describes the reduced confinement.
 fn doctor_says_the_same() {
     for restriction in Restriction::ALL {
         let (is_well, report) = doctor(restriction, &[]);
@@ -114,7 +115,7 @@ fn doctor_says_the_same() {
     }
 }
 
-/// Answers requests at this machine, each on a connection of its own.
+/// Starts a server on this machine that answers requests, each on a connection of its own.
 fn upstream() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -131,14 +132,14 @@ fn upstream() -> SocketAddr {
             }
             let answer =
                 b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\nConnection: close\r\n\r\nupstream";
-            // A client that has gone is no matter here.
+            // The client may have disconnected.
             let _ = connection.write_all(answer);
         }
     });
     address
 }
 
-/// Every kind of process does its work: microVMs, the compile helper, connector and worker.
+/// Every kind of process works: microVMs, the compile helper, connector and worker.
 fn with_reduced_confinement_all_works_and_says_so() {
     let upstream = upstream();
     for restriction in Restriction::ALL {
@@ -160,7 +161,7 @@ fn with_reduced_confinement_all_works_and_says_so() {
         let mut node = Running::start_command(restriction.faasw(folder.path(), &words));
         let address = node.address();
         node.said("confinement is reduced, as was asked for");
-        // From a seed, and from one that was reset.
+        // The instances come from a seed, or were reset.
         for _ in 0..3 {
             assert_eq!(get(address, "/hello/").status, 200, "{restriction:?}");
         }
@@ -184,7 +185,7 @@ fn with_reduced_confinement_all_works_and_says_so() {
 
 type Status = BTreeMap<String, String>;
 
-/// The system's view of a process; `None` if it has ended.
+/// Returns the kernel's status of a process; `None` if it has ended.
 fn status(pid: u32) -> Option<Status> {
     let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let field = |line: &str| {
@@ -194,13 +195,13 @@ fn status(pid: u32) -> Option<Status> {
     Some(text.lines().filter_map(field).collect())
 }
 
-/// How many filters a process's calls pass.
+/// Returns how many filters a process has.
 fn filters(status: &Status) -> u32 {
     status["Seccomp_filters"].parse().unwrap()
 }
 
-/// Processes of this name below a node that have closed their jails: each has a filter more than
-/// the launcher, and installs it last. Those made ahead may still be on their way.
+/// Returns the processes of this name below a node that have closed their jails. Such a process has
+/// one filter more than the launcher, and installs it last. Zygotes may still be starting.
 fn closed_jails(node: &Running, name: &str) -> Vec<(u32, Status)> {
     let all = descendants(node.child.id());
     let launcher = all.iter().find(|pid| name_of(**pid) == "faasw-launcher");
@@ -212,7 +213,7 @@ fn closed_jails(node: &Running, name: &str) -> Vec<(u32, Status)> {
         .collect()
 }
 
-/// Checks the system's view of a process of the reduced level, beside its node's.
+/// Asserts the properties of a process at the reduced level, compared with its node.
 fn assert_reduced(
     restriction: Restriction,
     (node, nodes): (u32, &Status),
@@ -222,7 +223,7 @@ fn assert_reduced(
         assert_eq!(own[set], "0000000000000000", "{restriction:?}: {set}");
     }
     assert_eq!((&*own["NoNewPrivs"], &*own["Seccomp"]), ("1", "2"));
-    // One that was made ahead may end at any moment.
+    // A zygote may end at any moment.
     let Ok(root) = fs::read_link(format!("/proc/{pid}/root")) else {
         return;
     };
@@ -242,12 +243,12 @@ fn assert_reduced(
         assert_eq!(own["Uid"], nodes["Uid"]);
         assert_eq!(root, "/");
     }
-    // Only root may look into a process that cannot be dumped.
+    // Only root may inspect a process that cannot be dumped.
     let folder = fs::metadata(format!("/proc/{pid}/fd"));
     assert!(folder.is_err() || folder.is_ok_and(|folder| folder.uid() == 0));
 }
 
-/// The level, as commands and metrics report it.
+/// Checks the level that commands and metrics report.
 fn the_level_is_told(level: &str) {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path().join("data");
@@ -286,7 +287,7 @@ fn is_root() -> bool {
 }
 
 fn main() {
-    // Namespaces, users and capabilities are changed in the child.
+    // These tests change namespaces, users and capabilities in the child.
     let not_root = (!is_root()).then_some("not root");
     let of_root = tests![
         without_namespaces_nothing_starts_unasked,

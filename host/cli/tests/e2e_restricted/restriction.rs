@@ -1,5 +1,5 @@
-//! Hosts that allow a program no namespaces, as restrictions of a process before it becomes the
-//! program.
+//! Hosts that do not allow a program namespaces, imitated by restrictions of the process before it
+//! becomes the program.
 
 #![allow(unsafe_code, reason = "a child is restricted between fork and exec")]
 
@@ -24,18 +24,18 @@ use seccompiler::apply_filter;
 
 use crate::{denied, e2e::process::faasw};
 
-/// A host.
+/// A kind of host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restriction {
     /// Root in a container with Docker's usual capabilities and system-call profile.
     Container,
     /// An ordinary user under that profile.
     OrdinaryUser,
-    /// Root of a user namespace in which there may be no others.
+    /// Root of a user namespace in which no others can be made.
     NoUserNamespaces,
 }
 
-/// The capabilities that root has in a container of Docker's.
+/// The capabilities of root in a Docker container.
 const DOCKERS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FSETID)
@@ -51,29 +51,29 @@ const DOCKERS: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::AUDIT_WRITE);
 
-/// A user of whom there are no files.
+/// A user without files.
 const ORDINARY: u32 = 64_123;
-/// A folder for what an ordinary user is to find, in a mount namespace of the child's own.
+/// A directory for files that an ordinary user needs, in the child's own mount namespace.
 const SHOWN: &CStr = c"/mnt";
-/// The program there: its own folder may be closed to others.
+/// The program there, because its own directory may be closed to others.
 const PROGRAM: &CStr = c"/mnt/faasw";
-/// KVM's device, with a mode that lets everybody use it.
+/// KVM's device, with a mode that lets every user open it.
 const KVM: &CStr = c"/mnt/kvm";
 /// The device's number (Documentation/admin-guide/devices.txt): a miscellaneous device.
 const KVM_NUMBER: (u32, u32) = (10, 232);
 
 impl Restriction {
-    /// All of them.
+    /// All kinds of host.
     pub const ALL: [Self; 3] = [Self::Container, Self::OrdinaryUser, Self::NoUserNamespaces];
 
-    /// Returns a command for the program on such a host, with its runtime folder below `folder`.
+    /// Returns a command for the program on such a host, with its runtime directory below `folder`.
     pub fn faasw(self, folder: &Path, words: &[&str]) -> Command {
         let usual = faasw(words);
         let mut command = match self {
             Self::OrdinaryUser => Command::new(PROGRAM.to_str().unwrap()),
             _ => Command::new(usual.get_program()),
         };
-        // An ordinary user finds its own folder behind that.
+        // An ordinary user must reach its own directory below this one.
         fs::set_permissions(folder, Permissions::from_mode(0o711)).unwrap();
         let runtime = folder.join(format!("{self:?}"));
         if !runtime.exists() {
@@ -111,7 +111,7 @@ impl Restriction {
 fn keep_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
     for capability in CapabilitySet::all().difference(kept).iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
-            // An older kernel knows fewer.
+            // An older kernel has fewer capabilities.
             Ok(()) | Err(Errno::INVAL) => {}
             Err(errno) => return Err(errno),
         }
@@ -124,7 +124,7 @@ fn keep_capabilities(kept: CapabilitySet) -> Result<(), Errno> {
     rustix::thread::set_capabilities(None, sets)
 }
 
-/// Shows an ordinary user the program and a device that it may use, and becomes that user.
+/// Provides the program and a usable device for an ordinary user, and becomes that user.
 fn become_ordinary(program: &CStr) -> Result<(), Errno> {
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change};
     // SAFETY: no memory or descriptor table is unshared.
@@ -147,7 +147,7 @@ fn become_ordinary(program: &CStr) -> Result<(), Errno> {
     rustix::thread::set_thread_res_uid(user, user, user)
 }
 
-/// Enters a user namespace as its root, and forbids others below it.
+/// Enters a user namespace as its root, and forbids further ones below it.
 fn allow_no_user_namespaces() -> io::Result<()> {
     // SAFETY: no memory or descriptor table is unshared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER)? };

@@ -1,4 +1,4 @@
-//! Secrets that are bound to hosts: what those hosts get, and what nobody else does.
+//! Secrets that are bound to hosts: those hosts receive them, and no others do.
 
 use std::{
     io::{Read as _, Write as _},
@@ -22,10 +22,10 @@ use crate::{
     set_by_command,
 };
 
-/// An example: it answers by an API that it gives its key to.
+/// An example function that queries an API, to which it sends its key.
 const API: &str = "examples/api-with-key/api-with-key.wasm";
 
-/// An API over TLS that tells what `Authorization` each request had.
+/// Starts an API over TLS. Returns its address, and the `Authorization` field of each request.
 fn api(files: &Files) -> (SocketAddr, mpsc::Receiver<String>) {
     let certificate = files.write(&["localhost"]);
     let key = PrivateKeyDer::from_pem_file(&files.key).unwrap();
@@ -113,7 +113,7 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
     for _ in 0..10 {
         assert_eq!(get(address, "/api/42").body, "{}");
         assert_eq!(asked(&told_key), format!("Bearer {}", canary()));
-        // No microVM has it, not even the one that has just asked.
+        // No microVM has the secret, not even the one that has just sent a request.
         let jails = descendants(pid).into_iter();
         let sandboxes = jails.filter(|pid| e2e::process::name_of(*pid) == "faasw-sandbox");
         let found: Vec<_> = sandboxes
@@ -139,11 +139,12 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
         let kept = |place: &String| place.contains(" lo ") && place.contains(" dd ");
         found.len() == 1 && found.iter().all(kept)
     });
-    // Another value holds from the next request on.
+    // A new value applies from the next request on.
     set_by_command(data_dir, &["api", "api_key"], "another\n");
     assert_eq!(get(address, "/api/42").body, "{}");
     assert_eq!(asked(&told_key), "Bearer another");
-    // Whoever is not one of its hosts gets the text that the function has, and its owner knows why.
+    // A host to which the secret is not bound receives the placeholder that the function has, and
+    // the function's log gives the reason.
     set_by_command(data_dir, &["api", "api_key"], &canary());
     deploy("https://localhost:1");
     assert_eq!(get(address, "/api/42").body, "{}");
@@ -154,7 +155,7 @@ pub fn a_bound_secret_goes_to_its_hosts_and_to_nobody_else() {
     );
     let log = told(&["logs", "api"], data_dir);
     assert!(log.contains("bound to other hosts"), "{log}");
-    // One that no header can have is not sent.
+    // A value that is not valid in a header is not sent.
     set_by_command(data_dir, &["api", "api_key"], "two\r\nx-lines: 1");
     deploy(&origin);
     assert_eq!(get(address, "/api/42").status, 502);

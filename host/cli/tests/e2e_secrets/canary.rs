@@ -1,4 +1,4 @@
-//! A secret that was used is looked for, where it is not to be.
+//! Searches for a secret that was used, in places where it must not be.
 
 use std::{
     fs::{self, File},
@@ -16,23 +16,23 @@ use crate::{
     set_by_command,
 };
 
-/// The value that is looked for. It stands nowhere as a whole but where it was put.
+/// Returns the secret to search for. The source does not contain it as a whole.
 pub fn canary() -> String {
     ["canary", "of", "this", "test", "7f3a9c"].join("-")
 }
 
-/// What is found in the same way, and is no secret.
+/// Returns a value that the same search must find, and that is no secret.
 fn marker() -> String {
     ["marker", "of", "this", "test", "51be02"].join("-")
 }
 
-/// Where a text is in a process's memory: the line and the flags of each mapping that has it, and
-/// the files in memory that it has open.
+/// Returns where a text is in a process's memory: the line and the flags of each mapping that
+/// contains it, and the in-memory files that the process has open.
 pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
     let there = |result: io::Result<File>| match result {
         Ok(file) => Some(file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        // It has ended.
+        // The process has ended.
         Err(error) if error.raw_os_error() == Some(3) => None,
         Err(error) => panic!("process {pid}: {error}"),
     };
@@ -40,7 +40,7 @@ pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
         return Vec::new();
     };
     let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
-    // It may end now.
+    // The process may end now.
     let smaps = smaps.unwrap_or_default();
     let (mut found, mut mapping) = (Vec::new(), None);
     for line in smaps.lines() {
@@ -50,7 +50,7 @@ pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
             Some((hex(from)?, hex(to)?))
         });
         if let Some((from, to)) = range {
-            // Reserved addresses have nothing behind them.
+            // Reserved addresses have no memory.
             let is_readable = line
                 .split(' ')
                 .nth(1)
@@ -81,7 +81,7 @@ pub fn found_in_memory(pid: u32, text: &str) -> Vec<String> {
     found
 }
 
-/// Whether a file has a text in what there is of it.
+/// Whether the data of a file, without its holes, contains a text.
 fn has_data(file: &File, text: &[u8]) -> bool {
     let length = file.metadata().unwrap().len();
     let mut at = 0;
@@ -105,7 +105,7 @@ fn has(memory: &File, from: u64, to: u64, text: &[u8]) -> bool {
     while at < to {
         let wanted = usize::try_from(to - at).map_or(buffer.len(), |left| left.min(buffer.len()));
         let Ok(read) = memory.read_at(&mut buffer[..wanted], at) else {
-            // A page that cannot be read, such as a device's.
+            // A page that cannot be read, such as one of a device.
             at += 4096;
             continue;
         };
@@ -121,7 +121,7 @@ fn has(memory: &File, from: u64, to: u64, text: &[u8]) -> bool {
     false
 }
 
-/// Every file below a folder that has a text.
+/// Returns every file below a directory that contains a text.
 pub fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -138,8 +138,8 @@ pub fn found_in_files(folder: &Path, text: &str) -> Vec<String> {
     found
 }
 
-/// A secret that was used is in no file, in no seed and in nobody's memory, but where the node
-/// keeps it.
+/// A secret that was used is in no file, in no seed and in no process's memory, except where the
+/// node keeps it.
 pub fn a_canary_is_found_nowhere() {
     let folder = tempfile::tempdir().unwrap();
     let data_dir = folder.path();
@@ -156,14 +156,14 @@ pub fn a_canary_is_found_nowhere() {
         data_dir,
     );
     assert_eq!(node.stop("TERM"), Some(0));
-    // The process that it was told to is gone. This one reads it from disk.
+    // The process that received the secret has ended; this one reads it from disk.
     let mut node = Running::serving(data_dir, &["--min-parked", "2"]);
     let address = node.address();
     let pid = node.child.id();
     for _ in 0..10 {
         let told = get(address, "/bird/variable/key").body;
         assert_eq!(told, format!("some {}", canary()));
-        // What asks at its start has all of them while it is initialised.
+        // A function that reads a secret at its start has its secrets while it is initialised.
         assert_eq!(get(address, "/bird/at-start").body, "some red");
     }
     for words in [
@@ -184,7 +184,8 @@ pub fn a_canary_is_found_nowhere() {
         "{listed}"
     );
     assert!(!node.stderr().contains(&canary()));
-    // A configuration's value is in seeds and in whatever is made of them: so much is looked at.
+    // The marker is a configuration value, which is in seeds and their instances. Finding it shows
+    // that the search covers them.
     let seen = |text: &str| {
         let jails = descendants(pid).into_iter();
         let found = jails.flat_map(|jail| found_in_memory(jail, text));
@@ -201,7 +202,7 @@ pub fn a_canary_is_found_nowhere() {
         in_node.iter().any(is_layer),
         "nothing is found in seeds: {in_node:?}"
     );
-    // Answers had it, too: what they lay in is used by others in time.
+    // Responses contained the secret, too; their memory is reused in time.
     e2e::until("no jail has it", || {
         assert_eq!(get(address, "/bird/get/nothing").body, "none");
         seen(&canary()).is_empty()
@@ -209,12 +210,12 @@ pub fn a_canary_is_found_nowhere() {
     e2e::until("the node has it in one place", || {
         assert_eq!(get(address, "/bird/get/nothing").body, "none");
         let found = found_in_memory(pid, &canary());
-        // Locked, and in no core file.
+        // The mapping is locked, and excluded from core files.
         let kept = |place: &String| place.contains(" lo ") && place.contains(" dd ");
         found.len() == 1 && found.iter().all(kept)
     });
     assert_eq!(found_in_files(data_dir, &canary()), [""; 0]);
-    // Not only once somebody asks again.
+    // The value disappears at once, and not only at the next request.
     told(&["secret", "rm", "bird", "key"], data_dir);
     assert_eq!(found_in_memory(pid, &canary()), [""; 0]);
     told(&["rm", "bird"], data_dir);

@@ -1,5 +1,5 @@
-//! Secrets, as functions in real microVMs read them, as their operator sets them, and where they
-//! are looked for in vain.
+//! Secrets, as functions in real microVMs read them, as their operator sets them, and the places in
+//! which they must not be found.
 
 #![allow(
     clippy::unwrap_used,
@@ -64,7 +64,7 @@ fn remove(bench: &Bench, function: &str, secret: &str) -> Result<(), SecretError
     bench.block_on(bench.node.remove_secret(&function, &name(secret)))
 }
 
-/// Names of a function's secrets that have a value.
+/// Returns the names of a function's secrets that have a value.
 fn secrets(bench: &Bench, function: &str) -> Vec<String> {
     let function = FunctionName::new(function).unwrap();
     let listed = bench.block_on(bench.node.secrets(Some(function.clone())));
@@ -78,7 +78,7 @@ fn secrets(bench: &Bench, function: &str) -> Vec<String> {
 }
 
 fn they_are_read_like_the_configuration() {
-    // Before there is such a function.
+    // Secrets can be set before the function exists.
     set(&BENCH, "reader", "api_key", "s3cr\u{e9}t=1");
     set(&BENCH, "reader", "lines", "one\ntwo\n");
     set(&BENCH, "reader", "unasked", "for nobody");
@@ -91,7 +91,7 @@ fn they_are_read_like_the_configuration() {
         deployed.function.secrets,
         ["api_key", "lines", "not_set"].map(name)
     );
-    // A microVM that is new, and one that was brought back.
+    // A new microVM, and one that was reset.
     for _ in 0..3 {
         for (path, expected) in [
             ("get/api_key", "some s3cr\u{e9}t=1"),
@@ -171,7 +171,8 @@ fn they_go_with_their_function() {
     }
 }
 
-/// It asks while it is initialised, and so is initialised by each request, which has them.
+/// A function that reads a secret while it is initialised is initialised by each request, which has
+/// the secrets.
 fn to_ask_before_a_request_has_it_frozen_before_that() {
     set(&BENCH, "early", "colour", "red");
     let deployed = BENCH.deploy("early", &e2e::file(PROBE), reading(&["colour"]));
@@ -182,7 +183,8 @@ fn to_ask_before_a_request_has_it_frozen_before_that() {
         set(&BENCH, "early", "colour", colour);
         assert_eq!(BENCH.text("/early/at-start"), format!("some {colour}"));
     }
-    // It may be frozen behind that all the same: with what it was answered then.
+    // With `AfterInit` it is frozen after its initialisation, with the answer that it received
+    // then.
     let shared = reading(&["colour"]).freeze(FreezePolicy::AfterInit);
     BENCH.deploy("early", &e2e::file(PROBE), shared);
     let told = BENCH.text("/early/at-start");
@@ -202,7 +204,7 @@ fn what_cannot_be_one_is_refused() {
     }
     let refused = try_to_set(&BENCH, "bounds", "c", largest.as_bytes());
     assert!(matches!(refused, Err(SecretError::TooMany)), "{refused:?}");
-    // In place of another, and as much as there is room for.
+    // A value may replace another, and may use all the remaining space.
     set(&BENCH, "bounds", "b", largest);
     set(&BENCH, "bounds", "c", &largest[..SECRET_BYTES / 2]);
     BENCH.deploy("bounds", &e2e::file(PROBE), reading(&["a", "b", "c"]));
@@ -220,7 +222,7 @@ fn who_cannot_read_them_is_told() {
     assert_eq!(BENCH.text("/deaf/env"), "arg deaf\n");
 }
 
-/// By the key in the data directory, or another one.
+/// Secrets survive with the key in the data directory, and not with another key.
 fn they_survive_a_restart_with_the_key_alone() {
     let folder = tempfile::tempdir().unwrap();
     let own = folder.path().join("secrets.key");
@@ -249,7 +251,7 @@ fn they_survive_a_restart_with_the_key_alone() {
         bench.end();
     };
     expect_value("value");
-    // Another key opens none of them, and whoever needs one hears nothing of why.
+    // Another key opens none of the secrets, and a client that needs one does not learn the reason.
     let right = fs::read(&own).unwrap();
     let refused = |bench: &Bench, why: &str| {
         let answer = bench.get("/kept/get/key");
@@ -265,7 +267,7 @@ fn they_survive_a_restart_with_the_key_alone() {
     assert!(why.to_string().contains("put that one back"), "{why}");
     bench.end();
     drop(bench);
-    // One that is damaged is left for its owner to mend.
+    // A damaged key file is left for the operator to repair.
     fs::write(&own, &right[1..]).unwrap();
     let bench = start(None);
     refused(&bench, "has not the size of a key");
@@ -276,7 +278,7 @@ fn they_survive_a_restart_with_the_key_alone() {
     assert_eq!(fs::read(&own).unwrap(), &right[1..]);
     fs::write(&own, &right).unwrap();
     expect_value("value");
-    // Without it nothing takes its place while there is something that it opens.
+    // If the key is missing, the node makes no new one while secrets exist that it opens.
     fs::remove_file(&own).unwrap();
     let bench = start(None);
     refused(&bench, "No such file");
@@ -295,7 +297,7 @@ fn they_survive_a_restart_with_the_key_alone() {
     expect_value("again");
 }
 
-/// Made as docs/operating.md says, it has the functions with their stores and secrets.
+/// A backup that follows docs/operating.md contains the functions with their stores and secrets.
 fn a_backup_restores_functions_with_their_secrets() {
     let folder = tempfile::tempdir().unwrap();
     let [from, to] = ["from", "to"].map(|name| folder.path().join(name));
@@ -326,7 +328,7 @@ fn a_backup_restores_functions_with_their_secrets() {
         .permissions()
         .mode();
     assert_eq!(mode & 0o777, 0o600);
-    // The backup alone opens no secret.
+    // The backup alone does not open any secret.
     assert!(!folder.path().join("backup/secrets.key").exists());
     fs::remove_dir_all(&from).unwrap();
 
@@ -336,7 +338,7 @@ fn a_backup_restores_functions_with_their_secrets() {
     node.end();
 }
 
-/// However many ask at once, and whatever is set meanwhile: each has one that was set.
+/// However many requests arrive at once while the secret changes, each has a value that was set.
 fn many_at_once_have_what_is_set() {
     set(&BENCH, "busy", "key", "0");
     BENCH.deploy("busy", &e2e::file(PROBE), reading(&["key"]));
@@ -407,7 +409,8 @@ fn commands_say_what_is_wrong() {
     assert!(said.contains("16384 bytes at most"), "{said}");
     let said = failed(&["deploy", PROBE, "--secret", "a", "--config", "a=b"]);
     assert!(said.contains("both a secret and a key"), "{said}");
-    // The line break that ends a line is none of it; in a file all counts.
+    // The line break at the end of standard input is not part of the value; every byte of a file
+    // is.
     set_by_command(data_dir, &["probe", "typed"], "a b\r\n");
     let file = folder.path().join("file");
     fs::write(&file, "a b\n").unwrap();

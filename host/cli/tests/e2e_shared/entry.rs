@@ -1,4 +1,4 @@
-//! An entry on the disk, as tests look at it and spoil it.
+//! An entry on disk, as tests inspect and damage it.
 
 use std::{
     fs,
@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-/// What `share` tells of an entry.
+/// The paths of an entry, as `share` prints them.
 #[derive(Clone)]
 pub struct Entry {
     pub folder: PathBuf,
@@ -15,7 +15,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// That of which a command has printed where it is.
+    /// Returns the entry whose paths a command has printed.
     pub fn told(text: &str) -> Self {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 2, "{text}");
@@ -25,7 +25,7 @@ impl Entry {
         }
     }
 
-    /// The same elsewhere, to be spoilt: files, modes and owners.
+    /// Copies the entry to another directory, with modes and owners, so that it can be damaged.
     pub fn copied_to(&self, folder: &Path) -> Self {
         let copied = Command::new("cp")
             .arg("-a")
@@ -43,20 +43,20 @@ impl Entry {
         self.folder.join("note")
     }
 
-    /// The one file of code.
+    /// Returns the only file of code.
     pub fn code(&self) -> PathBuf {
         let mut files = files(&self.folder.join("artifacts"));
         assert_eq!(files.len(), 1);
         files.remove(0)
     }
 
-    /// Its images, the largest first.
+    /// Returns the entry's images, the largest first.
     pub fn images(&self) -> Vec<PathBuf> {
         files(&self.folder.join("images"))
     }
 }
 
-/// Files of a folder, the largest first.
+/// Returns the files of a directory, the largest first.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let files = fs::read_dir(folder).unwrap();
     let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
@@ -64,18 +64,18 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Turns one bit of a file, in its middle.
+/// Changes one bit in the middle of a file.
 pub fn flip(path: &Path) {
     let length = fs::metadata(path).unwrap().len() as usize;
     flip_at(path, length / 2);
 }
 
-/// The same of what it begins with: of a nonce or a key that is sealed.
+/// Changes one bit near the start of a file: in a nonce or a sealed key.
 pub fn flip_first(path: &Path) {
     flip_at(path, 30);
 }
 
-/// The same of its last byte: of something that is sealed, wherever there are gaps.
+/// Changes one bit of a file's last byte, which is sealed data wherever the file has gaps.
 pub fn flip_last(path: &Path) {
     let length = fs::metadata(path).unwrap().len() as usize;
     flip_at(path, length - 1);
@@ -98,7 +98,7 @@ pub fn grow(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
-/// A pipe in the place of a file.
+/// Replaces a file by a named pipe.
 pub fn pipe(path: &Path) {
     fs::remove_file(path).unwrap();
     let made = Command::new("mkfifo")
@@ -108,7 +108,7 @@ pub fn pipe(path: &Path) {
     assert!(made.unwrap().success());
 }
 
-/// A device in the place of a file: it has no end.
+/// Replaces a file by a device, which has no end.
 pub fn device(path: &Path) {
     fs::remove_file(path).unwrap();
     let made = Command::new("mknod")
@@ -119,7 +119,7 @@ pub fn device(path: &Path) {
     assert!(made.unwrap().success());
 }
 
-/// In the place of a file or a folder a link to it, elsewhere.
+/// Replaces a file or directory by a symbolic link to it.
 pub fn link(path: &Path) {
     let elsewhere = path.with_file_name("elsewhere-than-that");
     fs::rename(path, &elsewhere).unwrap();

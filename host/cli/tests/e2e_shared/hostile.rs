@@ -1,5 +1,5 @@
-//! Entries that are not what root has sealed, or not this pod's: it says so, and makes its function
-//! itself.
+//! Entries that root has not sealed in this form, or that are for another pod. The pod reports
+//! this, and makes its function itself.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     get, serve,
 };
 
-/// A pod serves whatever it is given, and says what it has not used.
+/// Asserts that a pod serves without the entry, and reports the reason.
 #[track_caller]
 fn does_without(what: &str, file: &str, entry: &Entry, options: &[&str], why: &str) {
     let (pod, said) = serve(file, entry, options);
@@ -43,7 +43,7 @@ pub fn an_entry_of_something_else_is_not_used() {
     does_without("its text", file, &entry, &[], "another module");
 }
 
-/// A pod that has one key, and the folder of another entry, reads nothing of that.
+/// A pod with the key of one entry and the directory of another reads nothing of the latter.
 pub fn a_key_opens_its_own_entry_and_no_other() {
     let place = Place::empty();
     let own = place.add(HELLO, &[]);
@@ -59,13 +59,13 @@ pub fn a_key_opens_its_own_entry_and_no_other() {
         &["-e", "SECRET=of-another"],
         "sealed with another",
     );
-    // Nothing of it is readable without.
+    // No part of the entry is readable without its key.
     for file in other.images().iter().chain([&other.note()]) {
         let bytes = fs::read(file).unwrap();
         let is_there = bytes.windows(10).any(|part| part == b"of-another");
         assert!(!is_there, "{file:?}");
     }
-    // Not in parts either: each is of its own entry.
+    // Parts of different entries cannot be mixed, because each belongs to its own entry.
     let folder = tempfile::tempdir().unwrap();
     let mixed = own.copied_to(folder.path());
     fs::copy(other.note(), mixed.note()).unwrap();
@@ -98,7 +98,7 @@ pub fn a_key_opens_its_own_entry_and_no_other() {
     does_without("no key", HELLO, &gone, &[], "No such file");
 }
 
-/// A way to spoil an entry, and what a pod says of it.
+/// A way to damage an entry, and what a pod reports about it.
 type Spoilt = (&'static str, fn(&Entry), &'static str);
 
 const SPOILT: &[Spoilt] = &[
@@ -194,10 +194,10 @@ const SPOILT: &[Spoilt] = &[
     ),
 ];
 
-/// What is done to a file.
+/// A function that damages a file.
 type Spoil = fn(&Path);
 
-/// The same of each image, none of which a pod cannot do without.
+/// Ways to damage each image. A pod can do without any image.
 const SPOILT_IMAGES: &[(&str, Spoil)] = &[
     ("damaged", flip_last),
     ("header damaged", flip_first),
@@ -227,7 +227,7 @@ pub fn nothing_that_was_changed_or_put_there_is_used() {
             spoilt(&format!("image {at} {what}"), &spoil, "was not good");
         }
     }
-    // Each has the other's name.
+    // Each of the two images has the other's name.
     let swap = |entry: &Entry| {
         let images = entry.images();
         let (first, last) = (&images[0], &images[2]);
@@ -239,7 +239,7 @@ pub fn nothing_that_was_changed_or_put_there_is_used() {
     spoilt("images swapped", &swap, "was not good");
 }
 
-/// All of it was there when it was opened, and nothing is when it is read.
+/// The entry is complete when it is opened, and parts are missing when they are read.
 pub fn a_folder_that_goes_while_a_pod_starts_is_no_harm() {
     let place = Place::empty();
     for left in ["", "images", "artifacts"] {

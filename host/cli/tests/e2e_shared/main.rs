@@ -1,4 +1,4 @@
-//! What a host has made of a function once: `faasw share`, and pods that are given an entry of it.
+//! Functions that a host has prepared once: `faasw share`, and pods that use an entry.
 
 #![allow(
     clippy::unwrap_used,
@@ -39,31 +39,31 @@ use store::{
 };
 use tempfile::TempDir;
 
-/// A store, and where it is.
+/// A store and its location.
 #[derive(Debug)]
 pub struct Place {
     folder: TempDir,
 }
 
 impl Place {
-    /// One without a store yet.
+    /// Makes a place without a store.
     pub fn empty() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
         }
     }
 
-    /// Where the store is.
+    /// Returns the store's path.
     pub fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
-    /// A command about the store.
+    /// Runs a command on the store.
     pub fn share(&self, words: &[&str]) -> Output {
         self.command(words).output().unwrap()
     }
 
-    /// The same that is still to be started.
+    /// Returns a command on the store, not yet started.
     pub fn command(&self, words: &[&str]) -> Command {
         let store = self.store();
         let own = ["--store", store.to_str().unwrap()];
@@ -71,7 +71,7 @@ impl Place {
         faasw(&[&["share", first], &own[..], rest].concat())
     }
 
-    /// What one that works prints.
+    /// Returns the output of a command that succeeds.
     pub fn says(&self, words: &[&str]) -> String {
         let output = self.share(words);
         assert!(output.status.success(), "{words:?} {output:?}");
@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// A pod that is given an entry, and what it has said when it serves.
+/// Starts a pod with an entry. Returns its log up to the moment at which it serves, too.
 pub fn serve(file: &str, entry: &Entry, options: &[&str]) -> (Pod, String) {
     let (folder, key) = (entry.folder.to_str().unwrap(), entry.key.to_str().unwrap());
     let given = [
@@ -101,10 +101,11 @@ pub fn serve(file: &str, entry: &Entry, options: &[&str]) -> (Pod, String) {
     (pod, said)
 }
 
-/// What a pod says that has used all of an entry.
+/// The log message of a pod that has used all of an entry.
 pub const USED: &str = "as the host has made it before";
 
-/// Whatever it is, it is not compiled and initialised again, and answers the same.
+/// Asserts that a function is not compiled and initialised again in a pod with its entry, and that
+/// it gives the same answer.
 #[track_caller]
 fn is_taken_up(file: &str, options: &[&str], path: &str) {
     let place = Place::empty();
@@ -115,7 +116,8 @@ fn is_taken_up(file: &str, options: &[&str], path: &str) {
     let alone = Pod::of(file, &[options, &["--drain-delay", "0"]].concat());
     let expected = get(alone.address, path);
     assert_eq!(expected.status, 200, "{file}: {expected:?}");
-    // From the seed, and from it once more. What one draws nobody draws again.
+    // The first instance comes from the seed, later ones may be reset. No random value is drawn
+    // twice.
     let mut drawn = HashSet::from([drawn_in(&expected.body)]);
     for _ in 0..3 {
         let answer = get(shared.address, path);
@@ -134,7 +136,7 @@ fn is_taken_up(file: &str, options: &[&str], path: &str) {
     assert_eq!(shared.node.stop("TERM"), Some(0));
 }
 
-/// What `examples/go-http` tells of randomness.
+/// The prefix of the line with random numbers of `examples/go-http`.
 const DRAWN: &str = "random ";
 
 fn without_draws(body: &str) -> Vec<&str> {
@@ -153,7 +155,7 @@ fn a_command_is_taken_up() {
     is_taken_up(HELLO, &["--memory", "16"], "/");
 }
 
-/// Takes seconds to compile.
+/// This component takes seconds to compile.
 fn a_large_component_is_taken_up() {
     is_taken_up("examples/go-http/go-http.wasm", &[], "/");
 }
@@ -169,7 +171,7 @@ fn a_script_is_taken_up_with_its_engine() {
     is_taken_up(file.to_str().unwrap(), &[], "/");
 }
 
-/// The module that Wizer has left is the entry's: the pod has the upload.
+/// The entry has the module that Wizer has initialised, and the pod has the uploaded one.
 fn what_wizer_has_initialised_is_taken_up() {
     is_taken_up("host/cli/tests/e2e/wizened.wat", &["-e", "A=b"], "/");
 }
@@ -185,7 +187,7 @@ fn files_are_taken_up() {
     );
 }
 
-/// Modes, contents and times of all that is below a folder.
+/// Returns modes, contents and times of everything below a directory.
 fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -203,7 +205,7 @@ fn state_of(folder: &Path) -> BTreeMap<PathBuf, (u32, i64, i64, Vec<u8>)> {
     all
 }
 
-/// Not by root either, whom nothing would keep from it.
+/// This holds even for root, whom no permission would prevent from writing.
 fn a_pod_changes_nothing_of_an_entry() {
     let place = Place::empty();
     let entry = place.add(HELLO, &[]);
@@ -219,7 +221,7 @@ fn a_pod_changes_nothing_of_an_entry() {
     assert!(state_of(&place.store()) == before, "something has changed");
 }
 
-/// It is given the folder and the key, as by a mount, and comes no further.
+/// The user can read the directory and the key, as by a mount, and nothing else.
 fn a_user_without_any_privilege_reads_what_it_is_given() {
     let place = Place::empty();
     let entry = place.add(HELLO, &[]);
@@ -239,7 +241,7 @@ fn a_user_without_any_privilege_reads_what_it_is_given() {
     assert!(said.contains(USED), "{said}");
     assert_eq!(get(pod.address, "/").body, "hello from wat\n");
     assert_eq!(pod.node.stop("TERM"), Some(0));
-    // The store itself lets nobody in.
+    // The store itself is closed to other users.
     let store = place.store();
     let mode = fs::metadata(&store).unwrap().mode() & 0o777;
     assert_eq!(mode, 0o700);

@@ -1,4 +1,4 @@
-//! Stores: what is another entry, who makes one, and how they go.
+//! Stores: what makes another entry, who may add entries, and how they are removed.
 
 use std::{
     fs,
@@ -26,7 +26,7 @@ pub fn whatever_differs_is_another_entry() {
     let found = find(&[&[HELLO, "--namespace", "n"], &words[..]].concat());
     let found = Entry::told(&String::from_utf8(found.stdout).unwrap());
     assert_eq!((&found.folder, &found.key), (&entry.folder, &entry.key));
-    // As whoever has an image's manifest asks.
+    // As a client with an image's manifest asks.
     let module = fs::read(crate::e2e::root().join(HELLO)).unwrap();
     let digest = format!("sha256:{}", faasw::Digest::of(&module));
     let by_digest = [
@@ -95,7 +95,7 @@ pub fn whatever_differs_is_another_entry() {
     ] {
         assert_eq!(find(senseless).status.code(), Some(2), "{senseless:?}");
     }
-    // Another namespace's is made for itself, with a key of its own.
+    // An entry of another namespace is made separately, with a key of its own.
     let theirs = place.says(&[&["add", HELLO, "--namespace", "m"], &words[..]].concat());
     let theirs = Entry::told(&theirs);
     assert_ne!(theirs.folder, entry.folder);
@@ -150,7 +150,7 @@ pub fn what_is_damaged_is_made_anew() {
     let place = Place::empty();
     let entry = place.add(HELLO, &[]);
     let key = fs::read(&entry.key).unwrap();
-    // What one that was killed has left.
+    // A file that a killed command has left.
     let left = place.store().join("n/.passing-0123");
     fs::create_dir_all(left.join("data")).unwrap();
     flip(&entry.note());
@@ -164,7 +164,7 @@ pub fn what_is_damaged_is_made_anew() {
     let (pod, said) = serve(HELLO, &again, &[]);
     assert!(said.contains(USED), "{said}");
     assert_eq!(pod.node.stop("TERM"), Some(0));
-    // Without its key, or without all but that, it is none.
+    // An entry without its key, or with nothing but its key, does not count.
     fs::remove_file(&again.key).unwrap();
     assert_eq!(place.share(&find).status.code(), NOT_SHARED);
     let again = place.add(HELLO, &[]);
@@ -209,7 +209,7 @@ pub fn entries_are_listed_and_removed() {
         .unwrap()
         .to_str()
         .unwrap();
-    // A pod that has it goes on.
+    // A pod that uses the entry continues to serve.
     let (pod, _) = serve(HELLO, &first, &[]);
     place.says(&["rm", id]);
     assert!(!first.folder.exists());
@@ -249,7 +249,7 @@ pub fn a_store_is_roots_alone() {
         let of = fs::metadata(store.join(path)).unwrap();
         assert_eq!((of.uid(), of.mode() & 0o777), (0, mode), "{path}");
     }
-    // Another user adds nothing, not even to what is its own.
+    // Another user cannot add entries, not even to a directory of its own.
     let theirs = tempfile::tempdir().unwrap();
     chown(theirs.path(), Some(1000), None).unwrap();
     let own = theirs.path().to_str().unwrap();

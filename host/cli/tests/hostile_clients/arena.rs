@@ -1,4 +1,4 @@
-//! A node, an attack on it, and what must hold meanwhile and afterwards.
+//! A node, an attack on it, and what must hold during the attack and afterwards.
 
 use std::{
     fs,
@@ -20,40 +20,40 @@ use crate::{
     wire::{HOST, Target},
 };
 
-/// How long an attack goes on.
+/// Duration of an attack.
 pub const ATTACK: Duration = Duration::from_secs(4);
 
-/// How long the honest load goes on without an attack, to know what it comes to on this machine.
+/// Duration of the honest load without an attack, as a reference for this machine.
 const CALM: Duration = Duration::from_secs(1);
 
-/// What attackers and neighbour speak.
+/// The protocol of attackers and neighbour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
     Plain,
     Tls,
 }
 
-/// What an attack may cost.
+/// The most that an attack may cost.
 pub struct Bounds {
-    /// Resident memory that the node's own process may have more than before, in MiB.
+    /// Additional resident memory of the node's own process, in MiB.
     pub memory: u64,
-    /// The same for descriptors.
+    /// Additional descriptors of the node's own process.
     pub descriptors: usize,
 }
 
-/// What holds for an attack that is to be without any effect to speak of.
+/// The bounds of an attack without significant effect.
 pub const HARMLESS: Bounds = Bounds {
     memory: 64,
     descriptors: 600,
 };
 
-/// What the node's process has, or had at most.
+/// Resources of the node's process, now or at most.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     /// Resident memory in KiB.
     memory: u64,
     descriptors: usize,
-    /// Connections that are there, from whichever side.
+    /// Open connections, whichever side opened them.
     connections: usize,
 }
 
@@ -78,8 +78,8 @@ impl Taken {
     }
 }
 
-/// The connections of the node's port that it has not closed: established, or closed by
-/// the client alone.
+/// Returns how many connections at the node's port the node has not closed: established ones, and
+/// those that only the client has closed.
 fn connections(port: u16) -> usize {
     const OPEN: [&str; 2] = ["01", "08"];
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
@@ -92,7 +92,7 @@ fn connections(port: u16) -> usize {
     table.lines().filter(is_open).count()
 }
 
-/// Follows what a process takes, to know the most.
+/// Records the most that a process uses.
 struct Watching {
     stop: Arc<AtomicBool>,
     watching: thread::JoinHandle<Taken>,
@@ -119,7 +119,8 @@ impl Watching {
     }
 }
 
-/// Functions that attacks ask: one that answers as its path says, one with a large head.
+/// Deploys the functions that attacks call: one that answers by its path, and one with a large
+/// head.
 fn deploy(data_dir: &str) {
     let heads = format!("{data_dir}/heads.wat");
     fs::write(&heads, large_head()).unwrap();
@@ -136,7 +137,7 @@ fn deploy(data_dir: &str) {
     }
 }
 
-/// A command whose response has a head of most of what may be.
+/// Returns a command whose response head has almost the largest allowed size.
 fn large_head() -> String {
     let fields: String = (0..7)
         .map(|number| format!("X-{number}: {}\\n", "x".repeat(7 << 10)))
@@ -155,7 +156,7 @@ fn large_head() -> String {
     )
 }
 
-/// Starts a node, with a certificate or without.
+/// Starts a node, with or without a certificate.
 fn start(wire: Wire, folder: &Path) -> (Running, Target) {
     let files = Files::new(folder, HOST);
     let data_dir = folder.to_str().unwrap();
@@ -165,7 +166,7 @@ fn start(wire: Wire, folder: &Path) -> (Running, Target) {
         data_dir,
         "--listen",
         "127.0.0.1:0",
-        // What is kept for the next request is not the attack's.
+        // Instances that are kept for later requests would count as a cost of the attack.
         "--keep-alive",
         "1s",
         "--json",
@@ -187,8 +188,8 @@ fn start(wire: Wire, folder: &Path) -> (Running, Target) {
     )
 }
 
-/// Runs an attack on a node of its own, and holds the node to its bounds: the neighbour
-/// is served throughout, memory and descriptors stay within theirs and come back.
+/// Runs an attack on a node of its own, and checks the bounds: the neighbour is served throughout,
+/// and memory and descriptors stay within their bounds and are released.
 pub fn withstands<A, F>(wire: Wire, name: &str, bounds: &Bounds, attack: A)
 where
     A: FnOnce(Target) -> F,
@@ -196,7 +197,7 @@ where
 {
     let folder = tempfile::tempdir().unwrap();
     let (node, target) = start(wire, folder.path());
-    // Everything that is made once is made.
+    // One-time resources are allocated by now.
     for path in ["/neighbour/", "/probe/hello", "/heads/", "/healthz"] {
         assert_eq!(get(&target, path).unwrap(), 200, "{path}");
     }
@@ -210,7 +211,7 @@ where
     let neighbour = Neighbour::begin(&target);
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        // An attack that the node has cut off is over; the honest load goes on.
+        // An attack that the node has cut off is over; the honest load continues.
         let _ = tokio::time::timeout(ATTACK * 2, attack(target.clone())).await;
         tokio::time::sleep_until(neighbour.began() + ATTACK / 2).await;
     });
@@ -222,7 +223,7 @@ where
     let began = Instant::now();
     let settled = loop {
         let now = Taken::now(pid, port);
-        // What the allocator keeps and the stock has made ahead is not the attack's.
+        // Memory that the allocator keeps, and zygotes, are not the attack's.
         if now.connections == 0
             && now.descriptors <= before.descriptors + 150
             && now.memory <= before.memory + (48 << 10)

@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 that are cheap to send.
+//! HTTP/2 frames that are cheap to send.
 
 use std::{net::Ipv4Addr, time::Duration};
 
@@ -24,17 +24,17 @@ pub const TESTS: &[Test] = attacks![
     tls: rapid_reset, ping_flood
 ];
 
-/// Connections that each flood uses at most, one after the other.
+/// The most connections of each flood, one after the other.
 const CONNECTIONS: usize = 64;
 
-/// Frames that are sent on each, unless the node ends it before.
+/// Frames that are sent on each connection, unless the node ends it earlier.
 const FRAMES: u32 = 50_000;
 
-/// How many go out in one piece.
+/// Frames that are sent in one write.
 const PIECE: u32 = 500;
 
-/// Sends what `frames` makes of each number, on connections that read or do not, for
-/// as long as attacks last.
+/// Sends the frames that `frames` returns for each number, for as long as attacks last. The
+/// connections read responses only if `reads`.
 async fn flood(target: &Target, begun: &[u8], reads: bool, frames: impl Fn(u32) -> Vec<u8>) {
     let until = Instant::now() + ATTACK;
     for number in 0..CONNECTIONS {
@@ -48,7 +48,7 @@ async fn flood(target: &Target, begun: &[u8], reads: bool, frames: impl Fn(u32) 
             let bytes: Vec<u8> = (piece * PIECE..(piece + 1) * PIECE)
                 .flat_map(&frames)
                 .collect();
-            // A node that stops reading has had enough.
+            // The node has stopped reading, or has closed the connection.
             let sent = timeout(Duration::from_millis(500), connection.send(&bytes)).await;
             if !matches!(sent, Ok(Ok(()))) {
                 break;
@@ -84,7 +84,7 @@ fn continuation_flood(wire: Wire) {
     withstands(wire, "continuation flood", &HARMLESS, |target| async move {
         let head = wire::request("GET", "/probe/hello");
         let begun = frame(HEADERS, END_STREAM, 1, &head);
-        // A field of its own in each, that ends nothing.
+        // Each frame contains one field and ends nothing.
         let field = |_| frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b");
         flood(&target, &begun, true, field).await;
     });
@@ -93,7 +93,7 @@ fn continuation_flood(wire: Wire) {
 fn ping_flood(wire: Wire) {
     withstands(wire, "ping flood", &HARMLESS, |target| async move {
         let ping = |_| frame(PING, 0, 0, &[7; 8]);
-        // The answers are read, and are not.
+        // One flood reads the answers, the other does not.
         tokio::join!(
             flood(&target, b"", true, ping),
             flood(&target, b"", false, ping)
@@ -129,15 +129,16 @@ fn window_update_flood(wire: Wire) {
     );
 }
 
-/// One entry of the dynamic table, named again and again.
+/// Refers again and again to one entry of the dynamic table.
 fn header_tables_that_unfold(wire: Wire) {
     withstands(
         wire,
         "header tables that unfold",
         &HARMLESS,
         |target| async move {
-            // With indexing: name of one byte, a value of 3,968, which is 127 and the rest in
-            // sevens of bits. 62, the first of the dynamic table, is 0xbe.
+            // A literal with indexing: a name of one byte, and a value of 3,968 bytes, whose length
+            // is encoded as 127 and the rest in groups of seven bits. Index 62, the first of the
+            // dynamic table, is 0xbe.
             let mut block = wire::request("GET", "/probe/hello");
             block.extend([0x40, 1, b'a', 0x7f, 0x81, 0x1e]);
             block.extend([b'x'; 3968]);

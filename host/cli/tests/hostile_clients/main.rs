@@ -1,10 +1,10 @@
-//! Clients without any right, against a real node with a neighbour function under
-//! measured load: what they send is bounded, and so is what it may cost.
+//! Clients without any rights, against a real node with a neighbour function under measured load:
+//! what they can send is bounded, and so is its cost.
 //!
-//! `arena`: the node, what it takes, and what must hold. `neighbour`: the honest load.
-//! `wire`: connections from many addresses, frames of HTTP/2. The attacks: `untaken`,
-//! responses that nobody takes; `unended`, requests that do not end; `floods`, frames
-//! that are cheap to send.
+//! `arena`: the node, its resources, and what must hold. `neighbour`: the honest load. `wire`:
+//! connections from many addresses, and HTTP/2 frames. The attacks: `untaken`, responses that the
+//! client does not read; `unended`, requests that do not end; `floods`, frames that are cheap to
+//! send.
 
 #![allow(
     clippy::unwrap_used,
@@ -18,7 +18,7 @@ mod common;
 #[path = "../e2e/mod.rs"]
 mod e2e;
 
-/// Lists attacks by their functions: all without TLS, those of the second list with it.
+/// Lists attacks by their functions: all without TLS, and those of the second list with TLS, too.
 macro_rules! attacks {
     ($($plain:ident),*; tls: $($tls:ident),*) => {
         &[

@@ -1,5 +1,5 @@
-//! The honest load: requests at a fixed rate to a function that is not attacked, on a
-//! connection that stays and on new ones.
+//! The honest load: requests at a fixed rate to a function that is not attacked, on a connection
+//! that is kept and on new ones.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use crate::{
     wire::{Connection, HOST, Target},
 };
 
-/// From one request to the next of each kind.
+/// Time between two requests of each kind.
 const PERIOD: Duration = Duration::from_millis(20);
 
 /// Returns the most by which an attack may delay the slowest answer.
@@ -32,25 +32,25 @@ fn slowest() -> Duration {
     time_limit(2)
 }
 
-/// The load while it goes on.
+/// The load while it runs.
 pub struct Neighbour {
     began: Instant,
     stop: Arc<AtomicBool>,
     asking: Vec<JoinHandle<Vec<Answer>>>,
-    /// Its own: an attack's tasks are not to be in its way.
+    /// A runtime of its own, so that the attack's tasks do not delay it.
     runtime: Runtime,
 }
 
 struct Answer {
-    /// Its status, or why there is none.
+    /// The response's status, or the reason why there is none.
     status: Result<u16, String>,
     took: Duration,
 }
 
-/// What all of the load came to.
+/// The results of the load.
 pub struct Served {
     answers: Vec<Answer>,
-    /// Answers that there would be if each came at once.
+    /// Number of answers if each arrived at once.
     wanted: usize,
 }
 
@@ -95,8 +95,8 @@ async fn ask(target: Target, keeps: bool, stop: Arc<AtomicBool>) -> Vec<Answer> 
     while !stop.load(Ordering::Relaxed) {
         let began = Instant::now();
         let asking = async {
-            // A connection that rests may be closed at any time: who meets that asks again
-            // on another (RFC 9112, section 9.3.1).
+            // The node may close an idle connection at any time. A client then repeats the request
+            // on another connection (RFC 9112, section 9.3.1).
             if let Some(rested) = kept.take()
                 && let Ok(answered) = exchange(&target, Some(rested), "/neighbour/").await
             {
@@ -119,7 +119,7 @@ async fn ask(target: Target, keeps: bool, stop: Arc<AtomicBool>) -> Vec<Answer> 
     answers
 }
 
-/// The status of an honest client's request.
+/// Returns the status of an honest client's request.
 pub fn get(target: &Target, path: &str) -> io::Result<u16> {
     let runtime = Runtime::new().unwrap();
     let exchange = runtime.block_on(timeout_of(exchange(target, None, path)));
@@ -132,7 +132,7 @@ async fn timeout_of<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<
         .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
-/// A request on a connection, which is made if there is none.
+/// Sends a request on a connection, or on a new one if there is none.
 async fn exchange(
     target: &Target,
     kept: Option<Connection>,
@@ -159,7 +159,7 @@ async fn exchange(
     }
 }
 
-/// Whether a response with a length is there to its end.
+/// Whether a response is complete.
 fn is_whole(answer: &[u8]) -> bool {
     let text = String::from_utf8_lossy(answer);
     let Some((head, body)) = text.split_once("\r\n\r\n") else {
@@ -172,7 +172,7 @@ fn is_whole(answer: &[u8]) -> bool {
     });
     match length {
         Some(length) => body.len() >= length.unwrap(),
-        // In chunks.
+        // The response is chunked.
         None => body.ends_with("0\r\n\r\n"),
     }
 }
@@ -185,11 +185,11 @@ impl Served {
         times[((last as f64) * part) as usize]
     }
 
-    /// Asserts that every request was answered well and in time, and that there were as many as
-    /// there were to be. A busy machine answers fewer and later also without an attack: `calm` is
-    /// the load before it. The attacker runs beside node and neighbour: on one processor, with
-    /// other work beside it, a flood left the neighbour 0.3 of its requests. A neighbour that an
-    /// attack stops has next to no answers, or a very slow one.
+    /// Asserts that every request was answered well and in time, and that there were enough. A busy
+    /// machine answers fewer and later also without an attack: `calm` is the load before it. The
+    /// attacker runs beside node and neighbour: on one processor, with other work beside it, a
+    /// flood left the neighbour 0.3 of its requests. A neighbour that an attack stops has next to
+    /// no answers, or a very slow one.
     pub fn is_good(&self, calm: &Self) {
         assert!(
             self.answers.iter().all(|answer| answer.status == Ok(200)),

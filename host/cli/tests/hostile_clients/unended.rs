@@ -27,7 +27,7 @@ const BOUNDS: Bounds = Bounds {
     descriptors: 4600,
 };
 
-/// Sends a piece on each connection in each period; those that the node ends are forgotten.
+/// Sends a piece on each connection in each period, and drops connections that the node ends.
 async fn trickle(mut connections: Vec<Connection>, piece: &[u8], period: Duration, until: Instant) {
     let mut ticks = interval(period);
     while Instant::now() < until {
@@ -42,7 +42,7 @@ async fn trickle(mut connections: Vec<Connection>, piece: &[u8], period: Duratio
     }
 }
 
-/// Connections of several addresses that have each sent `begun`.
+/// Opens connections from several addresses, each of which sends `begun`.
 async fn begin(target: &Target, count: usize, addresses: usize, begun: &[u8]) -> Vec<Connection> {
     let mut all = Vec::new();
     for number in 0..count {
@@ -57,7 +57,7 @@ async fn begin(target: &Target, count: usize, addresses: usize, begun: &[u8]) ->
     all
 }
 
-/// Three connections with 90 requests each whose bodies do not come.
+/// Opens three connections with 90 requests each whose bodies do not arrive.
 async fn posts(target: &Target) -> Vec<Http2> {
     let mut held = Vec::new();
     for number in 0..3 {
@@ -134,14 +134,14 @@ fn heads_byte_by_byte(wire: Wire) {
 }
 
 fn thousands_of_connections(wire: Wire) {
-    // As many as there may be, with what each of them takes (docs/operating.md).
+    // As many connections as the node allows, with the memory of each (docs/operating.md).
     const BOUNDS: Bounds = Bounds {
         memory: (4096 * 32) >> 10,
         descriptors: 4600,
     };
     withstands(wire, "4,100 connections", &BOUNDS, |target| async move {
         let until = Instant::now() + ATTACK;
-        // With TLS they do not even begin to shake hands.
+        // With TLS the connections do not even start a handshake.
         let mut held = Vec::new();
         for number in 0..4100 {
             let connecting = connect(target.address, address(number % 64));

@@ -1,4 +1,4 @@
-//! Responses that nobody takes.
+//! Responses that the client does not read.
 
 use std::time::Duration;
 
@@ -23,13 +23,13 @@ pub const TESTS: &[Test] = attacks![
     tls: windows_of_nothing, pipelines_that_are_never_read
 ];
 
-/// What the node may hold of responses, and all it needs around them.
+/// What the node may hold of responses, and all the memory around them.
 const BOUNDS: Bounds = Bounds {
     memory: 160,
     descriptors: 1200,
 };
 
-/// Asks for a path `streams` times on each of `connections`, and keeps those.
+/// Requests a path `streams` times on each of `connections`, and returns the connections.
 async fn ask_http2(
     target: &Target,
     connections: usize,
@@ -58,7 +58,7 @@ async fn ask_http2(
     all
 }
 
-/// The same of HTTP/1, one behind the other, and never reads.
+/// Sends pipelined requests by HTTP/1 on each of `connections`, and never reads.
 async fn ask_http1(
     target: &Target,
     connections: usize,
@@ -102,7 +102,7 @@ fn windows_opened_byte_by_byte(wire: Wire) {
                     .flat_map(|number| window_update(stream(number), 1))
                     .collect();
                 for connection in &mut held {
-                    // One that the node has ended is no harm any more.
+                    // A connection that the node has ended does no more harm.
                     let _ = connection.send(&more).await;
                 }
             }
@@ -126,7 +126,7 @@ fn small_responses_unread(wire: Wire) {
         |target| async move {
             let until = Instant::now() + ATTACK;
             let mut held = ask_http2(&target, 16, 100, "/probe/hello", None, false).await;
-            // As many again as the node takes, on streams that are done.
+            // Further requests on new streams, for as long as the node reads them.
             let mut next = 100;
             while Instant::now() < until {
                 for connection in &mut held {

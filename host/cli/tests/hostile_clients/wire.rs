@@ -1,4 +1,4 @@
-//! What a hostile client sends by hand.
+//! The bytes that a hostile client sends.
 
 use std::{
     io,
@@ -20,7 +20,7 @@ use tokio::{
 };
 use tokio_rustls::TlsConnector;
 
-/// The name that the node goes by, in requests and in its certificate.
+/// The node's name in requests and in its certificate.
 pub const HOST: &str = "one.test";
 
 pub const DATA: u8 = 0;
@@ -37,13 +37,13 @@ pub const END_HEADERS: u8 = 4;
 /// SETTINGS_INITIAL_WINDOW_SIZE
 pub const INITIAL_WINDOW: u16 = 4;
 
-/// The `number`th address of an attacker who has many; the neighbour has none of them.
+/// Returns the `number`th of an attacker's many addresses; the neighbour uses none of them.
 pub fn address(number: usize) -> Ipv4Addr {
     let [high, low] = u16::try_from(number + 1).unwrap().to_be_bytes();
     Ipv4Addr::new(127, 66, high, low)
 }
 
-/// What is attacked.
+/// The node under attack.
 #[derive(Clone)]
 pub struct Target {
     pub address: SocketAddr,
@@ -58,8 +58,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub type Connection = Box<dyn Stream>;
 
 impl Target {
-    /// A connection from an address of the attacker's, that takes little before it is
-    /// read. With TLS it has shaken hands, for this protocol if it is given.
+    /// Connects from one of the attacker's addresses, with a small receive buffer. With TLS the
+    /// handshake is complete, for `protocol` if it is given.
     pub async fn connect(&self, from: Ipv4Addr, protocol: Option<&str>) -> io::Result<Connection> {
         let stream = connect(self.address, from).await?;
         let Some(certificate) = &self.certificate else {
@@ -79,7 +79,7 @@ impl Target {
     }
 }
 
-/// A connection without TLS.
+/// Connects without TLS.
 pub async fn connect(target: SocketAddr, from: Ipv4Addr) -> io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.set_recv_buffer_size(4096)?;
@@ -98,17 +98,17 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A literal of HPACK without indexing, whose name is number `name` of the static table.
+/// Returns an HPACK literal without indexing, whose name is entry `name` of the static table.
 fn field(name: u8, value: &str) -> Vec<u8> {
     let mut bytes = vec![name, u8::try_from(value.len()).unwrap()];
     bytes.extend(value.as_bytes());
     bytes
 }
 
-/// The fields of a request without a body's.
+/// Returns the fields of a request, without any about a body.
 pub fn request(method: &str, path: &str) -> Vec<u8> {
-    // 2: `:method`, 4: `:path`, 1: `:authority`; 0x86 is `:scheme: http`, which says
-    // nothing about TLS.
+    // 2: `:method`, 4: `:path`, 1: `:authority`; 0x86 is `:scheme: http`, which does not depend on
+    // TLS.
     [field(2, method), vec![0x86], field(4, path), field(1, HOST)].concat()
 }
 
@@ -117,7 +117,7 @@ pub fn get(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, flags, stream, &request("GET", path))
 }
 
-/// A request whose body is still to come.
+/// Returns a request whose body follows later.
 pub fn post(stream: u32, path: &str) -> Vec<u8> {
     frame(HEADERS, END_HEADERS, stream, &request("POST", path))
 }
@@ -126,15 +126,15 @@ pub fn window_update(stream: u32, more: u32) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, stream, &more.to_be_bytes())
 }
 
-/// The number of a client's `number`th stream.
+/// Returns the ID of a client's `number`th stream.
 pub fn stream(number: u32) -> u32 {
     2 * number + 1
 }
 
-/// A connection of HTTP/2 whose answers are thrown away, or not even read.
+/// An HTTP/2 connection whose responses are discarded, or not even read.
 pub struct Http2 {
     writing: WriteHalf<Connection>,
-    /// What the node sends.
+    /// The task or half of the connection for the node's responses.
     reading: Reading,
 }
 
@@ -144,7 +144,7 @@ enum Reading {
 }
 
 impl Http2 {
-    /// Begins one with these settings.
+    /// Opens a connection with these settings.
     pub async fn open(
         target: &Target,
         from: Ipv4Addr,

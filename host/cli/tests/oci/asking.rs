@@ -1,4 +1,4 @@
-//! What an artifact asks for.
+//! The permissions and options that an artifact requests.
 
 use faasw::Limits;
 
@@ -7,7 +7,7 @@ use crate::{
     registry::Registry,
 };
 
-/// What is pushed by somebody who wants much.
+/// Pushes an artifact that requests many permissions.
 fn push(desk: &Desk, registry: &Registry) -> String {
     let file = desk.write("a.wasm", module("one"));
     let tag = reference(registry, "a:v1");
@@ -87,7 +87,7 @@ pub async fn what_an_artifact_asks_for_is_given_by_a_word() {
     assert_eq!(desk.inspected("a")["hosts"][0], "theirs.test");
 }
 
-/// What is much is for the node to say, which may have been started with lower limits.
+/// The node decides which limits are high, and may have been started with lower ones.
 pub async fn limits_are_those_of_the_node() {
     let mut limits = Limits::default();
     limits.memory = 16 << 20;

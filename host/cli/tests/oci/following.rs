@@ -13,7 +13,7 @@ use crate::{
     registry::Registry,
 };
 
-/// A program that follows a tag; it ends when it is dropped.
+/// A program that follows a tag; it is killed when this is dropped.
 struct Follower {
     child: Child,
     lines: Receiver<String>,
@@ -57,7 +57,7 @@ impl Follower {
         follower
     }
 
-    /// Waits for a line that has this.
+    /// Waits for a line that contains `words`.
     fn says(&self, words: &str) -> String {
         let mut all = String::new();
         loop {
@@ -79,7 +79,7 @@ fn push(desk: &Desk, tag: &str, what: &str, words: &[&str]) -> String {
         .to_owned()
 }
 
-/// Waits until a function comes from there.
+/// Waits until the function's source is this digest.
 fn comes_from(desk: &Desk, digest: &str) {
     let deadline = std::time::Instant::now() + time_limit(60);
     loop {
@@ -100,7 +100,7 @@ pub async fn a_tag_is_followed() {
     comes_from(&desk, &first);
     let second = push(&desk, &tag, "two", &[]);
     comes_from(&desk, &second);
-    // What cannot be deployed changes nothing, and what comes after it does.
+    // An artifact that cannot be deployed changes nothing, and the next one is deployed.
     push(
         &desk,
         &tag,
@@ -112,7 +112,7 @@ pub async fn a_tag_is_followed() {
     let last = push(&desk, &tag, "four", &[]);
     comes_from(&desk, &last);
     assert_eq!(desk.inspected("a")["version"], 3);
-    // Another tag is another's.
+    // Another tag has no effect.
     push(&desk, &reference(&registry, "a:other"), "five", &[]);
     comes_from(&desk, &last);
 }

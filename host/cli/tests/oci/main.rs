@@ -1,6 +1,6 @@
 //! `push`, `pull` and `deploy oci://` with a real registry, Debian's docker-registry, and with
-//! `oras`; functions are of a node without microVMs. Where there is no such registry the tests
-//! count as ignored and say so, and those with `oras` where there is none of that.
+//! `oras`. The functions run on a node without microVMs. Without such a registry the tests are
+//! ignored, with a notice; without `oras`, those that need it are.
 
 #![allow(
     clippy::unwrap_used,

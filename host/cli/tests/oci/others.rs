@@ -1,4 +1,4 @@
-//! `oras`, both ways, and what images others make.
+//! `oras` in both directions, and images from other tools.
 
 use std::{fs, process::Output};
 
@@ -68,7 +68,7 @@ pub async fn what_oras_pushes_is_pulled_and_deployed() {
     assert_eq!(desk.inspected("hello")["memory"], 64 << 20);
 }
 
-/// A layer as `docker build` makes it of `FROM scratch` and `COPY`.
+/// Returns a layer like that of `docker build` with `FROM scratch` and `COPY`.
 fn layer(files: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     for (path, content) in files {
@@ -185,7 +185,7 @@ pub async fn other_artifacts_are_refused() {
     }
 }
 
-/// A layer of files with a path, and where it leads if it is a link, that no archiver would write.
+/// Returns a layer with a path, and a link target if given, that no archiver would write.
 fn files_layer(path: &str, target: Option<&str>) -> Vec<u8> {
     let mut archive = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::default()));
     let mut header = tar::Header::new_ustar();

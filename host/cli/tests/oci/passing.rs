@@ -1,4 +1,4 @@
-//! There and back.
+//! Artifacts that are pushed, pulled and deployed.
 
 use std::{
     fs,
@@ -65,7 +65,7 @@ pub async fn what_is_pushed_is_pulled_and_deployed() {
         "{text}"
     );
 
-    // The tag leads elsewhere; what was deployed stays what it is.
+    // The tag is moved, and the deployed version stays the same.
     desk.write("hello.wasm", module("two"));
     let second = desk.done(&["push", &file, &tag, "--json"]);
     let second: serde_json::Value = serde_json::from_str(&second).unwrap();
@@ -119,7 +119,7 @@ pub async fn a_closed_registry_wants_its_authority_and_a_log_in() {
         told.contains("certificate") && told.contains("--ca FILE"),
         "{told}"
     );
-    // Without TLS it says what it is.
+    // Without TLS, the registry's own error is shown.
     let told = desk.refused(&["push", &file, &tag]);
     assert!(told.contains("400"), "{told}");
     let told = desk.refused(&["push", &file, &tag, "--ca", &ca]);
@@ -144,7 +144,7 @@ pub async fn a_closed_registry_wants_its_authority_and_a_log_in() {
     desk.done(&["pull", &tag, "--ca", &ca, "-o", "out.wasm"]);
     assert_eq!(read(&desk.path("out.wasm")), module("one"));
     desk.done(&["deploy", &format!("oci://{tag}"), "--ca", &ca]);
-    // What is shown of it is nowhere.
+    // The log-in appears in no output.
     for word in [auth(PASSWORD).as_str(), PASSWORD] {
         let told = desk.faasw(&["pull", &tag, "--ca", &ca, "-o", "out.wasm"]);
         let told = format!("{told:?}{:?}", desk.done(&["inspect", "a"]));
@@ -165,7 +165,7 @@ pub async fn log_ins_come_from_files_and_helpers() {
     };
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
     let name = registry.name();
-    // Of the repository, and another of the registry.
+    // The file has a log-in for the repository, and another one for the registry.
     let podman = desk.write(
         "auth.json",
         format!(
@@ -180,7 +180,7 @@ pub async fn log_ins_come_from_files_and_helpers() {
     );
     let pushed = push("XDG_RUNTIME_DIR", desk.path("run").to_str().unwrap());
     assert!(pushed.status.success(), "{pushed:?}");
-    // By a helper of this registry.
+    // The log-in comes from a credential helper for this registry.
     let helper = desk.write(
         "bin/docker-credential-test",
         format!(
@@ -205,7 +205,7 @@ pub async fn log_ins_come_from_files_and_helpers() {
         .env("DOCKER_CONFIG", desk.path("docker"));
     let pushed = command.output().unwrap();
     assert!(pushed.status.success(), "{pushed:?}");
-    // One that is not there is no log-in of nobody's.
+    // A missing helper is an error, and does not mean an anonymous request.
     let failed = push("DOCKER_CONFIG", desk.path("docker").to_str().unwrap());
     assert_eq!(failed.status.code(), Some(1), "{failed:?}");
 }
@@ -284,7 +284,7 @@ pub async fn what_cannot_be_is_said_in_a_line() {
     drop(gone);
     let told = desk.refused(&["pull", &tag]);
     assert!(told.contains("cannot be connected to"), "{told}");
-    // No node, and nothing is fetched for it.
+    // Without a node, nothing is fetched.
     let mut command = desk.command(env!("CARGO_BIN_EXE_faasw"));
     command.args(["deploy", &format!("oci://{tag}"), "--data-dir", "nowhere"]);
     assert_eq!(command.output().unwrap().status.code(), Some(3));
@@ -308,7 +308,7 @@ pub async fn what_is_for_this_machine_is_for_no_proxy() {
     };
     let output = push(&reference(&registry, "a:v1"));
     assert!(output.status.success(), "{output:?}");
-    // Any other is, as with other clients.
+    // Requests to other hosts use the proxy, as with other clients.
     let asked = thread::spawn(move || {
         let mut line = [0; 21];
         proxy.accept().unwrap().0.read_exact(&mut line).unwrap();
@@ -331,7 +331,7 @@ pub async fn whoever_is_killed_leaves_nothing() {
         .env("TMPDIR", &temporary)
         .spawn()
         .unwrap();
-    // The manifest whole, and half of the module.
+    // Sends the complete manifest, and half of the module.
     let digest = "b".repeat(64);
     let manifest = format!(
         r#"{{"schemaVersion": 2, "layers": [{{"mediaType": "application/wasm", "digest": "sha256:{digest}", "size": 2000000}}]}}"#

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::{common, registry::Registry};
 
-/// A node without microVMs, and a home whose user has logged in nowhere.
+/// A node without microVMs, and a home directory without any log-in.
 pub struct Desk {
     pub folder: TempDir,
     _node: Node,
@@ -23,7 +23,7 @@ impl Desk {
         Self::with(Limits::default()).await
     }
 
-    /// One whose node has these limits.
+    /// Makes a desk whose node has these limits.
     pub async fn with(limits: Limits) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let builder = common::builder().data_dir(folder.path().join("data"));
@@ -70,21 +70,21 @@ impl Desk {
         command.args(words).output().unwrap()
     }
 
-    /// Standard output of what goes well.
+    /// Returns the standard output of a command that succeeds.
     pub fn done(&self, words: &[&str]) -> String {
         let output = self.faasw(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Standard error of what fails.
+    /// Returns the standard error of a command that fails.
     pub fn refused(&self, words: &[&str]) -> String {
         let output = self.faasw(words);
         assert_eq!(output.status.code(), Some(1), "{words:?}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// What the node says of a function.
+    /// Returns the node's information about a function.
     pub fn inspected(&self, name: &str) -> Value {
         let json = self.done(&["inspect", name, "--json"]);
         let details: Value = serde_json::from_str(&json).unwrap();
@@ -92,7 +92,7 @@ impl Desk {
     }
 }
 
-/// A module, as far as anybody looks at it here, that no other is the same as.
+/// Returns a unique module that is as valid as these tests need.
 pub fn module(what: &str) -> Vec<u8> {
     [b"\0asm\x01\0\0\0", what.as_bytes()].concat()
 }

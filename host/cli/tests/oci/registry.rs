@@ -1,4 +1,4 @@
-//! A registry of a test's own: Debian's docker-registry, in a folder of its own; killed when
+//! A registry for one test: Debian's docker-registry, in a directory of its own. It is killed when
 //! dropped.
 
 use std::{
@@ -13,26 +13,26 @@ use tempfile::TempDir;
 
 use crate::common::daemon::{Daemon, is_there, on_a_port};
 
-/// The program, as Debian's package has it.
+/// The name of the program in Debian's package.
 const PROGRAM: &str = "docker-registry";
 
-/// The only one who may log in, and their password, as `htpasswd -B` writes them.
+/// The only user who may log in, and the password, also as `htpasswd -B` writes them.
 pub const USER: &str = "me";
 pub const PASSWORD: &str = "hush";
 const HTPASSWD: &str = "me:$2y$05$DGyffegtBzqUyIqV8EcvDOWNVH0IIN15EyFik6FnpoJupXMV38Ta6\n";
 
-/// Who gives tokens, and what for.
+/// The issuer of tokens, and the service that they are for.
 pub const ISSUER: &str = "tests";
 pub const SERVICE: &str = "a registry";
 
-/// Why there is no such registry here, if there is none.
+/// Returns an error if there is no such registry here.
 pub fn is_missing() -> Result<(), &'static str> {
     is_there(PROGRAM, "--version")
         .then_some(())
         .ok_or("no docker-registry")
 }
 
-/// `oras`, where `.ci/oras` has put it, or where programs are.
+/// Returns the path of `oras`: where `.ci/oras` installs it, or on the search path.
 pub fn oras() -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_BIN_EXE_faasw"));
     let kept = here.ancestors().nth(2)?.join("oras/usr/bin/oras");
@@ -42,16 +42,16 @@ pub fn oras() -> Option<PathBuf> {
         .find(|program| is_there(program, "version"))
 }
 
-/// What a registry wants of its clients.
+/// What a registry requires of its clients.
 enum Wants {
     Nothing,
-    /// A log-in, by TLS.
+    /// A log-in, over TLS.
     Password,
-    /// A token of a server at this address.
+    /// A token from a server at this address.
     Token(String),
 }
 
-/// A registry.
+/// A running registry.
 pub struct Registry {
     pub folder: TempDir,
     pub port: u16,
@@ -60,18 +60,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// One that everybody may use, without TLS.
+    /// Starts a registry that every client may use, without TLS.
     pub fn open() -> Self {
         Self::start(Wants::Nothing)
     }
 
-    /// One by TLS of an authority of its own, that wants a log-in.
+    /// Starts a registry that requires a log-in, with TLS by an authority of its own.
     pub fn closed() -> Self {
         Self::start(Wants::Password)
     }
 
-    /// One without TLS that wants tokens of the server at this address, signed by its own
-    /// authority.
+    /// Starts a registry without TLS that requires tokens from the server at this address, signed
+    /// by the registry's own authority.
     pub fn of_tokens(realm: &str) -> Self {
         Self::start(Wants::Token(realm.to_owned()))
     }
@@ -100,12 +100,12 @@ impl Registry {
         self.folder.path().join(name)
     }
 
-    /// Host and port.
+    /// Returns host and port.
     pub fn name(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The certificate of the authority that vouches for it.
+    /// Returns the path of the certificate of the registry's authority.
     pub fn authority(&self) -> String {
         self.path("ca.pem").to_str().unwrap().to_owned()
     }
@@ -127,7 +127,7 @@ impl Registry {
         fs::write(self.path("htpasswd"), HTPASSWD).unwrap();
     }
 
-    /// Runs it, where it has left off.
+    /// Starts the registry again with its existing data.
     pub fn run(&mut self) {
         assert!(self.try_run(), "{}", self.log());
     }
@@ -175,7 +175,7 @@ impl Registry {
         runs
     }
 
-    /// Takes it away; what it has stays.
+    /// Kills the registry; its data stays.
     pub fn kill(&mut self) {
         self.daemon.kill();
     }

@@ -1,4 +1,5 @@
-//! A registry that wants tokens, as Docker Hub and GitHub's do, and the server that gives them.
+//! A registry that requires tokens, like Docker Hub's and GitHub's, and the server that issues
+//! them.
 
 use std::{
     fs,
@@ -25,7 +26,7 @@ use crate::{
     registry::{ISSUER, PASSWORD, Registry, SERVICE, USER},
 };
 
-/// What signs tokens: the registry's own certificate, which its authority vouches for.
+/// The signer of tokens: the registry's own certificate, which its authority has signed.
 struct Signer {
     certificate: String,
     key: EcdsaKeyPair,
@@ -45,7 +46,7 @@ impl Signer {
         }
     }
 
-    /// A token for this of a repository.
+    /// Returns a token for these actions on a repository.
     fn token(&self, repository: &str, actions: &[&str]) -> String {
         let now = SystemTime::now()
             .duration_since(SystemTime::UNIX_EPOCH)
@@ -67,8 +68,8 @@ impl Signer {
     }
 }
 
-/// Gives everybody tokens to pull with, and who logs in what they ask for; all requests' heads are
-/// kept. It ends with the test's process.
+/// Issues pull tokens to every client, and the requested tokens to clients that log in. Stores all
+/// request heads. The server ends with the test's process.
 fn serve(listener: TcpListener, signer: Arc<OnceLock<Signer>>, heads: Arc<Mutex<Vec<String>>>) {
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
@@ -120,7 +121,7 @@ pub async fn tokens_are_had_where_the_registry_says() {
     let count = || heads.lock().unwrap().len();
     let file = desk.write("a.wasm", module("one"));
     let tag = reference(&registry, "a:v1");
-    // Nobody may not push.
+    // A client without a log-in may not push.
     let told = desk.refused(&["push", &file, &tag]);
     assert!(told.contains("wants a log-in"), "{told}");
     let auth = STANDARD.encode(format!("{USER}:{PASSWORD}"));
@@ -129,7 +130,7 @@ pub async fn tokens_are_had_where_the_registry_says() {
         ".docker/config.json",
         format!(r#"{{"auths": {{"{name}": {{"auth": "{auth}"}}}}}}"#),
     );
-    // Another port is somebody else, without TLS.
+    // A server at another port without TLS is not trusted with the log-in.
     let anonymous = count();
     let told = desk.refused(&["push", &file, &tag]);
     assert!(

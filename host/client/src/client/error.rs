@@ -1,4 +1,4 @@
-//! Why a node did not do what it was asked.
+//! Errors of the client.
 
 use std::{error::Error as _, io, path::PathBuf};
 
@@ -7,53 +7,54 @@ use thiserror::Error;
 
 use super::exchange::LINE_BYTES;
 
-/// Why a node did not do what it was asked.
+/// The reason why a request to a node failed.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// No node answers.
+    /// No node runs on the data directory.
     #[error("no node is running on the data directory {0:?}")]
     NotRunning(PathBuf),
-    /// The node may not be asked.
+    /// The admin socket cannot be used, for example for lack of permission.
     #[error("the admin socket {path:?} cannot be used: {error}")]
     Socket {
-        /// The socket.
+        /// The socket's path.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// The connection broke.
+    /// The connection broke before the answer was complete.
     #[error("the node stopped answering: {0}")]
     Connection(#[source] hyper::Error),
-    /// What the node is to have cannot be read here, or what it sends cannot be written.
+    /// An input cannot be read, or an output cannot be written.
     #[error("a file cannot be read or written: {0}")]
     File(#[from] io::Error),
-    /// The node refused, or failed.
+    /// The node rejected the request, or failed.
     #[error("{detail}")]
     Refused {
-        /// Status of the answer.
+        /// The status of the answer.
         status: StatusCode,
-        /// What the node says, complete.
+        /// The node's explanation, complete.
         detail: String,
     },
-    /// The node's answer makes no sense.
+    /// The node's answer cannot be parsed.
     #[error("the node's answer cannot be read: {0}; is it another version of faasw?")]
     Answer(#[from] serde_json::Error),
-    /// What a deployment asks for takes so many bytes, as a request's line spells it.
+    /// A deployment's name and options are too long for a request line: their encoded size in
+    /// bytes.
     #[error(
         "name and options take {0} bytes as the request spells them, three for most that are no ASCII letter or \
          digit, and at most {LINE_BYTES} are sent: environment, configuration and warm-up requests are too \
          large together"
     )]
     TooLong(usize),
-    /// The request cannot be written.
+    /// The request is not valid HTTP.
     #[error("the request is not valid: {0}")]
     Request(#[from] http::Error),
 }
 
 impl From<hyper::Error> for ClientError {
     fn from(error: hyper::Error) -> Self {
-        // A request's body that could not be read here is no fault of the node's.
+        // A request body that cannot be read is a local error, not one of the connection.
         let body = error.is_user().then(|| error.source()).flatten();
         match body.and_then(|error| error.downcast_ref::<io::Error>()) {
             Some(body) => Self::File(again(body)),
@@ -62,7 +63,7 @@ impl From<hyper::Error> for ClientError {
     }
 }
 
-/// The same error, which is somebody else's.
+/// Copies an error, which cannot be moved out of the one that contains it.
 fn again(error: &io::Error) -> io::Error {
     let said = || io::Error::new(error.kind(), error.to_string());
     error

@@ -1,4 +1,4 @@
-//! One request to a node and its answer, on a connection of its own.
+//! A request to a node and its answer, on a connection of its own.
 
 use std::{io, pin::pin};
 
@@ -13,7 +13,7 @@ use tokio::net::UnixStream;
 use super::{Client, ClientError, admin_socket};
 use crate::ProblemBody;
 
-/// Most bytes of a request's path and query that can be written.
+/// Maximum size of a request's path and query in bytes.
 pub(super) const LINE_BYTES: usize = u16::MAX as usize - 1;
 
 impl Client {
@@ -32,7 +32,7 @@ impl Client {
         .await
     }
 
-    /// Sends a request, and has its response read.
+    /// Sends a request and passes its response to `read`.
     pub(super) async fn exchange<B, T>(
         &self,
         request: Request<B>,
@@ -52,8 +52,8 @@ impl Client {
             })?;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         let mut answer = pin!(async { read(sender.send_request(request).await?).await });
-        // The connection is driven here rather than by a task, so that nothing
-        // of a call outlives it. It pends for ever if it ends well before the answer.
+        // The connection is polled here instead of in a task, so that nothing of a call outlives
+        // the call. If the connection ends without an error, this future stays pending.
         let broken = async {
             match connection.await {
                 Err(error) => error,
@@ -61,10 +61,12 @@ impl Client {
             }
         };
         tokio::select! {
-            // An answer that is there counts, whatever became of the connection.
+            // A complete answer counts, whatever happened to the connection.
             biased;
             answer = &mut answer => answer,
-            // It may have come with the end, before all was sent. It waits for nothing more.
+            // The answer may have arrived before the connection broke, for example if the node
+            // rejected a request before it was sent completely. Waiting for it cannot block any
+            // more.
             error = broken => match answer.await {
                 Err(ClientError::Connection(_)) => Err(error.into()),
                 answer => answer,
@@ -73,7 +75,7 @@ impl Client {
     }
 }
 
-/// What all paths begin with.
+/// Prefix of all paths except that of the metrics.
 pub(super) const PREFIX: &str = "/v1/";
 
 pub(super) fn request<B>(method: Method, path: &str, body: B) -> Result<Request<B>, ClientError> {
@@ -84,7 +86,7 @@ pub(super) fn request<B>(method: Method, path: &str, body: B) -> Result<Request<
         .body(body)?)
 }
 
-/// The body of a good answer; a problem's detail as an error.
+/// Returns the body of a successful response, or the detail of a problem as an error.
 pub(super) fn accepted(response: Response<Bytes>) -> Result<Bytes, ClientError> {
     let status = response.status();
     let body = response.into_body();

@@ -1,4 +1,4 @@
-//! Key-value stores of functions, by the client.
+//! The client's requests about key-value stores.
 
 use bytes::Bytes;
 use http::{Method, StatusCode};
@@ -11,28 +11,28 @@ use super::{
 use crate::{Store, StoreInfo, StoreKeys, key_value::write_parameter};
 
 impl Client {
-    /// Lists the key-value stores that have anything.
+    /// Lists the key-value stores that have keys.
     ///
     /// # Errors
-    /// When no node answers, or it cannot read them.
+    /// Returns an error if no node answers or the node cannot read the stores.
     pub async fn stores(&self) -> Result<Vec<StoreInfo>, ClientError> {
         self.ask(Method::GET, "kv".into(), Bytes::new()).await
     }
 
-    /// The keys of a store in their order, behind `after`; an empty one is before all. A store that
-    /// nobody has written to has none.
+    /// Returns a page of the keys of a store, in order, that follow `after`. An empty `after`
+    /// precedes all keys. A store that was never written to has no keys.
     ///
     /// # Errors
-    /// When no node answers, or it cannot read them.
+    /// Returns an error if no node answers or the node cannot read the store.
     pub async fn store_keys(&self, store: &Store, after: &str) -> Result<StoreKeys, ClientError> {
         let path = format!("{}?{}", store.path(), write_parameter("after", after));
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// The value of a key, if there is one.
+    /// Returns the value of a key, or `None` if the key does not exist.
     ///
     /// # Errors
-    /// When no node answers, or it cannot read it.
+    /// Returns an error if no node answers or the node cannot read the store.
     pub async fn store_value(
         &self,
         store: &Store,
@@ -46,11 +46,11 @@ impl Client {
         }
     }
 
-    /// Sets a key; comes back when that is on disk.
+    /// Sets a key. Returns when the value is on disk.
     ///
     /// # Errors
-    /// When no node answers, there is no such function, or its store is full; when the key or the
-    /// value is too long.
+    /// Returns an error if no node answers, or [`ClientError::Refused`] if there is no such
+    /// function, its store is full, or the key or the value is too long.
     pub async fn set_store_value(
         &self,
         store: &Store,
@@ -61,10 +61,10 @@ impl Client {
         accepted(self.send(asked).await?).map(drop)
     }
 
-    /// Removes a key, where it is there; comes back when that is on disk.
+    /// Removes a key if it exists. Returns when the removal is on disk.
     ///
     /// # Errors
-    /// When no node answers, or it cannot do it.
+    /// Returns an error if no node answers or the node cannot remove the key.
     pub async fn remove_store_key(&self, store: &Store, key: &str) -> Result<(), ClientError> {
         let asked = request(Method::DELETE, &of_key(store, key), Empty::<Bytes>::new())?;
         accepted(self.send(asked).await?).map(drop)

@@ -27,20 +27,20 @@ use crate::{
     query::{self, Invocation},
 };
 
-/// Where the node of a data directory has its admin socket.
+/// Returns the path of the admin socket of the node with this data directory.
 #[must_use]
 pub fn admin_socket(data_dir: &Path) -> PathBuf {
     data_dir.join("faasw.sock")
 }
 
-/// Asks the node of a data directory. Each call is a connection of its own.
+/// A client of the node with a given data directory. Each call opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Client {
     data_dir: PathBuf,
 }
 
 impl Client {
-    /// A client of the node that has this data directory. It connects later.
+    /// Creates a client of the node with this data directory. Does not connect yet.
     #[must_use]
     pub fn new(data_dir: &Path) -> Self {
         Self {
@@ -48,18 +48,18 @@ impl Client {
         }
     }
 
-    /// Asks the node about itself.
+    /// Returns information about the node.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn node(&self) -> Result<NodeInfo, ClientError> {
         self.ask(Method::GET, "node".into(), Bytes::new()).await
     }
 
-    /// Lists functions, by name; [`Client::inspect`] has all that is known of one.
+    /// Lists all functions by name. [`Client::inspect`] returns all details of one function.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn list(&self) -> Result<Vec<FunctionBrief>, ClientError> {
         self.ask(Method::GET, "functions".into(), Bytes::new())
             .await
@@ -68,8 +68,9 @@ impl Client {
     /// Deploys a module or a script.
     ///
     /// # Errors
-    /// When no node answers, or it refuses name, options or module; when environment, configuration
-    /// and warm-up requests are larger together than a request's line can be.
+    /// Returns an error if no node answers, [`ClientError::Refused`] if the node rejects the name,
+    /// the options or the module, and [`ClientError::TooLong`] if the options exceed the length of
+    /// a request line.
     pub async fn deploy(
         &self,
         name: &FunctionName,
@@ -89,10 +90,10 @@ impl Client {
         path: String,
         module: Bytes,
     ) -> Result<T, ClientError> {
-        // A node stops reading what is too large, and the connection would
-        // break before its answer arrives: better not to begin.
+        // A node stops reading a module that is too large, and the connection would break before
+        // its answer arrives. So the client checks the size before it sends anything.
         let limit = self.node().await?.module_limit;
-        // Files in front of it are held against limits of their own.
+        // Files in front of the module have limits of their own.
         let parts = upload::split(&module).ok().flatten();
         let bytes = parts.map_or(module.len(), |(_, module)| module.len());
         if bytes > limit {
@@ -104,28 +105,29 @@ impl Client {
         self.ask(Method::PUT, path, module).await
     }
 
-    /// Lists deployments under way.
+    /// Lists the deployments in progress.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn deployments(&self) -> Result<Vec<DeploymentInfo>, ClientError> {
         self.ask(Method::GET, "deployments".into(), Bytes::new())
             .await
     }
 
-    /// Lists language engines.
+    /// Lists the language engines.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn engines(&self) -> Result<Vec<EngineInfo>, ClientError> {
         self.ask(Method::GET, "engines".into(), Bytes::new()).await
     }
 
-    /// Adds a language engine for scripts whose names end like this, or replaces the one of
-    /// its name.
+    /// Adds a language engine for scripts with these file extensions, or replaces the engine of
+    /// this name.
     ///
     /// # Errors
-    /// When no node answers, or it refuses name, extensions or component.
+    /// Returns an error if no node answers or the node rejects the name, the extensions or the
+    /// component.
     pub async fn add_engine(
         &self,
         name: &FunctionName,
@@ -136,19 +138,19 @@ impl Client {
         self.send_module(path, component).await
     }
 
-    /// Has an engine's code and seed made ahead.
+    /// Makes the code and the seed of an engine in advance.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no engine of this name.
     pub async fn warm_engine(&self, name: &FunctionName) -> Result<EngineInfo, ClientError> {
         let path = format!("engines/{name}/warm");
         self.ask(Method::POST, path, Bytes::new()).await
     }
 
-    /// Removes a language engine. Scripts that are deployed keep it.
+    /// Removes a language engine. Deployed scripts keep it.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no engine of this name.
     pub async fn remove_engine(&self, name: &FunctionName) -> Result<(), ClientError> {
         let request = request(
             Method::DELETE,
@@ -161,18 +163,17 @@ impl Client {
     /// Removes a function.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no function of this name.
     pub async fn remove(&self, name: &FunctionName) -> Result<(), ClientError> {
         let path = format!("functions/{name}");
         let request = request(Method::DELETE, &path, Empty::<Bytes>::new())?;
         accepted(self.send(request).await?).map(|_| ())
     }
 
-    /// Makes a version that is kept the current one; without a number, the one
-    /// before the current.
+    /// Makes a kept version the current one: the given version, or else the one before the current.
     ///
     /// # Errors
-    /// When no node answers, or there is no such function or version.
+    /// Returns an error if no node answers or there is no such function or version.
     pub async fn rollback(
         &self,
         name: &FunctionName,
@@ -183,30 +184,32 @@ impl Client {
         self.ask(Method::POST, path, Bytes::new()).await
     }
 
-    /// A function with the versions of it that are kept.
+    /// Returns a function and its kept versions.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no function of this name.
     pub async fn inspect(&self, name: &FunctionName) -> Result<FunctionDetails, ClientError> {
         self.ask(Method::GET, format!("functions/{name}"), Bytes::new())
             .await
     }
 
-    /// What the image of a function's seed has.
+    /// Returns the contents of the image of a function's seed.
     ///
     /// # Errors
-    /// When no node answers, or there is no function of that name, or no image of it.
+    /// Returns an error if no node answers, or if there is no function of this name or no image of
+    /// it.
     pub async fn image(&self, name: &FunctionName) -> Result<ImageInfo, ClientError> {
         let path = format!("functions/{name}/image");
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// Writes a function's current version for another node that has the same image key: module,
-    /// options and image, sealed. It is written as it comes; says how many bytes it has.
+    /// Exports a function's current version for another node with the same image key: module,
+    /// options and image, sealed. Writes the export while it arrives, and returns its size in
+    /// bytes.
     ///
     /// # Errors
-    /// When no node answers, or there is no function of that name, or no image of it; when it
-    /// cannot be written. What was written by then is of no use.
+    /// Returns an error if no node answers, if there is no function of this name or no image of it,
+    /// or if the export cannot be written. A partly written export is useless.
     pub async fn export(
         &self,
         name: &FunctionName,
@@ -234,13 +237,13 @@ impl Client {
         .await
     }
 
-    /// Makes a function of what another node has exported, under the name that it had unless
-    /// another one is given. It is sent as it is read: so many `bytes` of it, or all that there
-    /// are, where that is not known ahead, as of a pipe.
+    /// Deploys a function from another node's export, under its original name or the given one. The
+    /// export is sent while it is read. If `bytes` is unknown, as for a pipe, everything up to its
+    /// end is sent.
     ///
     /// # Errors
-    /// When no node answers, or it refuses the export or what is in it; when it cannot be read, or
-    /// there is less of it.
+    /// Returns an error if no node answers, if the node rejects the export or its contents, or if
+    /// the export cannot be read or has fewer than `bytes` bytes.
     pub async fn import(
         &self,
         export: impl AsyncRead + Send + Unpin + 'static,
@@ -254,20 +257,20 @@ impl Client {
         Ok(serde_json::from_slice(&body)?)
     }
 
-    /// The newest lines of a function's log; at most `newest`.
+    /// Returns the newest lines of a function's log, at most `newest`.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no function of this name.
     pub async fn logs(&self, name: &FunctionName, newest: usize) -> Result<LogPage, ClientError> {
         let path = format!("functions/{name}/logs?lines={newest}");
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// The lines of a function's log after a place, [`LogPage::next`] of the
-    /// page before. Waits for one, though not for ever: a page may be empty.
+    /// Returns the lines of a function's log after a place, which is [`LogPage::next`] of the page
+    /// before. Waits for a line for a limited time, so a page may be empty.
     ///
     /// # Errors
-    /// When no node answers, or there is none of that name.
+    /// Returns an error if no node answers or there is no function of this name.
     pub async fn logs_after(
         &self,
         name: &FunctionName,
@@ -277,26 +280,26 @@ impl Client {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// The node's tree of seeds, parents before children.
+    /// Returns the node's tree of seeds, parents before children.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn tree(&self) -> Result<Vec<SeedInfo>, ClientError> {
         self.ask(Method::GET, "tree".into(), Bytes::new()).await
     }
 
-    /// What the node has done since it started.
+    /// Returns a summary of the node's metrics since its start.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn stats(&self) -> Result<Summary, ClientError> {
         self.ask(Method::GET, "stats".into(), Bytes::new()).await
     }
 
-    /// The node's metrics as OpenMetrics text.
+    /// Returns the node's metrics as OpenMetrics text.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let request = Request::get("/metrics")
             .header(header::HOST, "localhost")
@@ -305,12 +308,11 @@ impl Client {
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Sends a request to a function. Its path and query are what the function
-    /// sees. The response may be a problem of the node's; fields that came
-    /// behind its body are among its headers.
+    /// Sends a request to a function, which sees the request's path and query. The response may be
+    /// a problem that the node reports. The trailers of the response are among its headers.
     ///
     /// # Errors
-    /// When no node answers.
+    /// Returns an error if no node answers.
     pub async fn invoke(
         &self,
         name: &FunctionName,

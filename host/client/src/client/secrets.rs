@@ -1,4 +1,4 @@
-//! Secrets of functions, by the client.
+//! The client's requests about secrets of functions.
 
 use bytes::Bytes;
 use http::Method;
@@ -11,10 +11,10 @@ use super::{
 use crate::{FunctionName, SecretInfo, SecretName, key_value::write_parameter};
 
 impl Client {
-    /// Lists the secrets of a function, or of all: what they are called, and when they were set.
+    /// Lists the secrets of one function or of all: their names, and when they were set.
     ///
     /// # Errors
-    /// When no node answers, or it cannot read them.
+    /// Returns an error if no node answers or the node cannot read the secrets.
     pub async fn secrets(
         &self,
         function: Option<&FunctionName>,
@@ -26,12 +26,12 @@ impl Client {
         self.ask(Method::GET, path, Bytes::new()).await
     }
 
-    /// Sets a secret of a function, which need not be there yet; comes back when that is on disk.
-    /// Requests that begin after that have it.
+    /// Sets a secret of a function, which need not exist yet. Returns when the secret is on disk.
+    /// Requests that start afterwards see it.
     ///
     /// # Errors
-    /// When no node answers, or it refuses the value: not text, too long, or more than its function
-    /// can have.
+    /// Returns an error if no node answers, or [`ClientError::Refused`] if the value is not text,
+    /// is too long, or is more than the function may have.
     pub async fn set_secret(
         &self,
         function: &FunctionName,
@@ -42,10 +42,10 @@ impl Client {
         accepted(self.send(asked).await?).map(drop)
     }
 
-    /// Removes a secret; comes back when that is on disk.
+    /// Removes a secret. Returns when the removal is on disk.
     ///
     /// # Errors
-    /// When no node answers, or there is no such secret.
+    /// Returns an error if no node answers or there is no such secret.
     pub async fn remove_secret(
         &self,
         function: &FunctionName,

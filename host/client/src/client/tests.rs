@@ -1,4 +1,4 @@
-//! A client beside nodes that do this and that.
+//! Tests of the client against fake nodes.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -27,7 +27,7 @@ async fn options_that_no_request_can_spell_are_told() {
         matches!(asked, Err(ClientError::NotRunning(_))),
         "{asked:?}"
     );
-    // Short keys, and letters that are not ASCII, are within what a configuration may have.
+    // Short keys and letters that are not ASCII are within the limits of a configuration.
     let short = (0..5000).fold(FunctionOptions::default(), |options, number| {
         let letters = [number / 676, number / 26, number].map(|at| b'a' + (at % 26) as u8);
         options.config(String::from_utf8_lossy(&letters), "")
@@ -44,7 +44,7 @@ async fn options_that_no_request_can_spell_are_told() {
     }
 }
 
-/// A node that does this with whoever comes, so many times.
+/// Starts a fake node that handles this many connections with `does`.
 fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread::JoinHandle<()>) {
     let folder = format!("faasw-client-{what}-{}", std::process::id());
     let folder = std::env::temp_dir().join(folder);
@@ -60,7 +60,7 @@ fn node(what: &str, times: usize, does: fn(UnixStream)) -> (Client, std::thread:
     (client, node)
 }
 
-/// As whoever writes a pipe may pause.
+/// A reader that never becomes ready, like a pipe whose writer pauses.
 struct Pausing;
 
 impl AsyncRead for Pausing {
@@ -89,7 +89,7 @@ async fn a_node_that_waits_no_longer_is_heard() {
     node.join().unwrap();
 }
 
-/// Has some, and then cannot be read.
+/// A reader that returns some bytes and then an error.
 struct Unreadable(bool);
 
 impl AsyncRead for Unreadable {

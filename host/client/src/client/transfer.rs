@@ -1,4 +1,4 @@
-//! What is too large for memory on its way: it is sent as it is read, and written as it comes.
+//! Streams exports, which may not fit into memory.
 
 use std::{
     future::poll_fn,
@@ -11,20 +11,20 @@ use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes that are read at once.
+/// Maximum number of bytes that are read at once.
 const PIECE: usize = 256 << 10;
 
-/// What is read, as a request's body.
+/// A request body that is read while it is sent.
 pub(super) struct Upload<R> {
     from: R,
-    /// Bytes that are still to be sent; nothing where only its end says how many there are.
+    /// Bytes that are still to be sent. `None` if the length is unknown.
     left: Option<u64>,
     is_over: bool,
     piece: Vec<u8>,
 }
 
 impl<R> Upload<R> {
-    /// The first `bytes` of what is read; all of it where that is not known.
+    /// Creates a body of the first `bytes` bytes of a reader, or of everything up to its end.
     pub(super) fn new(from: R, bytes: Option<u64>) -> Self {
         Self {
             from,
@@ -73,7 +73,7 @@ impl<R: AsyncRead + Unpin> Body for Upload<R> {
     }
 }
 
-/// Writes all of it.
+/// Writes all bytes.
 pub(super) async fn write_all(
     to: &mut (impl AsyncWrite + Unpin),
     mut bytes: &[u8],
@@ -89,7 +89,7 @@ pub(super) async fn write_all(
     Ok(())
 }
 
-/// Has all of it there that was written.
+/// Flushes the writer.
 pub(super) async fn flush(to: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
     poll_fn(|context| Pin::new(&mut *to).poll_flush(context)).await
 }

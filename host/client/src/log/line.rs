@@ -1,4 +1,4 @@
-//! One line of a function's log.
+//! The lines of functions' logs.
 
 use std::time::SystemTime;
 
@@ -8,35 +8,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RequestId, TraceContext, spelling};
 
-/// Longest line in bytes; the pool sends longer ones in parts.
+/// Maximum length of a line in bytes. The pool splits longer ones.
 const LONGEST: usize = 16 << 10;
 
 /// A line of a function's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// When the node received it.
+    /// The time at which the node received the line.
     #[serde(with = "spelling::time")]
     pub time: SystemTime,
-    /// The number of the instance that it came from; 0 where it came from
-    /// making the function's seed, or from the node before there was an instance.
+    /// The number of the instance that wrote the line. 0 if the line comes from making the
+    /// function's seed, or from the node before there was an instance.
     pub instance: u64,
-    /// The request that the instance served; none where it was its seed that was being made.
+    /// The request that the instance served. `None` while the seed was being made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<RequestId>,
-    /// The trace that the request belongs to, if it belongs to any.
+    /// The trace of the request, if it has one.
     #[serde(flatten)]
     pub trace: Option<TraceContext>,
-    /// The stream that it came from.
+    /// The stream of the line.
     #[serde(with = "spelling::stream")]
     pub stream: LogStream,
-    /// The text, without a line break. What could play with the terminal or the
-    /// tools of who reads the log is escaped: control characters but tabs, line
-    /// and paragraph separators, bidirectional controls.
+    /// The text, without a line break. Characters that could affect a terminal or the tools of the
+    /// log's reader are escaped: control characters except tabs, line and paragraph separators, and
+    /// bidirectional controls.
     pub text: String,
 }
 
 impl LogLine {
-    /// A line as it was written, without its line break.
+    /// Creates a line from the bytes that were written, without the line break.
     #[must_use]
     pub fn new(time: SystemTime, instance: u64, stream: LogStream, bytes: &[u8]) -> Self {
         let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
@@ -50,7 +50,7 @@ impl LogLine {
         }
     }
 
-    /// The line of this request.
+    /// Sets the request of the line.
     #[must_use]
     pub fn of_request(mut self, id: RequestId, trace: Option<TraceContext>) -> Self {
         self.request_id = Some(id);
@@ -58,7 +58,7 @@ impl LogLine {
         self
     }
 
-    /// Reads a line of a log file, as [`fmt::Display`](std::fmt::Display) writes it.
+    /// Parses a line of a log file, in the format of [`fmt::Display`](std::fmt::Display).
     #[must_use]
     pub fn read(text: &str) -> Option<Self> {
         let mut parts = text.splitn(4, ' ');
@@ -85,7 +85,7 @@ impl LogLine {
         })
     }
 
-    /// The time as RFC 3339 has it, in UTC with milliseconds.
+    /// Returns the time in the format of RFC 3339, in UTC with milliseconds.
     #[must_use]
     pub fn time_text(&self) -> String {
         spelling::time::text(self.time)
@@ -93,8 +93,8 @@ impl LogLine {
 }
 
 impl std::fmt::Display for LogLine {
-    /// Time, instance, stream and text, as in the log file. Where they are known the request
-    /// and its trace stand behind the instance, with `/` between them.
+    /// Writes time, instance, stream and text, as in the log file. The request and its trace follow
+    /// the instance if they are known, separated by `/`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} {}", self.time_text(), self.instance)?;
         if let Some(id) = self.request_id {
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_line_of_a_request_has_its_id_and_trace_where_no_text_can_be() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_123);
-        // A function's text that looks like another request's line stays text.
+        // A function's text that looks like the line of another request stays text.
         let text = b"1/forged out x";
         let line = LogLine::new(time, 42, LogStream::Out, text);
         let id: RequestId = "a-b.c".parse().unwrap();

@@ -1,4 +1,4 @@
-//! When a function is frozen, and what it does before that.
+//! Options for the freeze of a function, and for its work before that.
 
 use faasw_abi::files::is_mount;
 use faasw_common::FreezePolicy;
@@ -6,10 +6,10 @@ use faasw_common::FreezePolicy;
 use super::{FunctionOptions, OptionsError};
 use crate::WarmUpRequest;
 
-/// Longest name of an export that initialises, in bytes.
+/// Maximum length of the name of an initialising export in bytes.
 pub(super) const LONGEST_EXPORT: usize = 1024;
 
-/// Most bytes of the texts of all requests that warm a function up.
+/// Maximum size of the texts of all warm-up requests together in bytes.
 pub(super) const LARGEST_WARM_UPS: usize = 16 << 10;
 
 impl FunctionOptions {
@@ -20,61 +20,62 @@ impl FunctionOptions {
         self
     }
 
-    /// The freeze policy that is asked for.
+    /// Returns the requested freeze policy.
     #[must_use]
     pub fn freeze_policy(&self) -> FreezePolicy {
         self.freeze
     }
 
-    /// Has an export without parameters and results initialise the function when it is
-    /// deployed: every request begins with what that left. One of a component's exported
-    /// interface is named `interface#name`. It may not draw randomness, nor read a clock
-    /// first, unless the freeze policy is [`FreezePolicy::AfterInit`].
+    /// Sets an export that initialises the function at its deployment. It has neither parameters
+    /// nor results. Every request starts from the state that the export leaves. An export of a
+    /// component's interface has the name `interface#name`. Unless the freeze policy is
+    /// [`FreezePolicy::AfterInit`], the export must not draw randomness or be the first to read a
+    /// clock.
     #[must_use]
     pub fn init(mut self, export: impl Into<String>) -> Self {
         self.init = Some(export.into());
         self
     }
 
-    /// The export that initialises the function, if there is one.
+    /// Returns the export that initialises the function, if there is one.
     #[must_use]
     pub fn init_export(&self) -> Option<&str> {
         self.init.as_deref()
     }
 
-    /// Has the function answer a request that nobody made before its seed is frozen, behind its
-    /// initialisation and those given before: every request begins with what that left. It is
-    /// answered well, with a status below 500, or the deployment fails. It may not have
-    /// randomness drawn, unless the freeze policy is [`FreezePolicy::AfterInit`]. An instance that
-    /// is made while there is no seed does without.
+    /// Adds a warm-up request, which the function answers before its seed is frozen, after its
+    /// initialisation and the earlier warm-up requests. Every request starts from the state that
+    /// the warm-up leaves. If the answer has a status of 500 or above, the deployment fails. Unless
+    /// the freeze policy is [`FreezePolicy::AfterInit`], the function must not draw randomness. An
+    /// instance that is made while there is no seed is not warmed up.
     #[must_use]
     pub fn warm_up(mut self, request: WarmUpRequest) -> Self {
         self.warm_ups.push(request);
         self
     }
 
-    /// The requests that warm the function up, in their order.
+    /// Returns the warm-up requests in their order.
     #[must_use]
     pub fn warm_ups(&self) -> &[WarmUpRequest] {
         &self.warm_ups
     }
 
-    /// Has the function be frozen where it opens this of its files, by its absolute path: what it
-    /// did before is done once. A command finds the variables of its request in it, each with a
-    /// zero byte behind it.
+    /// Freezes the function when it opens one of its files, named by an absolute path. The
+    /// function's work before that is done only once. A command reads the variables of its request
+    /// from the file, each followed by a zero byte.
     #[must_use]
     pub fn freeze_at(mut self, path: impl Into<String>) -> Self {
         self.freeze_at = Some(path.into());
         self
     }
 
-    /// Which of its files it is to be frozen at, if at one.
+    /// Returns the file whose opening freezes the function, if one is set.
     #[must_use]
     pub fn own_freeze_at(&self) -> Option<&str> {
         self.freeze_at.as_deref()
     }
 
-    /// Checks what the types cannot.
+    /// Checks constraints that the types do not express.
     pub(super) fn check_freezing(&self) -> Result<(), OptionsError> {
         let is_file = |path: &&String| path.as_str() != "/" && is_mount(path);
         if let Some(path) = self.freeze_at.as_ref().filter(|path| !is_file(path)) {

@@ -1,5 +1,5 @@
-//! What a function is given to read: environment, configuration, arguments, and where its files
-//! are.
+//! Options for a function's inputs: environment, configuration, arguments, and the place of its
+//! files.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use faasw_abi::files::is_mount;
 
 use super::{FunctionOptions, OptionsError};
 
-/// Longest key of a configuration, in bytes.
+/// Maximum length of a key of a configuration in bytes.
 pub(super) const LONGEST_KEY: usize = 256;
 
-/// Most bytes of a configuration's keys and values together. The line of the request that deploys
-/// it takes fewer of some, as it spells them: short keys, each with a name of the parameter, and
-/// letters that it spells as three bytes for one. There a client says so
-/// ([`ClientError::TooLong`](crate::ClientError::TooLong)).
+/// Maximum size of a configuration's keys and values together in bytes. The request line of a
+/// deployment may limit a configuration further, because it encodes some characters as three bytes
+/// and repeats the parameter's name for each key. The client then returns
+/// [`ClientError::TooLong`](crate::ClientError::TooLong).
 pub const CONFIGURATION_BYTES: usize = 16 << 10;
 
-/// Most arguments of a function.
+/// Maximum number of arguments of a function.
 pub(super) const MOST_ARGUMENTS: usize = 64;
 
-/// Most bytes of all of them together.
+/// Maximum size of all arguments together in bytes.
 pub(super) const ARGUMENT_BYTES: usize = 8 << 10;
 
-/// Whether a text can be a key of a configuration.
+/// Returns whether a text is a valid key of a configuration.
 pub(crate) fn is_key(text: &str) -> bool {
     let is_long = text.len() > LONGEST_KEY;
     !text.is_empty() && !is_long && !text.contains(|c: char| c == '=' || c.is_control())
 }
 
 impl FunctionOptions {
-    /// Adds an environment variable; a later one of the same name replaces it.
+    /// Adds an environment variable, or replaces the one of the same name.
     #[must_use]
     pub fn env(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         let name = name.into();
@@ -38,56 +38,55 @@ impl FunctionOptions {
         self
     }
 
-    /// The environment, in its order.
+    /// Returns the environment variables in their order.
     #[must_use]
     pub fn environment(&self) -> &[(String, String)] {
         &self.environment
     }
 
-    /// Sets a value of the function's configuration; a later one of the same key replaces it. The
-    /// function reads it by `wasi:config/store` or Spin's `variables`. Whoever may ask the node
-    /// about its functions sees it: that is no place for secrets ([`FunctionOptions::secret`]).
+    /// Sets a value of the function's configuration, or replaces the one of the same key. The
+    /// function reads it by `wasi:config/store` or Spin's `variables`. Every client of the admin
+    /// API can see the configuration, so it must not contain secrets (see
+    /// [`FunctionOptions::secret`]).
     #[must_use]
     pub fn config(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.configuration.insert(key.into(), value.into());
         self
     }
 
-    /// The configuration, by its keys.
+    /// Returns the configuration by key.
     #[must_use]
     pub fn configuration(&self) -> &BTreeMap<String, String> {
         &self.configuration
     }
 
-    /// Adds a program argument, behind those given before; the first is the function's name in any
-    /// case.
+    /// Appends a program argument. The first argument is always the function's name.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());
         self
     }
 
-    /// Its program arguments, but for its name.
+    /// Returns the program arguments, without the function's name.
     #[must_use]
     pub fn arguments(&self) -> &[String] {
         &self.arguments
     }
 
-    /// Says where the function finds the files that it is deployed with: an absolute path instead
-    /// of `/`.
+    /// Sets the absolute path at which the function sees its files, instead of `/`.
     #[must_use]
     pub fn files_at(mut self, path: impl Into<String>) -> Self {
         self.files_at = Some(path.into());
         self
     }
 
-    /// Where its files are to be, unless that is `/`.
+    /// Returns the path of the files, unless it is `/`.
     #[must_use]
     pub fn own_files_at(&self) -> Option<&str> {
         self.files_at.as_deref()
     }
 
-    /// Checks what the types cannot.
+    /// Checks constraints that the types do not express.
     pub(super) fn check_given(&self) -> Result<(), OptionsError> {
         for (name, value) in &self.environment {
             if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {

@@ -1,4 +1,4 @@
-//! What a function may take: memory, times, requests at once, and looking for the next one.
+//! Options for limits of a function: memory, times, concurrent requests, and polling.
 
 use std::time::Duration;
 
@@ -7,54 +7,51 @@ use faasw_common::POLL_MAX;
 use super::{FunctionOptions, OptionsError};
 use crate::TimeLimit;
 
-/// Least memory limit: one Wasm page, in bytes.
+/// Minimum memory limit in bytes: one Wasm page.
 pub(super) const LEAST_MEMORY: u64 = 64 << 10;
 
-/// Longest time limit. A request that may hold a microVM for longer than a
-/// day is a job, not a request.
+/// Maximum time limit. A request that holds a microVM for more than a day is a job, not a request.
 pub(super) const LONGEST_TIME: Duration = Duration::from_secs(24 * 3600);
 
 impl FunctionOptions {
-    /// Sets the most memory that the function's linear memories may take together, in bytes.
+    /// Sets the maximum size of the function's linear memories together, in bytes.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Self {
         self.memory = Some(bytes);
         self
     }
 
-    /// Sets the CPU time that a request's instance may take.
+    /// Sets the maximum CPU time of a request's instance.
     #[must_use]
     pub fn cpu_time(self, limit: Duration) -> Self {
         self.time(TimeLimit::CpuTime, limit)
     }
 
-    /// Sets the wall time from the fork to the first byte of the response.
+    /// Sets the maximum wall time from the fork to the first byte of the response.
     #[must_use]
     pub fn first_byte(self, limit: Duration) -> Self {
         self.time(TimeLimit::Timeout, limit)
     }
 
-    /// Sets for how long a client may take or send nothing while the function
-    /// waits for it.
+    /// Sets how long a client may neither take nor send data while the function waits for it.
     #[must_use]
     pub fn idle_client(self, limit: Duration) -> Self {
         self.time(TimeLimit::IdleClient, limit)
     }
 
-    /// Sets for how long the function may take or send nothing after its
-    /// first byte.
+    /// Sets how long the function may neither take nor send data after its first byte.
     #[must_use]
     pub fn idle_guest(self, limit: Duration) -> Self {
         self.time(TimeLimit::IdleGuest, limit)
     }
 
-    /// Sets the wall time from the fork to the end of the request.
+    /// Sets the maximum wall time from the fork to the end of the request.
     #[must_use]
     pub fn total_time(self, limit: Duration) -> Self {
         self.time(TimeLimit::TotalTime, limit)
     }
 
-    /// Sets one of the times.
+    /// Sets one of the time limits.
     #[must_use]
     pub fn time(mut self, limit: TimeLimit, value: Duration) -> Self {
         let microseconds = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
@@ -62,34 +59,34 @@ impl FunctionOptions {
         self
     }
 
-    /// Sets how many requests of the function run at once, whatever their
-    /// versions; further ones are answered with 503.
+    /// Sets the maximum number of concurrent requests of the function, over all versions. Further
+    /// requests are answered with 503.
     #[must_use]
     pub fn concurrency(mut self, requests: usize) -> Self {
         self.concurrency = Some(requests);
         self
     }
 
-    /// The memory limit in bytes, unless it follows the node's.
+    /// Returns the memory limit in bytes, unless the node's default applies.
     #[must_use]
     pub fn own_memory(&self) -> Option<u64> {
         self.memory
     }
 
-    /// The memory limit in bytes; `default` where it follows the node's.
+    /// Returns the memory limit in bytes, or `default` if the node's default applies.
     #[must_use]
     pub fn memory_or(&self, default: u64) -> u64 {
         self.memory.unwrap_or(default)
     }
 
-    /// The time limits that do not follow the node's.
+    /// Returns the time limits that the function sets itself.
     pub fn own_times(&self) -> impl Iterator<Item = (TimeLimit, Duration)> {
         self.times_us
             .iter()
             .map(|(limit, microseconds)| (*limit, Duration::from_micros(*microseconds)))
     }
 
-    /// A time limit, unless it follows the node's.
+    /// Returns a time limit, unless the node's default applies.
     #[must_use]
     pub fn own_time(&self, limit: TimeLimit) -> Option<Duration> {
         self.times_us
@@ -98,27 +95,27 @@ impl FunctionOptions {
             .map(Duration::from_micros)
     }
 
-    /// Most requests at once, if the function has a limit of its own.
+    /// Returns the maximum number of concurrent requests, if the function has a limit of its own.
     #[must_use]
     pub fn own_concurrency(&self) -> Option<usize> {
         self.concurrency
     }
 
-    /// Sets for how long an instance of the function looks for the next request by itself at most,
-    /// whatever the node's functions do otherwise; not at all, with no time.
+    /// Sets how long an instance of the function polls for the next request at most, instead of the
+    /// node's setting. Zero disables polling.
     #[must_use]
     pub fn poll(mut self, most: Duration) -> Self {
         self.poll_us = Some(u64::try_from(most.as_micros()).unwrap_or(u64::MAX));
         self
     }
 
-    /// How long its instances look for requests at most, unless that follows the node's.
+    /// Returns the maximum polling time, unless the node's setting applies.
     #[must_use]
     pub fn own_poll(&self) -> Option<Duration> {
         self.poll_us.map(Duration::from_micros)
     }
 
-    /// Checks what the types cannot.
+    /// Checks constraints that the types do not express.
     pub(super) fn check_limits(&self) -> Result<(), OptionsError> {
         if let Some(bytes) = self.memory.filter(|bytes| *bytes < LEAST_MEMORY) {
             return Err(OptionsError::Memory(bytes));

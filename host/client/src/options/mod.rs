@@ -1,4 +1,4 @@
-//! What a deployment may choose about its function.
+//! The options of a deployment.
 
 mod error;
 mod freezing;
@@ -17,10 +17,10 @@ pub(crate) use self::given::is_key;
 pub use self::{error::OptionsError, given::CONFIGURATION_BYTES};
 use crate::{HostName, Outbound, SecretName, StoreName, TimeLimit, WarmUpRequest, spelling};
 
-/// Longest text that says where something came from, in bytes.
+/// Maximum length of a source in bytes.
 const LONGEST_SOURCE: usize = 1024;
 
-/// Options of one function; what is left out follows the node's limits.
+/// The options of one function. The node's defaults apply to options that are not set.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,9 +38,9 @@ pub struct FunctionOptions {
     environment: Vec<(String, String)>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     configuration: BTreeMap<String, String>,
-    /// Bytes.
+    /// In bytes.
     memory: Option<u64>,
-    /// Microseconds.
+    /// In microseconds.
     times_us: BTreeMap<TimeLimit, u64>,
     #[serde(with = "spelling::freeze")]
     freeze: FreezePolicy,
@@ -49,7 +49,7 @@ pub struct FunctionOptions {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warm_ups: Vec<WarmUpRequest>,
     concurrency: Option<usize>,
-    /// Microseconds.
+    /// In microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     poll_us: Option<u64>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -64,35 +64,35 @@ pub struct FunctionOptions {
     bound_secrets: BTreeMap<SecretName, BTreeSet<Outbound>>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     arguments: Vec<String>,
-    /// Where its files are, if somewhere else than at `/`.
+    /// The path of the files, unless it is `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     files_at: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     freeze_at: Option<String>,
-    /// Means nothing to whoever runs it.
+    /// For display only.
     #[serde(skip_serializing_if = "Option::is_none")]
     source: Option<String>,
 }
 
 impl FunctionOptions {
-    /// Says where what is deployed came from, as a reference to an artifact. That is kept and shown
-    /// with the version, and changes nothing else.
+    /// Sets the origin of the deployed artifact, for example a reference to it. It is stored and
+    /// shown with the version and has no other effect.
     #[must_use]
     pub fn source(mut self, text: impl Into<String>) -> Self {
         self.source = Some(text.into());
         self
     }
 
-    /// Where what is deployed came from, if that was said.
+    /// Returns the origin of the deployed artifact, if it is set.
     #[must_use]
     pub fn own_source(&self) -> Option<&str> {
         self.source.as_deref()
     }
 
-    /// Checks what the types cannot.
+    /// Checks constraints that the types do not express.
     ///
     /// # Errors
-    /// Which option makes no sense.
+    /// Returns [`OptionsError`] for the first invalid option.
     pub fn check(&self) -> Result<(), OptionsError> {
         self.check_given()?;
         self.check_reach()?;

@@ -1,78 +1,78 @@
-//! What a function may reach, and what is its own: hosts, stores, requests to others, and secrets.
+//! Options for a function's access to the outside: hosts, stores, outbound requests and secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{FunctionOptions, OptionsError};
 use crate::{HostName, Outbound, SecretName, StoreName};
 
-/// Most stores that a function shares.
+/// Maximum number of shared stores of a function.
 pub(super) const MOST_STORES: usize = 32;
 
-/// Most grants of requests that a function makes.
+/// Maximum number of outbound grants of a function.
 pub(super) const MOST_OUTBOUND: usize = 64;
 
-/// Most secrets that a function reads.
+/// Maximum number of secrets of a function.
 pub(super) const MOST_SECRETS: usize = 32;
 
 impl FunctionOptions {
-    /// Gives the function a host of its own: the gateway's requests for it are the
-    /// function's, with their whole paths. No two functions can have the same.
+    /// Adds a host of the function's own. The gateway routes requests for this host to the
+    /// function, with their whole paths. Two functions cannot have the same host.
     #[must_use]
     pub fn host(mut self, host: HostName) -> Self {
         self.hosts.insert(host);
         self
     }
 
-    /// The hosts that are its own.
+    /// Returns the function's own hosts.
     #[must_use]
     pub fn hosts(&self) -> &BTreeSet<HostName> {
         &self.hosts
     }
 
-    /// Lets the function use a key-value store that others may use, too, by its name; the one that
-    /// it has to itself, `default`, needs no grant.
+    /// Grants access to a shared key-value store. The function's own store, `default`, needs no
+    /// grant.
     #[must_use]
     pub fn store(mut self, name: StoreName) -> Self {
         self.stores.insert(name);
         self
     }
 
-    /// The key-value stores that it shares.
+    /// Returns the shared key-value stores.
     #[must_use]
     pub fn stores(&self) -> &BTreeSet<StoreName> {
         &self.stores
     }
 
-    /// Lets the function make requests to what the grant names; without one it makes none.
+    /// Grants outbound requests. Without a grant, the function cannot make any.
     #[must_use]
     pub fn allow_outbound(mut self, grant: Outbound) -> Self {
         self.outbound.insert(grant);
         self
     }
 
-    /// What it may make requests to.
+    /// Returns the grants of outbound requests.
     #[must_use]
     pub fn outbound(&self) -> &BTreeSet<Outbound> {
         &self.outbound
     }
 
-    /// Gives the function a secret to read, by the same interfaces as its configuration: its value
-    /// is set apart from any deployment, and comes with each request.
+    /// Adds a secret that the function reads by the same interfaces as its configuration. The value
+    /// is set independently of deployments, and the node sends it with each request.
     #[must_use]
     pub fn secret(mut self, name: SecretName) -> Self {
         self.secrets.insert(name);
         self
     }
 
-    /// The secrets that it reads.
+    /// Returns the secrets that the function reads.
     #[must_use]
     pub fn secrets(&self) -> &BTreeSet<SecretName> {
         &self.secrets
     }
 
-    /// Binds a secret to a host: the function reads a random text in its place, for which the node
-    /// puts the secret into the headers of requests to that host alone, over TLS. May be called
-    /// again with other hosts. That the function may make requests there has to be granted besides
+    /// Binds a secret to a host. The function reads a random placeholder. The node replaces it with
+    /// the secret only in the headers of requests to that host, over TLS. Further calls bind the
+    /// secret to further hosts. Requests to the host need a grant of their own
     /// ([`FunctionOptions::allow_outbound`]).
     #[must_use]
     pub fn bind_secret(mut self, name: SecretName, host: Outbound) -> Self {
@@ -80,13 +80,13 @@ impl FunctionOptions {
         self
     }
 
-    /// The secrets that are bound to hosts, and to which.
+    /// Returns the secrets that are bound to hosts, with these hosts.
     #[must_use]
     pub fn bound_secrets(&self) -> &BTreeMap<SecretName, BTreeSet<Outbound>> {
         &self.bound_secrets
     }
 
-    /// Checks what the types cannot.
+    /// Checks constraints that the types do not express.
     pub(super) fn check_reach(&self) -> Result<(), OptionsError> {
         if self.stores.len() > MOST_STORES {
             return Err(OptionsError::Stores(self.stores.len()));

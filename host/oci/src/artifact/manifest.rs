@@ -1,4 +1,4 @@
-//! Manifests, read. Where a layer's content could also be had (`urls`) is not looked at.
+//! Parses manifests. Alternative addresses of a layer's content (`urls`) are ignored.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use serde::Deserialize;
 
 use crate::{OciError, reference::parse_digest, registry::Blob};
 
-/// The config of the CNCF's Wasm layout.
+/// Media type of the config in the CNCF's Wasm layout.
 pub const WASM_CONFIG: &str = "application/vnd.wasm.config.v0+json";
 
-/// A layer that is a module.
+/// Media type of a layer that is a module.
 pub const WASM_LAYER: &str = "application/wasm";
 
-/// What such layers were called before.
+/// Former media types of such layers.
 const WASM_LAYERS_OF_OLD: [&str; 2] = [
     "application/vnd.wasm.content.layer.v1+wasm",
     "application/vnd.module.wasm.content.layer.v1+wasm",
 ];
 
-/// A layer of the files that a module is deployed with.
+/// Media type of a layer with the files of a function.
 pub const FILES_LAYER: &str = "application/vnd.faasw.files.v1.tar+gzip";
 
-/// Layers of images. How they are packed their first bytes say.
+/// Media types of layers of images. Their first bytes reveal the compression.
 const TAR_LAYERS: [&str; 5] = [
     "application/vnd.oci.image.layer.v1.tar",
     "application/vnd.oci.image.layer.v1.tar+gzip",
@@ -31,10 +31,10 @@ const TAR_LAYERS: [&str; 5] = [
     "application/vnd.docker.image.rootfs.diff.tar.gzip",
 ];
 
-/// Most bytes of a config, which nothing is read of.
+/// Maximum size of a config in bytes. The config itself is not read.
 const CONFIG_MAX: u64 = 4 << 20;
 
-/// What WASI's platforms are called, those that a component is likelier for first.
+/// Names of WASI's platforms, in order of preference: those more likely to be components first.
 const PLATFORMS: [&str; 4] = ["wasip3", "wasip2", "wasip1", "wasi"];
 
 /// An image's manifest, or an index of several.
@@ -52,7 +52,7 @@ pub(crate) struct Document {
     annotations: Option<BTreeMap<String, String>>,
 }
 
-/// What a manifest says of something.
+/// A descriptor of a manifest or a blob.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -71,15 +71,15 @@ struct Platform {
     os: String,
 }
 
-/// What an artifact has.
+/// The content of an artifact.
 #[derive(Debug)]
 pub(crate) enum Content {
-    /// A module as a layer of its own, and files.
+    /// A module as a layer of its own, and optionally a layer of files.
     Module {
         module: Descriptor,
         files: Option<Descriptor>,
     },
-    /// An image of one layer, in which a module is.
+    /// An image with one layer that contains a module.
     Image(Descriptor),
 }
 
@@ -93,7 +93,7 @@ impl Document {
                 "its manifest is of version {version}, and not 2"
             )));
         }
-        // What one reader takes for an index another would take for an image (CVE-2021-41190).
+        // Readers could disagree whether such a document is an index or an image (CVE-2021-41190).
         if document.layers.is_some() == document.manifests.is_some() {
             return Err(OciError::artifact(
                 "its manifest is neither an image's nor an index's alone",
@@ -102,7 +102,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Of an index the manifest that is meant; nothing where this is one itself.
+    /// Returns the digest of the selected manifest of an index, or `None` if this is not an index.
     pub(crate) fn of_wasi(&self) -> Result<Option<Digest>, OciError> {
         let Some(manifests) = &self.manifests else {
             return Ok(None);
@@ -124,7 +124,7 @@ impl Document {
                 }
             }
         }
-        // Signatures and the like stand there for no platform.
+        // Signatures and similar manifests have the platform `unknown`.
         let is_something = |one: &&Descriptor| {
             let platform = one.platform.as_ref();
             platform.is_none_or(|platform| platform.os != "unknown")
@@ -138,7 +138,7 @@ impl Document {
         }
     }
 
-    /// What it has.
+    /// Returns the content of the artifact.
     pub(crate) fn content(&self) -> Result<Content, OciError> {
         let layers = self
             .layers
@@ -195,7 +195,7 @@ impl Descriptor {
         })
     }
 
-    /// Refuses what is too large before anything of it comes.
+    /// Checks the announced size, so that nothing too large is downloaded.
     pub(crate) fn hold(&self, limit: u64, what: &str) -> Result<(), OciError> {
         if self.size > limit {
             Err(OciError::TooLarge {

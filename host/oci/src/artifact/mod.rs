@@ -1,9 +1,9 @@
-//! Which of an artifact's layers is the module, and what is in them.
+//! Finds the module among the layers of an artifact, and reads the layers.
 //!
-//! Taken are an artifact of the CNCF's Wasm layout, or of any other config, with one layer that is
-//! WebAssembly; and an image with one layer, a tar archive, in which one file is called `….wasm`
-//! (`FROM scratch`, `COPY`). Of an index it is the one for WASI, or the only one. An artifact of
-//! anything else is refused rather than guessed at.
+//! Two forms are accepted. One is an artifact of the CNCF's Wasm layout, or with any other config,
+//! with one layer that is WebAssembly. The other is an image with one layer, a tar archive, in
+//! which one file is named `….wasm` (`FROM scratch`, `COPY`). Of an index, the manifest for WASI is
+//! selected, or the only manifest. Anything else is rejected instead of guessing.
 
 pub(crate) mod layer;
 pub(crate) mod manifest;
@@ -19,7 +19,7 @@ pub use manifest::{FILES_LAYER, WASM_CONFIG, WASM_LAYER};
 
 use crate::{OciError, Reference, Registry, push::os_of, reference::Which, registry::Manifest};
 
-/// An artifact, as its manifest has it. Its layers are at the registry still.
+/// An artifact as its manifest describes it. Its layers are not downloaded yet.
 #[derive(Debug)]
 pub struct Artifact {
     digest: Digest,
@@ -28,10 +28,10 @@ pub struct Artifact {
 }
 
 impl Artifact {
-    /// The artifact of a reference.
+    /// Finds the artifact of a reference.
     ///
     /// # Errors
-    /// When there is none, or it is no module.
+    /// Returns an error if there is no such artifact or it is not a module.
     pub async fn find(registry: &Registry, which: &Which) -> Result<Self, OciError> {
         let Manifest { bytes, digest } = registry.manifest(which).await?;
         let mut document = Document::read(&bytes)?;
@@ -40,41 +40,42 @@ impl Artifact {
             document = Document::read(&one.bytes)?;
         }
         Ok(Self {
-            // What was asked for, of which the other is a part.
+            // The digest that was requested: the selected manifest is a part of it.
             digest,
             content: document.content()?,
             annotations: document.annotations(),
         })
     }
 
-    /// The digest of the manifest that the reference led to.
+    /// Returns the digest of the manifest to which the reference led.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
     }
 
-    /// A reference to it that leads nowhere else ever.
+    /// Returns a reference that always leads to this artifact.
     #[must_use]
     pub fn reference(&self, of: &Reference) -> Reference {
         of.at(self.digest)
     }
 
-    /// What its maker has written to it.
+    /// Returns the annotations of the manifest.
     #[must_use]
     pub fn annotations(&self) -> &BTreeMap<String, String> {
         &self.annotations
     }
 
-    /// Whether there are files beside the module.
+    /// Returns whether the artifact has files beside the module.
     #[must_use]
     pub fn has_files(&self) -> bool {
         matches!(&self.content, Content::Module { files: Some(_), .. })
     }
 
-    /// The module, of `limit` bytes at most.
+    /// Downloads the module, which may have at most `limit` bytes.
     ///
     /// # Errors
-    /// When it does not come whole, or is too large, or its layer has none or several.
+    /// Returns an error if the download fails or is damaged, if the module is too large, or if the
+    /// layer has no module or several.
     pub async fn module(&self, registry: &Registry, limit: u64) -> Result<Bytes, OciError> {
         let module = match &self.content {
             Content::Module { module, .. } => {
@@ -83,13 +84,14 @@ impl Artifact {
                 read_whole(&mut file)?
             }
             Content::Image(layer) => {
-                // Packed it may be smaller, and hardly larger.
+                // A compressed layer may be smaller than the module, but hardly larger.
                 layer.hold(limit.saturating_add(layer::AROUND_MAX), "the layer")?;
                 let file = registry.blob(&layer.blob()?, "the layer").await?;
                 layer::module_of(file, limit)?
             }
         };
-        // A node takes other things, too: scripts, and files in front of a module.
+        // A node also accepts scripts and bundles of files with a module, but an artifact must
+        // have neither here.
         match os_of(&module) {
             Some(_) => Ok(module),
             None => Err(OciError::artifact(
@@ -98,10 +100,10 @@ impl Artifact {
         }
     }
 
-    /// The files beside the module, if there are some, one after the other.
+    /// Downloads the files beside the module, if there are any, and passes them on one by one.
     ///
     /// # Errors
-    /// When they do not come whole, or are too many or too large.
+    /// Returns an error if the download fails or is damaged, or if the files exceed the limits.
     pub async fn files(
         &self,
         registry: &Registry,

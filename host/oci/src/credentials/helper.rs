@@ -1,6 +1,6 @@
-//! Helpers that keep log-ins: `docker-credential-NAME get`.
+//! Helpers that store logins: `docker-credential-NAME get`.
 //!
-//! A helper is the user's own program; it may still hang, or say more than anybody asked for.
+//! A helper is the user's own program. It may still hang or write too much.
 
 use std::{io, process::Stdio, time::Duration};
 
@@ -14,16 +14,16 @@ use tokio::{
 
 use super::{Credential, CredentialError};
 
-/// How long a helper may take. Some ask their user.
+/// The timeout of a helper. Some helpers prompt their user.
 const TIME_MAX: Duration = Duration::from_secs(60);
 
-/// Most bytes of an answer.
+/// Maximum size of an answer in bytes.
 const ANSWER_MAX: u64 = 64 << 10;
 
-/// What all helpers say of a registry that they know nothing of.
+/// The answer of all helpers for an unknown registry.
 const UNKNOWN: &[u8] = b"credentials not found in native keychain";
 
-/// Who a helper says that a token is of instead of a user.
+/// The user name with which a helper marks a token.
 const TOKEN_USER: &str = "<token>";
 
 #[derive(Deserialize)]
@@ -33,9 +33,9 @@ struct Answer {
     secret: String,
 }
 
-/// Asks a helper about a registry; it may know nothing of it.
+/// Asks a helper for the credential of a registry. Returns `None` if the helper does not have one.
 pub(super) async fn ask(name: &str, server: &str) -> Result<Option<Credential>, CredentialError> {
-    // It is looked for where programs are, and nowhere that a file of settings names.
+    // The helper is searched in `PATH`, and must not lead to a place that a settings file names.
     let is_fine = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let program = format!("docker-credential-{name}");
     if name.is_empty() || !name.bytes().all(is_fine) {
@@ -64,7 +64,7 @@ pub(super) async fn query(
     if !is_success {
         return match answer.trim_ascii() {
             UNKNOWN => Ok(None),
-            // What it wrote may have what it should not.
+            // The helper's output may contain secrets, so it is not part of the error.
             _ => Err(failed(format!("it does not give what it has for {server}"))),
         };
     }
@@ -79,7 +79,7 @@ pub(super) async fn query(
     }))
 }
 
-/// Runs it; it ends at the latest when it is not waited for any more.
+/// Runs a helper. The process is killed if the future is dropped.
 async fn run(program: &str, server: &str) -> io::Result<(bool, Vec<u8>)> {
     let mut child = Command::new(program)
         .arg("get")
@@ -90,7 +90,7 @@ async fn run(program: &str, server: &str) -> io::Result<(bool, Vec<u8>)> {
         .spawn()?;
     if let Some(mut input) = child.stdin.take() {
         match input.write_all(server.as_bytes()).await {
-            // It may know without having read.
+            // The helper may answer without reading its input.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
             _ => {}
         }

@@ -1,14 +1,15 @@
-//! What Docker and Podman keep of log-ins, as `docker login` and `podman login` leave it.
+//! Reads the logins that `docker login` and `podman login` store.
 //!
-//! The first of these files that knows the registry is asked: `$REGISTRY_AUTH_FILE` alone where
-//! that is set; else `config.json` in `$DOCKER_CONFIG` or `~/.docker`, then `containers/auth.json`
-//! in `$XDG_RUNTIME_DIR`, then in `$XDG_CONFIG_HOME` or `~/.config`. In a file a registry's own
-//! helper (`credHelpers`) comes first, then what stands there (`auths`, by the longest key that a
-//! repository begins with, as Podman matches them), then the helper for all (`credsStore`).
+//! The first of these files that has the registry is used. If `$REGISTRY_AUTH_FILE` is set, it is
+//! the only file. Otherwise the files are `config.json` in `$DOCKER_CONFIG` or `~/.docker`, then
+//! `containers/auth.json` in `$XDG_RUNTIME_DIR`, then the same in `$XDG_CONFIG_HOME` or
+//! `~/.config`. Within a file, the registry's own helper (`credHelpers`) comes first. Then follow
+//! the stored logins (`auths`), of which the longest key that is a prefix of the repository counts,
+//! as in Podman. Last comes the helper for all registries (`credsStore`).
 //!
-//! The crate `docker_credential` reads some of these files; it waits for a helper for ever and
-//! takes whatever that writes, puts its name into a path as it is, and knows a registry's keys
-//! only, not a repository's.
+//! The crate `docker_credential` reads some of these files. However, it waits for a helper without
+//! a timeout, accepts any output of the helper, uses the helper's name in a path unchecked, and
+//! supports keys for registries but not for repositories.
 
 mod helper;
 #[cfg(test)]
@@ -30,28 +31,28 @@ use thiserror::Error;
 
 use crate::Reference;
 
-/// Most bytes of a file of log-ins.
+/// Maximum size of a file of logins in bytes.
 const FILE_MAX: u64 = 4 << 20;
 
-/// What Docker Hub is known by to Docker and its helpers.
+/// The key of Docker Hub in Docker's files and for its helpers.
 const HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// How somebody is known to a registry.
+/// A credential for a registry.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credential {
-    /// A name and a password.
+    /// A user name and a password.
     Password {
-        /// Who.
+        /// The user name.
         user: String,
-        /// What nobody else knows.
+        /// The password.
         password: String,
     },
-    /// What a server of tokens gives tokens for.
+    /// A refresh token, for which a token server issues tokens.
     IdentityToken(String),
 }
 
 impl fmt::Debug for Credential {
-    /// Without what is secret.
+    /// Writes the credential without its secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Password { user, .. } => write!(f, "Password of {user:?}"),
@@ -60,41 +61,41 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// Why what is kept of log-ins cannot be used. Nothing of what it has is told.
+/// The reason why stored logins cannot be used. It contains no stored values.
 #[derive(Debug, Error)]
 pub enum CredentialError {
     /// A file cannot be read.
     #[error("{} cannot be read: {error}", .path.display())]
     Read {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         error: std::io::Error,
     },
-    /// A file is no such file.
+    /// A file is not a valid file of logins.
     #[error("{} is no file of log-ins: {why}", .path.display())]
     Malformed {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// In which way.
+        /// The reason.
         why: String,
     },
-    /// A helper does not help.
+    /// A helper failed.
     #[error("{program}: {why}")]
     Helper {
-        /// Which.
+        /// The helper's program.
         program: String,
-        /// What it did.
+        /// The reason.
         why: String,
     },
 }
 
-/// Where log-ins are kept.
+/// The files that store logins.
 #[derive(Clone, Debug, Default)]
 pub struct Files(Vec<PathBuf>);
 
 impl Files {
-    /// The files of this process's user.
+    /// Returns the files of this process's user.
     #[must_use]
     pub fn of_user() -> Self {
         Self::of(|name| {
@@ -104,7 +105,7 @@ impl Files {
         })
     }
 
-    /// These, in the order in which they are asked.
+    /// Returns these files, in the order in which they are searched.
     #[must_use]
     pub fn at(paths: Vec<PathBuf>) -> Self {
         Self(paths)
@@ -126,11 +127,11 @@ impl Files {
         Self(files.into_iter().flatten().collect())
     }
 
-    /// What is kept for a repository, if anything is.
+    /// Finds the stored credential of a repository. Returns `None` if there is none.
     ///
     /// # Errors
-    /// When a file is there and cannot be read, or a helper fails: to go on as nobody would hide
-    /// why.
+    /// Returns [`CredentialError`] if a file exists but cannot be read, or if a helper fails.
+    /// Continuing without a login would hide the cause.
     pub async fn find(&self, of: &Reference) -> Result<Option<Credential>, CredentialError> {
         for path in &self.0 {
             let Some(config) = read(path)? else { continue };
@@ -142,7 +143,7 @@ impl Files {
     }
 }
 
-/// A file, as far as it is of interest. Docker's has much more.
+/// The relevant part of a file. Docker's files have many more settings.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Config {
@@ -160,7 +161,7 @@ struct Entry {
     identitytoken: Option<String>,
 }
 
-/// Reads a file; nothing where there is none.
+/// Reads a file. Returns `None` if it does not exist or is empty.
 fn read(path: &Path) -> Result<Option<Config>, CredentialError> {
     let failed = |error| CredentialError::Read {
         path: path.to_owned(),
@@ -178,11 +179,11 @@ fn read(path: &Path) -> Result<Option<Config>, CredentialError> {
     if bytes.len() as u64 > FILE_MAX {
         return Err(malformed(path, "it is too large"));
     }
-    // Podman and Docker leave empty ones behind.
+    // Podman and Docker leave empty files behind.
     if bytes.trim_ascii().is_empty() {
         return Ok(None);
     }
-    // What the parser says may have a value in it, which may be a password.
+    // The parser's message may contain a value from the file, for example a password.
     let parsed = serde_json::from_slice(&bytes).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         malformed(path, format!("line {line}, column {column}"))
@@ -204,7 +205,7 @@ impl Config {
         path: &Path,
     ) -> Result<Option<Credential>, CredentialError> {
         let keys = keys(of);
-        // Hub's helpers know it by an address of old.
+        // Docker Hub's helpers know it by an old address.
         let server = match of.registry() {
             "docker.io" => HUB_KEY,
             registry => registry,
@@ -220,7 +221,7 @@ impl Config {
             let Some((_, entry)) = entries.find(|(key, _)| normal(key) == *wanted) else {
                 continue;
             };
-            // An empty one says that a helper has it.
+            // An empty entry means that a helper has the login.
             if let Some(found) = entry.credential().map_err(|why| malformed(path, why))? {
                 return Ok(Some(found));
             }
@@ -232,7 +233,7 @@ impl Config {
     }
 }
 
-/// The keys that are a repository's, the longest first.
+/// Returns the keys under which a repository's login can be stored, the longest first.
 fn keys(of: &Reference) -> Vec<String> {
     let whole = format!("{}/{}", of.registry(), of.repository());
     let ends = whole.match_indices('/').map(|(at, _)| at);
@@ -245,13 +246,13 @@ fn keys(of: &Reference) -> Vec<String> {
     keys
 }
 
-/// A key as it would be written now: `https://index.docker.io/v1/` is `docker.io`.
+/// Normalises a key: `https://index.docker.io/v1/` becomes `docker.io`.
 fn normal(key: &str) -> &str {
     let bare = key
         .strip_prefix("https://")
         .or_else(|| key.strip_prefix("http://"));
     let key = match bare {
-        // What stands behind the host is a version of the protocol.
+        // The path of a URL is a version of the protocol.
         Some(bare) => bare.split('/').next().unwrap_or(bare),
         None => key.trim_end_matches('/'),
     };
@@ -262,7 +263,7 @@ fn normal(key: &str) -> &str {
 }
 
 impl Entry {
-    /// What it has, if it has something.
+    /// Returns the credential of the entry, if it has one.
     fn credential(&self) -> Result<Option<Credential>, &'static str> {
         let there = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         if let Some(token) = there(&self.identitytoken) {
@@ -276,7 +277,7 @@ impl Entry {
     }
 }
 
-/// `user:password` in base64, with or without what fills it up.
+/// Decodes `user:password` from base64, with or without padding.
 fn decode(auth: &str) -> Result<Credential, &'static str> {
     let config =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -284,7 +285,7 @@ fn decode(auth: &str) -> Result<Credential, &'static str> {
         .decode(auth)
         .map_err(|_| "an auth is not base64")?;
     let text = String::from_utf8(decoded).map_err(|_| "an auth is no text")?;
-    // As old versions of Docker wrote it.
+    // Old versions of Docker append zero bytes.
     let (user, password) = text
         .trim_end_matches('\0')
         .split_once(':')

@@ -159,7 +159,7 @@ async fn a_file_without_end_is_not_read_to_it() {
     assert!(refused.unwrap_err().to_string().contains("too large"));
 }
 
-/// Asks a helper that does this.
+/// Queries a helper that runs this script.
 async fn helped(script: &str, time: Duration) -> Result<Option<Credential>, CredentialError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("docker-credential-x");

@@ -1,4 +1,4 @@
-//! What comes back, within bounds, and what is sent, piece by piece.
+//! Receives response bodies within limits, and sends request bodies in pieces.
 
 use std::{
     convert::Infallible,
@@ -26,16 +26,16 @@ use super::{
 };
 use crate::{OciError, access::RATE_MIN, reference::spelled};
 
-/// Most bytes of what a registry says about a refusal that are looked at.
+/// Maximum number of bytes of a registry's error message that are read.
 const DETAIL_MAX: usize = 8 << 10;
 
-/// Most characters of it that are told.
+/// Maximum number of characters of an error message that are reported.
 const TOLD_MAX: usize = 300;
 
-/// Bytes that are sent at a time.
+/// Number of bytes that are sent at a time.
 const PIECE: usize = 64 << 10;
 
-/// A body as it comes.
+/// A response body while it is received.
 struct Coming<'a> {
     registry: &'a Registry,
     response: Response,
@@ -44,11 +44,11 @@ struct Coming<'a> {
 }
 
 impl Coming<'_> {
-    /// The next piece; nothing at the end.
+    /// Returns the next piece, or `None` at the end.
     async fn next(&mut self) -> Result<Option<Bytes>, OciError> {
         let url = self.response.url().clone();
         let silence = self.registry.access.longest_silence();
-        // Each byte buys a little time. Who sends them one by one has none left soon.
+        // Each received byte extends the deadline. A sender of single bytes soon exceeds it.
         let bought = std::time::Duration::from_secs(self.bytes / RATE_MIN);
         if self.begun.elapsed() > silence.saturating_mul(2).saturating_add(bought) {
             return Err(OciError::Slow {
@@ -65,7 +65,7 @@ impl Coming<'_> {
     }
 }
 
-/// What registries say of errors, all in one form.
+/// The common form of error messages of registries.
 #[derive(Deserialize)]
 struct Errors {
     errors: Vec<RegistryError>,
@@ -89,7 +89,7 @@ impl Registry {
         }
     }
 
-    /// A body that is small.
+    /// Receives a small body into memory.
     pub(super) async fn collect(
         &self,
         response: Response,
@@ -114,7 +114,7 @@ impl Registry {
         Ok(all.freeze())
     }
 
-    /// A body of so many bytes and this digest, in a file without a name.
+    /// Receives a body into an unnamed file, and verifies its size and digest.
     pub(super) async fn keep(
         &self,
         response: Response,
@@ -163,8 +163,8 @@ impl Registry {
         Ok(file)
     }
 
-    /// What is said about a refusal, if anything is. That it cannot be had makes the refusal no
-    /// other.
+    /// Returns the message in an error response. If it cannot be received, the result is empty and
+    /// the original error remains.
     pub(super) async fn detail(&self, response: Response) -> String {
         let mut coming = self.coming(response);
         let mut all = Vec::new();
@@ -189,14 +189,14 @@ impl Registry {
     }
 }
 
-/// A body that says when a piece of it is taken.
+/// A request body that reports when a piece of it is taken.
 pub(super) struct Pieces {
     rest: Bytes,
     taken: watch::Sender<()>,
 }
 
 impl Pieces {
-    /// Of these bytes. What changes with each piece is beside.
+    /// Creates a body from these bytes, and a receiver that is notified of each piece.
     pub(super) fn of(bytes: Bytes) -> (Self, watch::Receiver<()>) {
         let (taken, changes) = watch::channel(());
         (Self { rest: bytes, taken }, changes)
@@ -216,7 +216,7 @@ impl Body for Pieces {
         }
         let length = self.rest.len().min(PIECE);
         let piece = self.rest.split_to(length);
-        // Nobody may be waiting any more.
+        // The receiver may be gone.
         let _ = self.taken.send(());
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }

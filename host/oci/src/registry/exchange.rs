@@ -1,4 +1,4 @@
-//! One request, and where it leads.
+//! Sends a request and follows its redirects.
 
 use std::{error::Error as _, fmt::Write as _};
 
@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use super::{Registry, body::Pieces, location};
 use crate::{OciError, access::is_same_origin};
 
-/// How many times a request is led elsewhere.
+/// Maximum number of redirects of a request.
 const REDIRECTS_MAX: usize = 5;
 
-/// A request that may be made more than once.
+/// A request that may be sent more than once.
 pub(super) struct Asked {
     pub(super) method: Method,
     pub(super) url: Url,
@@ -44,8 +44,9 @@ impl Asked {
 }
 
 impl Registry {
-    /// Makes a request, logs in if the registry wants that, and follows where it leads: whoever is
-    /// not the registry is shown nothing of it, and nothing goes from TLS to a connection without.
+    /// Sends a request, logs in if the registry requires it, and follows redirects. Other hosts
+    /// receive no credentials of the registry. A redirect never leads from TLS to a connection
+    /// without TLS.
     pub(super) async fn exchange(&self, asked: &Asked) -> Result<Response, OciError> {
         let mut url = asked.url.clone();
         let mut has_logged_in = false;
@@ -89,7 +90,7 @@ impl Registry {
         Err(OciError::protocol(&host_of(&asked.url), why))
     }
 
-    /// Where an address leads.
+    /// Returns the target of a redirect.
     pub(super) fn led(&self, from: &Url, to: &str) -> Result<Url, OciError> {
         let host = host_of(from);
         let next = from
@@ -104,7 +105,7 @@ impl Registry {
         }
     }
 
-    /// Sends a request that has no body.
+    /// Sends a request. The timeout covers everything up to the header of the response.
     pub(super) async fn send(
         &self,
         request: RequestBuilder,
@@ -115,7 +116,7 @@ impl Registry {
             .map_err(|error| broken(url, error))
     }
 
-    /// Sends one with a body, for as long as pieces of it are taken.
+    /// Sends a request with a body. The timeout restarts whenever the registry accepts a piece.
     async fn send_body(
         &self,
         request: RequestBuilder,
@@ -149,7 +150,8 @@ impl Registry {
         }
     }
 
-    /// Takes a response of this status alone; of another what its sender says about it.
+    /// Returns the response if it has this status. Otherwise returns an error with the registry's
+    /// message.
     pub(super) async fn expect(
         &self,
         response: Response,
@@ -175,7 +177,7 @@ impl Registry {
     }
 }
 
-/// Host and port of an address.
+/// Returns the host and port of an address.
 pub(super) fn host_of(url: &Url) -> String {
     let mut host = url.host_str().unwrap_or_default().to_owned();
     if let Some(port) = url.port() {
@@ -185,8 +187,8 @@ pub(super) fn host_of(url: &Url) -> String {
     host
 }
 
-/// A connection that is none. The innermost reason is the one that says something; addresses may
-/// have words that let in.
+/// Returns the error for a failed connection. Its text is the innermost cause, which is the most
+/// specific one. Addresses are removed, because they may contain access tokens.
 pub(super) fn broken(url: &Url, error: reqwest::Error) -> OciError {
     let is_connect = error.is_connect();
     let error = error.without_url();

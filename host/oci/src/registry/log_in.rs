@@ -1,4 +1,4 @@
-//! Who we are, to a registry that asks.
+//! Logs in to a registry.
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use reqwest::Url;
@@ -10,14 +10,15 @@ use crate::{
     credentials::Credential,
 };
 
-/// Most bytes of what a server of tokens answers.
+/// Maximum size of a token server's answer in bytes.
 const TOKEN_MAX: u64 = 256 << 10;
 
-/// What this program is called where tokens are had.
+/// The name of this program for token servers.
 const CLIENT: &str = "faasw";
 
 impl Registry {
-    /// Has something to show to a registry that has answered so; says whether there is anything.
+    /// Obtains the authorization that a registry's challenge requires. Returns whether there is
+    /// one.
     pub(super) async fn log_in(&self, asked: &HeaderMap) -> Result<bool, OciError> {
         let shown = match Challenge::of(asked) {
             Some(Challenge::Bearer { realm, service }) => {
@@ -34,13 +35,13 @@ impl Registry {
         Ok(has_one)
     }
 
-    /// A token of the server that the registry names.
+    /// Obtains a token from the token server that the registry names.
     async fn token(&self, realm: &str, service: Option<&str>) -> Result<HeaderValue, OciError> {
         let registry = self.reference.registry();
         let mut url = Url::parse(realm).map_err(|error| {
             OciError::protocol(registry, format!("tokens are had at {realm:?}: {error}"))
         })?;
-        // A token that comes without TLS is everybody's on the way.
+        // A token that is sent without TLS is visible to everyone on the network path.
         url = self.led(&self.base, url.as_str())?;
         if self.credential.is_some()
             && !self
@@ -84,7 +85,7 @@ impl Registry {
                 self.client.request(Method::GET, url.clone())
             }
         };
-        // It is followed nowhere: what it is shown is for nobody else.
+        // Redirects are not followed, because the credentials are for this server only.
         let response = self.send(request, &url).await?;
         if [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status()) {
             return Err(self.unauthorized());
@@ -94,7 +95,7 @@ impl Registry {
         let answer = self
             .collect(response, "the answer with a token", TOKEN_MAX)
             .await?;
-        // What is wrong with it may have the token in it.
+        // A parse error might contain the token, so it is dropped.
         let answer = serde_json::from_slice::<TokenAnswer>(&answer).ok();
         answer
             .and_then(TokenAnswer::header)
@@ -102,7 +103,7 @@ impl Registry {
     }
 }
 
-/// Name and password as a registry is shown them.
+/// Returns the `Authorization` header for a user name and password.
 fn basic(user: &str, password: &str) -> Result<HeaderValue, OciError> {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
     let text = STANDARD.encode(format!("{user}:{password}"));

@@ -1,7 +1,7 @@
-//! The distribution protocol, as far as a module needs it.
+//! The part of the distribution protocol that transfers of modules need.
 //!
-//! `exchange` has one request and where it leads, `body` what comes back, `log_in` who we are,
-//! `upload` the way there.
+//! `exchange` sends requests and follows redirects, `body` transfers bodies, `log_in` obtains
+//! authorization, and `upload` pushes.
 
 mod body;
 mod exchange;
@@ -23,26 +23,27 @@ use crate::{
 };
 use exchange::Asked;
 
-/// Most bytes of a manifest: those that registries must take by the distribution specification.
+/// Maximum size of a manifest in bytes. The distribution specification requires registries to
+/// accept this size.
 pub const MANIFEST_MAX: u64 = 4 << 20;
 
-/// The field in which registries say of what digest something is.
+/// The header field in which registries state the digest of a content.
 const CONTENT_DIGEST: &str = "docker-content-digest";
 
-/// What of manifests is asked for.
+/// The accepted media types of manifests.
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, application/vnd.oci.image.index.v1+json, \
      application/vnd.docker.distribution.manifest.v2+json, application/vnd.docker.distribution.manifest.list.v2+json";
 
-/// What may be done with a repository.
+/// The intended use of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Reading it.
+    /// Reading from the repository.
     Pull,
-    /// Adding to it.
+    /// Adding to the repository.
     Push,
 }
 
-/// A repository of a registry.
+/// A client of one repository of a registry.
 #[derive(Debug)]
 pub struct Registry {
     client: Client,
@@ -51,33 +52,33 @@ pub struct Registry {
     base: Url,
     action: Action,
     credential: Option<Credential>,
-    /// What it is shown, once it has asked.
+    /// The `Authorization` header, once the registry has required one.
     shown: Mutex<Option<HeaderValue>>,
 }
 
-/// A manifest, of a digest that it has.
+/// A manifest whose digest is verified.
 #[derive(Debug)]
 pub struct Manifest {
-    /// Its bytes.
+    /// The bytes of the manifest.
     pub bytes: Bytes,
-    /// Their digest.
+    /// The digest of these bytes.
     pub digest: Digest,
 }
 
-/// What a manifest says of other bytes.
+/// The digest and size of a blob, as a manifest states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blob {
-    /// Their digest.
+    /// The digest of the blob.
     pub digest: Digest,
-    /// How many there are.
+    /// The size in bytes.
     pub bytes: u64,
 }
 
 impl Registry {
-    /// The repository of a reference. It is connected to later.
+    /// Creates a client of the repository of a reference. Does not connect yet.
     ///
     /// # Errors
-    /// When the system's authorities make no client.
+    /// Returns [`OciError::Client`] if the HTTP client cannot be created.
     pub fn new(
         reference: &Reference,
         action: Action,
@@ -96,7 +97,7 @@ impl Registry {
     }
 
     fn address(&self, kind: &str, which: &str) -> Result<Url, OciError> {
-        // All of them are of letters that mean nothing in an address.
+        // The parts contain no characters with a special meaning in a URL.
         let path = format!("v2/{}/{kind}/{which}", self.reference.repository());
         let joined = self.base.join(&path);
         joined.map_err(|error| OciError::protocol(self.reference.registry(), error))
@@ -109,17 +110,17 @@ impl Registry {
         }
     }
 
-    /// The digest of the manifest that a tag or a digest leads to now.
+    /// Returns the digest of the manifest to which a tag or a digest leads now.
     ///
     /// # Errors
-    /// When there is none, or the registry does not say.
+    /// Returns [`OciError::Missing`] if there is none, and another error if the request fails.
     pub async fn resolve(&self, which: &Which) -> Result<Digest, OciError> {
         let address = self.manifest_address(which)?;
         let asked = Asked::new(Method::HEAD, address).accept(MANIFESTS);
         let response = self.exchange(&asked).await?;
         self.expect_there(which, response.status())?;
         let head = response.headers().clone();
-        // Who does not answer HEAD may answer GET.
+        // Some registries do not support HEAD here; then GET is used.
         let is_known = response.status() == StatusCode::OK;
         match digest_of(&head).filter(|_| is_known) {
             Some(digest) => self.expect_same(which, digest),
@@ -127,10 +128,11 @@ impl Registry {
         }
     }
 
-    /// A manifest, whole and of its digest.
+    /// Downloads a manifest and verifies its digest.
     ///
     /// # Errors
-    /// When there is none, or another than was asked for, or one that is too large.
+    /// Returns [`OciError::Missing`] if there is none, [`OciError::Damaged`] if its digest differs,
+    /// and [`OciError::TooLarge`] if it is too large.
     pub async fn manifest(&self, which: &Which) -> Result<Manifest, OciError> {
         let address = self.manifest_address(which)?;
         let asked = Asked::new(Method::GET, address).accept(MANIFESTS);
@@ -140,7 +142,7 @@ impl Registry {
         let said = digest_of(response.headers());
         let bytes = self.collect(response, "the manifest", MANIFEST_MAX).await?;
         let digest = Digest::of(&bytes);
-        // Of a tag that is all that there is to hold it against.
+        // A tag does not determine the digest, so only the registry's statement can be checked.
         if let Some(said) = said.filter(|said| *said != digest) {
             let why = format!(
                 "the registry says that it is {}, and it is {}",
@@ -153,11 +155,11 @@ impl Registry {
         Ok(Manifest { bytes, digest })
     }
 
-    /// A blob, in a file that has no name and is gone with its last user.
+    /// Downloads a blob into an unnamed file, which disappears when it is closed.
     ///
     /// # Errors
-    /// When there is none, when it has not the bytes and the digest that it is to have, when no
-    /// file can be written.
+    /// Returns [`OciError::Missing`] if there is none, [`OciError::Damaged`] if its size or digest
+    /// differs, and [`OciError::File`] if no file can be written.
     pub async fn blob(&self, blob: &Blob, what: &str) -> Result<File, OciError> {
         let address = self.address("blobs", &spelled(blob.digest))?;
         let response = self.exchange(&Asked::new(Method::GET, address)).await?;
@@ -169,7 +171,7 @@ impl Registry {
         self.keep(response, blob, what).await
     }
 
-    /// Registry and repository.
+    /// Returns the registry and the repository.
     fn name(&self) -> String {
         format!(
             "{}/{}",
@@ -204,13 +206,13 @@ impl Registry {
     }
 }
 
-/// What a response says that its content's digest is; nothing where that is by another algorithm.
+/// Returns the digest that a response states. Returns `None` if there is none or it is not SHA-256.
 fn digest_of(headers: &HeaderMap) -> Option<Digest> {
     let text = headers.get(CONTENT_DIGEST)?.to_str().ok()?;
     parse_digest(text).ok()
 }
 
-/// What a response leads to.
+/// Returns the target of a redirect or an upload.
 fn location(headers: &HeaderMap) -> Option<&str> {
     headers.get(header::LOCATION)?.to_str().ok()
 }

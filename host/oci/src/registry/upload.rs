@@ -1,4 +1,4 @@
-//! The way there: blobs, then the manifest that makes them an artifact.
+//! Uploads: blobs, then the manifest that makes them an artifact.
 
 use bytes::Bytes;
 use faasw_client::Digest;
@@ -12,10 +12,10 @@ use super::{
 use crate::{OciError, reference::spelled};
 
 impl Registry {
-    /// Sends a blob, unless it is there.
+    /// Uploads a blob, unless the registry already has it.
     ///
     /// # Errors
-    /// When the registry does not take it.
+    /// Returns an error if the registry rejects the upload.
     pub async fn push_blob(&self, bytes: Bytes) -> Result<(), OciError> {
         let digest = spelled(Digest::of(&bytes));
         let address = self.address("blobs", &digest)?;
@@ -31,7 +31,7 @@ impl Registry {
         let to = location(response.headers()).ok_or_else(|| {
             OciError::protocol(&host_of(&begin), "it does not say where an upload goes")
         })?;
-        // It may be elsewhere, where nothing of the registry's is shown.
+        // The address may be on another host, which receives no credentials of the registry.
         let mut to = self.led(&begin, to)?;
         to.query_pairs_mut().append_pair("digest", &digest);
         let asked = Asked::new(Method::PUT, to).body("application/octet-stream", bytes);
@@ -40,10 +40,11 @@ impl Registry {
         Ok(())
     }
 
-    /// Sends a manifest, to which a tag leads from then on. Says its digest.
+    /// Uploads a manifest and sets a tag to it. Returns the manifest's digest.
     ///
     /// # Errors
-    /// When the registry does not take it, or has taken another.
+    /// Returns an error if the registry rejects the manifest, or [`OciError::Damaged`] if it stored
+    /// another one.
     pub async fn push_manifest(
         &self,
         tag: &str,

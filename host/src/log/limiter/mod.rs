@@ -1,9 +1,8 @@
-//! How much the node's own log says of one cause.
+//! Limits how often the node's own log reports one cause.
 //!
-//! A client or a function that fails a thousand times a second must not fill the disk that the log
-//! is on, nor hide what else happens. Of each cause, which is a place in the code, a function and
-//! the event's field `cause`, some events pass in a period; the others are counted, and a summary
-//! follows.
+//! A client or a function that fails a thousand times a second must not fill the disk of the log,
+//! nor hide other events. A cause is a place in the code, a function and the event's field `cause`.
+//! Some events of each cause pass in a period; the others are counted, and a summary follows.
 
 use std::{
     collections::HashMap,
@@ -23,17 +22,19 @@ use tracing::{
     field::{Field, Visit},
 };
 
-/// For how long events are counted together: a summary comes this long after the first at the
-/// latest.
+/// Time for which events are counted together. A summary follows one to two periods after the first
+/// suppressed event.
 const PERIOD: Duration = Duration::from_secs(10);
 
 /// Events of one cause that pass in a period: enough to see what fails, and how requests differ.
 const EACH: u32 = 20;
 
-/// Events of one place in the code that pass in a period, of all functions: ten noisy functions.
+/// Events of one place in the code that pass in a period, of all functions: enough for ten noisy
+/// functions.
 const PLACE: u32 = 200;
 
-/// Causes that are counted apart. Beyond them all of a place count together.
+/// Maximum number of causes that are counted separately. Beyond it, all causes of a place count
+/// together.
 const CAUSES: usize = 4096;
 
 /// Bytes of an event's message that its summary quotes.
@@ -45,24 +46,24 @@ const SUMMARY: &str = "faasw::suppressed";
 /// The target of progress and functions' own lines, which have a limit of their own.
 const PROGRESS: &str = "faasw::progress";
 
-/// Events that were suppressed in this process, as its subscriber is the process's, too.
+/// Number of events that were suppressed in this process. It is global, as the subscriber is.
 static SUPPRESSED: AtomicU64 = AtomicU64::new(0);
 
-/// Decides which events a subscriber of `tracing` takes, so that no client and no function floods
+/// Decides which events a subscriber of `tracing` accepts, so that no client and no function floods
 /// the node's own log.
 ///
-/// Events of the levels `DEBUG` and `TRACE` are never suppressed: an operator asks for them. A
-/// layer of the subscriber calls [`EventLimiter::admits`] from its `event_enabled`;
+/// Events of the levels `DEBUG` and `TRACE` are never suppressed, because an operator has requested
+/// them. A layer of the subscriber calls [`EventLimiter::admits`] from its `event_enabled`;
 /// [`EventLimiter::run`] reports what was suppressed.
 #[derive(Debug)]
 pub struct EventLimiter {
-    /// The time, which tests set.
+    /// The clock, which tests replace.
     now: fn() -> Instant,
     causes: Mutex<HashMap<Cause, Count>>,
     suppressed: Notify,
 }
 
-/// A key that events are counted by.
+/// The key that events are counted by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Cause {
     place: Identifier,
@@ -75,10 +76,10 @@ struct Cause {
 struct Count {
     since: Instant,
     passed: u32,
-    /// Events that were suppressed since the last summary, and when the first of them was.
+    /// Events that were suppressed since the last summary, and the time of the first of them.
     suppressed: u64,
     suppressed_since: Instant,
-    /// The message of that one.
+    /// The message of the first suppressed event.
     example: String,
 }
 
@@ -91,12 +92,12 @@ struct Summary {
     example: String,
 }
 
-/// Takes fields out of an event.
+/// Extracts fields from an event.
 #[derive(Default)]
 struct Fields {
     function: Option<String>,
     cause: Option<String>,
-    /// Made where it is wanted only: it may be long.
+    /// Formatted only if it is wanted: it may be long.
     message: Option<String>,
     wants_message: bool,
 }
@@ -126,7 +127,7 @@ fn is_exempt(metadata: &Metadata<'_>) -> bool {
 }
 
 impl EventLimiter {
-    /// A limiter that has counted nothing.
+    /// Returns a limiter without counts.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Self::with_clock(Instant::now)
@@ -140,7 +141,7 @@ impl EventLimiter {
         })
     }
 
-    /// Whether the log takes an event.
+    /// Returns whether the log accepts an event.
     pub fn admits(&self, event: &Event<'_>) -> bool {
         let metadata = event.metadata();
         if is_exempt(metadata) {
@@ -171,7 +172,7 @@ impl EventLimiter {
         is_admitted
     }
 
-    /// Counts an event; whether it passes.
+    /// Counts an event. Returns whether it passes.
     fn take(&self, cause: Cause, now: Instant, message: impl Fn() -> String) -> bool {
         let mut causes = self.causes();
         let whole = Cause {
@@ -187,14 +188,14 @@ impl EventLimiter {
                 return false;
             }
         }
-        // A place has its entry even beyond the bound: there are few places.
+        // A place gets its entry even beyond the bound, because there are few places.
         let most = if is_whole { EACH } else { PLACE };
         let count = causes.entry(whole).or_insert_with(|| Count::new(now));
         count.take(now, most, &message)
     }
 
-    /// Takes the summaries that are due at `now`, or all of them, and forgets causes that are
-    /// quiet.
+    /// Returns the summaries that are due at `now`, or all of them, and removes causes without
+    /// recent events.
     fn take_summaries(&self, now: Option<Instant>) -> Vec<Summary> {
         let is_past =
             |since: Instant| now.is_none_or(|now| now.saturating_duration_since(since) >= PERIOD);
@@ -213,27 +214,26 @@ impl EventLimiter {
         summaries
     }
 
-    /// Reports what was suppressed, each time a period is over, for as long as the future is
-    /// polled.
+    /// Reports suppressed events whenever a period is over, for as long as the future is polled.
     pub async fn run(self: Arc<Self>) {
         loop {
             self.suppressed.notified().await;
             tokio::time::sleep(PERIOD).await;
             report(self.take_summaries(Some((self.now)())));
-            // Events that were suppressed later have their summary later.
+            // Events that were suppressed later are reported later.
             if self.causes().values().any(|count| count.suppressed > 0) {
                 self.suppressed.notify_one();
             }
         }
     }
 
-    /// Reports everything that was suppressed and not reported yet, as a program ends.
+    /// Reports everything that was suppressed and not reported yet, when a program ends.
     pub fn report_rest(&self) {
         report(self.take_summaries(None));
     }
 
     fn causes(&self) -> MutexGuard<'_, HashMap<Cause, Count>> {
-        // The map is whole between any two statements.
+        // The map is consistent between any two statements.
         self.causes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -257,7 +257,7 @@ fn report(summaries: Vec<Summary>) {
     }
 }
 
-/// Events that were suppressed in this process.
+/// Returns the number of events that were suppressed in this process.
 pub(crate) fn suppressed() -> u64 {
     SUPPRESSED.load(Ordering::Relaxed)
 }

@@ -7,7 +7,7 @@ use tracing::{
 use super::*;
 use std::sync::LazyLock;
 
-/// Takes what a limiter admits.
+/// A subscriber that records what a limiter admits.
 struct Log {
     limiter: Arc<EventLimiter>,
     lines: Arc<Mutex<Vec<String>>>,
@@ -40,7 +40,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// A clock that stands still.
+/// Returns a fixed time.
 fn start() -> Instant {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     *START
@@ -88,7 +88,7 @@ fn a_function_that_fails_all_the_time_is_summed_up_and_others_are_heard() {
     let summary = format!("noisy: {count} more suppressed: request failed: trap");
     assert_eq!(lines[each + 2], summary);
     assert_eq!(lines[each + 3], "noisy: request failed: trap");
-    // Other tests may suppress some, too.
+    // Other tests may suppress some events, too.
     assert!(suppressed() - before >= count as u64);
 }
 
@@ -136,7 +136,7 @@ fn what_a_period_suppressed_is_reported_once_when_it_is_over() {
     assert!(!take(start) && !take(start));
     let early = start + PERIOD - Duration::from_nanos(1);
     assert_eq!(limiter.take_summaries(Some(early)), []);
-    // A flood that never pauses has its summaries all the same.
+    // A flood without pauses is summarised all the same.
     let over = start + PERIOD;
     assert!(take(over));
     let summary = Summary {

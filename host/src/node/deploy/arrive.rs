@@ -1,7 +1,6 @@
-//! An export on its way in, piece by piece: nothing of it is used before its tag was checked. In
-//! memory are a piece of it, and the module, which is to be deployed; its image goes to the disk as
-//! it comes. No thread waits for whoever sends it, and nothing is left of what does not come to its
-//! end.
+//! Receives an export piece by piece. No piece is used before its tag was checked. One piece and
+//! the module, which is to be deployed, are in memory; the image is written to disk as it arrives.
+//! No thread waits for the sender. An export that does not arrive completely leaves nothing behind.
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Duration};
 
@@ -25,34 +24,34 @@ use crate::{
     registry::{FilesRecord, RegistryError},
 };
 
-/// What has arrived: all of it was sealed, by somebody who has the key.
+/// An export that has arrived. All of it was sealed with the node's image key.
 pub(super) struct Arrived {
-    /// What it is to be called.
+    /// The name that the function gets.
     pub(super) name: FunctionName,
     pub(super) manifest: Manifest,
     pub(super) module: Bytes,
-    /// Its files, packed, if it has some.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
-    /// Its image, which is no image of this node yet; why it is not used, where that is known.
+    /// Its image, which is not placed among this node's images yet, or the reason why it is not
+    /// used.
     pub(super) image: Result<Arriving, String>,
-    /// For as long as it waits to be deployed: modules that wait are in memory, too.
+    /// Held until the image is placed or discarded, because modules that wait are in memory, too.
     pub(super) turn: Option<OwnedSemaphorePermit>,
 }
 
-/// The part of an export that is the module; the other one is the image.
+/// The number of the part of an export that is the module. The next part is the image.
 const MODULE: usize = 0;
 
 /// An export whose note was opened.
 struct Receiving {
     contents: Contents,
-    /// And then what is behind it.
+    /// The module, followed by the bundle until the two are split.
     module: Vec<u8>,
     bundle: Vec<u8>,
     image: Result<Arriving, String>,
 }
 
 impl Core {
-    /// Takes an export in.
     pub(super) async fn receive<B>(
         &self,
         images: &Arc<Images>,
@@ -63,7 +62,7 @@ impl Core {
         B: http_body::Body,
         B::Error: Display,
     {
-        // Nobody takes turns away.
+        // The semaphore is never closed.
         let turn = self.moves.imports.clone().acquire_owned().await.ok();
         let announced = export.size_hint().exact();
         let mut upload = Upload {
@@ -88,7 +87,7 @@ impl Core {
         if bundle_bytes > BUNDLE_MAX {
             return Err(ParcelError::TooLarge.into());
         }
-        // The files are behind the module.
+        // The files follow the module.
         let module_bytes = module_bytes.checked_sub(bundle_bytes);
         let module_bytes = module_bytes.ok_or(ImportError::Module)?;
         let size = usize::try_from(module_bytes).unwrap_or(usize::MAX);
@@ -141,8 +140,8 @@ impl Core {
 }
 
 impl Receiving {
-    /// Opens the next piece, and puts it where it belongs. An image for which there is no room
-    /// goes, and what follows of it is looked at all the same.
+    /// Opens the next piece and stores it. If the image cannot be written, it is dropped, but its
+    /// remaining pieces are still checked.
     fn take(&mut self, part: usize, piece: Vec<u8>) -> Result<(), ParcelError> {
         let piece = self.contents.open(piece)?;
         if part == MODULE {
@@ -156,11 +155,11 @@ impl Receiving {
     }
 }
 
-/// What somebody sends, and what of that was not looked at yet.
+/// The body of an upload, and the part of it that was received but not read.
 struct Upload<'a, B: http_body::Body> {
     body: Pin<&'a mut B>,
     rest: Option<B::Data>,
-    /// For what is read at once.
+    /// The time limit for one read.
     time: Duration,
 }
 
@@ -169,7 +168,7 @@ where
     B: http_body::Body,
     B::Error: Display,
 {
-    /// Takes all pieces of a part.
+    /// Receives all pieces of a part.
     async fn part(
         &mut self,
         part: usize,
@@ -188,7 +187,7 @@ where
         Ok(receiving)
     }
 
-    /// The next bytes, so many; fewer where it ends.
+    /// Returns the next `count` bytes, or fewer if the body ends.
     async fn read(&mut self, count: usize) -> Result<Vec<u8>, ImportError> {
         let deadline = Instant::now() + self.time;
         let mut bytes = Vec::with_capacity(count);
@@ -203,7 +202,7 @@ where
         }
     }
 
-    /// Waits for more, where all that is there was read; says whether there is more.
+    /// Waits for more data once all received data was read. Returns whether there is more.
     async fn comes_more(&mut self, deadline: Instant) -> Result<bool, ImportError> {
         loop {
             let frame = match timeout_at(deadline, self.body.frame()).await {
@@ -223,12 +222,12 @@ where
     }
 }
 
-/// Why an image is not used that cannot be kept here.
+/// Describes why an image is not used that cannot be written here.
 pub(super) fn not_written(error: ImageError) -> String {
     format!("it was not written to this node's disk: {error}")
 }
 
-/// Does what takes a processor or a disk, by a thread that is for that.
+/// Runs work that takes processor time or waits for a disk on a blocking thread.
 async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ImportError> + Send + 'static,
 ) -> Result<T, ImportError> {
@@ -252,7 +251,7 @@ mod tests {
 
     const TIME: Duration = Duration::from_secs(30);
 
-    /// Comes in these parts, one whenever some time has passed, and then breaks off.
+    /// A body that delivers these parts, one after each pause, and then fails.
     struct Parts {
         parts: VecDeque<Bytes>,
         turn: Interval,
@@ -306,7 +305,7 @@ mod tests {
         assert_eq!(upload.read(1).await.unwrap(), b"");
     }
 
-    /// Neither by silence nor by a byte now and then.
+    /// A sender is too slow if it is silent, and also if it sends a byte now and then.
     #[tokio::test(start_paused = true)]
     async fn nobody_is_waited_for_who_is_too_slow() {
         let mut silent = pin!(Parts::new(&[], 2 * TIME));

@@ -1,4 +1,5 @@
-//! Code that seeds can be made of, and where the pool has it from when it has left memory.
+//! Code that seeds are made of, and the source from which the pool reads it again after it has left
+//! memory.
 
 use std::{
     sync::{Arc, Weak},
@@ -16,28 +17,27 @@ use crate::{
     registry::{Artifact, StoredArtifact},
 };
 
-/// Code, and what the registry keeps of it.
+/// Code, and what the registry stores with it.
 #[derive(Clone, Debug)]
 pub(in crate::node) struct Ready {
     pub(in crate::node) code: Arc<dyn Code>,
     /// Full names of the module's imports.
     pub(super) imports: Vec<String>,
-    /// Whether the module has what initialises it though nobody has named it.
+    /// Whether the module has an initialiser that no option names.
     pub(super) has_initialiser: bool,
-    /// Size of the artifact.
     pub(super) code_bytes: u64,
-    /// What is to be stored; nothing where the registry has it.
+    /// The artifact that is to be stored. None if the registry has it.
     pub(in crate::node) artifact: Option<Arc<Artifact>>,
-    /// What compiling took; nothing when the registry had it.
+    /// How long compiling took. None if the registry had the code.
     pub(super) compile_time: Option<Duration>,
-    /// What is kept of that for the next one of the same function; empty where nothing is.
+    /// The compile cache for the function's next compilation. Empty if none is kept.
     pub(super) cache: Bytes,
-    /// Code that is in memory for as long as somebody has this.
+    /// Keeps the code in memory as long as this value exists.
     _held: Option<Arc<SealedCode>>,
 }
 
 impl Ready {
-    /// What was compiled now.
+    /// Returns code that was compiled now.
     pub(super) fn compiled(
         code: Arc<dyn Code>,
         artifact: Artifact,
@@ -56,7 +56,7 @@ impl Ready {
         }
     }
 
-    /// What the registry has.
+    /// Returns code that the registry has.
     pub(super) fn stored(
         code: Arc<dyn Code>,
         artifact: StoredArtifact,
@@ -74,7 +74,7 @@ impl Ready {
         }
     }
 
-    /// The same as the registry has it: whatever of it is in memory for this alone may go.
+    /// Returns the code without what is in memory only for this value, once the registry has it.
     pub(in crate::node) fn without_bytes(self) -> Self {
         Self {
             artifact: None,
@@ -85,7 +85,7 @@ impl Ready {
         }
     }
 
-    /// The registry has it by now, so that it may leave memory.
+    /// Notes that the registry has the code, so that it may leave memory.
     pub(in crate::node) fn is_stored_at(&self, source: StoredCode) {
         if let Some(artifact) = &self.artifact {
             let digest = artifact.proof.digest();
@@ -94,7 +94,7 @@ impl Ready {
     }
 }
 
-/// Whose code it is.
+/// The owner of code.
 #[derive(Clone, Debug)]
 pub(in crate::node) enum Whose {
     Function(FunctionName),
@@ -102,7 +102,7 @@ pub(in crate::node) enum Whose {
 }
 
 impl Whose {
-    /// The function whose alone it may be.
+    /// Returns the function that owns the code, or `None` if an engine does.
     pub(in crate::node) fn function(&self) -> Option<&FunctionName> {
         match self {
             Self::Function(name) => Some(name),
@@ -115,7 +115,7 @@ impl Whose {
 #[derive(Debug)]
 pub(in crate::node) struct StoredCode {
     pub(in crate::node) core: Weak<Core>,
-    /// Of its module.
+    /// The digest of its module.
     pub(in crate::node) module: Digest,
     pub(in crate::node) whose: Whose,
 }
@@ -145,7 +145,6 @@ impl CodeSource for StoredCode {
     }
 }
 
-/// A script in the registry.
 #[derive(Debug)]
 pub(super) struct StoredScript {
     pub(super) storage: Weak<Storage>,

@@ -1,6 +1,7 @@
-//! The last stage: the version is stored, and serves.
+//! The last stage: the version is stored and starts to serve.
 //!
-//! The registry first, the table of functions second: what serves has been stored.
+//! The version is stored in the registry first and entered in the table of functions second. So
+//! everything that serves has been stored.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ use crate::{
 };
 
 impl Core {
-    /// Commits a function: its name stands for it then. The deployment keeps its slot until its
-    /// module, files and code have left memory.
+    /// Commits a function, which then serves under its name. The deployment keeps its slot until
+    /// its module, files and code have left memory.
     pub(super) async fn commit(
         self: &Arc<Self>,
         seeded: Seeded,
@@ -41,8 +42,8 @@ impl Core {
             seed_time,
         } = seeded;
         let compile_time = ready.compile_time;
-        // Not dropped with this future: an image may be in its place, the registry's thread would
-        // go on, and the table would be behind it.
+        // A task, so that dropping this future does not interrupt it. An image may be in its place
+        // already, and the registry's thread would go on without the table.
         let commit = {
             let core = Arc::clone(self);
             tokio::spawn(async move {
@@ -63,7 +64,7 @@ impl Core {
         })
     }
 
-    /// Makes a new version the function of its name.
+    /// Makes a new version the current one of its function.
     async fn commit_version(
         &self,
         mut function: Function,
@@ -74,13 +75,13 @@ impl Core {
         let _committing = self.committing.lock().await;
         let image = function.record.image(&function.name);
         if self.has_ended() {
-            // Nobody would be told of what is stored now.
+            // The client would not learn about a version that is stored now.
             self.forget_image(&function.name, image).await;
             return Err(DeployError::ShuttingDown);
         }
         let (storage, generation) = (self.storage.clone(), self.backend.generation());
         let (name, record) = (function.name.clone(), function.record.clone());
-        // Once more: another deployment may have got the hosts since.
+        // Checked again, because another deployment may have taken the hosts meanwhile.
         self.check_hosts(&name, &record.options)?;
         let cache = (!ready.cache.is_empty()).then(|| ready.cache.clone());
         let artifact = ready.artifact.clone();
@@ -97,7 +98,7 @@ impl Core {
             let store = || storage.registry.store_version(&name, &record, sent, new);
             let images = storage.images.as_deref();
             let version = match store() {
-                // Images are made again; this is not.
+                // Images can be made again; the upload cannot.
                 Err(RegistryError::NoSpace) if images.is_some_and(Images::clear) => store()?,
                 stored => stored?,
             };
@@ -118,7 +119,7 @@ impl Core {
         let whose = Whose::Function(function.name.clone());
         ready.is_stored_at(self.source(function.record.digest, &whose));
         drop(ready);
-        // What may leave memory counts from now on.
+        // The code may leave memory from now on, so the function's memory use is counted again.
         if let Some(made) = function.made.get() {
             made.fit();
         }

@@ -1,4 +1,4 @@
-//! The third stage: a module becomes code of this machine, where it was not before.
+//! The third stage: a module is compiled to code of this machine unless that was done before.
 
 use std::time::Instant;
 
@@ -14,23 +14,22 @@ use crate::{
     registry::{Artifact, Proof, RegistryError},
 };
 
-/// A module and its code.
 pub(super) struct Compiled {
     pub(super) detected: Detected,
     pub(super) digest: Digest,
     pub(super) ready: Ready,
     /// How it was initialised, if it was.
     pub(super) initialised: Option<Initialised>,
-    /// What that drew, if it is part of the module now.
+    /// The report of the initialisation that is part of the module now, if there is one.
     pub(super) drew: Option<FreezeReport>,
 }
 
-/// Bytes of a module from which on something is kept of its compilation: less compiles in
-/// less time than that takes to write.
+/// Size of a module in bytes from which a compile cache is kept: a smaller module compiles in less
+/// time than writing the cache takes.
 const INCREMENTAL_FROM: usize = 1 << 20;
 
 impl Core {
-    /// Compiles what has not been compiled.
+    /// Compiles the module unless its code is stored.
     pub(super) async fn compile(&self, prepared: Prepared) -> Result<Compiled, DeployError> {
         let Prepared {
             detected,
@@ -56,8 +55,8 @@ impl Core {
         })
     }
 
-    /// What was kept of the last compilation under this name, where something is to be kept of
-    /// this one.
+    /// Returns the compile cache of the last compilation under this name, empty if there is none.
+    /// Returns `None` if the module is too small for a cache.
     async fn compile_cache(&self, name: &FunctionName, module: &Bytes) -> Option<Bytes> {
         if module.len() < INCREMENTAL_FROM {
             return None;
@@ -68,7 +67,7 @@ impl Core {
         Some(kept.ok().flatten().unwrap_or_default().into())
     }
 
-    /// The next compilation under this name begins with nothing.
+    /// Deletes the compile cache of this name, so that the next compilation starts without one.
     pub(super) async fn forget_compile_cache(&self, name: &FunctionName) {
         let (storage, name) = (self.storage.clone(), name.clone());
         let _ = blocking(move || {
@@ -78,7 +77,7 @@ impl Core {
         .await;
     }
 
-    /// Compiles a module, so that it can be initialised where it is to be.
+    /// Compiles a module, prepared for its initialiser if it has one.
     pub(super) async fn compile_module(
         &self,
         name: &FunctionName,
@@ -101,7 +100,7 @@ impl Core {
         self.compile_code(work, only_for).await
     }
 
-    /// The same, and nobody is told.
+    /// Compiles code without an event for the observer.
     pub(in crate::node) async fn compile_code(
         &self,
         work: Compilation,

@@ -1,4 +1,4 @@
-//! The first stage: whether what was sent can be a function here at all.
+//! The first stage: checks whether an upload can be a function here at all.
 
 use bytes::Bytes;
 use faasw_client::{EngineUse, FreezePolicy, FunctionName, FunctionOptions};
@@ -10,26 +10,25 @@ use crate::{
     node::{core::Core, deployments::DeploymentProgress},
 };
 
-/// A module or a script within the node's limits, with options that make sense. What a
-/// module is by its bytes is for the compile helper to say; of a script the node looks at
-/// the paths of its files.
+/// A module or a script within the node's limits, with valid options. The compile helper parses
+/// modules; of a script the node reads only the paths of its files.
 pub(super) struct Detected {
     pub(super) name: FunctionName,
     pub(super) module: Bytes,
-    /// Of a script: the engine for it.
+    /// The engine, if this is a script.
     pub(super) engine: Option<EngineUse>,
     pub(super) options: FunctionOptions,
-    /// Its files, packed, if it has some.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
     pub(super) progress: DeploymentProgress,
 }
 
 impl Detected {
-    /// What it is to be initialised by, if by anything.
+    /// Returns the initialiser of the module, if it is to be initialised.
     pub(super) fn initialiser(&self) -> Option<Initialiser> {
         match (self.options.init_export(), self.options.freeze_policy()) {
             (Some(export), _) => Some(Initialiser::Named(export.to_owned())),
-            // Nothing that it does before a request is to be shared.
+            // The policy forbids sharing anything that the function does before a request.
             (None, FreezePolicy::BeforeInit) => None,
             (None, _) => Some(Initialiser::Found),
         }
@@ -37,7 +36,7 @@ impl Detected {
 }
 
 impl Core {
-    /// Checks what costs nothing to check.
+    /// Makes the checks that cost next to nothing.
     pub(super) fn detect(
         &self,
         name: &FunctionName,

@@ -1,6 +1,6 @@
-//! The files that a function is deployed with: in front of its module as they come, a bundle from
-//! then on. The node looks at lengths; what is in them the compile helper says, and the guest that
-//! has them.
+//! The files that a function is deployed with. In an upload they are in front of the module; from
+//! then on they are a bundle. The node reads only lengths. The compile helper and the guest that
+//! uses the files parse their contents.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::{
     registry::{FilesRecord, VersionRecord},
 };
 
-/// Where a function finds its files, unless its options say.
+/// Where a function finds its files, unless its options name another path.
 pub(in crate::node) const ROOT: &str = "/";
 
 /// A bundle that was packed here.
@@ -27,7 +27,7 @@ pub(super) struct Packed {
 }
 
 impl Packed {
-    /// What a function that is not stored yet has of it.
+    /// Returns the files as part of the specification of a function that is not stored yet.
     pub(super) fn files(&self, options: &FunctionOptions) -> FunctionFiles {
         FunctionFiles {
             mount: mount(options),
@@ -37,10 +37,11 @@ impl Packed {
         }
     }
 
-    /// That of a bundle.
+    /// Returns a packed bundle with its record.
     ///
     /// # Errors
-    /// When it does not begin like one.
+    /// Returns `FilesRefused::Bundle` if the bytes do not start with the header of a bundle, and a
+    /// registry error if the hashing task is interrupted.
     pub(super) async fn of(bundle: Bytes) -> Result<Self, DeployError> {
         let none = || {
             let what = "what it has packed is no bundle".to_owned();
@@ -65,7 +66,7 @@ fn mount(options: &FunctionOptions) -> String {
     options.own_files_at().unwrap_or(ROOT).to_owned()
 }
 
-/// Whether a function can have files, or none.
+/// Checks whether the function's kind and options permit it to have files, or to have none.
 pub(super) fn check_files(
     has_files: bool,
     options: &FunctionOptions,
@@ -82,7 +83,7 @@ pub(super) fn check_files(
 }
 
 impl Core {
-    /// The module of an upload, and the files in front of it.
+    /// Splits an upload into its module and the files in front of it.
     pub(super) fn split(upload: &Bytes) -> Result<(Bytes, Option<Bytes>), DeployError> {
         let refused = |error| DeployError::Files(FilesRefused::Upload(error));
         Ok(match upload::split(upload).map_err(refused)? {
@@ -91,7 +92,7 @@ impl Core {
         })
     }
 
-    /// Has a function's files packed.
+    /// Sends a function's files to the backend, which packs them.
     pub(super) async fn pack(
         &self,
         name: &FunctionName,
@@ -105,7 +106,7 @@ impl Core {
         Packed::of(bundle).await.map(Some)
     }
 
-    /// The files of a version that the registry has: they are read when its seed has to be made.
+    /// Returns the files of a stored version. They are read when its seed has to be made.
     pub(in crate::node) fn stored_files(&self, record: &VersionRecord) -> Option<FunctionFiles> {
         record.files.as_ref().map(|files| FunctionFiles {
             mount: mount(&record.options),

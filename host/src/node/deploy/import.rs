@@ -1,5 +1,5 @@
-//! Versions that come from another node: a deployment of what is inside, with its image instead
-//! of an initialisation where that is good here.
+//! Imports versions that another node has exported. An import is a deployment of the export's
+//! contents. If the image is usable here, it replaces the initialisation.
 
 use std::{fmt::Display, pin::Pin, sync::Arc, time::Instant};
 
@@ -21,22 +21,22 @@ use crate::{
     registry::{FreezeRecord, RegistryError, VersionRecord},
 };
 
-/// What an export says of what is in it.
+/// The description in an export of what the export contains.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(in crate::node) struct Manifest {
-    /// What it was called. Its memory has that, too.
+    /// The name under which the version was exported. Its memory contains that name, too.
     pub(in crate::node) name: FunctionName,
     pub(in crate::node) record: VersionRecord,
-    /// Where its image was made.
+    /// The build and the machine that made the image.
     pub(in crate::node) origin: Origin,
 }
 
-/// What to do where a node's shared seeds are not those that an image was made over.
+/// The advice if a node's shared seeds are not those that an image was made over.
 const SHARED: &str = "what all functions share was made apart on this node; docs/func-image.md says how \
      nodes come to have the same";
 
 impl Core {
-    /// Makes a version of what another node has exported.
+    /// Makes a version of an export of another node.
     pub(in crate::node) async fn import<B>(
         self: &Arc<Self>,
         export: Pin<&mut B>,
@@ -85,14 +85,15 @@ impl Core {
         let digest = manifest.record.digest;
         let ready = match detected.engine {
             Some(_) => {
-                // Another may have taken its place while this waited for its turn.
+                // Another engine may have taken its place while this deployment waited for its
+                // slot.
                 detected.engine = self.engine_of(&detected.module, &detected.options)?;
                 match &detected.engine {
                     Some(engine) => Some(self.engine_code(engine).await?),
                     None => None,
                 }
             }
-            // The module is as its initialisation has left it, if it had one.
+            // An initialisation that rewrote the module is part of it already.
             None => {
                 let whose = Whose::Function(name.clone());
                 self.sound_code(digest, whose).await?
@@ -116,7 +117,7 @@ impl Core {
             Ok(image) => self.restored(&compiled, manifest, image, log).await?,
             Err(why) => Err(why),
         };
-        // Its file is an image by now, or gone; what is left is a deployment like any other.
+        // The image's file is in place or removed by now. The rest is a deployment like any other.
         drop(arrival);
         let (seeded, rebuilt) = match restored {
             Ok(seeded) => (seeded, None),
@@ -131,7 +132,7 @@ impl Core {
         })
     }
 
-    /// A function whose seed came from the image; why not, where it did not.
+    /// Returns a function whose seed comes from the image, or the reason why the image is not used.
     async fn restored(
         &self,
         compiled: &Compiled,
@@ -183,8 +184,8 @@ impl Core {
     }
 }
 
-/// Why an image of this manifest cannot be good here under this name, if that can be told without
-/// a look at it.
+/// Returns why an image of this manifest cannot be used here under this name, as far as the
+/// manifest alone shows it.
 pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> Option<String> {
     let there = &manifest.origin;
     if manifest.name != *name {
@@ -198,7 +199,7 @@ pub(super) fn unfit(manifest: &Manifest, name: &FunctionName, here: &Origin) -> 
         .then(|| "it was made on another processor, or by another kernel".to_owned())
 }
 
-/// The same, once it was looked at.
+/// Describes why an image that was checked is not used.
 fn told(error: &ImageError, is_script: bool) -> String {
     match error {
         ImageError::Purpose => {
@@ -212,7 +213,7 @@ fn told(error: &ImageError, is_script: bool) -> String {
     }
 }
 
-/// What initialising a module once and for all drew: it is part of that.
+/// Returns the freeze report of an initialisation that is part of the module, if there is one.
 pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
     let FreezeRecord {
         after_init,
@@ -233,23 +234,23 @@ pub(super) fn drew(record: &VersionRecord) -> Option<FreezeReport> {
     })
 }
 
-/// What a note says, in its own words again; nothing of one that is refused.
+/// Decodes a note and encodes it again. Returns `None` for a note that is rejected.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn export_note(note: &[u8]) -> Option<Vec<u8>> {
     let manifest: Manifest = serde_json::from_slice(note).ok()?;
     manifest.record.options.check().ok()?;
-    // Whatever it says, there is a name for its image.
+    // Computing the image's identifier must succeed for every note.
     let _ = manifest.record.image(&manifest.name);
     serde_json::to_vec(&manifest).ok()
 }
 
-/// The note of an export of this module under this name.
+/// Returns the note of an export of this module under this name.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn note_of(module: &[u8], name: &str) -> Option<Vec<u8>> {
     serde_json::to_vec(&manifest_of(module, name)?).ok()
 }
 
-/// What an export of this module under this name says.
+/// Returns the manifest of an export of this module under this name.
 #[cfg(any(test, feature = "fuzzing"))]
 fn manifest_of(module: &[u8], name: &str) -> Option<Manifest> {
     Some(Manifest {
@@ -295,7 +296,7 @@ mod tests {
             (&read.record, &read.origin),
             (&manifest().record, &manifest().origin)
         );
-        // A version that came from elsewhere is the same image when it goes on.
+        // An imported version has the same image identifier when it is exported again.
         let name = &read.name;
         let moved = VersionRecord {
             deployed: SystemTime::now(),

@@ -1,8 +1,8 @@
-//! Between compiling and seeding: what a function does before its first request is done.
+//! The stage between compiling and seeding: initialises a function before its first request.
 //!
-//! Where Wizer can, the upload becomes another module, which begins where its export has left
-//! it, and goes on as if that had been sent; where not, the export is called in the microVM
-//! that the seed is made in, each time that one is made.
+//! If Wizer can, it rewrites the upload to a module that starts in the state that the initialising
+//! export has left, and the deployment continues with that module. Otherwise the export is called
+//! in the microVM in which the seed is made, each time a seed is made.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use crate::{
 };
 
 impl Core {
-    /// Initialises what is to be initialised.
+    /// Initialises the module if it has an initialiser.
     pub(super) async fn initialise(
         &self,
         compiled: Compiled,
@@ -72,8 +72,8 @@ impl Core {
         })
     }
 
-    /// The module that begins where the export has left the upload, and what that drew; or why
-    /// there is none.
+    /// Returns the module that starts in the state that the export has left, and the freeze report
+    /// of that run; or the reason why there is no such module.
     async fn rewritten(
         &self,
         detected: &Detected,
@@ -92,7 +92,7 @@ impl Core {
         }
     }
 
-    /// The same deployment with this module, as it is.
+    /// Continues the same deployment with this module, which is not to be initialised again.
     async fn goes_on(
         &self,
         Compiled {
@@ -101,7 +101,7 @@ impl Core {
         module: Bytes,
         initialised: Initialised,
     ) -> Result<Compiled, DeployError> {
-        // The upload was compiled just now, and nearly all of this is the same.
+        // The upload was compiled just now, and nearly all of this module is the same.
         let cache = Some(ready.cache.clone()).filter(|cache| !cache.is_empty());
         let detected = Detected {
             name: detected.name.clone(),
@@ -135,14 +135,14 @@ impl Core {
         })
     }
 
-    /// As a deployment of `module` would rewrite it; nothing is deployed.
+    /// Returns the module as a deployment of `module` would rewrite it. Nothing is deployed.
     pub(in crate::node) async fn wizen(
         self: &Arc<Self>,
         module: Bytes,
         options: FunctionOptions,
     ) -> Result<Bytes, DeployError> {
         let name = FunctionName::new("wizen")?;
-        // Nobody's: it is told to whoever observes, and kept nowhere.
+        // The log belongs to no function: the observer receives its lines, and none is stored.
         let log = Arc::new(FunctionLog::new(name.clone(), None, self.observer.clone()));
         let detected = self.detect(&name, module, options, false)?;
         if detected.engine.is_some() {
@@ -168,7 +168,7 @@ impl Core {
             }
             Some(Initialising::By(_)) => {
                 let spec = FunctionSpec {
-                    // No function's: it has an account of its own.
+                    // This name is no function's, so the initialisation has an account of its own.
                     name: "wizen.wasm".to_owned(),
                     ..self.spec_of(&name, &detected.options, None, &log)
                 };
@@ -180,7 +180,7 @@ impl Core {
     }
 }
 
-/// Whether the same module would meet it again.
+/// Whether the error is a property of the module, so that it occurs again.
 fn is_the_modules(error: &CompileError) -> bool {
     !matches!(error, CompileError::Helper(_) | CompileError::Platform(_))
 }

@@ -1,4 +1,4 @@
-//! Versions that the registry has: made ready again, without being deployed.
+//! Makes stored versions ready again without a deployment.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Core {
-    /// The code of a version that the registry has.
+    /// Returns the code of a stored version, compiled again if needed.
     async fn code_again(
         &self,
         name: &FunctionName,
@@ -36,7 +36,7 @@ impl Core {
         Ok(self.compile_stored(digest, &whose).await?.without_bytes())
     }
 
-    /// Compiles a module that the registry has, and keeps its code.
+    /// Compiles a stored module and stores its code.
     pub(in crate::node) async fn compile_stored(
         &self,
         digest: Digest,
@@ -51,7 +51,7 @@ impl Core {
             }
             Whose::Engine(name) => {
                 let module = match module {
-                    // One that was taken up without it.
+                    // An engine whose code was taken over without its component.
                     Err(RegistryError::Module(_)) => self.carried_component(name, digest).await?,
                     module => module?,
                 };
@@ -62,8 +62,8 @@ impl Core {
         Ok(ready)
     }
 
-    /// Code that is stored, in memory, if it is there and undamaged. Where it is told what is used
-    /// of it `first`, the rest may be on its way.
+    /// Returns stored code in memory, if it exists and is undamaged. If `first` names the pages
+    /// that are used first, the other pages may still be loading.
     pub(super) async fn read_code(
         &self,
         module: Digest,
@@ -80,7 +80,7 @@ impl Core {
         read.await
     }
 
-    /// Where this code is.
+    /// Returns the source of this code in the registry.
     pub(in crate::node) fn source(&self, module: Digest, whose: &Whose) -> StoredCode {
         StoredCode {
             core: self.me.clone(),
@@ -89,7 +89,8 @@ impl Core {
         }
     }
 
-    /// The script of a version that is one: it is read when its seed has to be made.
+    /// Returns the script of a stored version, if it is one. The script is read when its seed has
+    /// to be made.
     fn script_again(&self, record: &VersionRecord) -> Option<ScriptFiles> {
         record.engine.as_ref().map(|_| {
             ScriptFiles::Stored(Arc::new(StoredScript {
@@ -99,7 +100,7 @@ impl Core {
         })
     }
 
-    /// Makes the seed of a version that the registry has.
+    /// Makes the seed of a stored version.
     pub(in crate::node) async fn stored_seed(
         &self,
         name: &FunctionName,
@@ -114,8 +115,8 @@ impl Core {
         Ok(made)
     }
 
-    /// Keeps code for the next start, and lets it leave memory. Without it, that compiles again:
-    /// no reason not to serve.
+    /// Stores code for the next start and lets it leave memory. If storing fails, the next start
+    /// compiles the code again, so the function serves nevertheless.
     pub(in crate::node) async fn store_code(&self, digest: Digest, ready: &Ready, whose: &Whose) {
         let Some(artifact) = ready.artifact.clone() else {
             return;
@@ -134,8 +135,8 @@ impl Core {
         }
     }
 
-    /// Makes a function serve that the registry had at the start: requests may come then. Neither
-    /// its code nor its seed is there before one does.
+    /// Makes a function ready that the registry had at the start, so that it accepts requests. Its
+    /// code and its seed are not loaded before a request needs them.
     pub(in crate::node) async fn wake(
         &self,
         function: &Function,

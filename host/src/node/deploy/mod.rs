@@ -1,12 +1,12 @@
-//! Deployments: from a module's bytes to a function that serves requests.
+//! Deployments: from the bytes of a module to a function that serves requests.
 //!
-//! Each stage is a file, and takes what the one before it gives: [`files`] has what came in front
-//! of the module packed, [`detect`] checks what was sent, [`prepare`] finds out whether its code is
-//! there already, [`compile`] makes it where it is not, [`initialise`] does what it does before its
-//! first request, [`seed`] has a seed made of it, [`commit`] stores it and lets it serve. Until the
-//! commit nothing has changed, so a deployment that fails leaves what was there. [`kept`] makes
-//! versions ready again that went this way before; [`import`] goes it with what another node has
-//! made, [`shared`] with what its host has.
+//! Each stage is a file and takes the result of the stage before it. [`files`] packs the files in
+//! front of the module, [`detect`] checks the upload, and [`prepare`] looks for stored code.
+//! [`compile`] compiles the module if there is none, and [`initialise`] initialises it. [`seed`]
+//! makes its seed, and [`commit`] stores the version and lets it serve. Nothing changes before the
+//! commit, so a deployment that fails leaves the current version as it is. [`kept`] makes stored
+//! versions ready again, [`import`] deploys exports of other nodes, and [`shared`] deploys what the
+//! host has made before.
 
 mod arrive;
 pub(super) mod code;
@@ -39,7 +39,7 @@ use faasw_pool::CompileError;
 use super::core::Core;
 use crate::{error::DeployError, log::FunctionLog};
 
-/// Whether what was kept of an earlier compilation may be why this one, or its code, has failed.
+/// Whether the compile cache of an earlier compilation may be the cause of this error.
 fn may_come_from_a_cache(error: &DeployError) -> bool {
     match error {
         DeployError::Compile(error) => !matches!(
@@ -67,7 +67,7 @@ impl Core {
         deployed
     }
 
-    /// Counts and tells what became of a deployment.
+    /// Counts and logs the result of a deployment.
     async fn conclude(
         &self,
         name: &FunctionName,

@@ -1,4 +1,4 @@
-//! The second stage: what a module is known by, and whether its code is there.
+//! The second stage: computes the digest of a module and looks for its stored code.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::{
     registry::{RegistryError, StoredArtifact},
 };
 
-/// A module of which is known whether it has to be compiled.
+/// A module with its digest and its stored code, if there is any.
 pub(super) struct Prepared {
     pub(super) detected: Detected,
     pub(super) digest: Digest,
@@ -26,14 +26,14 @@ pub(super) struct Prepared {
 }
 
 impl Core {
-    /// Looks for code of the same module that the same engine made.
+    /// Looks for code of the same module that the same engine compiled.
     pub(super) async fn prepare(&self, mut detected: Detected) -> Result<Prepared, DeployError> {
         let digest = {
             let module = detected.module.clone();
             blocking(move || Ok(Digest::of(&module))).await?
         };
         if detected.engine.is_some() {
-            // Another may have taken its place while this waited for its turn.
+            // Another engine may have taken its place while this deployment waited for its slot.
             detected.engine = self.engine_of(&detected.module, &detected.options)?;
         }
         if let Some(engine) = &detected.engine {
@@ -44,7 +44,7 @@ impl Core {
             });
         }
         let whose = Whose::Function(detected.name.clone());
-        // Code of what is to be initialised is made for that.
+        // If the module is to be initialised, its code has to be compiled for that.
         let stored = match detected.initialiser() {
             Some(Initialiser::Named(_)) => None,
             Some(Initialiser::Found) => {
@@ -60,8 +60,8 @@ impl Core {
         })
     }
 
-    /// The code of a module, if the registry has some that may be its own. Where it is compiled
-    /// from what is deployed otherwise, it is looked at now; else when it is needed.
+    /// Returns the stored code of a module, if the registry has some that this owner may use. The
+    /// code is read and checked now, so that damaged code is compiled again from the upload.
     pub(super) async fn sound_code(
         &self,
         digest: Digest,
@@ -78,8 +78,8 @@ impl Core {
         self.loaded(digest, artifact, &whose, Some(held)).await
     }
 
-    /// The code of a module, if the registry has some that may be this one's. It is read when it
-    /// is needed.
+    /// Returns the stored code of a module, if the registry has some that this owner may use. The
+    /// code is read when it is needed.
     pub(in crate::node) async fn stored_code(
         &self,
         digest: Digest,

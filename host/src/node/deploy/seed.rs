@@ -1,4 +1,4 @@
-//! The fifth stage: a seed is made of the code, and what that found out is recorded.
+//! The fifth stage: makes a seed of the code and records how it was frozen.
 
 use std::{
     sync::Arc,
@@ -24,18 +24,18 @@ use crate::{
 
 /// A function that could serve, but does not yet.
 pub(super) struct Seeded {
-    /// Without its number, which the registry gives.
+    /// Without its version number, which the registry assigns.
     pub(super) function: Function,
     pub(super) module: Bytes,
-    /// Its files, packed, if it has some.
+    /// Its files, packed, if it has any.
     pub(super) files: Option<Packed>,
     pub(super) ready: Ready,
-    /// What making the seed took.
+    /// How long making the seed took.
     pub(super) seed_time: Duration,
 }
 
 impl Compiled {
-    /// What is recorded of it, but for how it is frozen.
+    /// Returns the record of the version, without its freeze record.
     pub(super) fn record(&self) -> VersionRecord {
         let Self {
             detected,
@@ -62,7 +62,6 @@ impl Compiled {
 }
 
 impl Core {
-    /// Makes the seed.
     pub(super) async fn seed(
         &self,
         compiled: Compiled,
@@ -105,7 +104,7 @@ impl Core {
         })
     }
 
-    /// A version that could serve, without its number, which the registry gives.
+    /// Returns a version that could serve, without its number, which the registry assigns.
     pub(super) fn unnumbered(
         &self,
         name: &FunctionName,

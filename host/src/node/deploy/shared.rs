@@ -1,6 +1,6 @@
-//! A deployment of what the host has made before (`crate::shared`): neither compiled nor
-//! initialised, as far as that is good here. Where it is not, it is a deployment like any other,
-//! and the log says why.
+//! Deploys a function from what the host has made before (`crate::shared`), without compiling or
+//! initialising what is usable here. If the host's entry is not usable, the deployment is like any
+//! other, and the log says why.
 
 use std::{sync::Arc, time::Instant};
 
@@ -22,19 +22,19 @@ use crate::{
     shared::Entry,
 };
 
-/// What was taken of an entry.
+/// The result of a deployment from an entry.
 struct Taken {
     seeded: Seeded,
-    /// Whether its seed was read, and not made.
+    /// Whether its seed was read from the image rather than made.
     is_read: bool,
     slot: DeploymentSlot,
 }
 
 /// Why an entry is not used.
 enum Unused {
-    /// It is of something else, or lacks something.
+    /// The entry is of another function, or lacks something.
     Unfit(&'static str),
-    /// What it has was not taken.
+    /// Using the entry failed.
     Failed(DeployError),
 }
 
@@ -177,7 +177,8 @@ impl Core {
         })
     }
 
-    /// Takes up what an entry has of code: a function's, or its engine's.
+    /// Takes the code of an entry over into the registry: a function's code, or that of its engine
+    /// with the engine's record.
     async fn take_code(&self, entry: &Entry) -> Result<(), Unused> {
         let note = entry.note().clone();
         let engine = note.record.engine.clone().zip(note.engine);

@@ -9,12 +9,12 @@ use tokio::time::Instant;
 use crate::message::Within;
 
 /// Nested invocations that one client's request may cause in all: a function may make 16 calls at
-/// once, 64 times over. Without it a loop eight deep, 16 calls wide, is four thousand million
-/// invocations.
+/// the same time, 64 times over. Without this limit, a loop that is eight deep with 16 calls each
+/// is four thousand million invocations.
 const NESTED_MAX: u64 = 1024;
 
-/// How often the CPU time of a nested invocation is charged to its client's request while it runs:
-/// so much on each processor is the most that all of them together use beyond the limit.
+/// How often the CPU time of a nested invocation is charged to its client's request while it runs.
+/// All nested invocations together exceed the limit by at most this time on each processor.
 const CPU_CHECK: Duration = Duration::from_millis(100);
 
 /// Returns the account of an invocation in the budget of its client's request. A nested one, made
@@ -78,7 +78,7 @@ mod tests {
         };
         assert_eq!(call_limits(&outer, None).total, Some(10 * SECOND));
         tokio::time::advance(4 * SECOND).await;
-        // Whatever limits the other function has.
+        // Limits of the other function do not extend this time.
         for (total, least) in [(None, 6), (Some(20), 6), (Some(3), 3)] {
             let nested = call_limits(&limits(60, total), Some(&within));
             assert_eq!(nested.total, Some(least * SECOND));

@@ -1,4 +1,4 @@
-//! A request from one function to another, as the first one's invocation has it.
+//! A self call, as the calling invocation sees it.
 
 use std::{
     future::Future,
@@ -22,28 +22,29 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::sent::Sending;
 use crate::message::Body;
 
-/// The largest piece of an answer.
+/// The largest piece of a response body, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Comes to the answer.
+/// Resolves to the response.
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Failure>> + Send>>;
 
-/// A request under way. Dropping it ends the instance that answers it.
+/// A call under way. Dropping it ends the instance that answers it.
 pub(super) struct InsideCall {
-    /// Until the request's body has ended.
+    /// Present until the request's body has ended.
     sending: Option<Sending>,
     answer: Stage,
     timeouts: Timeouts,
-    /// When the next part of the answer is to be there.
+    /// When the next part of the response has to arrive.
     due: Option<Pin<Box<Sleep>>>,
 }
 
 enum Stage {
-    /// The function has not begun to answer.
+    /// The called function has not started its response.
     Waiting(Answering),
-    /// It answers. What it said at once and the guest has no room for is held.
+    /// The response has started. `held` is data that was received but not passed on to the guest
+    /// yet.
     Answering { body: Body, held: Bytes },
-    /// There is no more to come.
+    /// The response has ended.
     Over,
 }
 
@@ -71,7 +72,7 @@ impl InsideCall {
                     let Some(frame) = ready!(Pin::new(&mut *body).poll_frame(context)) else {
                         return Poll::Ready(Ok(AnswerPart::End(Bytes::new())));
                     };
-                    // The node's log has why.
+                    // The reason is in the node's log.
                     let frame = frame.map_err(|_| incomplete())?;
                     match frame.into_data() {
                         Ok(data) => *held = data,
@@ -81,7 +82,7 @@ impl InsideCall {
                         }
                     }
                 }
-                // An empty rest would keep the room of what it was a part of.
+                // Splitting would leave an empty rest that keeps the whole allocation.
                 let piece = match held.len() {
                     ..=PIECE => mem::take(held),
                     _ => held.split_to(PIECE),
@@ -92,7 +93,8 @@ impl InsideCall {
         }
     }
 
-    /// Waits until the answer's next part is late, and says by which of the function's times.
+    /// Waits until the response's next part is late. Returns the failure code of the timeout that
+    /// expired.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<FailureCode> {
         match &mut self.due {
             None => Poll::Pending,
@@ -132,25 +134,25 @@ impl OutgoingCall for InsideCall {
         let part = part.unwrap_or_else(AnswerPart::Failed);
         self.due = timer(self.timeouts.between_bytes);
         if matches!(part, AnswerPart::End(_) | AnswerPart::Failed(_)) {
-            // What has failed is ended now, whoever has this call still.
+            // A failed call ends its instance now, even if the caller still holds the call.
             (self.answer, self.due) = (Stage::Over, None);
         }
         Poll::Ready(part)
     }
 }
 
-/// Goes off in so many nanoseconds; never in 0.
+/// Returns a timer for this many nanoseconds, or none for 0.
 fn timer(nanoseconds: u64) -> Option<Pin<Box<Sleep>>> {
     let after = Some(Duration::from_nanos(nanoseconds)).filter(|after| !after.is_zero())?;
-    // What is further than that never comes.
+    // A time beyond the clock's range is never reached.
     let at = Instant::now().checked_add(after)?;
     Some(Box::pin(sleep_until(at)))
 }
 
-/// A response's head as a guest reads it, and its body.
+/// Returns a response's head, encoded for the guest, and its body.
 fn head_of(response: Response<Body>) -> Result<(Bytes, Body), Failure> {
     let (mut parts, body) = response.into_parts();
-    // What a server adds that sends it.
+    // The server that sends a response to a client adds this header; here there is none.
     if let Some(length) = body.size_hint().exact().filter(|length| *length > 0) {
         let headers = &mut parts.headers;
         headers
@@ -178,7 +180,7 @@ fn pairs(fields: &HeaderMap) -> Vec<Pair> {
     fields.iter().map(pair).collect()
 }
 
-/// What is no longer than this; else its length.
+/// Returns the bytes if they are no longer than `most`, or else their length as the error.
 fn within(bytes: Vec<u8>, most: u64) -> Result<Bytes, u64> {
     match bytes.len() as u64 {
         length if length > most => Err(length),
@@ -223,7 +225,7 @@ mod tests {
         };
         assert_eq!(failure.code, FailureCode::HttpResponseTimeout);
         assert_eq!(begun.elapsed(), Duration::from_secs(2));
-        // Without a word of the caller's it is waited for.
+        // Without a timeout of the caller, the call waits.
         let mut waiting = call(Box::pin(pending()), Timeouts::default());
         let hour = tokio::time::timeout(Duration::from_secs(3600), next(&mut waiting));
         assert!(hour.await.is_err());

@@ -1,12 +1,12 @@
-//! Requests that functions make to functions of the same node: none of them leaves it.
+//! Self calls: requests of functions to functions of the same node. They never leave the node.
 //!
-//! A request between functions is like any other, to an instance in a microVM of its own, but
-//! another invocation waits for it, which keeps its permit meanwhile. So it counts in the share of
-//! the function that answers the client, and if there is no permit, it is refused at once.
-//! `CDN-Loop`, which the node writes, bounds how deep requests nest
-//! ([`Hops`](crate::services::outbound::Hops)). The budget of the client's request bounds how many
-//! there are, their CPU time and their wall time ([`RequestBudget`]). Bytes that wait count as
-//! [`call`](faasw_pool::Backlog::call) says.
+//! A self call is a request like any other, to an instance in a microVM of its own. But another
+//! invocation waits for it and keeps its permit meanwhile. So the self call counts in the share of
+//! the function that answers the client, and it is rejected at once if there is no permit. The
+//! header `CDN-Loop`, which the node writes, bounds how deep calls nest
+//! ([`Hops`](crate::services::outbound::Hops)). The budget of the client's request bounds their
+//! number, their CPU time and their wall time ([`RequestBudget`]). Bytes that wait are accounted as
+//! described at [`call`](faasw_pool::Backlog::call).
 
 mod budget;
 mod call;
@@ -29,20 +29,20 @@ use crate::{
     services::outbound::Refused,
 };
 
-/// Makes one invocation's requests to functions of its node.
+/// Makes one invocation's calls to functions of its node.
 #[derive(Debug)]
 pub(super) struct Inside {
     core: Weak<Core>,
-    /// Theirs, too: one request of a client is known by one id, however many functions it comes to.
+    /// The ids of the client's request. All nested calls carry them, too.
     known: Correlation,
-    /// The function whose share of the node's capacity they count in.
+    /// The function in whose share of the node's capacity the calls count.
     share: Option<Share>,
-    /// The budget of the client's request that caused all of them.
+    /// The budget of the client's request that caused all of the calls.
     budget: Arc<RequestBudget>,
 }
 
 impl Inside {
-    /// Returns the maker of the requests of one invocation, in `share` and within `budget`.
+    /// Creates the maker of the calls of one invocation, in `share` and within `budget`.
     pub(super) fn new(
         core: &Weak<Core>,
         known: Correlation,

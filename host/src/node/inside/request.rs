@@ -1,4 +1,4 @@
-//! A function's request as one that comes to the node.
+//! Converts a function's outbound request to a request that arrives at the node.
 
 use faasw_abi::outgoing::{Failure, FailureCode, OutgoingHead, Timeouts};
 use faasw_egress_policy::{Destination, Own};
@@ -10,24 +10,25 @@ use http::{
 use super::sent::{Sending, Sent, sent};
 use crate::message::{Arrival, Named, TARGET_BYTES, take_content_length};
 
-/// A request, and what goes with it.
+/// A request to a function of the node, with what belongs to it.
 #[derive(Debug)]
 pub(super) struct Asked {
-    /// Which function it is for; there need not be one.
+    /// The name of the called function, which need not exist.
     pub(super) name: String,
-    /// The URI that it sees.
+    /// The URI that the called function sees.
     pub(super) uri: Uri,
-    /// With the URI as it was asked for.
+    /// The request with its original URI.
     pub(super) request: Request<Sent>,
-    /// Where its body goes in; nothing where it has none.
+    /// The sender of the request's body, if the request has one.
     pub(super) sending: Option<Sending>,
     pub(super) timeouts: Timeouts,
 }
 
-/// Reads what a function has asked for. All of it is a stranger's word.
+/// Parses the request of a function. All of its data is untrusted.
 ///
 /// # Errors
-/// When no request can be made of it.
+/// Returns a failure if the destination, the method, the URI, the header fields or the body's
+/// length are invalid, and `HttpRequestDenied` if the destination is not this node.
 pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failure> {
     let fail = |code| move || Failure::new(code);
     let destination = Destination::of_request(&head.scheme, &head.authority).ok();
@@ -62,7 +63,7 @@ pub(super) fn asked(head: &OutgoingHead, is_whole: bool) -> Result<Asked, Failur
     let host = HeaderValue::from_str(&destination.authority());
     let host = host.map_err(|_| Failure::new(FailureCode::HttpRequestUriInvalid))?;
     headers.insert(header::HOST, host);
-    // The guest has a place for them.
+    // The guest can receive trailers.
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     if let Some(length) = length {
         headers.insert(header::CONTENT_LENGTH, length.into());

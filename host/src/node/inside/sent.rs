@@ -1,4 +1,4 @@
-//! The body of a request from one function to another.
+//! The body of a self call.
 
 use std::{
     future::Future as _,
@@ -15,45 +15,45 @@ use tokio_util::sync::PollSender;
 
 use crate::message::trailers;
 
-/// Pieces that wait to be taken: whoever sends is not to be faster than whoever reads.
+/// Pieces that wait to be read. One, so that the sender is no faster than the reader.
 const PIECES: usize = 1;
 
-/// The largest of them.
+/// The largest piece, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// Where it goes in. Dropped before it is finished, the body breaks off.
+/// The sending end of a body. If it is dropped before it is finished, the body is broken off.
 #[derive(Debug)]
 pub(super) struct Sending {
     pieces: PollSender<Bytes>,
     end: oneshot::Sender<Vec<u8>>,
 }
 
-/// Where it comes out.
+/// The receiving end of a body.
 #[derive(Debug)]
 pub(super) struct Sent {
     pieces: mpsc::Receiver<Bytes>,
-    /// Its tail; nothing behind the end.
+    /// Receives the body's tail. None after the end.
     end: Option<oneshot::Receiver<Vec<u8>>>,
-    /// Bytes that are still to come, where that was said.
+    /// Bytes that are still to come, if the length was announced.
     left: Option<u64>,
 }
 
-/// Why a body is not what it was to be.
+/// Why a body is not as it was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(super) enum BrokenOff {
-    /// Whoever sent it has gone, or has said that it ends in the middle.
+    /// The sender was dropped, or reported that the body ends early.
     #[error("the function that sent it has not sent all of it")]
     Unfinished,
-    /// It is longer or shorter than was said.
+    /// The body is longer or shorter than announced.
     #[error("it has another length than was said")]
     Length,
 }
 
-/// A body, as whoever sends it has it and as whoever reads it; all of it is there, and nothing,
-/// where it `is_whole`.
+/// Creates the two ends of a body. If it `is_whole`, the body is empty and complete, and there is
+/// no sending end.
 ///
 /// # Errors
-/// When there is to be something and nothing comes.
+/// Returns `HttpRequestBodySize` if the body is empty, but a length above 0 is announced.
 pub(super) fn sent(
     length: Option<u64>,
     is_whole: bool,
@@ -80,7 +80,7 @@ pub(super) fn sent(
 }
 
 impl Sending {
-    /// How many bytes are taken now. For ever pending where nobody reads it.
+    /// Returns how many bytes can be sent now. Stays pending if the receiving end was dropped.
     pub(super) fn poll_room(&mut self, context: &mut Context<'_>) -> Poll<usize> {
         match ready!(self.pieces.poll_reserve(context)) {
             Ok(()) => Poll::Ready(PIECE),
@@ -88,13 +88,13 @@ impl Sending {
         }
     }
 
-    /// Takes bytes for which there was room.
+    /// Sends bytes for which there was room.
     pub(super) fn send(&mut self, piece: Bytes) {
-        // Where nobody reads it any more the answer says what there is to say.
+        // If the receiving end was dropped, the response tells the sender what happened.
         let _ = self.pieces.send_item(piece);
     }
 
-    /// The body ends with this tail.
+    /// Ends the body with this tail.
     pub(super) fn finish(self, tail: Vec<u8>) {
         let _ = self.end.send(tail);
     }
@@ -169,7 +169,8 @@ mod tests {
         Ok((bytes, sum))
     }
 
-    /// What comes out of three pieces of a body that was said to be so long and ends so.
+    /// Sends a body of three pieces with the announced length and this tail, and returns what the
+    /// receiver reads.
     async fn pass(
         length: Option<u64>,
         tail: Option<Tail>,
@@ -181,7 +182,7 @@ mod tests {
             let room = poll_fn(|context| sending.poll_room(context));
             tokio::select! {
                 room = room => assert_eq!(room, PIECE),
-                // Whoever reads has gone away from it.
+                // The receiver has stopped reading.
                 () = tokio::time::sleep(std::time::Duration::from_secs(3600)) => break,
             }
             sending.send(Bytes::from_static(piece));

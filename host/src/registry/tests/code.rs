@@ -1,4 +1,4 @@
-//! Compiled code: of which generation, whose, and by which pieces it is verified.
+//! Compiled code: its generation, its owner, and the pieces by which it is verified.
 
 use super::*;
 use crate::registry::record::{ArtifactRecord, PiecesRecord};
@@ -20,7 +20,7 @@ fn code_of_another_generation_is_replaced() {
     assert_eq!(fixture.count("artifacts"), 1);
 }
 
-/// As a version of before code had pieces left it.
+/// Makes the record as a version of faasw from before pieces wrote it.
 fn forget_pieces(registry: &Registry, file: &str) {
     let forgotten = registry.store.change(|change| {
         let mut artifacts = change.open_table(ARTIFACTS)?;
@@ -116,7 +116,7 @@ fn what_nothing_has_any_more_goes_and_what_is_shared_stays() {
     assert_eq!(count(), (1, 1));
     registry.remove_function(&name("b")).unwrap();
     assert_eq!(count(), (0, 0));
-    // Names count once only, however often they are removed.
+    // A digest is counted correctly, however often a name is removed.
     registry.remove_function(&name("b")).unwrap();
     store(&registry, "c", b"module 1");
     assert_eq!(count(), (1, 1));
@@ -144,7 +144,7 @@ fn code_that_is_one_functions_is_nobody_elses() {
     put("b");
     assert_eq!(found(Some("a")), Some(b"code".into()));
     assert_eq!((found(Some("b")), found(None)), (None, None));
-    // The name is somebody else's next, and `b` still has the module.
+    // A later function has the name, and `b` still has the module.
     registry.remove_function(&name("a")).unwrap();
     assert_eq!(found(Some("a")), None);
     let anybodys = artifact(b"anybody's code");

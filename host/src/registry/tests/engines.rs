@@ -1,4 +1,4 @@
-//! Language engines, and the scripts that have them.
+//! Language engines, and the scripts that use them.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn add_engine(registry: &Registry, text: &str, module: &[u8]) {
         .unwrap();
 }
 
-/// A version whose script is for the engine that was made of `module`.
+/// Stores a version whose script is for the engine that was made of `module`.
 fn store_script(registry: &Registry, function: &str, module: &[u8]) -> Result<u64, RegistryError> {
     let record = VersionRecord {
         engine: Some(EngineUse {
@@ -39,7 +39,7 @@ fn an_engine_stays_as_long_as_it_is_there_or_a_script_has_it() {
     assert!(!registry.remove_engine(&name("lua")).unwrap());
     add_engine(&registry, "lua", b"one");
     store_script(&registry, "f", b"one").unwrap();
-    // Another takes its place; the script has the one before.
+    // Another engine takes its place; the script keeps the first one.
     add_engine(&registry, "lua", b"two");
     assert_eq!(registry.engines().unwrap()[&name("lua")], engine(b"two"));
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_script_is_not_stored_without_its_engine() {
     assert!(registry.functions().unwrap().is_empty());
 }
 
-/// Versions without engines would take an engine's files for garbage.
+/// Versions of faasw without engines would remove an engine's files as garbage.
 #[test]
 fn the_format_tells_that_there_are_engines() {
     let fixture = Fixture::new();

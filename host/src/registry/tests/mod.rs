@@ -1,4 +1,4 @@
-//! The registry survives what disks and crashes do to it.
+//! The registry survives faults of disks and crashes.
 
 mod code;
 mod engines;
@@ -99,7 +99,7 @@ fn numbers(registry: &Registry, function: &str) -> Vec<u64> {
     versions.into_keys().collect()
 }
 
-/// The code of a module that may be this function's, in memory.
+/// Returns the code of a module in memory, if this function may use it.
 fn code_of(
     registry: &Registry,
     module: Digest,
@@ -157,7 +157,7 @@ fn versions_count_up_and_the_newest_are_kept() {
     assert_eq!(numbers(&registry, "a"), (3..=12).collect::<Vec<_>>());
     registry.remove_function(&name("a")).unwrap();
     assert_eq!(numbers(&registry, "a"), [0; 0]);
-    // What another function has stays.
+    // The files of another function stay.
     assert_eq!(
         (fixture.count("modules"), fixture.count("artifacts")),
         (1, 1)
@@ -178,7 +178,7 @@ fn going_back_moves_the_pointer_and_the_numbers_go_on() {
     );
     assert!(registry.roll_back(&a, 1, &one).unwrap());
     assert!(!registry.roll_back(&a, 4, &one).unwrap());
-    // Not what is there under that number: it was removed and deployed anew.
+    // The version under that number is another one: the function was removed and deployed again.
     assert!(!registry.roll_back(&a, 2, &one).unwrap());
     assert!(!registry.roll_back(&name("b"), 1, &one).unwrap());
     drop((directory, registry));
@@ -244,7 +244,7 @@ fn a_change_that_fails_changes_nothing() {
     let fixture = Fixture::new();
     let (_directory, registry) = fixture.open();
     store(&registry, "a", b"module");
-    // Where the module's file should come, there is a folder.
+    // A folder is in the place of the module's file.
     let path = fixture.path().join("modules");
     fs::create_dir(path.join(Digest::of(b"other").to_string())).unwrap();
     let failed = registry.store_version(&name("a"), &record(b"other"), only(b"other"), None);
@@ -264,7 +264,7 @@ fn an_interrupted_write_leaves_no_trace() {
     let (directory, registry) = fixture.open();
     store(&registry, "a", b"module");
     drop((directory, registry));
-    // A crash between the file and its record, and one within a file.
+    // A crash between a file and its record, and a crash within a file.
     let orphan = Digest::of(b"orphan").to_string();
     fs::write(fixture.path().join("modules").join(orphan), "orphan").unwrap();
     fs::write(fixture.path().join("modules/.unfinished"), "half").unwrap();
@@ -349,7 +349,7 @@ fn files_are_the_users_own() {
     }
 }
 
-/// Files are stored as modules are, shared, and go with the last version that has them.
+/// Files are stored as modules are, shared, and removed with the last version that uses them.
 #[test]
 fn the_files_of_a_version_stay_as_long_as_a_version_has_them() {
     let fixture = Fixture::new();
@@ -374,7 +374,7 @@ fn the_files_of_a_version_stay_as_long_as_a_version_has_them() {
     }
     assert_eq!(fixture.count("modules"), 2);
     drop((directory, registry));
-    // The sweep of a start knows whose they are.
+    // The sweep at a start keeps the files of a version.
     let (_directory, registry) = fixture.open();
     let digest = Digest::of(bundle);
     assert_eq!(registry.module(digest).unwrap(), bundle);

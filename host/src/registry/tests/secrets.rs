@@ -1,4 +1,4 @@
-//! Functions' secrets, by their names.
+//! The secrets of functions, by their names.
 
 use faasw_client::SecretName;
 

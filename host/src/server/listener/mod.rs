@@ -26,14 +26,14 @@ use super::{
 };
 use crate::limits::Limits;
 
-/// How long accepting rests after it failed, or after a connection was evicted for an open file and
-/// has not ended yet: trying again at once changes nothing.
+/// Pause after an error of `accept`, and after an eviction for an open file that is not released
+/// yet: an immediate retry would change nothing.
 const REST: Duration = Duration::from_millis(50);
 
-/// Bytes that the system takes of a response beyond what is on its way.
+/// Unsent bytes of a response that the kernel accepts beyond those in flight.
 const UNSENT: u32 = 256 << 10;
 
-/// Something that accepts connections.
+/// A listener that accepts connections.
 pub(super) trait Listener: Send + Sync + 'static {
     type Connection: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
@@ -41,17 +41,16 @@ pub(super) trait Listener: Send + Sync + 'static {
     fn accept(&self) -> impl Future<Output = io::Result<Accepted<Self::Connection>>> + Send;
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(super) struct Accepted<C> {
     pub(super) connection: C,
-    /// The other end's address, where it has one.
+    /// The client's address, if it has one.
     pub(super) address: Option<IpAddr>,
     /// The connection's descriptor: the lowest number that was free.
     pub(super) descriptor: RawFd,
 }
 
-/// A descriptor to close when no other is free, so that a connection can be
-/// accepted.
+/// A descriptor that is closed when no other is free, so that a connection can be accepted.
 struct Spare(Option<OwnedFd>);
 
 impl Spare {
@@ -59,7 +58,7 @@ impl Spare {
         Self(open_files::spare())
     }
 
-    /// Gives it up; whether there was one.
+    /// Closes the spare descriptor. Returns whether there was one.
     fn give_up(&mut self) -> bool {
         self.0.take().is_some()
     }
@@ -69,7 +68,7 @@ impl Spare {
     }
 }
 
-/// Whether an error says that no file can be opened, by this process or by the system.
+/// Whether an error says that no file can be opened, by this process or system-wide.
 fn is_out_of_files(error: &io::Error) -> bool {
     let errno = error
         .raw_os_error()
@@ -82,10 +81,10 @@ impl Listener for TcpListener {
 
     async fn accept(&self) -> io::Result<Accepted<Self::Connection>> {
         let (connection, address) = Self::accept(self).await?;
-        // Responses are written in one piece; waiting for more only delays them.
+        // Responses are written in one piece, so waiting for more would only delay them.
         connection.set_nodelay(true)?;
-        // Else a system that holds megabytes for a slow client says for minutes that it
-        // takes nothing more, and the client is taken for a stalled one.
+        // Otherwise the kernel buffers megabytes for a slow client and then accepts nothing for
+        // minutes, so that the client looks stalled.
         SockRef::from(&connection).set_tcp_notsent_lowat(UNSENT)?;
         Ok(Accepted {
             descriptor: connection.as_raw_fd(),
@@ -108,7 +107,7 @@ impl Listener for UnixListener {
     }
 }
 
-/// How often connections are looked at: often enough for the shortest of their limits.
+/// Returns the interval of sweeps: short enough for the shortest timeout.
 fn sweep_interval(limits: &Limits) -> Duration {
     const FEWEST: Duration = Duration::from_millis(10);
     const MOST: Duration = Duration::from_millis(500);
@@ -120,7 +119,8 @@ fn sweep_interval(limits: &Limits) -> Duration {
 }
 
 /// Serves every connection until told to stop, then lets requests under way finish. Connections
-/// whose descriptors reach `watermark` are accepted only if another one can be closed for each.
+/// whose descriptors reach `watermark` are accepted only if another connection can be closed for
+/// each.
 pub(super) async fn serve<L: Listener, H: Handler>(
     listener: L,
     handler: H,
@@ -134,7 +134,7 @@ pub(super) async fn serve<L: Listener, H: Handler>(
     let mut sweeps = interval(sweep_interval(&limits));
     sweeps.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let asked_to_stop = async move {
-        // An error says that the node is gone.
+        // An error means that the node is gone.
         let _ = stop.wait_for(|stop| *stop).await;
     };
     let mut asked_to_stop = pin!(asked_to_stop);
@@ -149,9 +149,8 @@ pub(super) async fn serve<L: Listener, H: Handler>(
                 slots.sweep();
                 continue;
             }
-            // What has ended is forgotten at once: until then it keeps its memory, and the
-            // next connection may be long in coming. What has panicked was reported by the
-            // runtime.
+            // Finished tasks are removed at once, because they keep their memory until then and the
+            // next connection may be a long time coming. The runtime has reported panics.
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok(accepted) => accepted,
@@ -176,8 +175,8 @@ pub(super) async fn serve<L: Listener, H: Handler>(
             spare.refill();
             continue;
         }
-        // Where everybody has something to do, who is new does not even hear of it: an
-        // answer would take what there is not.
+        // If all connections are busy, a new one is closed without a response: a response would
+        // take resources that are exhausted.
         let Some(slot) = slots.admit(address) else {
             tracing::debug!("a connection was refused: there are too many");
             drop(connection);
@@ -193,7 +192,7 @@ pub(super) async fn serve<L: Listener, H: Handler>(
             tokio::task::yield_now().await;
         }
         if is_scarce {
-            // The one that was closed for it is to be gone before the next takes another file.
+            // The evicted connection must release its file before the next one takes another.
             let _ = tokio::time::timeout(REST, connections.join_next()).await;
         }
         spare.refill();

@@ -20,7 +20,7 @@ use crate::{
     server::bodies::Received,
 };
 
-/// Numbers from here on are kept.
+/// Descriptors from this number on are reserved.
 const WATERMARK: RawFd = 50;
 
 /// The node's end of a connection, which counts while it is open.
@@ -63,7 +63,7 @@ impl AsyncWrite for Counted {
     }
 }
 
-/// Accepts what the test says, one after the other.
+/// Accepts the connections of the test, one after the other.
 struct Script {
     accepted: Mutex<mpsc::UnboundedReceiver<io::Result<Accepted<Counted>>>>,
     asked: Arc<AtomicUsize>,
@@ -83,7 +83,7 @@ impl Listener for Script {
                 self.most_open.fetch_max(open, Ordering::Relaxed);
                 accepted
             }
-            // The system goes on saying so.
+            // The kernel keeps reporting the error.
             None => Err(rustix::io::Errno::MFILE.into()),
         }
     }
@@ -146,7 +146,7 @@ impl Served {
         }
     }
 
-    /// A client whose connection gets this descriptor.
+    /// Returns a client whose connection gets this descriptor.
     fn connect(&self, descriptor: RawFd) -> DuplexStream {
         let (ours, stream) = duplex(4096);
         let connection = Counted {
@@ -178,7 +178,7 @@ async fn ask(client: &mut DuplexStream, path: &str) {
     client.write_all(request.as_bytes()).await.unwrap();
 }
 
-/// Whether the client is answered; it is not where its connection is closed.
+/// Whether the client is answered. It is not if its connection is closed.
 async fn is_served(client: &mut DuplexStream, path: &str) -> bool {
     ask(client, path).await;
     let mut status = [0; 12];

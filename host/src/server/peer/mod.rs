@@ -1,13 +1,13 @@
-//! One connection's other end: what it asks for, what it takes, and how long it may be.
+//! The client of one connection: its requests, what it reads, and its timeouts.
 //!
-//! Whoever serves the connection tells what it reads, writes and begins; the listener
-//! looks at all of its clients now and then ([`Peer::look`]) and ends those that do not do
-//! their part. It sees what hyper does not: a head that never comes to its end, a client
-//! that answers pings but never opens its window, one that asks for nothing more.
+//! The tasks that serve the connection report what they read, write and begin. The listener checks
+//! all of its clients periodically ([`Peer::look`]), and closes the connections of those that
+//! exceed a timeout. It notices what hyper does not: a head that never ends, a client that answers
+//! pings but never opens its window, and a client without further requests.
 //!
-//! A stream of HTTP/2 that its client does not take is not the end of the others: it costs
-//! what the budgets allow (decision 0017), its function is cut off for it, and the
-//! connection stays as long as anything on it moves.
+//! A stalled HTTP/2 stream does not end the other streams: it costs what the budgets allow
+//! (decision 0017). Its function is cut off, and the connection stays as long as anything on it
+//! moves.
 
 pub(super) mod request;
 
@@ -29,22 +29,22 @@ use tokio::{
 
 use crate::limits::Limits;
 
-/// Bytes of responses' heads that may wait to be written at once.
+/// Maximum bytes of response heads that wait to be written.
 const MOST_HEADS: u64 = 128 << 10;
-/// A client that has not taken what it was given for so long is slow: its connection may go
-/// if another wants its place.
+/// Time after which a client that has not read its piece of a response is slow. Its connection may
+/// then be evicted for another.
 const SLOW: Duration = Duration::from_secs(1);
-/// How long one that was told of the end has to hear it: some round trips around the world.
+/// Time for a client to notice that its connection ends: some round trips around the world.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
-/// How long clients may be.
+/// The timeouts of clients.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerTimeouts {
-    /// For a request's head, from the connection's begin or the head's first byte.
+    /// For a request's head, from the start of the connection or from the head's first byte.
     pub(super) head: Duration,
-    /// Without a request.
+    /// For a connection without a request.
     pub(super) idle: Duration,
-    /// With a piece of a response that it does not take.
+    /// For a piece of a response that the client does not read.
     pub(super) stalled: Duration,
 }
 
@@ -58,60 +58,60 @@ impl From<&Limits> for PeerTimeouts {
     }
 }
 
-/// What a connection is worth, most first.
+/// The value of a connection, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Standing {
-    /// The node has something to do for it, or it takes what was done.
+    /// The node works for the client, or the client reads its response.
     Busy,
-    /// All that it asks for waits for itself: it has not sent the whole of it, or does not
-    /// take what it was given.
+    /// All requests wait for the client itself: it has not sent all of a request, or does not read
+    /// what it was sent.
     Owing,
-    /// It has nothing to ask at the moment.
+    /// The client has no request at the moment.
     Idle,
-    /// It never asked for anything.
+    /// The client never sent a request.
     New,
 }
 
-/// What a look at a client comes to.
+/// The result of a check of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Stays,
-    /// It has no more to say, and should hear of the end.
+    /// The client has no further requests, and should be notified of the end.
     Finishes(&'static str),
-    /// It has not done its part for too long.
+    /// The client has exceeded a timeout.
     Closes(&'static str),
 }
 
-/// What is known of one connection's other end.
+/// The state of one connection's client.
 #[derive(Debug)]
 pub(super) struct Peer {
-    /// What waits for it.
+    /// The bytes that wait for the client.
     pub(super) backlog: Arc<ConnectionBacklog>,
     begun: Instant,
     state: Mutex<State>,
-    /// Requests under way, as in `state`.
+    /// The number of requests under way, as in `state`.
     under_way: AtomicUsize,
-    /// Those of them whose bodies are still to come.
+    /// The number of requests whose bodies are incomplete.
     receiving: AtomicUsize,
-    /// Those of these of which everything was read that was there.
+    /// The number of incomplete bodies of which everything that has arrived was read.
     drained: AtomicUsize,
-    /// Bytes that were read from it and not given to anybody, as far as can be told from
-    /// outside.
+    /// Bytes that were read from the connection and not passed on, as far as can be seen from
+    /// outside of hyper.
     unread: AtomicU64,
-    /// Bytes of responses' heads that are not written yet.
+    /// Bytes of response heads that are not written yet.
     heads: AtomicU64,
     heads_written: Notify,
-    /// The first bytes of a head are there, or could be.
+    /// The first bytes of a head have arrived, or could have.
     in_head: AtomicBool,
     has_asked: AtomicBool,
-    /// Its last request was of HTTP/2.
+    /// The client's last request was HTTP/2.
     is_http2: AtomicBool,
-    /// A response of HTTP/1 was made in whole, but not written in whole.
+    /// An HTTP/1 response was produced completely, but not written completely.
     is_unwritten: AtomicBool,
-    /// Since when its socket takes nothing, in milliseconds since `begun` and
-    /// one more; 0 where it does.
+    /// The time since which the socket accepts nothing, in milliseconds since `begun`, plus one. 0
+    /// if the socket accepts data.
     blocked_since: AtomicU64,
-    /// All that it asked for has waited for itself for a while, when it was looked at last.
+    /// Whether all requests had waited for the client for a while at the last check.
     is_slow: AtomicBool,
     is_finishing: AtomicBool,
     finish: Notify,
@@ -121,22 +121,23 @@ pub(super) struct Peer {
 struct State {
     next: u64,
     requests: BTreeMap<u64, Request>,
-    /// Since when it sends a head; at first, since it is there.
+    /// The time since which the client sends a head; initially the start of the connection.
     head_since: Option<Instant>,
-    /// When the last request ended, with all of its response.
+    /// When the last request ended, including its response.
     idle_since: Instant,
-    /// When it took something of any response last, and what waited for it then.
+    /// When a request or response last made progress, and what was held for the client at the last
+    /// check.
     moved_at: Instant,
     held: u64,
-    /// When it was told of the end.
+    /// When the end of the connection was requested.
     finishing_since: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Request {
-    /// Since when it has been given a piece and has not taken it.
+    /// The time since which the client has not read its current piece.
     given: Option<Instant>,
-    /// Its body is still to come.
+    /// The body is incomplete.
     is_receiving: bool,
 }
 
@@ -172,10 +173,10 @@ impl Peer {
         })
     }
 
-    /// It has sent so many bytes.
+    /// Counts bytes that the client has sent.
     pub(super) fn sent(&self, bytes: u64) {
         self.unread.fetch_add(bytes, Ordering::Relaxed);
-        // Of HTTP/2 nobody can tell from here what a byte belongs to.
+        // With HTTP/2, the owner of a byte cannot be determined here.
         if self.under_way.load(Ordering::Acquire) == 0
             && !self.in_head.swap(true, Ordering::Relaxed)
         {
@@ -183,10 +184,10 @@ impl Peer {
         }
     }
 
-    /// It has sent nothing more, and what it has was looked at: what is not a body's was
-    /// framing.
+    /// Notes that nothing more has arrived and that hyper has processed all of it. Bytes that were
+    /// not part of a body were framing.
     pub(super) fn sent_all(&self) {
-        // Without a request of HTTP/1 it may be the begin of one.
+        // Without an HTTP/1 request, the bytes may be the start of one.
         let is_known =
             self.under_way.load(Ordering::Acquire) > 0 || self.is_http2.load(Ordering::Relaxed);
         if self.unread.load(Ordering::Relaxed) > 0
@@ -197,7 +198,7 @@ impl Peer {
         }
     }
 
-    /// So many bytes of what it has sent are not in memory any more.
+    /// Counts bytes from the client that have left memory.
     fn consumed(&self, bytes: u64) {
         let less = |unread: u64| Some(unread.saturating_sub(bytes));
         let _ = self
@@ -205,30 +206,31 @@ impl Peer {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    /// Bytes that it has sent and nobody has read, at most `most`: what is beyond was read,
-    /// by whoever speaks the protocol.
+    /// Returns the bytes from the client that nothing has read yet, at most `most`. Bytes beyond
+    /// that were framing, which hyper has processed.
     pub(super) fn unread(&self, most: u64) -> u64 {
         self.unread.load(Ordering::Relaxed).min(most)
     }
 
-    /// The head of a response was made for it, which takes `bytes`, and may go as soon as
-    /// those before it have: no window of HTTP/2 holds them, and a hundred may be ready at
-    /// once.
+    /// Waits until the head of a response, of `bytes` bytes, may be written, and counts it. Heads
+    /// wait for those before them, because no HTTP/2 window holds them back and a hundred may be
+    /// ready at once.
     pub(super) async fn answered(&self, bytes: u64) {
         while self.heads.load(Ordering::Acquire) >= MOST_HEADS {
             let mut written = pin!(self.heads_written.notified());
             written.as_mut().enable();
             if self.heads.load(Ordering::Acquire) >= MOST_HEADS {
-                // A stream that was given up in this moment has none that is written.
+                // The head of an abandoned stream may never be written, so the wait has a timeout.
                 let _ = timeout(SLOW, written).await;
             }
         }
-        // Before it may be given back: the stream and its connection are on two threads.
+        // The bytes are counted before they can be released: stream and connection run on two
+        // threads.
         self.backlog.take(bytes);
         self.heads.fetch_add(bytes, Ordering::AcqRel);
     }
 
-    /// Its socket has taken so many bytes.
+    /// Counts bytes that the client's socket has accepted.
     pub(super) fn took(&self, bytes: u64) {
         self.blocks_no_more();
         self.backlog.moves(bytes);
@@ -240,7 +242,7 @@ impl Peer {
         }
     }
 
-    /// Its socket takes nothing at the moment.
+    /// Notes that the client's socket accepts nothing at the moment.
     pub(super) fn blocks(&self) {
         if self.blocked_since.load(Ordering::Relaxed) == 0 {
             let since = self.begun.elapsed().as_millis();
@@ -250,7 +252,7 @@ impl Peer {
         }
     }
 
-    /// All that was there to be written without its doing is written.
+    /// Notes that everything was written that can be written without further action of the client.
     pub(super) fn flushed(&self) {
         self.blocks_no_more();
         if self.heads.load(Ordering::Relaxed) > 0 {
@@ -263,7 +265,7 @@ impl Peer {
         }
     }
 
-    /// What its connection is worth.
+    /// Returns the value of the connection.
     pub(super) fn standing(&self) -> Standing {
         let under_way = self.under_way.load(Ordering::Acquire);
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
@@ -282,7 +284,7 @@ impl Peer {
         }
     }
 
-    /// What is to become of it.
+    /// Checks the client.
     pub(super) fn look(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
         let held = self.backlog.held();
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);
@@ -306,7 +308,7 @@ impl Peer {
         let owes = |request: &Request| {
             request.is_receiving || request.given.is_some_and(|since| past(since) >= SLOW)
         };
-        // Whoever asks for more while it takes nothing of what it was given is slow, too.
+        // A client that sends more requests but reads nothing of its response is slow, too.
         let is_slow = blocked_for >= SLOW
             || given_for.min(moved) >= SLOW
             || if state.requests.is_empty() {
@@ -321,7 +323,7 @@ impl Peer {
         {
             return Verdict::Closes("a request's head did not come to its end");
         }
-        // As long as the node has something to do for it, it costs what it may.
+        // While the node works for the client, stalled streams cost what the budgets allow.
         let takes_nothing =
             given_for.min(moved) >= timeouts.stalled && state.requests.values().all(owes);
         if blocked_for >= timeouts.stalled || takes_nothing {
@@ -345,24 +347,24 @@ impl Peer {
         }
     }
 
-    /// Ends its connection.
+    /// Closes the connection at once.
     pub(super) fn close(&self) {
         self.backlog.close();
     }
 
-    /// Waits until its connection is to end.
+    /// Waits until the connection is to be closed.
     pub(super) async fn closed(&self) {
         self.backlog.closed().await;
     }
 
-    /// Has its connection end after the requests that are under way.
+    /// Ends the connection after the requests that are under way.
     pub(super) fn finish(&self) {
         self.state().finishing_since.get_or_insert(Instant::now());
         self.is_finishing.store(true, Ordering::Release);
         self.finish.notify_one();
     }
 
-    /// Waits until its connection is to end after what is under way.
+    /// Waits until the connection is to end after the requests that are under way.
     pub(super) async fn finished(&self) {
         while !self.is_finishing.load(Ordering::Acquire) {
             self.finish.notified().await;
@@ -370,7 +372,7 @@ impl Peer {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // It is whole between any two statements.
+        // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What a client has asked for.
+//! The requests of a client.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,7 +14,7 @@ pub(in crate::server) struct UnderWay {
     is_http1: bool,
 }
 
-/// A request's body that is still to come.
+/// A request's body that is incomplete.
 #[derive(Debug)]
 pub(in crate::server) struct Receiving {
     peer: Arc<Peer>,
@@ -23,8 +23,8 @@ pub(in crate::server) struct Receiving {
 }
 
 impl Peer {
-    /// A request is under way until what this gives is dropped. `head` is the size of
-    /// its head.
+    /// Begins a request, which is under way until the result is dropped. `head` is the size of its
+    /// head in bytes.
     pub(in crate::server) fn begin(self: &Arc<Self>, is_http1: bool, head: u64) -> UnderWay {
         let mut state = self.state();
         let number = state.next;
@@ -36,7 +36,7 @@ impl Peer {
         self.is_http2.store(!is_http1, Ordering::Relaxed);
         let told = state.finishing_since;
         if told.is_some_and(|told| told.elapsed() >= FAREWELL) {
-            // It has had the time to hear of the end, and goes on all the same.
+            // The client had time to notice the end of the connection and continues all the same.
             self.close();
         }
         let before = self.under_way.fetch_add(1, Ordering::AcqRel);
@@ -51,7 +51,7 @@ impl Peer {
 }
 
 impl UnderWay {
-    /// Its body is still to come until what this gives is dropped.
+    /// Marks the request's body as incomplete until the result is dropped.
     pub(in crate::server) fn receives(&self) -> Receiving {
         if let Some(request) = self.peer.state().requests.get_mut(&self.number) {
             request.is_receiving = true;
@@ -64,12 +64,12 @@ impl UnderWay {
         }
     }
 
-    /// Its client is given a piece of its response now.
+    /// Notes that the client is sent a piece of its response.
     pub(in crate::server) fn gives(&self) {
         self.set(Some(Instant::now()));
     }
 
-    /// Its client has taken what it was given.
+    /// Notes that the client has taken the piece.
     pub(in crate::server) fn takes(&self) {
         self.set(None);
     }
@@ -92,7 +92,7 @@ impl Drop for UnderWay {
         state.requests.remove(&self.number);
         state.idle_since = Instant::now();
         if self.is_http1 {
-            // Of HTTP/1 the last bytes go after whoever made them.
+            // With HTTP/1, the last bytes are written after the response was produced.
             peer.is_unwritten.store(true, Ordering::Release);
         }
         peer.under_way.fetch_sub(1, Ordering::AcqRel);
@@ -100,7 +100,7 @@ impl Drop for UnderWay {
 }
 
 impl Receiving {
-    /// So many bytes of the body were read.
+    /// Counts bytes of the body that were read.
     pub(in crate::server) fn consumed(&mut self, bytes: u64) {
         self.peer.consumed(bytes);
         if bytes > 0 {
@@ -111,7 +111,7 @@ impl Receiving {
         }
     }
 
-    /// All that is there of the body was read.
+    /// Notes that everything of the body that has arrived was read.
     pub(in crate::server) fn note_drained(&mut self) {
         if !std::mem::replace(&mut self.is_drained, true) {
             self.peer.drained.fetch_add(1, Ordering::AcqRel);

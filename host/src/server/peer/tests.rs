@@ -38,7 +38,7 @@ async fn a_head_must_come_within_its_time() {
     drop(peer.begin(true, 10));
     peer.flushed();
     assert_eq!(look(&peer), Verdict::Stays);
-    // The next one has its time from its first byte on, however many follow.
+    // The next head has its time from its first byte on, however many bytes follow.
     advance(TIMEOUTS.head * 2).await;
     assert_eq!(look(&peer), Verdict::Stays);
     for _ in 0..5 {
@@ -79,7 +79,7 @@ async fn a_stalled_stream_does_not_end_those_that_move() {
     moving.gives();
     advance(TIMEOUTS.stalled).await;
     assert!(closes(&peer, "takes nothing"));
-    // An upload on another stream is something that moves, and so is a function at work.
+    // An upload on another stream counts as progress, and so does a function at work.
     let uploading = peer.begin(false, 10);
     let mut receiving = uploading.receives();
     receiving.consumed(1);
@@ -127,7 +127,7 @@ async fn what_is_given_and_not_taken_for_a_while_owes() {
     advance(SLOW / 2).await;
     look(&peer);
     assert_eq!(peer.standing(), Standing::Owing);
-    // Asking for more does not change that, taking does.
+    // A further request does not change that; reading does.
     let other = peer.begin(false, 10);
     look(&peer);
     assert_eq!(peer.standing(), Standing::Owing);
@@ -142,7 +142,7 @@ async fn what_is_given_and_not_taken_for_a_while_owes() {
 async fn a_slow_download_of_http1_is_not_idle() {
     let peer = peer();
     drop(peer.begin(true, 10));
-    // All of it was made; the socket takes a little now and then.
+    // The response was produced completely; the socket accepts a little now and then.
     for _ in 0..10 {
         peer.took(1000);
         peer.blocks();
@@ -167,7 +167,7 @@ async fn a_socket_that_takes_nothing_is_stalled() {
     drop(peer.begin(true, 10));
     peer.blocks();
     advance(TIMEOUTS.stalled / 2).await;
-    // What is flushed after all begins anew.
+    // A flush restarts the time.
     peer.flushed();
     drop(peer.begin(true, 10));
     peer.blocks();
@@ -178,7 +178,7 @@ async fn a_socket_that_takes_nothing_is_stalled() {
     assert!(closes(&peer, "takes nothing"));
 }
 
-/// Of HTTP/2 a response may still wait for its window when nobody serves it any more.
+/// An HTTP/2 response may still wait for its window after its handler has finished.
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_a_window_is_not_idle_while_it_goes() {
     let backlog = Backlog::new(BacklogLimits::default());
@@ -209,7 +209,7 @@ async fn a_client_that_asks_for_nothing_more_is_idle_whatever_it_sends() {
     assert_eq!(look(&peer), Verdict::Stays);
     advance(TIMEOUTS.idle / 2).await;
     assert!(matches!(look(&peer), Verdict::Finishes(_)));
-    // One that does not listen is not waited for.
+    // A client that ignores the end is closed soon.
     peer.finish();
     peer.finished().await;
     assert_eq!(look(&peer), Verdict::Stays);
@@ -254,7 +254,7 @@ async fn what_is_written_at_once_was_taken_before() {
     };
     while !answering.is_finished() {
         peer.flushed();
-        // Below nothing would be very much.
+        // A count below zero would wrap to a very large one.
         assert!(node.held() <= MOST_HEADS && peer.backlog.held() <= MOST_HEADS);
     }
     answering.await.unwrap();
@@ -280,11 +280,11 @@ async fn framing_does_not_add_up() {
     receiving.consumed(500);
     peer.sent_all();
     assert_eq!(peer.unread(MOST), 509);
-    // What is thrown away is not there any more.
+    // Discarded bytes have left memory.
     drop(receiving);
     peer.sent_all();
     assert_eq!(peer.unread(MOST), 0);
-    // Nothing of HTTP/2 is a request's begin for long; of HTTP/1 it may be.
+    // HTTP/2 bytes are not the start of a request for long; HTTP/1 bytes may be.
     drop(request);
     peer.sent(17);
     peer.sent_all();

@@ -1,4 +1,4 @@
-//! Certificates as they were read, and which of them is for a name.
+//! The loaded certificates, and the choice of one for a name.
 
 use std::{collections::HashMap, fs::File, io::Read as _, path::Path, sync::Arc};
 
@@ -12,28 +12,28 @@ use webpki::EndEntityCert;
 
 use super::{Pair, TlsError};
 
-/// Longest file that is read. A chain has some kilobytes.
+/// Maximum size of a file in bytes. A chain has some kilobytes.
 const LONGEST: u64 = 1 << 20;
 
 /// Certificates with their keys.
 #[derive(Debug)]
 pub(super) struct Certificates {
-    /// For whoever asks for nothing better.
+    /// The certificate for all names without a better one.
     first: Arc<CertifiedKey>,
     all: Vec<Arc<CertifiedKey>>,
-    /// By name in lower case; `*.example.com` is under that.
+    /// The certificates by name in lower case, wildcards as `*.example.com`.
     by_name: HashMap<String, Arc<CertifiedKey>>,
 }
 
 impl Certificates {
-    /// Reads all pairs, of which there must be one.
+    /// Reads all pairs. There must be at least one.
     pub(super) fn read(pairs: &[Pair], provider: &CryptoProvider) -> Result<Self, TlsError> {
         let mut all = Vec::with_capacity(pairs.len());
         let mut by_name = HashMap::new();
         for pair in pairs {
             let certified = Arc::new(read_pair(pair, provider)?);
             for name in names(&certified) {
-                // The one that was given first.
+                // The first certificate with a name wins.
                 by_name.entry(name).or_insert_with(|| certified.clone());
             }
             all.push(certified);
@@ -46,16 +46,15 @@ impl Certificates {
         })
     }
 
-    /// The certificate for a client that asks for this name: the one that has the
-    /// name, else a wildcard that covers it, else the first.
+    /// Returns the certificate for a client that requests this name: one with exactly this name,
+    /// otherwise a wildcard that covers it, otherwise the first.
     pub(super) fn of_name(&self, name: Option<&str>) -> Arc<CertifiedKey> {
         let found = name.and_then(|name| self.find(&name.to_ascii_lowercase()));
         found.unwrap_or(&self.first).clone()
     }
 
     fn find(&self, name: &str) -> Option<&Arc<CertifiedKey>> {
-        // A trailing dot is not part of a name in TLS (RFC 6066, section 3), though
-        // it may be in a URL.
+        // A trailing dot is not part of a name in TLS (RFC 6066, section 3), but may be in a URL.
         let name = name.strip_suffix('.').unwrap_or(name);
         self.by_name.get(name).or_else(|| {
             let (_, parent) = name.split_once('.')?;
@@ -63,8 +62,8 @@ impl Certificates {
         })
     }
 
-    /// Whether a client that wants this host, a name or an address, would take one of
-    /// them.
+    /// Whether a client that connects to this host, a name or an address, would accept one of the
+    /// certificates.
     pub(super) fn are_for(&self, host: &str) -> bool {
         let host = host.strip_suffix('.').unwrap_or(host);
         let Ok(host) = ServerName::try_from(host.trim_start_matches('[').trim_end_matches(']'))
@@ -108,7 +107,7 @@ fn read_pair(pair: &Pair, provider: &CryptoProvider) -> Result<CertifiedKey, Tls
     })
 }
 
-/// What a person makes of it; the parser's own words name bytes by number.
+/// Returns a readable reason; the parser's own messages name bytes by number.
 fn reason(error: pem::Error) -> String {
     match error {
         pem::Error::NoItemsFound => "there is none".into(),
@@ -137,7 +136,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// The names that a certificate is for.
+/// Returns the names that a certificate is for.
 fn names(certified: &CertifiedKey) -> Vec<String> {
     let certificate = certified.end_entity_cert().ok();
     let parsed = certificate.and_then(|certificate| EndEntityCert::try_from(certificate).ok());
@@ -154,7 +153,7 @@ mod tests {
     use rustls::crypto::ring;
     use std::{fs, path::PathBuf};
 
-    /// Files of a certificate for these names.
+    /// Writes a certificate for these names and its key to files.
     fn make(folder: &Path, file: &str, names: &[&str]) -> Pair {
         let names: Vec<String> = names.iter().copied().map(String::from).collect();
         let Made { cert, signing_key } = generate_simple_self_signed(names).unwrap();

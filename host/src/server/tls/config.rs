@@ -1,4 +1,4 @@
-//! Certificates in use, and how a handshake gets one of them.
+//! The certificates in use, and the choice of one for a handshake.
 
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
@@ -11,8 +11,8 @@ use rustls::{
 
 use super::{Pair, TlsError, certificates::Certificates, files::Files};
 
-/// Records that rustls keeps for a client that does not take them, in bytes: one whole
-/// record. A connection's budget sees what goes into TLS, not what comes out.
+/// Bytes that rustls buffers for a client that does not read: one whole record. A connection's
+/// budget counts the bytes that enter TLS, not those that leave it.
 pub(super) const BUFFER: usize = 16 << 10;
 
 /// The TLS side of a listener.
@@ -24,16 +24,17 @@ pub(crate) struct Tls {
     pub(super) pairs: Vec<Pair>,
 }
 
-/// Chooses the certificate of a handshake among those of now.
+/// Chooses the certificate of a handshake from the current certificates.
 #[derive(Debug)]
 struct Chooser(RwLock<Arc<Certificates>>);
 
 impl Tls {
-    /// Reads the certificates. The first one is for clients that ask for no name, or
-    /// for one that no certificate has.
+    /// Reads the certificates. The first one is for clients that send no name, or a name that no
+    /// certificate has.
     pub(crate) fn new(pairs: Vec<Pair>) -> Result<Self, TlsError> {
         let provider = Arc::new(ring::default_provider());
-        // Stamped first: should they change while they are read, the first looks notice.
+        // The files are stamped before they are read, so that the first check notices a change in
+        // between.
         let files = Files::new(&pairs);
         let certificates = Certificates::read(&pairs, &provider)?;
         let chooser = Arc::new(Chooser(RwLock::new(Arc::new(certificates))));
@@ -42,7 +43,7 @@ impl Tls {
             .with_no_client_auth()
             .with_cert_resolver(chooser.clone());
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-        // Clients keep what it takes to come back; the node keeps one key for all.
+        // Clients keep their session tickets; the node keeps one key for all.
         config.ticketer = ring::Ticketer::new()?;
         Ok(Self {
             config: Arc::new(config),
@@ -52,7 +53,7 @@ impl Tls {
         })
     }
 
-    /// Reads the certificates again. Where that fails, those before stay.
+    /// Reads the certificates again. If that fails, the previous certificates stay in use.
     pub(crate) fn reload(&self) -> Result<(), TlsError> {
         let certificates = Certificates::read(&self.pairs, self.config.crypto_provider())?;
         *self
@@ -63,7 +64,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Whether a certificate is for this host, so that a client can come here.
+    /// Whether a certificate is for this host, so that a client can connect here.
     pub(crate) fn has_certificate_for(&self, host: &str) -> bool {
         self.chooser.now().are_for(host)
     }
@@ -71,7 +72,7 @@ impl Tls {
 
 impl Chooser {
     fn now(&self) -> Arc<Certificates> {
-        // It changes by one assignment: a panic leaves the one or the other.
+        // The value changes by one assignment, so a panic leaves either the old or the new one.
         let now = self.0.read().unwrap_or_else(PoisonError::into_inner);
         now.clone()
     }

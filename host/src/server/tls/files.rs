@@ -1,4 +1,4 @@
-//! Whether the files of certificates have changed.
+//! Detects changes of certificate files.
 
 use super::Pair;
 use crate::stamp::{Settling, Stamp};
@@ -13,7 +13,7 @@ impl Files {
     }
 }
 
-/// Nothing where one is missing: in the middle of a rename there is none for a moment.
+/// Returns the stamps of all files, or `None` if one is missing, as in the middle of a rename.
 pub(super) fn stamps(pairs: &[Pair]) -> Option<Vec<Stamp>> {
     let paths = pairs.iter().flat_map(|pair| [&pair.certificate, &pair.key]);
     paths.map(|path| Stamp::of(path).ok()).collect()

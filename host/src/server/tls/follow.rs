@@ -1,4 +1,4 @@
-//! Reading certificates again when their files change.
+//! Reads certificates again when their files change.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,19 +6,19 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Tls, TlsError, files::stamps};
 
-/// How long it takes at most to notice a change; it is read after twice that, so
-/// that whoever renews a certificate can write the key as well.
+/// Interval of the checks for changes. A change is read after two checks, so that a program that
+/// renews a certificate can write the key as well.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl Tls {
-    /// Follows the files until dropped.
+    /// Checks the files periodically until dropped.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             look.tick().await;
             let tls = self.clone();
-            // Files may be on a disk that is slow or away.
+            // The files may be on a disk that is slow or unavailable.
             let looked = tokio::task::spawn_blocking(move || tls.reload_if_changed()).await;
             match looked {
                 Ok(None) => {}

@@ -1,4 +1,4 @@
-//! A listener whose connections begin with a handshake.
+//! A listener whose connections start with a TLS handshake.
 
 use std::{io, sync::Arc};
 
@@ -7,7 +7,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::{Tls, stream::TlsStream};
 use crate::server::listener::{Accepted, Listener};
 
-/// Accepts connections; who accepts them does not wait for their handshakes.
+/// Accepts connections without waiting for their handshakes.
 pub(in crate::server) struct TlsListener {
     pub(in crate::server) listener: TcpListener,
     pub(in crate::server) tls: Arc<Tls>,

@@ -1,9 +1,9 @@
 //! TLS of the gateway's listener: certificates, and when they are read again.
 //!
-//! A handshake is part of its connection: it happens when the connection is
-//! first read, in that one's own task, counts as it does and has the time limit
-//! of a request's head. What rustls refuses (garbage, downgrades, renegotiation,
-//! early data, hellos beyond 64 KiB) ends with the alert that TLS has for it.
+//! A handshake is part of its connection. It happens in the connection's task when the connection
+//! is first read, counts as a connection, and has the timeout of a request's head. What rustls
+//! rejects (garbage, downgrades, renegotiation, early data, hellos beyond 64 KiB) ends with TLS's
+//! alert for it.
 
 mod certificates;
 mod config;

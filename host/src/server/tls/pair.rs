@@ -1,8 +1,8 @@
-//! Where certificates are.
+//! The files of a certificate.
 
 use std::path::PathBuf;
 
-/// Where a certificate chain and its key are, both as PEM.
+/// The paths of a certificate chain and its key, both in PEM.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
     pub(crate) certificate: PathBuf,

@@ -1,7 +1,7 @@
-//! A connection that begins with a handshake.
+//! A connection that starts with a TLS handshake.
 //!
-//! Whoever serves the connection reads it, and so shakes hands without knowing:
-//! the handshake has the task, the place and the time limit of its connection.
+//! The handshake happens when the connection's task first reads it, so it has the task, the slot
+//! and the timeout of its connection.
 
 use std::{
     io,
@@ -14,18 +14,18 @@ use tokio_rustls::{FallibleAccept, TlsAcceptor, server};
 
 use super::config::{BUFFER, Tls};
 
-/// A server's side of a connection.
+/// The server's side of a TLS connection.
 pub(in crate::server) struct TlsStream<S>(State<S>);
 
 enum State<S> {
     // Boxed: rustls has a kilobyte for each connection.
-    /// Until the first bytes of a request.
+    /// Until the handshake is complete.
     Handshake(Box<FallibleAccept<S>>),
     Open(Box<server::TlsStream<S>>),
-    /// There was no handshake. The client may still send, and must have time to
-    /// read the alert that says why.
+    /// The handshake failed. The client may still send, and must have time to read the alert with
+    /// the reason.
     Refused(S),
-    /// Nobody needs it any more.
+    /// The connection is not used any more.
     Closed,
 }
 
@@ -38,7 +38,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream<S> {
         Self(State::Handshake(Box::new(handshake.into_fallible())))
     }
 
-    /// The open connection. An error is told once: afterwards there is nothing.
+    /// Returns the open connection. An error is reported once, later calls return `NotConnected`.
     fn poll_open(
         &mut self,
         context: &mut Context<'_>,
@@ -73,7 +73,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for TlsStream<S> {
     }
 }
 
-/// Reads to the end what nobody may see: it came outside of TLS.
+/// Discards all bytes that arrive: they came outside of TLS.
 fn poll_discard<S: AsyncRead + Unpin>(
     stream: &mut S,
     context: &mut Context<'_>,
@@ -125,7 +125,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TlsStream<S> {
             State::Open(open) => Pin::new(open).poll_shutdown(context),
             State::Refused(stream) => Pin::new(stream).poll_shutdown(context),
             State::Handshake(_) | State::Closed => {
-                // Who has not shaken hands in time has heard nothing that could be lost.
+                // A client that has not completed the handshake in time has received nothing that
+                // could be lost.
                 self.0 = State::Closed;
                 Poll::Ready(Ok(()))
             }

@@ -1,8 +1,8 @@
-//! What is to be changed in a namespace, and what comes of it: whole, or not at all.
+//! Changes of a namespace and their results. A change is made completely or not at all.
 
 use std::collections::BTreeMap;
 
-/// How much a namespace may have.
+/// The limits of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Quota {
     /// Keys.
@@ -11,14 +11,14 @@ pub(crate) struct Quota {
     pub(crate) bytes: u64,
 }
 
-/// What is to be changed.
+/// A change of a namespace.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// Keys get values, or go.
+    /// Sets or removes keys.
     Put(BTreeMap<Vec<u8>, Option<Vec<u8>>>),
-    /// The number of a key is counted up.
+    /// Adds to the number in a key.
     Increment(Vec<u8>, i64),
-    /// A key gets a value if it has the one that was seen.
+    /// Sets a key if its value is still `seen`.
     Swap {
         key: Vec<u8>,
         seen: Option<Vec<u8>>,
@@ -27,7 +27,7 @@ pub(crate) enum Change {
 }
 
 impl Change {
-    /// Bytes of its keys and values.
+    /// Returns the bytes of its keys and values.
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Put(pairs) => {
@@ -44,19 +44,19 @@ impl Change {
     }
 }
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
-    /// It is done.
+    /// The change is made.
     Done,
     /// The number that the key has now.
     Number(i64),
-    /// Nothing was done: another value is there.
+    /// No change was made, because the key has another value.
     Stale(Option<Vec<u8>>),
 }
 
 impl Changed {
-    /// Whether there is anything to be written.
+    /// Whether there is anything to write.
     pub(super) fn has_changed(&self) -> bool {
         !matches!(self, Self::Stale(_))
     }

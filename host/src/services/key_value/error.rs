@@ -1,4 +1,4 @@
-//! Why the key-value store failed.
+//! Errors of the key-value store.
 
 use std::{
     borrow::Cow,
@@ -12,18 +12,18 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// A limit of the store would be passed.
+    /// A limit of the store would be exceeded.
     #[error("the store would have more than {most} {what}")]
     Full {
         /// What there would be too many of.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         most: u64,
     },
-    /// The value to be counted up is no number.
+    /// The value to be incremented is not a number of 64 bits, or would not be one afterwards.
     #[error("the value is no number of 64 bits")]
     NoNumber,
-    /// The file system of the data directory is full, or its user's share of it.
+    /// The file system of the data directory is full, or the user's quota on it is.
     #[error("no space is left on the file system of the data directory")]
     NoSpace,
     /// The file cannot be used.
@@ -31,42 +31,43 @@ pub enum StoreError {
     File {
         /// The file.
         path: PathBuf,
-        /// What redb or the system says.
+        /// The message of redb or of the kernel.
         why: String,
     },
-    /// All values that were asked for are too much for one answer.
+    /// The requested values are too large for one answer.
     #[error("the values take more than {0} bytes together: ask for fewer at a time")]
     TooMuch(usize),
-    /// A list would begin behind more keys than are counted.
+    /// A list would start behind more keys than are counted.
     #[error("a list begins behind {0} keys at most; the newer draft's go on behind a key")]
     TooFar(u64),
-    /// Writing failed in its last step, and the file cannot be read either; or a server was asked
-    /// and did not answer.
+    /// Whether the write was made is unknown: its last step failed and the file cannot be read
+    /// either, or a server did not answer.
     #[error("the key-value store failed, and whether this was written is not known")]
     Unknown,
-    /// There is no way to the server, or no answer of it in time: nothing was changed.
+    /// The server cannot be reached, or does not answer in time. Nothing was changed.
     #[error("the key-value server {server} cannot be reached: {why}")]
     Away {
-        /// The server, without whom it knows.
+        /// The server, without its user name and password.
         server: String,
-        /// What the system says.
+        /// The reason.
         why: String,
     },
-    /// The server answers, and does not do it: nothing was changed.
+    /// The server answers, but rejects the command. Nothing was changed.
     #[error("the key-value server {server} refuses: {why}")]
     Refused {
-        /// The server, without whom it knows.
+        /// The server, without its user name and password.
         server: String,
-        /// What it says.
+        /// The server's message.
         why: String,
     },
-    /// The writer ended, or the file was closed after somebody else's failure.
+    /// The writer ended, or the file was closed after the failure of another call.
     #[error("the key-value store's work was interrupted")]
     Interrupted,
 }
 
 impl StoreError {
-    /// What a function hears: what it can do something about, and nothing of files and servers.
+    /// Returns the text for a function. It hides details of files and servers, which the function
+    /// cannot act on.
     pub(super) fn to_function(&self) -> Cow<'static, str> {
         match self {
             Self::File { .. } | Self::Refused { .. } => {
@@ -77,7 +78,7 @@ impl StoreError {
         }
     }
 
-    /// What redb says of the store in this file.
+    /// Converts an error of redb about this file.
     pub(super) fn of(path: &Path, error: impl Into<redb::Error>) -> Self {
         match error.into() {
             redb::Error::Io(error) => Self::io(path, &error),
@@ -88,7 +89,7 @@ impl StoreError {
         }
     }
 
-    /// What the system says of this file.
+    /// Converts an I/O error about this file.
     pub(super) fn io(path: &Path, error: &io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::NoSpace,
@@ -99,7 +100,7 @@ impl StoreError {
         }
     }
 
-    /// Whether redb refuses everything from now on, until the file is opened again.
+    /// Whether redb rejects every further call until the file is opened again.
     pub(super) fn closes(&self) -> bool {
         matches!(self, Self::NoSpace | Self::File { .. })
     }

@@ -1,8 +1,9 @@
 //! Fair queueing of the stores' work: round robin between functions, first come first served within
 //! each.
 //!
-//! A function that asks for much waits for itself: a neighbour waits for at most one piece of work
-//! of each other function, however many of theirs are queued. Pieces are bounded, see the callers.
+//! A function with many requests delays only itself. A neighbour waits for at most one piece of
+//! work of each other function, however many of theirs are queued. The callers bound the size of a
+//! piece.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -129,8 +130,8 @@ impl Turns {
         })
     }
 
-    /// Waits for a turn of `owner`. Nothing if the turns are gone, which they are not while
-    /// borrowed.
+    /// Waits for a turn of `owner`. Returns `None` only if the turns were dropped, which cannot
+    /// happen while they are borrowed.
     pub(super) async fn take(self: &Arc<Self>, owner: &str) -> Option<Turn> {
         let (sender, turn) = oneshot::channel();
         let waiting = Waiting {
@@ -144,7 +145,7 @@ impl Turns {
         turn
     }
 
-    /// Gives free turns to those that wait.
+    /// Hands free turns to waiting callers.
     fn hand_out(self: &Arc<Self>) {
         let mut granted = Vec::new();
         {
@@ -167,14 +168,14 @@ impl Turns {
         }
         for (sender, owner) in granted {
             let turns = self.clone();
-            // A caller that left in this moment drops the turn, which hands it on: the lock is
-            // free.
+            // A caller that left at this moment drops the turn, which hands it on. The lock is free
+            // by now.
             drop(sender.send(Turn { turns, owner }));
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements.
+        // The state is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -280,7 +281,7 @@ mod tests {
         assert_eq!(granted.len(), 1);
         let mut quiet = pin!(turns.take("quiet"));
         assert!(poll(quiet.as_mut()).is_pending());
-        // The busy function's second turn was queued first.
+        // The busy function's second request was queued first.
         granted.clear();
         granted.extend(busy.iter_mut().skip(1).filter_map(is_granted));
         assert_eq!(granted.len(), 1);
@@ -314,7 +315,7 @@ mod tests {
         assert!(is_granted(&mut granted_and_leaves).is_none());
         assert!(is_granted(&mut stays).is_none());
         drop(leaves);
-        // The turn is on its way to one that does not look for it any more.
+        // The turn is handed to a caller that no longer polls for it.
         drop(held);
         drop(granted_and_leaves);
         assert!(is_granted(&mut stays).is_some());

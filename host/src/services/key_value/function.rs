@@ -1,7 +1,7 @@
-//! The stores of one function, as its guests ask for them.
+//! The stores of one function, as its guests access them.
 //!
-//! What a guest sends was taken apart by its lengths; here a name becomes a namespace that the
-//! function has, or nothing.
+//! A guest's request is decoded with bounds checks. Here a store's name is mapped to a namespace
+//! that the function may use, or denied.
 
 use std::{collections::BTreeMap, future::ready, sync::Arc};
 
@@ -14,7 +14,7 @@ use faasw_pool::{Answering, StoreService};
 
 use super::{Change, Changed, KeyValue, Quota, Start, StoreError};
 
-/// What one function may ask for.
+/// The stores that one function may access.
 #[derive(Debug)]
 pub(crate) struct FunctionStores {
     store: Arc<KeyValue>,
@@ -23,13 +23,13 @@ pub(crate) struct FunctionStores {
     quota: Quota,
 }
 
-/// What the namespaces of functions' own stores begin with.
+/// The prefix of the namespaces of functions' own stores.
 const FUNCTION: &str = "function/";
 
-/// What those of stores that functions share begin with.
+/// The prefix of the namespaces of shared stores.
 const SHARED: &str = "shared/";
 
-/// The namespace of a store.
+/// Returns the namespace of a store.
 pub(crate) fn namespace_of(store: &Store) -> String {
     match store {
         Store::Function(name) => format!("{FUNCTION}{name}"),
@@ -37,7 +37,7 @@ pub(crate) fn namespace_of(store: &Store) -> String {
     }
 }
 
-/// The store of a namespace.
+/// Returns the store of a namespace.
 pub(crate) fn store_of(namespace: &str) -> Option<Store> {
     if let Some(name) = namespace.strip_prefix(FUNCTION) {
         return FunctionName::new(name).ok().map(Store::Function);
@@ -46,7 +46,7 @@ pub(crate) fn store_of(namespace: &str) -> Option<Store> {
     StoreName::new(name).ok().map(Store::Shared)
 }
 
-/// What is asked of the store, apart from the record that it came in.
+/// An operation on the store, detached from the record that carried it.
 enum Work {
     Nothing,
     Get(Vec<Vec<u8>>),
@@ -55,7 +55,7 @@ enum Work {
     Change(Change),
 }
 
-/// What is answered, before it is spelled.
+/// A result before it is encoded.
 enum Found {
     Done,
     Values(Vec<Option<Vec<u8>>>),
@@ -65,7 +65,7 @@ enum Found {
 }
 
 impl FunctionStores {
-    /// Those of this function: its own and those that its version was granted.
+    /// Returns the stores of this function: its own and those that its version was granted.
     pub(crate) fn new(
         store: Arc<KeyValue>,
         function: &FunctionName,
@@ -80,7 +80,7 @@ impl FunctionStores {
         }
     }
 
-    /// The namespace that a name stands for, if the function has that.
+    /// Returns the namespace of a store's name, if the function may use that store.
     fn namespace(&self, name: &str) -> Option<String> {
         if name == OWN_STORE {
             return Some(self.own.clone());
@@ -105,7 +105,7 @@ impl StoreService for FunctionStores {
             return Box::pin(ready(spell(Ok(Found::Values(values)))));
         }
         let (store, quota) = (Arc::clone(&self.store), self.quota);
-        // The function's, whichever of its stores it asks for.
+        // The owner is the function, whichever store the request is for.
         let owner = self.own.clone();
         Box::pin(async move {
             let found = Box::pin(run(store, owner, namespace, quota, work)).await;
@@ -114,7 +114,7 @@ impl StoreService for FunctionStores {
     }
 }
 
-/// Takes what is asked for out of its record.
+/// Copies an operation out of its record.
 fn work(operation: Operation<'_>) -> Work {
     let owned = |keys: Vec<&[u8]>| keys.into_iter().map(<[u8]>::to_vec).collect();
     match operation {
@@ -128,7 +128,7 @@ fn work(operation: Operation<'_>) -> Work {
         }),
         Operation::Set(pairs) => {
             let pairs = pairs.into_iter();
-            // Of a key that is there twice the last value holds.
+            // If a key occurs twice, its last value wins.
             let pairs = pairs.map(|(key, value)| (key.to_vec(), Some(value.to_vec())));
             Work::Change(Change::Put(pairs.collect()))
         }
@@ -175,7 +175,7 @@ async fn run(
     }
 }
 
-/// The answer's record.
+/// Encodes the answer's record.
 fn spell(found: Result<Found, StoreError>) -> Result<Vec<u8>, WireError> {
     match found {
         Ok(Found::Done) => Answer::Done.encode(),

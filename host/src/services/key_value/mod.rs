@@ -1,12 +1,12 @@
-//! The key-value stores that functions have: a namespace for each function and each shared store.
+//! The key-value stores of functions: a namespace for each function and each shared store.
 //!
 //! They are in one of two places: a file of the node's own ([`embedded`]), or a Redis server, which
-//! several nodes may share ([`redis`]). Who asks notices no difference: the same changes have the
-//! same results, the same limits and the same errors, a change is there whole or not at all when it
-//! is answered, and one that failed is not there unless its error says that this is not known.
-//! `host/tests/redis` holds both to that.
+//! several nodes may share ([`redis`]). Both behave the same: the same changes have the same
+//! results, limits and errors. A change is there completely or not at all when it is answered. One
+//! that failed was not made, unless its error says that this is unknown. `host/tests/redis` tests
+//! both for this.
 //!
-//! Work is queued by its `owner`, the function that asks, and functions are served in turn
+//! Work is queued by its `owner`, the function that requests it, and functions are served in turn
 //! ([`fair`]).
 
 mod change;
@@ -27,20 +27,20 @@ pub use redis::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddres
 use embedded::Embedded;
 use redis::Redis;
 
-/// Most keys that a list begins behind by their number: each of them is read again.
+/// The most keys that a list skips by number, because each of them is read again.
 const COUNTED: u64 = 100_000;
 
 /// Where a list of keys begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// Behind this key; an empty one is before all others.
+    /// Behind this key. An empty key is before all others.
     Behind(Vec<u8>),
-    /// Behind so many keys, which are counted one by one, [`COUNTED`] at most.
+    /// Behind this number of keys, which are counted one by one, at most [`COUNTED`].
     Number(u64),
 }
 
 impl Start {
-    /// How many keys are counted.
+    /// Returns how many keys have to be counted.
     fn counted(&self) -> Result<u64, StoreError> {
         match self {
             Self::Behind(_) => Ok(0),
@@ -50,7 +50,7 @@ impl Start {
     }
 }
 
-/// What a namespace has.
+/// The size of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Use {
     pub(crate) namespace: String,
@@ -59,13 +59,13 @@ pub(crate) struct Use {
     pub(crate) bytes: u64,
 }
 
-/// Keys in their order, and whether more follow.
+/// Keys in order, and whether more follow.
 pub(crate) type Page = (Vec<Vec<u8>>, bool);
 
-/// Values of keys, and nothing for each that is not there.
+/// The values of keys, with `None` for each key that does not exist.
 pub(crate) type Values = Vec<Option<Vec<u8>>>;
 
-/// The owner of what the node's operator asks for.
+/// The owner of the node's own requests, made for its operator.
 pub(crate) const OPERATOR: &str = "";
 
 /// The stores of a node's functions.
@@ -78,22 +78,22 @@ pub(crate) enum KeyValue {
 }
 
 impl KeyValue {
-    /// Those in this file, which is made when it is first used.
+    /// Returns the stores in this file, which is created at its first use.
     pub(crate) fn in_file(path: PathBuf) -> Result<Self, StoreError> {
         Ok(Self::Embedded(Arc::new(Embedded::in_file(path)?)))
     }
 
-    /// Those that end with the process.
+    /// Creates stores that end with the process.
     pub(crate) fn in_memory() -> Result<Self, StoreError> {
         Ok(Self::Embedded(Arc::new(Embedded::in_memory()?)))
     }
 
-    /// Those on a server, which has to be there now, and good for it.
+    /// Connects to the stores on a server. The server has to be reachable now and fit for use.
     pub(crate) async fn on_server(server: &KeyValueServer) -> Result<Self, StoreError> {
         Ok(Self::Redis(Box::new(Redis::connect(server.clone()).await?)))
     }
 
-    /// The values of these keys without waiting for anything, if all of them are known.
+    /// Returns the values of these keys without waiting, if all of them are in memory.
     pub(crate) fn known(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Values> {
         match self {
             Self::Embedded(store) => store.known(namespace, keys),
@@ -102,7 +102,8 @@ impl KeyValue {
         }
     }
 
-    /// The values of these keys, all of one moment, if they take `most` bytes together.
+    /// Returns the values of these keys, all as of one moment, unless they take more than `most`
+    /// bytes together.
     pub(crate) async fn get(
         &self,
         owner: &str,
@@ -119,7 +120,7 @@ impl KeyValue {
         }
     }
 
-    /// Whether there is a key.
+    /// Whether a key exists.
     pub(crate) async fn exists(
         &self,
         owner: &str,
@@ -135,7 +136,7 @@ impl KeyValue {
         }
     }
 
-    /// At most `most` keys from `start` on, in their order.
+    /// Returns at most `most` keys from `start` on, in order.
     pub(crate) async fn keys(
         &self,
         owner: &str,
@@ -149,7 +150,7 @@ impl KeyValue {
         }
     }
 
-    /// What each namespace has that has anything, in the order of their names.
+    /// Lists the sizes of all namespaces that have any keys, in the order of their names.
     pub(crate) async fn uses(&self) -> Result<Vec<Use>, StoreError> {
         match self {
             Self::Embedded(store) => store.read(OPERATOR, Embedded::uses).await,
@@ -157,8 +158,7 @@ impl KeyValue {
         }
     }
 
-    /// Changes a namespace; comes back when the change is there to stay, as far as the store's
-    /// place keeps things.
+    /// Changes a namespace. Returns once the change is as durable as the store's place makes it.
     pub(crate) async fn change(
         &self,
         owner: &str,

@@ -1,5 +1,5 @@
-//! What the node's log has of a store that cannot be used: functions may ask without end, so now
-//! and then.
+//! Limits the log lines about a store that cannot be used, because functions may repeat their
+//! requests without end.
 
 use std::{
     sync::{
@@ -13,19 +13,19 @@ use faasw_common::text::Line;
 
 use super::StoreError;
 
-/// How often a failure is told.
+/// The shortest time between two lines about failures.
 const EACH: Duration = Duration::from_secs(10);
 
-/// What was told last.
+/// When a failure was last logged.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     failure: Mutex<Option<Instant>>,
-    /// A failure was told, and nothing has worked since.
+    /// A failure was logged, and no command has succeeded since.
     is_failing: AtomicBool,
 }
 
 impl Told {
-    /// A store failed.
+    /// Logs a failure, unless one was logged recently.
     pub(super) fn failed(&self, error: &StoreError) {
         let mut told = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= EACH) {
@@ -36,7 +36,7 @@ impl Told {
         }
     }
 
-    /// A store did what it was asked.
+    /// Logs a success after a failure that was logged.
     pub(super) fn worked(&self) {
         if self.is_failing.load(Ordering::Relaxed) && self.is_failing.swap(false, Ordering::Relaxed)
         {

@@ -1,4 +1,4 @@
-//! A request that egress makes, as its invocation has it.
+//! An outbound call that the egress processes make, as its invocation sees it.
 
 use std::{
     future::Future,
@@ -16,10 +16,10 @@ use faasw_pool::{AnswerPart, OutgoingCall, OutgoingRequest};
 use super::{granted::Places, refusals::RefusalLog, slot::Slot};
 use crate::services::secrets::Filled;
 
-/// Waits for the function's worker.
+/// Resolves to the function's worker.
 type Starting = Pin<Box<dyn Future<Output = Result<Arc<Worker>, Failure>> + Send>>;
 
-/// A request under way.
+/// A call under way.
 pub(super) struct EgressCall {
     state: State,
     refusals: RefusalLog,
@@ -27,29 +27,29 @@ pub(super) struct EgressCall {
 }
 
 enum State {
-    /// Its worker is being started.
+    /// The worker is being started.
     Starting {
         worker: Starting,
         request: Box<OutgoingRequest>,
-        /// Its head with secrets, where it has any.
+        /// The request's head with secrets, if it has any.
         filled: Option<Filled>,
         destination: Destination,
-        /// Its body has ended meanwhile, with this tail.
+        /// The tail of the body, if the body has ended meanwhile.
         tail: Option<Vec<u8>>,
     },
-    /// A worker has it.
+    /// A worker makes the call.
     Begun(Begun),
-    /// It came to nothing; why is told once.
+    /// The call failed. The failure is returned once.
     Failed(Option<Failure>),
 }
 
 struct Begun {
-    /// Ends what is under way when nobody has it any more.
+    /// Keeps the worker alive: dropping the last reference ends the calls under way.
     _worker: Arc<Worker>,
-    /// Until the body has ended.
+    /// Present until the request's body has ended.
     sender: Option<Sender>,
     receiver: Receiver,
-    /// The answer's end is still to be told: there is none behind a failed head.
+    /// The head was a failure. The worker sends no end after it, so the call reports an empty end.
     has_failed: bool,
 }
 
@@ -79,7 +79,7 @@ impl EgressCall {
         }
     }
 
-    /// Waits until a worker has it, or it has come to nothing.
+    /// Waits until a worker makes the call, or the call has failed.
     fn poll_begun(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let State::Starting {
             worker,
@@ -98,7 +98,7 @@ impl EgressCall {
             }
             Err(failure) => State::Failed(Some(failure)),
         };
-        // Whoever was told to wait for the other half has something to look at now.
+        // Both directions may wait for this, so the task is polled again.
         context.waker().wake_by_ref();
         Poll::Ready(())
     }
@@ -153,7 +153,7 @@ impl OutgoingCall for EgressCall {
         };
         match ready!(sender.poll_ready(context)) {
             Ok(room) => Poll::Ready(room),
-            // Nobody takes it any more.
+            // The worker does not read the body any more.
             Err(_) => Poll::Pending,
         }
     }
@@ -164,7 +164,7 @@ impl OutgoingCall for EgressCall {
             ..
         }) = &mut self.state
         {
-            // Where nobody takes it the answer says what there is to say.
+            // If the worker does not read the body, the response tells the guest what happened.
             let _ = sender.push(&mut body);
         }
     }

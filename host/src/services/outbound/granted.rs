@@ -1,4 +1,4 @@
-//! What a function may make requests to.
+//! The outbound calls that grants allow.
 
 use std::{
     fmt,
@@ -16,17 +16,17 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::{call::EgressCall, hops::Hops, refusals::RefusalLog, slot::Slot};
 use crate::services::secrets::{Bound, Filled, Unfilled};
 
-/// Who makes requests that were granted.
+/// Makes calls that were granted.
 #[derive(Clone, Debug)]
 pub(crate) enum Maker {
     /// The processes of the node.
     Egress(Arc<Slot>),
-    /// What the program that embeds the node has.
+    /// An implementation of the program that embeds the node.
     Embedder(Arc<dyn Outbound>),
 }
 
 impl Maker {
-    /// Counts it with what makes the requests of another version of the same function.
+    /// Counts the worker as one of the same function as `other`, the maker of another version.
     pub(crate) fn is_of_the_function_of(&self, other: &Self) {
         if let (Self::Egress(slot), Self::Egress(other)) = (self, other) {
             slot.is_of_the_function_of(other);
@@ -34,22 +34,23 @@ impl Maker {
     }
 }
 
-/// What a function may have at once however many others have: as many as one invocation makes.
+/// What a function may have at the same time however many others have: as many calls as one
+/// invocation makes.
 const LEAST: usize = 16;
 
-/// How many requests of functions there are at once: of all, and of one, whatever its versions.
-/// Nobody has more than are left for others, but for [`LEAST`] (dynamic thresholds of shared
-/// buffers, Choudhury and Hahne 1998).
+/// The limits of simultaneous outbound calls: of the whole node, and of one function with all its
+/// versions. Beyond [`LEAST`], a function has no more calls than remain free for others (dynamic
+/// thresholds of shared buffers, Choudhury and Hahne 1998).
 #[derive(Clone, Debug)]
 pub(crate) struct Limits {
     node: Arc<Semaphore>,
     function: Arc<Semaphore>,
-    /// Of one function.
+    /// The limit of one function.
     most: usize,
 }
 
 impl Limits {
-    /// So many of one function, beside the node's.
+    /// Creates limits for one function, within the node's limit.
     pub(crate) fn new(node: &Arc<Semaphore>, function: usize) -> Self {
         let most = function.min(Semaphore::MAX_PERMITS);
         Self {
@@ -71,45 +72,45 @@ impl Limits {
     }
 }
 
-/// The places of a request among those that are made at once.
+/// The places of a call under the limits of node and function.
 #[derive(Debug)]
 pub(super) struct Places {
     _function: OwnedSemaphorePermit,
     _node: OwnedSemaphorePermit,
 }
 
-/// Who hears of a function's requests: of those that are refused its owner, who may want to grant
-/// them.
+/// Receives reports about a function's outbound calls. The function's owner reads the refusals and
+/// can then grant the calls.
 pub(crate) trait Hears: Send + Sync {
-    /// Whether requests are made at all: not those of a function that was removed.
+    /// Whether calls are made at all. A function that was removed makes none.
     fn is_there(&self) -> bool;
 
-    /// A request was granted, and is made.
+    /// Reports a call that was granted and is made.
     fn made(&self);
 
-    /// A request was refused, and why.
+    /// Reports a call that was refused, with the reason.
     fn refused(&self, why: &str);
 
     /// Counts a refused request whose reason is in the log already.
     fn refused_again(&self);
 
-    /// A request is made, and its owner is to know this of it.
+    /// Reports a fact about a call that is made, for the function's owner.
     fn told(&self, what: &str);
 }
 
-/// The requests that an invocation of a function may make.
+/// The outbound calls that an invocation of a function may make.
 pub(crate) struct Granted {
     grants: Arc<[Grant]>,
     limits: Limits,
-    /// Of those that leave the node. Without one they are denied.
+    /// Makes the calls that leave the node. Without it they are denied.
     maker: Option<Maker>,
-    /// Of those that do not.
+    /// Makes the self calls.
     inside: Arc<dyn Outbound>,
-    /// Where the request has been that the invocation answers.
+    /// The functions that the request has passed through before this invocation.
     hops: Hops,
     /// The budget of the client's request and the invocations that it causes.
     budget: Arc<RequestBudget>,
-    /// Secrets that are put into requests.
+    /// Secrets that the node puts into calls.
     bound: Option<Arc<Bound>>,
     hears: Arc<dyn Hears>,
 }
@@ -123,7 +124,7 @@ impl fmt::Debug for Granted {
 }
 
 impl Granted {
-    /// What these grants allow of what makers make.
+    /// Creates the calls that these grants allow, made by these makers.
     pub(crate) fn new(
         grants: Arc<[Grant]>,
         limits: Limits,
@@ -145,14 +146,14 @@ impl Granted {
         }
     }
 
-    /// Lets a request go where its head says, which is completed.
+    /// Checks whether a call may go to the destination in its head, and completes the head.
     fn admit(&self, head: &mut OutgoingHead) -> Result<(Destination, Places), Failure> {
         if !self.hears.is_there() {
             return Err(Failure::new(FailureCode::HttpRequestDenied));
         }
         let own = Destination::of_node();
-        // It names nobody: as in Spin that is what the function itself is part of, if it may ask
-        // that at all.
+        // The head names no host. As in Spin, it is for the application that the function is part
+        // of, if the function may call that.
         if head.authority.is_empty() && self.grants.iter().any(|grant| grant.allows(&own)) {
             head.scheme = own.scheme.as_str().into();
             head.authority = own.authority().into();
@@ -199,11 +200,11 @@ impl Granted {
         Ok((destination, places))
     }
 
-    /// Counts a call to a function of the node in the budget of the client's request.
+    /// Counts a self call in the budget of the client's request.
     fn charge_nested(&self, destination: &Destination) -> Result<(), Failure> {
         self.budget.begin_nested().map_err(|error| {
             let what = error.to_string();
-            // A function that goes on regardless fills no log with this.
+            // A function that continues regardless does not fill its log with this.
             if self.budget.is_first_report() {
                 self.hears.refused(&format!(
                     "a request to {destination} was refused, as further ones are: {what}"
@@ -215,8 +216,8 @@ impl Granted {
         })
     }
 
-    /// A request's head with the secrets that are bound to where it goes, where there are any in
-    /// it.
+    /// Returns a request's head with the secrets that are bound to its destination. Returns `None`
+    /// if there are none to put in.
     fn fill(
         &self,
         head: &OutgoingHead,
@@ -280,7 +281,7 @@ impl Outbound for Granted {
                     is_whole: request.is_whole,
                 })
             }
-            // Secrets are bound to others' hosts.
+            // Self calls carry no secrets: secrets are bound to other hosts.
             None => self.inside.begin(request),
         };
         Box::new(Counted {
@@ -290,11 +291,11 @@ impl Outbound for Granted {
     }
 }
 
-/// A request that is not made.
+/// A call that is not made.
 pub(crate) struct Refused(Option<Failure>);
 
 impl Refused {
-    /// The function is told why.
+    /// Creates a call whose guest receives this failure.
     pub(crate) fn new(failure: Failure) -> Self {
         Self(Some(failure))
     }
@@ -317,7 +318,7 @@ impl OutgoingCall for Refused {
     }
 }
 
-/// A request that somebody else makes, and its places.
+/// A call that another maker makes, with its places.
 struct Counted {
     call: Box<dyn OutgoingCall>,
     _places: Places,

@@ -1,9 +1,9 @@
-//! Through how many functions a request has come: `CDN-Loop` (RFC 8586).
+//! How many functions a request has passed through, in the header `CDN-Loop` (RFC 8586).
 //!
-//! Every request that the node makes for a function says in this field where it has been: what the
-//! request that the function answers said, and once more the node's word. The function cannot leave
-//! it out or say something else, so a loop comes back with as many words as it has turns, through
-//! the node's own functions and through others' servers alike.
+//! The node writes this field into every outbound request of a function: the field of the request
+//! that the function answers, followed by the node's word once more. The function cannot remove or
+//! change the field. So a request in a loop carries one word for each turn, whether the loop runs
+//! through the node's own functions or through other servers.
 
 use faasw_abi::{outgoing::OutgoingHead, wire::Pair};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -11,26 +11,27 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 /// The field's name.
 const CDN_LOOP: HeaderName = HeaderName::from_static("cdn-loop");
 
-/// What all nodes call themselves: a loop between two of them is one, too.
+/// The name that all nodes use, so that a loop between two nodes is detected, too.
 const WORD: &str = "faasw";
 
-/// Most bytes of what others have said that are passed on: with more, the node's own words are.
+/// The largest length of a received field that is passed on, in bytes. Of a longer one, only the
+/// words of nodes are passed on.
 const OTHERS_BYTES: usize = 1024;
 
-/// Where a request has been.
+/// The functions that a request has passed through.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hops {
-    /// All that it says.
+    /// The complete field.
     said: Vec<u8>,
-    /// How often it is the node's word.
+    /// How often the node's word is in it.
     own: usize,
 }
 
 impl Hops {
-    /// How often the word may stand in a request that is made.
+    /// How often the word may be in an outbound request.
     pub(super) const MOST: usize = 8;
 
-    /// Those of a request with these fields.
+    /// Returns the hops of a request with these header fields.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let values = headers.get_all(CDN_LOOP).iter();
         let values: Vec<_> = values.map(HeaderValue::as_bytes).collect();
@@ -47,8 +48,8 @@ impl Hops {
         }
     }
 
-    /// Writes it into the head of a request that a function of this node makes, in place of what
-    /// that says; whether it may be made.
+    /// Writes the field into the head of a function's outbound request, in place of any that the
+    /// function has set. Returns whether the request may be made.
     pub(super) fn write(&self, head: &mut OutgoingHead) -> bool {
         if self.own >= Self::MOST {
             return false;
@@ -63,8 +64,8 @@ impl Hops {
     }
 }
 
-/// Whether a field of a function's is this one, or says that it is of one connection: whoever sends
-/// the request on would take it out (RFC 9110, 7.6.1).
+/// Whether a function's field is this field, or nominates it as belonging to one connection. An
+/// intermediary would remove a nominated field (RFC 9110, 7.6.1).
 fn is_in_the_way((name, value): &Pair) -> bool {
     let is_it = |text: &[u8]| {
         text.trim_ascii()
@@ -74,7 +75,7 @@ fn is_in_the_way((name, value): &Pair) -> bool {
     is_it(name) || is_nominating && value.split(|byte| *byte == b',').any(is_it)
 }
 
-/// Whether an item of the list is the node's word, whatever parameters are behind it.
+/// Whether an item of the list is the node's word, with or without parameters.
 fn is_own(item: &[u8]) -> bool {
     let word = item.split(|byte| *byte == b';').next().unwrap_or_default();
     word.trim_ascii().eq_ignore_ascii_case(WORD.as_bytes())
@@ -92,7 +93,7 @@ mod tests {
         Hops::of(&headers)
     }
 
-    /// What a request that a function makes says.
+    /// Returns the fields of a function's outbound request.
     fn next(hops: &Hops, fields: &[(&str, &str)]) -> Option<Vec<String>> {
         let pair = |(name, value): &(&str, &str)| (name.as_bytes().into(), value.as_bytes().into());
         let mut head = OutgoingHead {

@@ -1,10 +1,10 @@
-//! Requests that functions make: who may, and by whom they are made.
+//! Outbound calls of functions: who may make which, and what makes them.
 //!
-//! [`Granted`] is what a function's guests have: it holds each request against the version's grants
-//! and the limits, and has it made by [`Egress`], which starts the processes that connect and
-//! speak, or by whatever a program that embeds the node has for it; what is for the node's own
-//! functions never leaves it. The node reads the head of the function's request, and nothing that
-//! an upstream says. See `docs/decisions/0026-reaching-out.md`.
+//! [`Granted`] receives the calls of a function's guests. It checks each call against the version's
+//! grants and the limits. Then [`Egress`] makes the call, with processes that connect and speak
+//! HTTP, or an implementation of the program that embeds the node makes it. Self calls never leave
+//! the node. The node parses the head of the function's request, and nothing that an upstream
+//! sends. See `docs/decisions/0026-reaching-out.md`.
 
 mod call;
 mod egress;

@@ -1,4 +1,4 @@
-//! How a node's functions reach out.
+//! The options of outbound calls.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -16,9 +16,10 @@ use super::{
 };
 use crate::services::trust::{TrustError, authorities};
 
-/// How requests that functions make are made: what may be reached beside what everybody may, who is
-/// trusted, where names are asked for. Which function makes requests to what is for its own options
-/// to say ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
+/// Options of outbound calls: which special addresses may be reached, which authorities are
+/// trusted, and where names are resolved. Which function may call which hosts is part of the
+/// function's own options
+/// ([`FunctionOptions::allow_outbound`](faasw_client::FunctionOptions::allow_outbound)).
 #[derive(Clone, Debug, Default)]
 pub struct OutboundOptions {
     system: Option<System>,
@@ -28,13 +29,13 @@ pub struct OutboundOptions {
 }
 
 impl OutboundOptions {
-    /// Most networks that are opened: with more, functions make no requests.
+    /// The most networks that can be opened. With more, functions make no outbound calls.
     pub const NETWORKS: usize = NETWORKS_MAX;
 
-    /// Reads what this host says of names, `/etc/hosts` and `/etc/resolv.conf`, now, instead of
-    /// when the node starts: for a process that gives up reading files before. Later changes are
-    /// seen by what [`NodeBuilder::launcher`](crate::NodeBuilder::launcher) names, where that was
-    /// started before.
+    /// Reads this host's `/etc/hosts` and `/etc/resolv.conf` now instead of when the node starts,
+    /// for a process that gives up reading files before that. Later changes are seen through the
+    /// launcher of [`NodeBuilder::launcher`](crate::NodeBuilder::launcher), if that was started
+    /// before.
     #[must_use]
     pub fn of_this_host() -> Self {
         Self {
@@ -43,26 +44,28 @@ impl OutboundOptions {
         }
     }
 
-    /// Asks these servers for names, instead of those that this host says.
+    /// Resolves names with these servers, instead of this host's.
     #[must_use]
     pub fn name_servers(mut self, servers: impl IntoIterator<Item = SocketAddr>) -> Self {
         self.servers = Some(servers.into_iter().collect());
         self
     }
 
-    /// Lets functions reach addresses of this network, where a special one is refused otherwise:
-    /// loopback, private and link-local ones and the like; [`Self::NETWORKS`] at most. One that
-    /// gives out a machine's own credentials is opened by its own address only.
+    /// Allows functions to reach addresses of this network that are otherwise rejected: loopback,
+    /// private, link-local and similar addresses. At most [`Self::NETWORKS`] networks are possible.
+    /// An address that hands out a machine's own credentials is opened only by naming exactly that
+    /// address.
     #[must_use]
     pub fn allow_private(mut self, network: IpNet) -> Self {
         self.private.push(network);
         self
     }
 
-    /// Trusts these certificates of authorities, in PEM, beside the usual ones.
+    /// Trusts these certificates of authorities, in PEM, in addition to the usual ones.
     ///
     /// # Errors
-    /// When there is none, or one cannot be read.
+    /// Returns [`TrustError::None`] if there is no certificate, and another error if one cannot be
+    /// read or is too large.
     pub fn trust(mut self, pem: &[u8]) -> Result<Self, TrustError> {
         for certificate in authorities(pem)? {
             if certificate.len() > FRAME_MAX {
@@ -74,7 +77,7 @@ impl OutboundOptions {
         Ok(self)
     }
 
-    /// What a connector is told, but for names.
+    /// Returns the options of a connector, without names.
     fn connector(&self) -> ConnectorOptions {
         ConnectorOptions {
             private: self.private.clone(),
@@ -90,7 +93,7 @@ impl OutboundOptions {
     }
 }
 
-/// Who makes a node's functions' requests, and how many at once.
+/// The maker of a node's outbound calls, and the limit of simultaneous calls.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) calls: Arc<Semaphore>,
@@ -104,8 +107,8 @@ enum By {
 }
 
 impl Outgoing {
-    /// So many at once; by what an `embedder` has for it, or by `processes`. Where there is neither
-    /// they are denied.
+    /// Creates the maker of at most `calls` simultaneous calls. An `embedder` has precedence over
+    /// `processes`. Without either, calls are denied.
     pub(crate) fn new(
         calls: usize,
         embedder: Option<Arc<dyn Outbound>>,
@@ -131,7 +134,7 @@ impl Outgoing {
         }
     }
 
-    /// Who makes the requests of one version.
+    /// Returns the maker of one version's calls.
     pub(crate) fn maker(&self) -> Option<Maker> {
         Some(match self.by.as_ref()? {
             By::Egress(egress) => Maker::Egress(Slot::new(egress)),

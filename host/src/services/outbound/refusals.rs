@@ -1,4 +1,4 @@
-//! Addresses that the policy refuses to functions, as their owners read of them.
+//! Reports addresses that the policy refuses to functions, for the functions' owners.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use faasw_egress_policy::Destination;
 
 use super::granted::Hears;
 
-/// Where the owner of a function reads why a granted request was not made.
+/// Writes why a granted call was not made to the function's log.
 pub(super) struct RefusalLog {
     destination: Destination,
     hears: Arc<dyn Hears>,
@@ -25,8 +25,8 @@ impl RefusalLog {
     }
 }
 
-/// Describes a refusal. A destination and an address have no byte that a terminal obeys: both were
-/// parsed, and are printed here by their types.
+/// Describes a refusal. Neither destination nor address contains a control character: both were
+/// parsed, and their types print them here.
 fn refusal_text(destination: &Destination, refused: &RefusedAddress) -> String {
     let address = refused.address;
     let (is, opens) = match &refused.prohibited {

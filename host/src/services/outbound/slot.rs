@@ -1,4 +1,4 @@
-//! The worker of a version of a function: started with its first request, and again when it has
+//! The worker of a version of a function. It is started with the first call, and again after it has
 //! ended.
 
 use std::{
@@ -18,26 +18,26 @@ use tokio::{
 
 use super::egress::{Egress, Holder, Process, Way};
 
-/// How long a worker is kept that nobody needs.
+/// How long an unused worker is kept.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// How long it takes at least from one start of a worker to the next, and at most where they end
+/// The shortest and the longest time between two starts of a worker. It grows while workers end
 /// soon.
 const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
-/// Who has lived for so long did not end soon.
+/// A worker that has lived this long did not end soon.
 const LIVED: Duration = Duration::from_secs(10);
 
-/// What comes of a start; nothing until then.
+/// The result of a start, once there is one.
 type Outcome = Option<Result<Arc<Worker>, Failure>>;
 
-/// Where the worker of one version is.
+/// The slot for the worker of one version.
 #[derive(Debug)]
 pub(crate) struct Slot {
     egress: Arc<Egress>,
-    /// Whose version it is: functions have numbers here, of which none is another's.
+    /// The number of the version's function. Each function has a number of its own.
     function: AtomicU64,
-    /// What is being started, for all that wait for it: who waits no more ends nothing.
+    /// The start under way. All callers wait for it, and it continues when one of them leaves.
     starting: Mutex<Option<watch::Receiver<Outcome>>>,
     starts: Mutex<Starts>,
     current: Mutex<Option<Current>>,
@@ -47,12 +47,12 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 struct Starts {
     last: Option<Instant>,
-    /// How long it is to the next one.
+    /// The time until the next start.
     apart: Duration,
 }
 
 impl Starts {
-    /// When the next one may be, which is noted.
+    /// Returns and records the time of the next start.
     fn next(&mut self, now: Instant) -> Instant {
         let [least, most] = APART;
         let lived = self.last.map(|last| now.saturating_duration_since(last));
@@ -76,11 +76,12 @@ impl Starts {
 struct Current {
     worker: Arc<Worker>,
     connector: Connector,
-    /// When a request last asked for it.
+    /// When a call last used it.
     used: Instant,
-    /// Behind what is said to it: what is under way is told of its end first.
+    /// Declared after the worker, so that calls under way receive their end before the process
+    /// ends.
     _process: Process,
-    /// Its place among those that there may be.
+    /// The worker's place among those of the node.
     _place: OwnedSemaphorePermit,
 }
 
@@ -102,13 +103,14 @@ impl Slot {
         self.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It is of another version of that one's function.
+    /// Marks the slot as one of the same function as `other`.
     pub(super) fn is_of_the_function_of(&self, other: &Self) {
         let function = other.function.load(Ordering::Relaxed);
         self.function.store(function, Ordering::Relaxed);
     }
 
-    /// The worker, if it is there, can have connections made, and nothing is to be looked at first.
+    /// Returns the worker, if it exists, its connector works, and the configuration of names is up
+    /// to date.
     pub(super) fn worker(&self) -> Option<Arc<Worker>> {
         if self.egress.is_to_look() {
             return None;
@@ -126,17 +128,17 @@ impl Slot {
         Some(current.worker.clone())
     }
 
-    /// The worker, which is started if it is not there: once for all who ask meanwhile, and to its
-    /// end, whoever of them has gone.
+    /// Returns the worker, started if needed. Concurrent callers share one start, which continues
+    /// when callers leave.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Returns the failure of the start.
     pub(super) async fn start(self: Arc<Self>) -> Result<Arc<Worker>, Failure> {
         let mut outcome = self.begin_start();
         let outcome = outcome.wait_for(Option::is_some).await;
         match outcome.as_deref() {
             Ok(Some(outcome)) => outcome.clone(),
-            // Its task has ended with the runtime.
+            // The task of the start has ended with the runtime.
             Ok(None) | Err(_) => Err(Failure::new(FailureCode::ConnectionTerminated)),
         }
     }
@@ -196,7 +198,7 @@ impl Slot {
         Ok(worker)
     }
 
-    /// A worker that is there has its connections made by another connector.
+    /// Connects an existing worker to another connector. Returns `None` if there is no worker.
     fn go_on_with(&self, connector: &Connector) -> Result<Option<Arc<Worker>>, Failure> {
         let mut current = self.current();
         let Some(there) = current.as_mut().filter(|there| !there.worker.is_closed()) else {
@@ -209,21 +211,21 @@ impl Slot {
         Ok(Some(there.worker.clone()))
     }
 
-    /// Whether its worker is this one.
+    /// Whether this is the slot's worker.
     fn has(&self, worker: &Weak<Worker>) -> bool {
         let current = self.current();
         let own = current.as_ref().map(|there| Arc::as_ptr(&there.worker));
         own == Some(worker.as_ptr())
     }
 
-    /// When a request last asked for its worker, which has none under way now.
+    /// Returns when a call last used the worker, if it has no calls now.
     pub(super) fn unused_since(&self) -> Option<Instant> {
         let current = self.current();
         let current = current.as_ref()?;
         (current.worker.calls() == 0).then_some(current.used)
     }
 
-    /// What others are to know of its worker, if it has one.
+    /// Returns the slot's worker as a candidate to give way, if there is one.
     pub(super) fn held(&self) -> Option<Holder> {
         let current = self.current();
         let current = current.as_ref()?;
@@ -236,7 +238,7 @@ impl Slot {
         })
     }
 
-    /// Ends that worker, if it is this one's, for another's sake.
+    /// Ends the worker of `holder`, if it is this slot's, in favour of another function's.
     pub(super) fn give_way(&self, holder: &Holder, way: Way) {
         let is_it = |there: &mut Current| Arc::ptr_eq(&there.worker, &holder.worker);
         if way == Way::Unused {
@@ -259,8 +261,8 @@ impl Slot {
         }
     }
 
-    /// Ends the worker, if nobody has asked for it since `used` and it does nothing; the next
-    /// request starts another.
+    /// Ends the worker, if it has no calls and was not used since `used`. The next call starts
+    /// another.
     pub(super) fn end_unused(&self, used: Instant) {
         let mut current = self.current();
         let is_unused = |there: &mut Current| there.worker.calls() == 0 && there.used <= used;
@@ -269,7 +271,7 @@ impl Slot {
     }
 }
 
-/// Whoever waits hears of no system's error: the node's log does.
+/// Logs the error. The guest receives a failure without details of the system.
 fn told(error: std::io::Error) -> Failure {
     tracing::warn!(%error, "a function's request is not made: a process for it does not start");
     Failure::with_text(
@@ -278,7 +280,7 @@ fn told(error: std::io::Error) -> Failure {
     )
 }
 
-/// Ends a slot's worker when it was not used for long.
+/// Ends a slot's worker after a long time without use.
 async fn end_when_unused(slot: Weak<Slot>, worker: Weak<Worker>) {
     let mut due = Instant::now() + KEEP;
     loop {

@@ -1,4 +1,4 @@
-//! What this host knows of names.
+//! This host's configuration of names.
 
 use std::{
     fs::{self, File, Metadata},
@@ -9,25 +9,26 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Where names are asked for.
+/// The port of name servers.
 const DNS: u16 = 53;
 
-/// Most bytes of either file: what the connector takes of `/etc/hosts`, and a little.
+/// The most bytes that are read of either file: a little more than the connector accepts of
+/// `/etc/hosts`.
 const MOST: u64 = (4 << 20) + 1;
 
-/// How old what is known of the files may be when a request is made.
+/// How old the configuration may be when a request is made.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// The files that say how this host resolves names, to be read.
+/// The files that configure this host's name resolution, opened for reading.
 #[derive(Debug, Default)]
 pub struct NameFiles {
-    /// `/etc/hosts`, if it is there.
+    /// `/etc/hosts`, if it exists.
     pub hosts: Option<OwnedFd>,
-    /// `/etc/resolv.conf`, if it is there.
+    /// `/etc/resolv.conf`, if it exists.
     pub servers: Option<OwnedFd>,
 }
 
-/// Tells a file's contents from others', as far as the system does.
+/// Identifies a file's contents, as far as its metadata does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     place: (u64, u64),
@@ -45,19 +46,19 @@ impl From<&Metadata> for Stamp {
     }
 }
 
-/// What this host says of names, and when that was looked at: laptops change their network, and
-/// hosts their servers, while a node runs.
+/// This host's configuration of names, and when it was read. Laptops change their network, and
+/// hosts their name servers, while a node runs.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) system: System,
     looked: Option<Instant>,
     stamps: Option<[Option<Stamp>; 2]>,
-    /// They could not be read when that was tried last.
+    /// The last attempt to read the files failed.
     has_failed: bool,
 }
 
 impl Known {
-    /// What was read before anybody looked.
+    /// Starts with a configuration that was read before.
     pub(super) fn new(system: System) -> Self {
         Self {
             system,
@@ -67,25 +68,25 @@ impl Known {
         }
     }
 
-    /// Whether it is time to look again.
+    /// Whether it is time to read the files again.
     pub(super) fn is_old(&self) -> bool {
         self.looked.is_none_or(|looked| looked.elapsed() >= LOOK)
     }
 
-    /// Somebody looks now, whatever comes of it.
+    /// Records an attempt to read the files.
     pub(super) fn looks(&mut self) {
         self.looked = Some(Instant::now());
     }
 
-    /// They cannot be read; whether that is news.
+    /// Records a failure. Returns whether it is the first since the last success.
     pub(super) fn fails(&mut self) -> bool {
         !std::mem::replace(&mut self.has_failed, true)
     }
 
-    /// Takes what the files have; whether that is news.
+    /// Takes over the contents of the files. Returns whether they have changed.
     ///
     /// # Errors
-    /// The system's. What was known before holds then.
+    /// Returns the error of a file that cannot be read. Then the earlier contents stay.
     pub(super) fn take(&mut self, files: NameFiles) -> io::Result<bool> {
         let files = [files.hosts, files.servers].map(|file| file.map(File::from));
         let stamp = |file: &Option<File>| {
@@ -117,17 +118,18 @@ impl Known {
     }
 }
 
-/// What the connector is told of names: it can read no file.
+/// The configuration of names for the connector, which can read no files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct System {
-    /// What `/etc/hosts` has.
+    /// The contents of `/etc/hosts`.
     pub(crate) hosts: Vec<u8>,
-    /// Servers of names, in their order.
+    /// The name servers, in order.
     pub(crate) servers: Vec<SocketAddr>,
 }
 
 impl System {
-    /// What the host's files say. Who cannot be read says nothing: names are not found then.
+    /// Reads the host's files. A file that cannot be read counts as empty; then names are not
+    /// found.
     pub(crate) fn read() -> Self {
         let read = |path: &str| match fs::read(path) {
             Ok(bytes) => bytes,
@@ -147,7 +149,7 @@ impl System {
     }
 }
 
-/// The servers of a `resolv.conf` (resolv.conf(5)).
+/// Parses the name servers of a `resolv.conf` (resolv.conf(5)).
 fn servers(file: &[u8]) -> Vec<SocketAddr> {
     let servers = match resolv_conf::Config::parse(file) {
         Ok(config) => config.nameservers,
@@ -184,8 +186,8 @@ mod tests {
         let servers = |known: &Known| known.system.servers.clone();
         assert_eq!(servers(&known), ["192.0.2.1:53".parse().unwrap()]);
         assert!(!known.take(files()).unwrap());
-        // Another file in its place, as most programs write it, and the same one with other
-        // contents.
+        // A new file that replaces the old one, as most programs write it, and then the same file
+        // with other contents.
         fs::write(path("new"), "nameserver 192.0.2.2\n").unwrap();
         fs::rename(path("new"), path("resolv.conf")).unwrap();
         assert!(known.take(files()).unwrap());
@@ -193,14 +195,14 @@ mod tests {
         fs::write(path("hosts"), "192.0.2.3 a.example\n").unwrap();
         assert!(known.take(files()).unwrap());
         assert_eq!(known.system.hosts, b"192.0.2.3 a.example\n");
-        // The same contents are no news, and a file that goes is.
+        // Equal contents are no change, but a removed file is.
         fs::write(path("new"), "192.0.2.3 a.example\n").unwrap();
         fs::rename(path("new"), path("hosts")).unwrap();
         assert!(!known.take(files()).unwrap());
         fs::remove_file(path("hosts")).unwrap();
         assert!(known.take(files()).unwrap());
         assert!(known.system.hosts.is_empty());
-        // A folder cannot be read, and what was known holds.
+        // A folder cannot be read, so the earlier contents stay.
         fs::create_dir(path("hosts")).unwrap();
         assert!(known.take(files()).is_err());
         assert!(known.fails() && !known.fails());

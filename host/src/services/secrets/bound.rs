@@ -1,10 +1,9 @@
-//! Secrets that are bound to hosts: a function has a random text in place of each, for which the
-//! node puts the secret into the headers of its requests to those hosts.
+//! Secrets that are bound to hosts. The function reads a random token in place of each secret, and
+//! the node replaces the token by the secret in headers of requests to those hosts.
 //!
-//! The function, and whoever takes it over, has no use for such a text elsewhere; what comes back
-//! of the host may have the secret all the same, if that shows what it was sent. The process that
-//! speaks to hosts has the secrets of requests under way, and of those that were lately, not those
-//! of others.
+//! The token is useless elsewhere, for the function and for an attacker who takes the function
+//! over. A host's response may still contain the secret, if the host echoes what it received. The
+//! process that speaks to hosts holds the secrets of current and recent requests, and no others.
 
 use std::{fmt, io};
 
@@ -16,19 +15,19 @@ use memchr::memmem::find;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use zeroize::{Zeroize as _, Zeroizing};
 
-/// What each text begins with: whoever finds one is to know what it is.
+/// The prefix of each token, by which a token is recognised for what it is.
 const PREFIX: &str = "bound-secret-";
 
-/// Random bytes of a text, which spells them.
+/// The number of random bytes that a token spells.
 const RANDOM: usize = 16;
 
-/// Bytes of a text.
+/// The length of a token in bytes.
 pub(crate) const TOKEN: usize = PREFIX.len() + 2 * RANDOM;
 
-/// The bound secrets of a version of a function, as they are set.
+/// The bound secrets of a version of a function, with their current values.
 pub(crate) struct Bound {
     all: Vec<One>,
-    /// By their places, a byte each.
+    /// The values by index, each index a key of one byte.
     values: Secrets,
 }
 
@@ -48,20 +47,20 @@ impl fmt::Debug for Bound {
 /// Why secrets are not put into a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unfilled {
-    /// One of them cannot stand in a header.
+    /// This secret cannot be part of a header field.
     NoHeader(SecretName),
-    /// It would become larger than a head may be.
+    /// The head would exceed its largest size.
     TooLarge,
 }
 
 /// A part of a field's value.
 enum Piece<'a> {
     Text(&'a [u8]),
-    /// A text that stands for a secret, by its place.
+    /// The token of a secret, by its index.
     Token(usize),
 }
 
-/// A head that has secrets in it; nothing is left of them.
+/// A head that contains secrets, which are zeroed when it is dropped.
 pub(crate) struct Filled(OutgoingHead);
 
 impl Filled {
@@ -69,7 +68,7 @@ impl Filled {
         &self.0
     }
 
-    /// The head, for somebody who keeps it as it likes.
+    /// Returns the head, which is then not zeroed, for an embedder that handles it in its own way.
     pub(crate) fn into_head(mut self) -> OutgoingHead {
         std::mem::take(&mut self.0)
     }
@@ -84,10 +83,10 @@ impl Drop for Filled {
 }
 
 impl Bound {
-    /// These, by name, hosts and value, each with a new text.
+    /// Creates bound secrets from names, hosts and values, each with a new token.
     ///
     /// # Errors
-    /// The system's, where it has no memory or no random bytes.
+    /// Returns an error if the kernel provides no memory or no random bytes.
     pub(crate) fn new(
         secrets: Vec<(SecretName, Vec<Outbound>, Zeroizing<Vec<u8>>)>,
     ) -> io::Result<Self> {
@@ -109,19 +108,22 @@ impl Bound {
         Ok(Self { all, values })
     }
 
-    /// What functions read in place of each.
+    /// Returns the names and the tokens that functions read.
     pub(crate) fn tokens(&self) -> impl Iterator<Item = (&SecretName, &str)> {
         self.all.iter().map(|one| (&one.name, one.token.as_str()))
     }
 
-    /// A head that has in its fields the secrets that are bound to where it goes; nothing where
-    /// there are none to put in. Tells of those whose texts are in it that are bound to others.
+    /// Returns the head with the secrets that are bound to its destination in place of their
+    /// tokens. Returns `None` if there are none to put in. Calls `tell` for each secret whose token
+    /// is in the head, but which is bound to other hosts.
     ///
-    /// A request that asks for its own head to be shown gets none, and no field that says how a
-    /// message is framed: how that is taken would tell of the secret.
+    /// A `TRACE` request gets no secrets, because its response shows its head. Header fields that
+    /// control the framing of a message get none either, because the way in which they are
+    /// processed would reveal the secret.
     ///
     /// # Errors
-    /// When one of them cannot stand there, or all are too much.
+    /// Returns [`Unfilled::NoHeader`] if a secret cannot be part of a header field, and
+    /// [`Unfilled::TooLarge`] if the head would become too large.
     pub(crate) fn fill(
         &self,
         head: &OutgoingHead,
@@ -183,7 +185,7 @@ impl Bound {
         value.unwrap_or_default()
     }
 
-    /// A field's value with the secrets in place of those texts that they go for.
+    /// Returns a field's value with secrets in place of those tokens that are to be replaced.
     fn filled(&self, value: &[u8], goes: &[bool]) -> Vec<u8> {
         let piece = |piece: Piece<'_>| match piece {
             Piece::Token(place) if goes.get(place) == Some(&true) => self.value(place).to_vec(),
@@ -195,7 +197,7 @@ impl Bound {
         };
         let mut pieces = Vec::new();
         self.each(value, |next| pieces.push(Zeroizing::new(piece(next))));
-        // Not to grow: what grows leaves copies behind.
+        // The capacity is exact, because growing would leave copies of secrets behind.
         let mut filled = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
         for piece in &pieces {
             filled.extend_from_slice(piece);
@@ -203,7 +205,7 @@ impl Bound {
         filled
     }
 
-    /// Goes through a field's value once, from front to back.
+    /// Passes the pieces of a field's value to `take`, once, from front to back.
     fn each<'a>(&self, value: &'a [u8], mut take: impl FnMut(Piece<'a>)) {
         let (mut text, mut from) = (value, 0);
         while let Some(found) = find(text.get(from..).unwrap_or_default(), PREFIX.as_bytes()) {
@@ -224,7 +226,7 @@ impl Bound {
     }
 }
 
-/// Whether secrets may stand in a field of that name.
+/// Whether secrets may be part of a field of this name.
 fn takes_secrets(name: &[u8]) -> bool {
     const NEVER: [&str; 11] = [
         "connection",
@@ -244,7 +246,7 @@ fn takes_secrets(name: &[u8]) -> bool {
         .any(|never| never.as_bytes().eq_ignore_ascii_case(name))
 }
 
-/// Whether a field's value may have that byte (RFC 9110, 5.5).
+/// Whether a field's value may contain this byte (RFC 9110, 5.5).
 fn is_of_fields(byte: u8) -> bool {
     byte == b'\t' || (byte >= 32 && byte != 127)
 }
@@ -396,7 +398,7 @@ mod tests {
         let many = head(&[("a", tokens[0].repeat(1000)), ("b", tokens[1].clone())]);
         let refused = bound.fill(&many, &destination("https://api.test"), |_| ());
         assert_eq!(refused.map(|_| ()), Err(Unfilled::TooLarge));
-        // What looks like one is none, and what is within another is looked at once.
+        // A text that looks like a token is none, and text after a replaced token is searched once.
         let odd = format!("{PREFIX}{}{PREFIX}{}", tokens[1], &tokens[1][..TOKEN - 1]);
         let filled = bound.fill(
             &head(&[("b", odd.clone())]),

@@ -1,9 +1,10 @@
-//! Secrets of functions: sealed on disk, opened when a request of their function needs them first.
+//! Secrets of functions: sealed on disk, and opened when a request of their function first needs
+//! them.
 //!
-//! Each is sealed with AES-256-GCM under a nonce of its own, bound to the function and the name
-//! that it is for: the registry's file has no value, and a record that is put in another's place
-//! opens nothing. The key is in a file of its own beside it. What is opened is in memory that is
-//! zeroed ([`faasw_pool::Secrets`]).
+//! Each secret is sealed with AES-256-GCM under a nonce of its own, bound to its function and name.
+//! So the registry's file contains no values, and a record that is put in another's place cannot be
+//! opened. The key is in a file of its own beside the registry. Opened secrets are in memory that
+//! is zeroed ([`faasw_pool::Secrets`]).
 
 mod bound;
 
@@ -19,10 +20,10 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 pub(crate) use self::bound::{Bound, Filled, TOKEN, Unfilled};
 
-/// Bytes of the key.
+/// The length of the key in bytes.
 pub(crate) const KEY: usize = 32;
 
-/// What else a record is bound to: that it is one of these.
+/// Binds a record to its purpose, besides its function and name.
 const PURPOSE: &[u8] = b"faasw secret 1";
 
 const WRONG_KEY: &str = "they were sealed with another key: put that one back, or remove all of \
@@ -42,7 +43,7 @@ pub(crate) enum SealError {
     NoNonce,
 }
 
-/// Seals and opens.
+/// Seals and opens secrets.
 pub(crate) struct Vault {
     key: Result<LessSafeKey, Arc<str>>,
 }
@@ -54,7 +55,7 @@ impl fmt::Debug for Vault {
 }
 
 impl Vault {
-    /// One with this key, or one that says why it has none.
+    /// Creates a vault with this key, or with the reason why there is none.
     pub(crate) fn new(key: Result<Zeroizing<[u8; KEY]>, String>) -> Self {
         let key = key.map_err(Arc::from).and_then(|key| {
             let key = UnboundKey::new(&AES_256_GCM, &*key);
@@ -64,8 +65,9 @@ impl Vault {
         Self { key }
     }
 
-    /// This one, if it opens any of these, or there are none; else one that says why it is not
-    /// used: what is sealed with it now could not be opened with theirs.
+    /// Keeps the key if it opens any of these samples, or if there are none. Otherwise replaces it
+    /// by the reason why it is not used: secrets that are sealed with it now could not be opened
+    /// once the samples' key is back.
     pub(crate) fn tried_on(mut self, samples: &[(SecretInfo, Vec<u8>)]) -> Self {
         let opens = |(info, sealed): &(SecretInfo, Vec<u8>)| {
             self.open(&info.function, &info.name, sealed).is_ok()
@@ -87,10 +89,11 @@ impl Vault {
             .map_err(|why| SealError::NoKey(why.clone()))
     }
 
-    /// A value as it is stored.
+    /// Seals a value for storage.
     ///
     /// # Errors
-    /// When there is no key.
+    /// Returns [`SealError::NoKey`] if there is no key, and [`SealError::NoNonce`] if the kernel
+    /// provides no random bytes.
     pub(crate) fn seal(
         &self,
         function: &FunctionName,
@@ -102,7 +105,7 @@ impl Vault {
         SystemRandom::new()
             .fill(&mut nonce)
             .map_err(|_| SealError::NoNonce)?;
-        // Not to grow: what grows leaves copies behind.
+        // The capacity is exact, because growing would leave copies of the value behind.
         let room = NONCE_LEN + value.len() + AES_256_GCM.tag_len();
         let mut sealed = Vec::with_capacity(room);
         sealed.extend_from_slice(&nonce);
@@ -122,10 +125,11 @@ impl Vault {
         }
     }
 
-    /// What was sealed so.
+    /// Opens a sealed value.
     ///
     /// # Errors
-    /// When there is no key, or this is not what was sealed with it for this function and name.
+    /// Returns [`SealError::NoKey`] if there is no key, and [`SealError::Unopened`] if the value
+    /// was not sealed with this key for this function and name.
     pub(crate) fn open(
         &self,
         function: &FunctionName,
@@ -147,7 +151,7 @@ impl Vault {
     }
 }
 
-/// What a record is for. A function's name has no zero byte.
+/// Returns the data that a record is bound to. A function's name contains no zero byte.
 fn bound_to(function: &FunctionName, name: &SecretName) -> Vec<u8> {
     let parts = [
         PURPOSE,

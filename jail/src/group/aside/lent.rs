@@ -1,10 +1,11 @@
-//! What a jail has of memory and processes while it is aside, with version 2 of control groups.
+//! The memory and processes of a jail while it is aside, with version 2 of control groups.
 //!
-//! There a process has one group for all controllers. What it touches is charged to the group that
-//! it is in then, and stays there when it moves: so a jail that is aside has the limits of its own
-//! group once more, and all of them together a quarter of what all jails may have ([`PART`]). A
-//! group that something is still charged to when its jail comes back is kept for it until it ends,
-//! so that going to and fro does not let a jail have more each time.
+//! With version 2 a process has one group for all controllers. Memory is charged to the group that
+//! the process is in when it first uses it, and stays charged there when the process moves. So a
+//! jail that is aside has the limits of its own group once more, and all of them together at most a
+//! quarter of the limit of all jails ([`PART`]). If memory is still charged to such a group when
+//! its jail moves back, the group is kept for the jail until it ends. So moving to and fro does not
+//! give a jail more memory each time.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +17,7 @@ use rustix::io::Errno;
 use super::super::place::Place;
 use super::super::{CLEAN, Groups, Version, get, put};
 
-/// The part of what all jails may have of memory that those aside may have besides, all together.
+/// The part of the memory limit of all jails that jails aside may have in addition, all together.
 const PART: u64 = 4;
 
 /// Files by which a group limits its memory.
@@ -28,16 +29,16 @@ pub(super) struct Lent {
     all: BTreeMap<u32, Loan>,
 }
 
-/// What one jail has, or had.
+/// The limit that one jail has, or had.
 #[derive(Debug, Default)]
 struct Loan {
-    /// The limit of its group, in bytes; 0 where it has none now.
+    /// The limit of its group, in bytes; 0 if it has no such group now.
     memory: u64,
-    /// What stayed charged to those of its groups that are gone, in bytes: the group above has it.
+    /// Bytes that stayed charged to those of its groups that were removed; the group above has them
+    /// now.
     left: u64,
 }
 
-/// Limits of a group.
 pub(super) struct Limits {
     memory: u64,
     processes: u64,
@@ -45,7 +46,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing the memory or process limit.
     pub(super) fn set(&self, folder: BorrowedFd<'_>) -> Result<(), Errno> {
         put(folder, Version::Two.memory(), &self.memory.to_string())?;
         put(folder, "pids.max", &self.processes.to_string())?;
@@ -56,7 +57,7 @@ impl Limits {
 }
 
 impl Lent {
-    /// Bytes that all groups there are may have together, but for that of `number`.
+    /// Returns the sum of the limits of all such groups except that of `number`, in bytes.
     fn beside(&self, number: u32) -> u64 {
         let others = self.all.iter().filter(|(other, _)| **other != number);
         others
@@ -64,18 +65,18 @@ impl Lent {
             .fold(0, u64::saturating_add)
     }
 
-    /// The jail has ended; says whether it has a group.
+    /// Records that the jail has ended; returns whether it has a group.
     pub(super) fn end(&mut self, number: u32) -> bool {
         self.all.remove(&number).is_some_and(|loan| loan.memory > 0)
     }
 
-    /// Whose groups there are.
+    /// Returns the numbers of the jails that have or had a group.
     pub(super) fn kept(self) -> impl Iterator<Item = u32> {
         self.all.into_keys()
     }
 }
 
-/// As [`super::check`].
+/// As [`super::check`], for version 2.
 pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     let Some(folder) = place.folders.first() else {
         return Err("there are no control groups");
@@ -94,7 +95,7 @@ pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     if folder.ancestors().any(|folder| limits(folder, "cpu.max")) {
         return Err("the node's processors have a quota");
     }
-    // What is lent comes on top of what all jails may have.
+    // Lent limits come on top of the limit of all jails.
     let is_limited = |folder: &Path| LIMITS.iter().any(|file| limits(folder, file));
     if folder.ancestors().any(is_limited) {
         return Err(
@@ -105,10 +106,11 @@ pub(super) fn check(place: &Place) -> Result<(), &'static str> {
 }
 
 impl Groups {
-    /// Lends a jail limits for a group beside all others; none with version 1.
+    /// Lends a jail limits for a group beside all others; `None` with version 1.
     ///
     /// # Errors
-    /// The system's; [`Errno::AGAIN`] where others have all that can be lent.
+    /// Returns [`Errno::AGAIN`] if others have all that can be lent; otherwise the error of reading
+    /// the limits.
     pub(super) fn lend(&self, number: u32) -> Result<Option<Limits>, Errno> {
         if self.version == Version::One {
             return Ok(None);
@@ -127,7 +129,7 @@ impl Groups {
         Ok(Some(limits))
     }
 
-    /// The jail may have other `bytes` of memory now.
+    /// Changes the memory limit of the jail's group beside all others to `bytes`, if there is one.
     pub(in super::super) fn lend_memory(&self, number: u32, bytes: u64) -> Result<(), Errno> {
         if !self.has_lent(number) {
             return Ok(());
@@ -140,14 +142,16 @@ impl Groups {
         put(above, &file, &bytes.to_string())
     }
 
-    /// Whether a jail has a group beside all others with limits of its own, in it or not.
+    /// Whether a jail has a group beside all others with limits of its own, whether or not it is in
+    /// it.
     pub(in super::super) fn has_lent(&self, number: u32) -> bool {
         let lent = &self.aside.borrow().lent;
         lent.all.get(&number).is_some_and(|loan| loan.memory > 0)
     }
 
-    /// The jail has left its group; whether that is to go. It stays where more would be left
-    /// charged to the group above than one group of a jail may leave there.
+    /// Called when the jail has left its group; returns whether to remove it. The group stays if
+    /// removing it would leave more memory charged to the group above than the groups of one jail
+    /// may leave there.
     pub(super) fn takes_back(&self, number: u32) -> bool {
         if !self.has_lent(number) {
             return true;

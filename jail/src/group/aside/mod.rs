@@ -1,25 +1,24 @@
-//! Jails that all others come before.
+//! Jails that are aside: behind all others.
 //!
-//! The scheduler shares a processor among groups level by level, so a group below the one that all
-//! jails of a process are in comes behind other jails only: against the process itself the weight
-//! of the level above counts. So a jail that is to be aside is moved to a group beside that of all
-//! jails, with the least weight that there is: 2 of 1024, which a wake of anybody else interrupts.
-//! Moving takes a grace period of RCU, 5 to 30 ms; after that being aside is one word of the
-//! kernel's.
+//! The scheduler shares a processor among groups level by level. A group below that of all jails is
+//! behind other jails only: against the node's process, the weight of the level above counts. So a
+//! jail that is to be aside is moved to a group beside that of all jails, with the least possible
+//! weight: 2 of 1024, which any other process that wakes interrupts. Moving takes a grace period of
+//! RCU, 5 to 30 ms. After that, being aside is one number in the kernel.
 //!
-//! One that is not aside any more weighs as much as a process at once, and for a moment stays where
-//! it is, in case that it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a
-//! group of its own it weighs beside all jails, which would have more than is theirs of the
-//! processors together.
+//! A jail that is no longer aside weighs as much as a process at once. It stays where it is for a
+//! moment, in case it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a
+//! group of its own it counts beside all jails, which together would have more than their share of
+//! the processors.
 //!
-//! Not `cpu.idle`, which gives way to everything, too: a processor that runs only what is idle
-//! counts as free, so the scheduler puts whoever wakes there first of all, the very process that
-//! waits for the jail (`docs/decisions/0025-hot-instances.md`).
+//! `cpu.idle` also gives way to everything, but is not used: a processor that runs only idle work
+//! counts as free. So the scheduler prefers to place a waking process there, which may be the very
+//! one that waits for the jail (`docs/decisions/0025-hot-instances.md`).
 //!
-//! With version 1 processors are a hierarchy of their own. With version 2 the jail leaves the
-//! limits of its memory and its processes as well, so its group beside the others has the same
-//! (`lent`). Not where the process is held to a quota of processors, which a guest that looks for
-//! requests would use up.
+//! With version 1, processors are a hierarchy of their own. With version 2, the jail also leaves
+//! the limits of its memory and its processes, so its group beside the others has the same limits
+//! (`lent`). Jails are never aside if the process has a quota of processors, which a guest that
+//! polls for requests would use up.
 
 mod lent;
 
@@ -37,13 +36,13 @@ use self::lent::Lent;
 use super::place::{Place, Version};
 use super::{Groups, Hierarchy, PROCESSORS, make_folder, number, open_folder, put, remove};
 
-/// What a group can weigh.
+/// The weights of a group.
 struct Weights {
-    /// The file that says it.
+    /// The file with the weight.
     file: &'static str,
-    /// The least that it takes.
+    /// The least weight that the file accepts.
     least: &'static str,
-    /// What a thread outside of groups weighs.
+    /// The weight of a thread outside of groups.
     usual: &'static str,
 }
 
@@ -64,31 +63,31 @@ impl Weights {
     }
 }
 
-/// The file that says who is in a group.
+/// The file with the processes of a group.
 const PROCESSES: &str = "cgroup.procs";
 
-/// How long a jail that is not aside any more stays where it is.
+/// How long a jail that is no longer aside stays where it is.
 const STAY: Duration = Duration::from_secs(1);
 
-/// Those that have a group of this kind.
+/// The groups beside that of all jails.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
     used: BTreeMap<u32, Out>,
-    /// Whose jail has ended, or was moved back.
+    /// Numbers of groups whose jail has ended or was moved back.
     left: BTreeSet<u32>,
     lent: Lent,
 }
 
-/// A jail that is not where all are.
+/// A jail in a group beside that of all jails.
 #[derive(Debug)]
 struct Out {
     pid: Pid,
-    /// Since when it is not aside any more; nothing where it is.
+    /// The time since which it is no longer aside; `None` while it is aside.
     back_since: Option<Instant>,
 }
 
-/// Whether jails of a process can be aside that has its groups at `place`, where they are made by
-/// now, and if not why, for people to read.
+/// Checks whether jails can be aside if their process has its groups at `place`, where they must
+/// have been made. The error is the reason, for people to read.
 pub(super) fn check(place: &Place) -> Result<(), &'static str> {
     match place.version {
         Version::One => check_one(place),
@@ -109,7 +108,7 @@ fn check_one(place: &Place) -> Result<(), &'static str> {
     }
 }
 
-/// Folders of what a jail must not leave.
+/// Returns the folders of the hierarchies that a jail must not leave.
 fn others(place: &Place) -> impl Iterator<Item = &Path> {
     place
         .folders
@@ -118,7 +117,7 @@ fn others(place: &Place) -> impl Iterator<Item = &Path> {
         .map(|folder| &**folder)
 }
 
-/// Whether two folders are of one hierarchy.
+/// Whether two folders belong to one hierarchy.
 fn is_same(one: &Path, other: &Path) -> bool {
     let device = |folder| fs::metadata(folder).map(|metadata| metadata.dev());
     match (device(one), device(other)) {
@@ -137,20 +136,20 @@ fn has_quota(folder: &Path) -> bool {
 }
 
 impl Groups {
-    /// Whether jails can be aside here, and if not why, for people to read.
+    /// Checks whether jails can be aside here.
     ///
     /// # Errors
-    /// That.
+    /// Returns the reason if they cannot, for people to read.
     pub fn can_step_aside(&self) -> Result<(), &'static str> {
         self.may_be_aside
     }
 
-    /// Has all that wants a processor come before the process `pid` of group `number`, or not any
-    /// more; then [`Groups::bring_home`] moves it back.
+    /// Puts the process `pid` of group `number` behind everything else that wants a processor, or
+    /// ends that; then [`Groups::bring_home`] moves it back.
     ///
     /// # Errors
-    /// The system's, as when there is no such process; `NOTSUP` where it cannot be; `AGAIN` where
-    /// too many are aside by now.
+    /// Returns `NOTSUP` if jails cannot be aside, `AGAIN` if too many are aside already, and
+    /// otherwise the error of changing the group, for example if there is no such process.
     pub fn step_aside(&self, number: u32, pid: Pid, aside: bool) -> Result<(), Errno> {
         self.may_be_aside.map_err(|_| Errno::NOTSUP)?;
         let above = self.processors().ok_or(Errno::NOTSUP)?.above.as_fd();
@@ -160,7 +159,7 @@ impl Groups {
         if let Some(out) = self.aside.borrow_mut().used.get_mut(&number) {
             let written = open_folder(above, &*name)
                 .and_then(|folder| put(folder.as_fd(), weights.file, weight));
-            // Where its weight cannot be had it is moved back all the same.
+            // If the weight cannot be set, the jail is moved back all the same.
             out.back_since = match (aside && written.is_ok(), out.back_since) {
                 (true, _) => None,
                 (false, since) => since.or_else(|| Some(Instant::now())),
@@ -207,8 +206,8 @@ impl Groups {
             .is_some_and(|out| out.back_since.is_none())
     }
 
-    /// Moves jails back among all others that have not been aside for a second at `now`. In how
-    /// long that is to be done again, if there are more.
+    /// Moves back the jails that at `now` have not been aside for a second. Returns the time after
+    /// which to call this again, if there are more.
     pub fn bring_home(&self, now: Instant) -> Option<Duration> {
         let passed = |since: Instant| now.saturating_duration_since(since);
         let is_due = |out: &Out| out.back_since.is_some_and(|since| passed(since) >= STAY);
@@ -217,11 +216,11 @@ impl Groups {
             let due = used.iter().filter(|(_, out)| is_due(out));
             due.map(|(number, out)| (*number, out.pid)).collect()
         };
-        // All at once: they share a grace period.
+        // All at once, because they share a grace period.
         for (number, pid) in due {
             if let Some(processors) = self.processors() {
                 let file = format!("{number}/{PROCESSES}");
-                // One that has just ended is nowhere.
+                // A process that has just ended cannot be moved.
                 let _ = put(processors.ours.as_fd(), &file, &as_text(pid));
             }
             self.aside.borrow_mut().used.remove(&number);
@@ -243,8 +242,8 @@ impl Groups {
         }
     }
 
-    /// Removes a group that nobody is to be in any more. One that is still
-    /// in use for a moment goes with the next, or at the end.
+    /// Removes a group that is no longer needed. If it is still in use for a moment, it is removed
+    /// with the next one, or at the end.
     fn remove_aside(&self, number: u32) {
         let mut aside = self.aside.borrow_mut();
         aside.left.insert(number);
@@ -256,7 +255,7 @@ impl Groups {
         }
     }
 
-    /// Removes all of them. Their jails must have ended.
+    /// Removes all of these groups. Their jails must have ended.
     pub(super) fn remove_all_aside(&self) {
         let Aside { used, left, lent } = std::mem::take(&mut *self.aside.borrow_mut());
         if let Some(processors) = self.processors() {
@@ -271,7 +270,7 @@ impl Groups {
         format!("{}-{number}", self.name)
     }
 
-    /// The hierarchy that is about processors.
+    /// Returns the hierarchy with the controller of processors.
     pub(super) fn processors(&self) -> Option<&Hierarchy> {
         match self.version {
             Version::One => self.hierarchies.get(PROCESSORS),

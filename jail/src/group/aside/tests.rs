@@ -1,4 +1,4 @@
-//! Where jails are that were aside, by the system's word.
+//! Tests of where jails are that were aside, as the kernel reports it.
 
 use std::process::{Child, Command};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +31,7 @@ impl<'a> Born<'a> {
         Pid::from_child(&self.child)
     }
 
-    /// The end of its group's path, of those of processors.
+    /// Returns the end of the path of its group for processors.
     fn place(&self) -> String {
         let path = format!("/proc/{}/cgroup", self.child.id());
         let groups = fs::read_to_string(path).unwrap();
@@ -58,7 +58,7 @@ impl Drop for Born<'_> {
     }
 }
 
-/// A file of the group that a jail has beside all others.
+/// Reads a file of the group that a jail has beside all others.
 fn aside_file(groups: &Groups, number: u32, file: &str) -> Result<u64, Errno> {
     let above = groups.processors().unwrap().above.as_fd();
     let folder = open_folder(above, &*groups.aside_name(number))?;
@@ -74,10 +74,10 @@ fn step(born: &Born<'_>, aside: bool) {
     stepped.unwrap();
 }
 
-/// Groups are named by the process that has them, which all tests are: one at a time.
+/// Groups are named after their process, which is one for all tests: so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Groups whose jails can be aside, of this version if one is asked for; and the turn.
+/// Returns groups whose jails can be aside, of the `wanted` version if there is one; and the turn.
 pub(in crate::group) fn groups(
     wanted: Option<Version>,
 ) -> Option<(MutexGuard<'static, ()>, Groups)> {
@@ -151,11 +151,12 @@ fn who_is_not_aside_any_more_is_soon_where_all_are() {
     groups.remove();
 }
 
-/// What jails have of memory while they are aside, where they leave the limits of their own group.
+/// The memory of jails that are aside, where they leave the limits of their own group.
 mod version_two {
     use super::*;
 
-    /// A process that has written to so many MiB of its own, and says so; in the group of `number`.
+    /// A process in the group of `number` that writes to as many MiB as it is ordered to, and
+    /// reports that.
     struct Eater {
         child: Child,
         lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
@@ -165,7 +166,7 @@ mod version_two {
         fn new(groups: &Groups, number: u32) -> Self {
             use std::io::BufRead;
             let group = groups.group(number).unwrap();
-            // Each line that it reads is so many MiB more.
+            // Each line that it reads is the number of MiB to write to.
             let mut child = Command::new("perl")
                 .args([
                     "-e",
@@ -185,7 +186,7 @@ mod version_two {
             Pid::from_child(&self.child)
         }
 
-        /// Whether it lives when it has so much more.
+        /// Writes to so much more memory; returns whether the process is still alive.
         fn eat(&mut self, mebibytes: u32) -> bool {
             use std::io::Write;
             let input = self.child.stdin.as_mut().unwrap();
@@ -213,7 +214,7 @@ mod version_two {
             aside(true);
             assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(32 << 20));
             assert_eq!(aside_file(&groups, 2, "pids.max"), Ok(1));
-            // It may have less, or more, from now on.
+            // The limit may become lower or higher.
             groups.limit_memory(2, 24 << 20).unwrap();
             assert_eq!(aside_file(&groups, 2, "memory.max"), Ok(24 << 20));
             assert!(eater.eat(4));
@@ -239,7 +240,7 @@ mod version_two {
             assert_eq!(groups.bring_home(Instant::now() + STAY), None);
             let charged = aside_file(&groups, 2, "memory.current").unwrap();
             assert!(charged >= 8 << 20, "{charged}");
-            // The next time it is the same group.
+            // The next time, it is the same group.
             groups.step_aside(2, eater.pid(), true).unwrap();
             let again = aside_file(&groups, 2, "memory.current").unwrap();
             assert!(again >= 8 << 20, "{again}");
@@ -263,7 +264,7 @@ mod version_two {
             let places: Vec<_> = jails.iter().map(Born::place).collect();
             assert_eq!(places, ["-0", "-1", "/2"]);
         }
-        // Those that have ended leave theirs to others.
+        // Jails that have ended leave their limits to others.
         let next = Born::new(&groups, 7);
         assert_eq!(groups.step_aside(7, next.pid(), true), Ok(()));
         drop(next);

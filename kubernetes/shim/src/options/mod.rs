@@ -1,10 +1,11 @@
-//! What an artifact and a pod say, as the command line of `faasw pod` and its environment.
+//! Turns the settings of an artifact and a pod into the command line and environment of
+//! `faasw pod`.
 //!
-//! Both say it by annotations `dev.faasw.…` in the words of docs/oci.md, the pod also by its
-//! container's arguments and variables. The pod wins: variables and configuration name by name, all
-//! else as a whole. What an artifact asks for is not granted by it; more memory and time are no
-//! question here, for the container's limits hold all of it, but polling takes what others would
-//! pay for.
+//! Both set options by annotations `dev.faasw.…` with the names of docs/oci.md. The pod also sets
+//! them by its container's arguments and variables. The pod takes precedence: name by name for
+//! variables and configuration, as a whole for everything else. An artifact's request for a
+//! permission is not a grant. Memory and time need no grant here, because the container's limits
+//! bound them. Polling needs one, because it uses processor time at the expense of others.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,51 +14,51 @@ use std::{
 
 use crate::error::Error;
 
-/// What annotations begin with that are meant for functions.
+/// Prefix of annotations that are meant for functions.
 pub const PREFIX: &str = "dev.faasw.";
 
-/// Most bytes of all that is said: what becomes a command line has an end in the kernel, too.
+/// Maximum size of all settings together in bytes, because the kernel limits command lines, too.
 const SAID_MAX: usize = 1 << 20;
 
-/// Most bytes of one argument (`MAX_ARG_STRLEN` is 128 KiB).
+/// Maximum size of one argument in bytes (`MAX_ARG_STRLEN` is 128 KiB).
 const ARGUMENT_MAX: usize = 100 << 10;
 
-/// Where the node finds the module.
+/// Path of the module inside the node's container.
 pub const MODULE: &str = "/function.wasm";
 
-/// Where it finds the module's files, an archive.
+/// Path of the archive with the function's files inside the node's container.
 pub const FILES: &str = "/function.files";
 
-/// Names that no function can have.
+/// Reserved names, which no function can have.
 const RESERVED: [&str; 5] = ["healthz", "livez", "metrics", "readyz", "faasw"];
 
-/// How an annotation is said on the command line.
+/// The way in which an annotation becomes options on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As it is.
+    /// The value unchanged.
     Plain,
-    /// Bytes, which the command line has in MiB.
+    /// A number of bytes, which the command line expects in MiB.
     Mebibytes,
-    /// A list of texts in JSON, each an option.
+    /// A JSON list of strings, each of which becomes an option.
     List,
-    /// A list of `NAME=VALUE`.
+    /// A JSON list of strings `NAME=VALUE`.
     Pairs,
-    /// Where the artifact's files are to be.
+    /// The path at which the guest sees the artifact's files.
     FilesAt,
 }
 
-/// Who may say it.
+/// Where an option may be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum By {
-    /// An artifact: it concerns nobody but itself, or is a limit.
+    /// In an artifact or a pod: the option concerns only the function itself, or is a limit.
     Artifact,
-    /// An artifact asks for it, the pod grants it by this word.
+    /// An artifact requests the option, and the pod grants it by this word.
     Grant(&'static str),
-    /// The pod alone.
+    /// Only in a pod.
     Pod,
 }
 
-/// What can be said: the annotation, the option, how and by whom.
+/// All options: the annotation, the option's name, its form, and where it may be set.
 const KNOWN: [(&str, &str, Form, By); 22] = [
     ("memory", "memory", Form::Mebibytes, By::Artifact),
     ("timeout", "timeout", Form::Plain, By::Artifact),
@@ -88,7 +89,7 @@ const KNOWN: [(&str, &str, Form, By); 22] = [
     ("poll", "poll", Form::Plain, By::Grant("limits")),
 ];
 
-/// Options of the node, and not of the function that it has.
+/// Options of the node, not of its function.
 const OF_NODE: [&str; 5] = [
     "--allow-private",
     "--drain-delay",
@@ -97,8 +98,8 @@ const OF_NODE: [&str; 5] = [
     "--poll",
 ];
 
-/// What is known and cannot be had in a pod: the annotation, the word that would accept it, and
-/// why.
+/// Options that exist but are unavailable in pods: the annotation, the word that would grant it,
+/// and the reason.
 const NOT_IN_PODS: [(&str, &str, &str); 4] = [
     ("secret", "secrets", "a pod's node keeps no secrets"),
     ("bind-secret", "secrets", "a pod's node keeps no secrets"),
@@ -106,74 +107,75 @@ const NOT_IN_PODS: [(&str, &str, &str); 4] = [
     ("source", "source", "nobody says it but who deploys"),
 ];
 
-/// By which annotation a pod says what artifacts are given.
+/// The pod's annotation that grants what artifacts request.
 const ACCEPT: &str = "accept";
 
-/// What a container is started with.
+/// All settings of a container.
 #[derive(Debug, Default)]
 pub struct Said<'a> {
     /// The artifact's annotations.
     pub artifact: BTreeMap<String, String>,
-    /// Whether it has files.
+    /// Whether the artifact has files.
     pub has_files: bool,
-    /// The pod's annotations, as far as containerd hands them on.
+    /// The pod's annotations, as far as containerd passes them on.
     pub pod: BTreeMap<String, String>,
     /// The container's name in its pod.
     pub name: &'a str,
-    /// The pod's name as its host.
+    /// The pod's host name.
     pub hostname: &'a str,
     /// The container's command and arguments.
     pub arguments: Vec<String>,
-    /// The container's variables.
+    /// The container's environment variables.
     pub environment: Vec<String>,
 }
 
-/// What the node's process is to be.
+/// The node's process.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Process {
-    /// Its command line.
+    /// The command line.
     pub arguments: Vec<String>,
-    /// Its own environment.
+    /// The node's own environment.
     pub environment: Vec<String>,
-    /// What of the command line is the function's: its name and options, and nothing of the node's.
+    /// The function's part of the command line: its name and options, without those of the node.
     pub function: Vec<String>,
-    /// Files that it names, of names and values: a command line is for everybody on the host to
-    /// read.
+    /// Files of names and values that the command line refers to. Other users of the host can read
+    /// a command line, but not these files.
     pub tables: Vec<Table>,
 }
 
-/// A file of names and values, in JSON.
+/// A JSON file of names and values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
-    /// Where the node finds it.
+    /// The path inside the node's container.
     pub path: &'static str,
-    /// What it has.
+    /// The names and values.
     pub pairs: BTreeMap<String, String>,
 }
 
 impl Table {
-    /// What is in the file.
+    /// Returns the contents of the file.
     #[must_use]
     pub fn json(&self) -> Vec<u8> {
         serde_json::json!(self.pairs).to_string().into_bytes()
     }
 }
 
-/// Most bytes of one, in JSON: as many as the node takes.
+/// Maximum size of a table as JSON in bytes, equal to the node's limit.
 const TABLE_MAX: usize = 128 << 10;
 
-/// Where the node finds the function's variables and configuration, and the options that say so.
+/// The options that become tables: the key, the option that names the file, and the file's path.
 const TABLES: [(&str, &str, &str); 2] = [
     ("env", "env-file", "/function.env.json"),
     ("config", "config-file", "/function.config.json"),
 ];
 
 impl Said<'_> {
-    /// The node's process.
+    /// Returns the node's process for these settings.
     ///
     /// # Errors
-    /// Which annotation is none that is known here, or has a value that it cannot have, and what an
-    /// artifact asks for as long as nobody has said whether it gets it.
+    /// Returns [`Error::Annotation`] if an annotation is unknown or has an invalid value, or if the
+    /// artifact requests a permission that the pod neither grants nor refuses. Returns
+    /// [`Error::Refused`] if a variable is invalid or the settings are too large.
     pub fn process(self) -> Result<Process, Error> {
         let accepted = accepted(&self.pod)?;
         let mut options = Options::default();
@@ -182,7 +184,7 @@ impl Said<'_> {
                 continue;
             }
             let Some((_, option, form, by)) = known(name)? else {
-                // Nobody can have it in a pod. That it is not wanted is for the pod to say.
+                // This is unavailable in pods. The pod has to state that it runs without it.
                 refuse_unless_said(name, &self.pod)?;
                 continue;
             };
@@ -219,8 +221,8 @@ impl Said<'_> {
             };
             options.say(name, option, form, value)?;
         }
-        // What the pod's container says behind its command is the function's, as it would be a
-        // program's.
+        // The container's arguments after the command go to the function, as they would to a
+        // program.
         let behind: Vec<String> = self.arguments.into_iter().skip(1).collect();
         if !behind.is_empty() {
             options.whole.insert("args", behind);
@@ -238,8 +240,8 @@ impl Said<'_> {
                         Error::Refused(format!("the variable {name} is {value:.20}, and no port"))
                     })?);
                 }
-                // Where a shell looks for programs is nothing to a function. The pod's name, which
-                // CRI puts there, would make it another function in each pod.
+                // A function has no use for `PATH`. CRI sets `HOSTNAME` to the pod's name, which
+                // would make the function a different one in each pod.
                 "PATH" => {}
                 "HOSTNAME" if value == self.hostname => {}
                 name if name.starts_with("FAASW_") || name.is_empty() => {}
@@ -294,12 +296,12 @@ impl Said<'_> {
     }
 }
 
-/// Options as they are collected.
+/// Options while they are collected.
 #[derive(Debug, Default)]
 struct Options {
-    /// Those that one who says them says as a whole.
+    /// Options that a later source replaces as a whole.
     whole: BTreeMap<&'static str, Vec<String>>,
-    /// Those that are said name by name.
+    /// Options that a later source replaces name by name.
     pairs: BTreeMap<&'static str, BTreeMap<String, String>>,
 }
 
@@ -333,7 +335,7 @@ impl Options {
                 return Ok(());
             }
         };
-        // Behind an @ the command line names a file, and an annotation has the request itself.
+        // On the command line, `@` precedes a file's name; an annotation has the request itself.
         if option == "warmup-request" && values.iter().any(|value| value.starts_with('@')) {
             return Err(Error::annotation(name, "a request does not begin with @"));
         }
@@ -341,8 +343,8 @@ impl Options {
         Ok(())
     }
 
-    /// Each as one argument, so that no value is taken for an option; what is named in files as
-    /// those.
+    /// Returns each option as a single argument, so that no value can be taken for an option.
+    /// Tables are passed as the names of their files.
     fn arguments(self) -> impl Iterator<Item = String> {
         let whole = self.whole.into_iter().flat_map(|(option, values)| {
             let one = move |value| format!("--{option}={value}");
@@ -365,7 +367,7 @@ impl Options {
 
 type Known = (&'static str, &'static str, Form, By);
 
-/// What is known of an annotation; nothing where it is one that pods have not.
+/// Returns the known option of this name, or `None` if it is unavailable in pods.
 fn known(name: &str) -> Result<Option<Known>, Error> {
     if let Some(found) = KNOWN.iter().find(|(known, ..)| *known == name) {
         return Ok(Some(*found));
@@ -373,7 +375,7 @@ fn known(name: &str) -> Result<Option<Known>, Error> {
     if NOT_IN_PODS.iter().any(|(known, ..)| *known == name) {
         Ok(None)
     } else {
-        // It may have been a restriction.
+        // The unknown option may be meant as a restriction, so it is not ignored.
         Err(Error::annotation(name, "there is no such option"))
     }
 }
@@ -396,7 +398,8 @@ fn refuse_unless_said(name: &str, pod: &BTreeMap<String, String>) -> Result<(), 
     }
 }
 
-/// What the pod gives of what artifacts ask for; nothing where it does not say.
+/// Returns the words by which the pod grants requests of artifacts, or `None` without the
+/// annotation.
 fn accepted(pod: &BTreeMap<String, String>) -> Result<Option<BTreeSet<String>>, Error> {
     let Some(said) = pod.get(&format!("{PREFIX}{ACCEPT}")) else {
         return Ok(None);
@@ -436,7 +439,7 @@ fn of_ours(annotations: &BTreeMap<String, String>) -> Result<Vec<(&str, &str)>, 
     }
 }
 
-/// What the kernel would cut, or not take.
+/// Rejects arguments and variables that the kernel would truncate or reject.
 fn hold<'a>(all: impl Iterator<Item = &'a String>) -> Result<(), Error> {
     let mut bytes = 0;
     for one in all {
@@ -461,7 +464,7 @@ fn mebibytes(bytes: &str) -> Result<String, &'static str> {
     }
 }
 
-/// The container's name, where functions may be called so.
+/// Returns the container's name if it is a valid function name, and `function` otherwise.
 fn function_name(container: &str) -> &str {
     let is_letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let fits = (1..=63).contains(&container.len()) && container.bytes().all(is_letter);

@@ -20,7 +20,7 @@ fn arguments(artifact: &[(&str, &str)], pod: &[(&str, &str)]) -> Result<Vec<Stri
     Ok(told(process.map_err(|error| error.to_string())?))
 }
 
-/// The command line, with what is in files where they are named.
+/// Returns the command line, with the contents of files in place of their names.
 fn told(process: Process) -> Vec<String> {
     let mut arguments = process.arguments.into_iter();
     let first: Vec<String> = arguments.by_ref().take(4).collect();
@@ -78,7 +78,7 @@ fn the_pod_wins_name_by_name_or_as_a_whole() {
         .into();
     let process = said.process().unwrap();
     assert_eq!(process.environment, ["PORT=81"]);
-    // Whoever looks at processes sees no value.
+    // No value is visible on the command line.
     let line = process.arguments.join(" ");
     assert!(
         !line.contains("/x") && !line.contains("LD_PRELOAD"),
@@ -112,12 +112,12 @@ fn what_an_artifact_asks_for_is_given_by_the_pod() {
         let said = arguments(asking, &[("accept", accept)]);
         assert!(said.unwrap().is_empty(), "{accept}");
     }
-    // Polling takes time of a processor while nothing is asked.
+    // Polling uses processor time even without requests.
     assert!(arguments(&[("poll", "auto")], &[]).is_err());
     assert!(arguments(&[("poll", "off")], &[]).unwrap().is_empty());
     let given = arguments(&[("poll", "auto")], &[("accept", "limits")]);
     assert_eq!(given.unwrap(), ["--poll=auto"]);
-    // What the pod says itself needs no other word.
+    // The pod's own options need no grant.
     let own = arguments(asking, &[("allow-outbound", r#"["https://b.test"]"#)]);
     assert_eq!(own.unwrap(), ["--allow-outbound=https://b.test"]);
     for wrong in ["", "everything", "none,outbound"] {

@@ -1,19 +1,19 @@
-//! What this host has made of a function before, and what it is to make of it for the next pod
+//! Func-images that pods of this host share, and the queue of those to be made for later pods
 //! (docs/decisions/0034).
 //!
-//! The store is root's (docs/decisions/0032), in the folder that the installation's `state` leads
-//! to; where there is none, nothing is shared. For a container it is asked once whether there is an
-//! entry. If there is not, the pod makes its function itself, and the module, as containerd has
-//! verified it, is put into a queue that is worked off behind everything else, by a process that
-//! ends when it is empty.
+//! The store belongs to root (docs/decisions/0032) and is in the folder to which the installation's
+//! `state` leads. Without that folder, nothing is shared. For each container, the shim looks once
+//! for an entry in the store. If there is none, the pod makes its function itself, and a copy of
+//! the module goes into a queue. A low-priority process works through the queue and ends when the
+//! queue is empty.
 //!
 //! ```text
 //! STATE/
 //!   shared/          the store
-//!   queue-1/         0700; the number is its format's
-//!     .lock          held by who works it off
-//!     NAMESPACE.ID/  something that is to be made
-//!     .failed-NAMESPACE.ID   why it was not
+//!   queue-1/         mode 0700; the number is the version of the format
+//!     .lock          held by the worker
+//!     NAMESPACE.ID/  a job
+//!     .failed-NAMESPACE.ID   the reason why a job failed
 //! ```
 
 pub mod queue;
@@ -37,51 +37,51 @@ use crate::{
 use queue::Queue;
 use room::Disk;
 
-/// How long a container waits for an answer of the store: longer than it takes to read and prove a
-/// note of the largest module.
+/// How long a container waits for the store's answer. 5 s is longer than reading and verifying a
+/// note of the largest module takes.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// `share find` has found nothing.
+/// Exit status of `share find` if there is no entry.
 const NOT_SHARED: i32 = 5;
 
-/// MiB that a function may have unless it says.
+/// Memory of a function in MiB if its options do not set it.
 const MEMORY: u64 = 128;
 
-/// Most bytes that one may have to be made here.
+/// Maximum memory in bytes of a function that is made here.
 const MEMORY_MAX: u64 = 1 << 30;
 
-/// Longest name of a namespace.
+/// Maximum length of a namespace's name.
 const NAMESPACE_MAX: usize = 63;
 
-/// Where a node finds what it is given of the store.
+/// Path of the entry's folder inside the node's container.
 pub const FOLDER: &str = "/shared/entry";
-/// The same for the key to it.
+/// Path of the entry's key inside the node's container.
 pub const KEY: &str = "/shared/key";
 
 /// An entry of the store, on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its folder.
+    /// The entry's folder.
     pub folder: PathBuf,
-    /// The file with its key.
+    /// The file with the entry's key.
     pub key: PathBuf,
 }
 
-/// What a container is to run.
+/// The function of a container.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'a> {
-    /// The pod's namespace, as CRI says it.
+    /// The pod's namespace, as CRI states it.
     pub namespace: &'a str,
-    /// The function's name and options, as the node is given them.
+    /// The function's name and options, as on the node's command line.
     pub options: &'a [String],
     /// The module, and the files that its options name.
     pub files: &'a [File],
-    /// Bytes of memory that the pod gives the container, if it says.
+    /// The container's memory limit in bytes, if it has one.
     pub memory: Option<u64>,
 }
 
 impl Function<'_> {
-    /// Bytes that it may have by its options.
+    /// Returns the function's memory in bytes by its options.
     fn own_memory(&self) -> u64 {
         let mut said = self.options.iter();
         let said = said.find_map(|option| option.strip_prefix("--memory="));
@@ -89,18 +89,19 @@ impl Function<'_> {
         mebibytes.unwrap_or(u64::MAX >> 20).saturating_mul(1 << 20)
     }
 
-    /// Whether it is made outside of a pod: it is to have no more there than it could have in its
-    /// own, nor more than is given to anybody.
+    /// Returns whether the function may be made outside of its pod. It may use no more memory there
+    /// than it could in its pod, nor more than [`MEMORY_MAX`].
     fn is_made_here(&self) -> bool {
-        // An archive is unpacked by nobody who is root.
+        // The worker runs as root, which must not unpack a tenant's archive.
         let has_archive = self.files.iter().any(|file| file.path == FILES);
         let most = self.memory.unwrap_or(MEMORY_MAX).min(MEMORY_MAX);
         !has_archive && is_namespace(self.namespace) && self.own_memory() <= most
     }
 }
 
-/// The entry of a function, if this host has one. If not it is to have one later. Whatever is wrong
-/// with store or queue, a pod can do without: it is not its affair.
+/// Returns the entry of a function, if this host has one. Otherwise queues the function, so that a
+/// later pod may find an entry. Failures of the store or the queue are ignored, because the pod
+/// works without them.
 #[must_use]
 pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entry> {
     if !function.is_made_here() {
@@ -113,8 +114,8 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
         Some(entry) => entry.is_used(),
         None => {
             let queue = Queue::at(&state);
-            // What cannot be put is put by the next pod; what was put may have lost who would make
-            // it.
+            // If this fails, the next pod retries it. The worker of an older job may have ended, so
+            // the check below does not depend on this job.
             let _ =
                 Disk::of(&state).and_then(|disk| queue.put(installation.root(), function, disk));
             if queue.wants_somebody() {
@@ -125,7 +126,8 @@ pub fn entry(installation: &Installation, function: Function<'_>) -> Option<Entr
     found
 }
 
-/// What the store says; nothing where it does not say it in time.
+/// Looks up an entry in the store. Returns `None` if the store does not answer in time or fails
+/// otherwise, and `Some(None)` if it has no usable entry.
 fn find(
     installation: &Installation,
     store: &Path,
@@ -146,7 +148,7 @@ fn find(
     if output.status.success() {
         return Entry::read(&output.stdout, store).map(Some);
     }
-    // One that is damaged is made anew, as one that is missing.
+    // A damaged entry is made anew, like a missing one.
     let is_told = output
         .status
         .code()
@@ -155,13 +157,14 @@ fn find(
 }
 
 impl Entry {
-    /// Says of its time that a pod has it: those that nobody has asked for longest go first.
+    /// Marks the entry as used now, in the modification time of its folder's parent. Entries that
+    /// were not used for longest are evicted first.
     fn is_used(&self) {
         let own = self.folder.parent().map(fs::File::open);
         let _ = own.map(|own| own.and_then(|own| own.set_modified(SystemTime::now())));
     }
 
-    /// Reads what `share find` prints, in whose root the store is elsewhere.
+    /// Parses the output of `share find`, and maps the paths in its view to the host's.
     fn read(told: &[u8], store: &Path) -> Option<Self> {
         #[derive(Deserialize)]
         struct Told {
@@ -183,7 +186,7 @@ impl Entry {
     }
 }
 
-/// Whether the store can have a folder of this name.
+/// Returns whether the store can have a folder of this name.
 fn is_namespace(name: &str) -> bool {
     let is_letter = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     (1..=NAMESPACE_MAX).contains(&name.len())

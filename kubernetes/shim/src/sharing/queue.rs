@@ -1,4 +1,4 @@
-//! What is to be made, until it is.
+//! The queue of entries to be made.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -15,19 +15,19 @@ use sha2::{Digest as _, Sha256};
 use super::{Function, room::Disk};
 use crate::{bundle, error::Error, image::MODULE_MAX};
 
-/// Most that waits: what is not taken is asked for again by the next pod.
+/// Maximum number of waiting jobs. A job that is not accepted is requested again by the next pod.
 const WAITING_MAX: usize = 32;
 
-/// Of one namespace.
+/// Maximum number of waiting jobs of one namespace.
 const OF_NAMESPACE_MAX: usize = 4;
 
-/// For so long what could not be made is not tried again.
+/// How long a failed job is not retried.
 const FAILED: Duration = Duration::from_secs(3600);
 
-/// Most that is kept of failures.
+/// Maximum number of failures that are kept.
 const FAILURES_MAX: usize = 256;
 
-/// Bytes of a reason at most.
+/// Maximum size of a failure's reason in bytes.
 const REASON_MAX: usize = 4 << 10;
 
 const LOCK: &str = ".lock";
@@ -37,21 +37,21 @@ const FAILURE: &str = ".failed-";
 const ORDER: &str = "order.json";
 const TRIED: &str = "tried";
 
-/// What is to be made.
+/// An entry to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// The root of the version that pods have who will look for it.
+    /// The root folder of the version whose pods will look for the entry.
     pub root: PathBuf,
-    /// Whose it is.
+    /// The namespace of the function.
     pub namespace: String,
     /// The function's name and options.
     pub options: Vec<String>,
-    /// The module and the files that its options name: where it is looked for, and its digest.
+    /// The module and the files that its options name: the path in the view and the digest of each.
     pub files: Vec<(String, String)>,
 }
 
 impl Job {
-    /// The one for a function.
+    /// Creates the job for a function. Hashes files whose digest is unknown.
     fn new(root: PathBuf, function: Function<'_>) -> io::Result<Self> {
         let files = function.files.iter().map(|file| {
             let known = file.digest.as_deref();
@@ -70,7 +70,7 @@ impl Job {
         })
     }
 
-    /// The function's name.
+    /// Returns the function's name.
     #[must_use]
     pub fn name(&self) -> &str {
         let mut names = self.options.iter();
@@ -79,13 +79,13 @@ impl Job {
             .unwrap_or_default()
     }
 
-    /// The digest of the module.
+    /// Returns the digest of the module.
     #[must_use]
     pub fn upload(&self) -> &str {
         self.files.first().map_or("", |(_, digest)| digest)
     }
 
-    /// What it is called: the same for the same.
+    /// Returns the job's id, which is equal for equal jobs.
     fn id(&self) -> String {
         let told = serde_json::json!([self.root, self.namespace, self.options, self.files]);
         let hash = Sha256::digest(told.to_string().as_bytes());
@@ -97,39 +97,42 @@ fn digits(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// What is to be made next.
+/// A job that the worker has taken from the queue.
 #[derive(Debug)]
 pub struct Taken {
-    /// What it is.
+    /// The job.
     pub job: Job,
-    /// Where the module and the files that its options name are, and where it is to find them.
+    /// The module and the files that its options name: the copy on the host, and the path in the
+    /// view.
     pub files: Vec<(PathBuf, String)>,
     folder: PathBuf,
 }
 
-/// The folder of all that is to be made.
+/// The folder of all jobs of a host.
 #[derive(Clone, Debug)]
 pub struct Queue(PathBuf);
 
 impl Queue {
-    /// The one of a host.
+    /// Returns the queue in a state folder.
     #[must_use]
     pub fn at(state: &Path) -> Self {
         Self(state.join("queue-1"))
     }
 
-    /// Puts a function into it, to be made by the version with this root, with a copy of its files;
-    /// unless it is there, has failed, or there is no place, on its disk or in it.
+    /// Adds a job with a copy of the function's files, for the version with this root. Does nothing
+    /// if the job already waits or failed within the last hour, if the queue or the namespace's
+    /// share of it is full, or if the disk is nearly full.
     ///
     /// # Errors
-    /// When it cannot be read or written.
+    /// Returns an error if the queue or the files cannot be read or written, and
+    /// [`io::ErrorKind::InvalidData`] if a file has changed.
     pub fn put(&self, root: PathBuf, function: Function<'_>, disk: Disk) -> io::Result<()> {
         let made = DirBuilder::new().mode(0o700).create(&self.0);
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        // One at a time counts what there is.
+        // The lock makes processes count the jobs one after the other.
         let alone = File::open(&self.0)?;
         rustix::fs::flock(&alone, FlockOperation::LockExclusive)?;
         let waiting = self.waiting();
@@ -147,7 +150,7 @@ impl Queue {
         if has_failed || self.0.join(&id).exists() {
             return Ok(());
         }
-        // Whoever wrote it, it is of no use any more.
+        // A remainder of an interrupted process is useless.
         let new = self.0.join(NEW);
         let _ = fs::remove_dir_all(&new);
         DirBuilder::new().mode(0o700).create(&new)?;
@@ -156,7 +159,7 @@ impl Queue {
             let options = options.write(true).create_new(true).mode(0o400);
             for (at, (file, (_, digest))) in function.files.iter().zip(&job.files).enumerate() {
                 let mut to = options.open(new.join(at.to_string()))?;
-                // It is what it was, and nothing else.
+                // The copy has to match the digest of the job.
                 if copy(&file.on_host, &mut to)? != *digest {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
@@ -167,13 +170,13 @@ impl Queue {
         put().inspect_err(|_| drop(fs::remove_dir_all(&new)))
     }
 
-    /// Whether something waits, and nobody works.
+    /// Returns whether a job waits and no worker holds the lock.
     #[must_use]
     pub fn wants_somebody(&self) -> bool {
         !self.is_empty() && self.lock().is_some()
     }
 
-    /// Has it alone, for who works it off; nothing as long as somebody else does.
+    /// Locks the queue for a worker. Returns `None` if another process holds the lock.
     #[must_use]
     pub fn lock(&self) -> Option<File> {
         let mut options = OpenOptions::new();
@@ -183,8 +186,8 @@ impl Queue {
         Some(file)
     }
 
-    /// What waits longest, of another namespace than the last one if others wait. Only who has the
-    /// lock asks.
+    /// Takes the job that waits longest. Prefers namespaces other than the last one. Only the
+    /// process with the lock may call this.
     #[must_use]
     pub fn next(&self, last: Option<&str>) -> Option<Taken> {
         loop {
@@ -197,20 +200,20 @@ impl Queue {
             if let Some(taken) = take(&folder) {
                 return Some(taken);
             }
-            // What cannot be read, or had its turn when somebody ended. One that cannot be removed
-            // is not looked at for ever.
+            // The job is unreadable, or a worker ended while it made it. If the folder cannot be
+            // removed, the loop ends, because it would find the same folder again.
             self.keep_reason(&folder, "who made it ended");
             fs::remove_dir_all(&folder).ok()?;
         }
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no job waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting().is_empty()
     }
 
-    /// It is done, or will not be, for this reason.
+    /// Removes a finished job. If it failed, keeps the reason.
     pub fn done(&self, taken: &Taken, failed: Option<&str>) {
         if let Some(why) = failed {
             self.keep_reason(&taken.folder, why);
@@ -218,7 +221,7 @@ impl Queue {
         let _ = fs::remove_dir_all(&taken.folder);
     }
 
-    /// Removes reasons that count no more. Only who has the lock does.
+    /// Removes outdated failures. Only the process with the lock may call this.
     pub fn tidy(&self) {
         let mut reasons = Vec::new();
         for (name, path) in self.all() {
@@ -248,7 +251,7 @@ impl Queue {
         self.0.join(format!("{FAILURE}{id}"))
     }
 
-    /// No namespace begins with a dot, so that nothing that waits is taken for something else.
+    /// Returns the waiting jobs. No namespace begins with a dot, so other files are not among them.
     fn waiting(&self) -> Vec<(String, PathBuf)> {
         let all = self.all().into_iter();
         all.filter(|(name, _)| !name.starts_with('.')).collect()
@@ -262,14 +265,15 @@ impl Queue {
     }
 }
 
-/// What is of a time to come is old: somebody has set the clock.
+/// Returns the age of a file. If its time is in the future, because the clock was set, the age is
+/// [`Duration::MAX`].
 fn age(path: &Path) -> Option<Duration> {
     let changed = fs::symlink_metadata(path).ok()?.modified().ok()?;
     let age = SystemTime::now().duration_since(changed);
     Some(age.unwrap_or(Duration::MAX))
 }
 
-/// Takes what is to be made, once: who ends in the middle of it may have ended by it.
+/// Takes a job, at most once: a worker that ended during a job may have ended because of it.
 fn take(folder: &Path) -> Option<Taken> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
@@ -286,7 +290,7 @@ fn take(folder: &Path) -> Option<Taken> {
     })
 }
 
-/// Copies a file; its digest.
+/// Copies a file, at most one byte more than [`MODULE_MAX`], and returns the digest.
 fn copy(from: &Path, to: &mut impl io::Write) -> io::Result<String> {
     let mut from = File::open(from)?.take(MODULE_MAX + 1);
     let (mut hash, mut piece) = (Sha256::new(), vec![0; 1 << 20]);
@@ -305,7 +309,7 @@ mod tests {
     use super::*;
     use crate::spec;
 
-    /// Whose disk is as it is said, whatever the disk of these tests is.
+    /// A queue whose disk has fixed figures, independent of the disk on which the tests run.
     struct Host {
         folder: tempfile::TempDir,
         disk: Disk,
@@ -358,7 +362,7 @@ mod tests {
                 .put("/opt/faasw/1/root".into(), function, self.disk)
         }
 
-        /// Whether there is one more then.
+        /// Adds a job and returns whether it was accepted.
         fn put(&self, namespace: &str, name: &str) -> bool {
             let before = self.queue().waiting().len();
             self.put_files(namespace, name, &self.files()).unwrap();
@@ -415,7 +419,7 @@ mod tests {
         assert!(host.reasons()[0].starts_with("ä"));
         host.queue().tidy();
         assert!(!host.put("n", "f"));
-        // Of a time to come, by a clock that was set, is of no time.
+        // A time in the future, after the clock was set, counts as outdated.
         for (_, path) in host.queue().all() {
             if path.is_file() {
                 let file = OpenOptions::new().append(true).open(path).unwrap();
@@ -431,7 +435,7 @@ mod tests {
         let host = Host::new();
         host.put("n", "bad");
         host.queue().next(None).unwrap();
-        // Nobody said that it was done.
+        // The job is not marked as done.
         host.put("n", "good");
         assert!(host.queue().wants_somebody());
         assert_eq!(host.queue().next(None).unwrap().job.name(), "good");
@@ -441,19 +445,19 @@ mod tests {
     #[test]
     fn a_namespace_has_four_places_and_all_have_thirty_two() {
         let host = Host::new();
-        // Whoever was ended while putting something takes no place.
+        // The remainder of an interrupted addition takes no place.
         fs::create_dir_all(host.queue().0.join(NEW).join("x")).unwrap();
         let put = |namespace: &str| {
             let names = (0..6).map(|at| format!("f{at}"));
             names.filter(|name| host.put(namespace, name)).count()
         };
         assert_eq!(put("n"), OF_NAMESPACE_MAX);
-        // A name that another one begins with is another one.
+        // A namespace whose name has another's name as its prefix has its own share.
         assert_eq!(put("n-n"), OF_NAMESPACE_MAX);
         assert_eq!(put("failed-n"), OF_NAMESPACE_MAX);
         let rest: usize = (0..9).map(|at| put(&format!("m{at}"))).sum();
         assert_eq!(rest + 3 * OF_NAMESPACE_MAX, WAITING_MAX);
-        // Those that were there before somebody works are worked off as well.
+        // Jobs that waited before the worker started are worked off as well.
         assert!(host.queue().wants_somebody());
     }
 
@@ -463,7 +467,7 @@ mod tests {
         assert!(host.put("n", "f"));
         host.disk.free -= 1;
         assert!(!host.put("n", "g"));
-        // What waits is made, where there is room for it then.
+        // A waiting job is still taken.
         assert_eq!(host.queue().next(None).unwrap().job.name(), "f");
     }
 
@@ -481,7 +485,7 @@ mod tests {
         assert_eq!(taken.job.name(), "f");
         queue.done(&taken, None);
         assert!(queue.next(None).is_none() && queue.is_empty());
-        // One that cannot be removed ends a turn, and not in looking at it for ever.
+        // An entry that cannot be removed ends the turn instead of looping for ever.
         fs::write(queue.0.join("file"), "").unwrap();
         assert!(queue.next(None).is_none());
     }

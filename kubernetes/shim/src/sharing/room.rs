@@ -1,65 +1,68 @@
-//! Which entries go so that there is room for another one: the store has a part of its disk at
-//! most, and a namespace a part of that.
+//! Eviction: selects the entries to remove so that there is room for another one. The store has a
+//! limited part of its disk, and each namespace a limited part of the store.
 
 use std::{collections::BTreeMap, io, path::Path};
 
 use serde::Deserialize;
 
-/// Of its file system the store has one in so many bytes.
+/// The store may use one part in so many of its file system.
 const OF_DISK: u64 = 10;
 
-/// One in so many stays free for others: kubelet sees a disk as full when one in ten is.
+/// One part in so many of the disk stays free for others: kubelet sees a disk as full when less
+/// than one part in ten is free.
 const FREE: u64 = 5;
 
-/// Of that a namespace has one in so many.
+/// A namespace may use one part in so many of the store.
 const OF_STORE: u64 = 4;
 
-/// So many entries of one module, of a name and namespace: it has that many sets of options.
+/// Maximum number of entries with one namespace, name and module, which differ in their options.
 const OF_FUNCTION: usize = 4;
 
-/// Seconds for which an entry that was given to a pod stays: it may not be mounted yet.
+/// Seconds for which an entry stays after it was given to a pod, which may not have mounted it yet.
 const GIVEN: u64 = 120;
 
-/// Seconds within which a function does not get one more of them: what has other options at each
-/// start, as with a variable that has the pod's address, is made for nobody.
+/// Seconds after its last entry in which a function with [`OF_FUNCTION`] entries gets no further
+/// one. If the options differ at each start, as with a variable that has the pod's address, no pod
+/// would ever find the entry.
 const AGAIN: u64 = 600;
 
-/// An entry, as `share ls` tells it.
+/// An entry, as `share ls` lists it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Row {
-    /// What it is called.
+    /// The entry's name.
     pub entry: String,
-    /// Whose it is.
+    /// The entry's namespace.
     pub namespace: String,
-    /// Bytes of all of it.
+    /// The size of the whole entry in bytes.
     pub bytes: u64,
     /// The function's name.
     pub name: Option<String>,
-    /// The digest of its module.
+    /// The digest of the module.
     pub upload: Option<String>,
-    /// When it was made, in seconds since 1970.
+    /// The time at which the entry was made, in seconds since 1970.
     pub made: Option<u64>,
-    /// Why no pod finds it.
+    /// The reason why no pod finds the entry, if that is so.
     pub unused: Option<String>,
-    /// When it was last given to a pod, or made, in seconds since 1970; `share ls` does not tell.
+    /// The time at which the entry was last given to a pod, or made, in seconds since 1970.
+    /// `share ls` does not report it.
     #[serde(default)]
     pub used: u64,
 }
 
-/// A disk.
+/// The size of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Disk {
-    /// Bytes of it.
+    /// The size in bytes.
     pub size: u64,
-    /// Of them, those that are free.
+    /// The free bytes.
     pub free: u64,
 }
 
 impl Disk {
-    /// The one that a folder is on.
+    /// Returns the size of the disk that holds a folder.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `statvfs`.
     pub fn of(folder: &Path) -> io::Result<Self> {
         let found = rustix::fs::statvfs(folder)?;
         Ok(Self {
@@ -68,30 +71,30 @@ impl Disk {
         })
     }
 
-    /// Whether what is free is for others.
+    /// Returns whether the free part has to be left to others.
     #[must_use]
     pub fn is_nearly_full(&self) -> bool {
         self.free < self.size / FREE
     }
 }
 
-/// What room is wanted for.
+/// The entry for which room is wanted.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Whose entry.
+    /// The namespace.
     pub namespace: &'a str,
-    /// Of which function.
+    /// The function's name.
     pub name: &'a str,
-    /// Of which module.
+    /// The digest of the module.
     pub upload: &'a str,
-    /// Now, in seconds since 1970.
+    /// The current time, in seconds since 1970.
     pub now: u64,
 }
 
-/// Which entries go, of all that there are.
+/// Returns the entries to remove for a new one.
 ///
 /// # Errors
-/// Why there is no room all the same.
+/// Returns the reason if there is no room even after removals.
 pub fn room<'a>(
     rows: &'a [Row],
     disk: Disk,
@@ -138,17 +141,18 @@ pub fn room<'a>(
     Ok(entries.gone)
 }
 
-/// Whether an entry that was made is more than its namespace may have, or all that there are.
+/// Returns whether a new entry is larger than the part of its namespace, or leaves the disk nearly
+/// full.
 #[must_use]
 pub fn is_too_large(bytes: u64, disk: Disk) -> bool {
     bytes > disk.size / OF_DISK / OF_STORE || disk.is_nearly_full()
 }
 
-/// Entries, as they go.
+/// The entries during a selection.
 struct Entries<'a> {
-    /// In the order in which they go.
+    /// Entries that can be removed, in the order of removal.
     left: Vec<&'a Row>,
-    /// Those that may be on their way to a pod.
+    /// Entries that a pod may be about to mount.
     given: Vec<&'a Row>,
     gone: Vec<&'a Row>,
 }
@@ -160,7 +164,7 @@ impl<'a> Entries<'a> {
             row.unused.is_none() && age.is_some_and(|age| age < GIVEN)
         };
         let (given, mut left): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(is_given);
-        // What nobody finds, then what nobody has asked for longest.
+        // Entries that no pod finds come first, then those not used for longest.
         left.sort_by_key(|row| (row.unused.is_none(), row.used));
         Self {
             left,
@@ -169,14 +173,15 @@ impl<'a> Entries<'a> {
         }
     }
 
-    /// The next of those goes, if there is one.
+    /// Removes the first matching entry. Returns whether there was one.
     fn lose(&mut self, is_meant: impl Fn(&Row) -> bool) -> bool {
         let next = self.left.iter().position(|row| is_meant(row));
         self.gone.extend(next.map(|at| self.left.remove(at)));
         next.is_some()
     }
 
-    /// The next of the namespace goes that has most: nobody makes others' go by having much.
+    /// Removes an entry of the namespace that uses most. So a namespace cannot displace smaller
+    /// ones by its own size.
     fn lose_of_largest(&mut self) -> bool {
         let mut namespaces: BTreeMap<&str, u64> = BTreeMap::new();
         for row in &self.left {
@@ -277,7 +282,7 @@ mod tests {
         assert_eq!(goes(&rows, DISK), Ok(vec!["b"]));
         rows[1].used = 9_999;
         assert!(goes(&rows, DISK).is_err());
-        // Somebody has set the clock.
+        // The clock was set back.
         rows[1].used = 20_000;
         assert_eq!(goes(&rows, DISK), Ok(vec!["b"]));
     }

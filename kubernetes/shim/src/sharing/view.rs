@@ -1,6 +1,6 @@
-//! The installation's `faasw` as root of the host, with the root that the node's containers have:
-//! it needs the libraries there, whatever the host has, and sees nothing of the host but its
-//! kernel's files, the store and what it is given.
+//! The view: runs the installation's `faasw` as the host's root, with the root file system of the
+//! node's containers. `faasw` needs the libraries there, whatever the host has. It sees nothing of
+//! the host except the kernel's file systems, some devices, the store and the given files.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -19,19 +19,20 @@ use rustix::{
 
 use crate::error::Error;
 
-/// What this program is called where it becomes that.
+/// The name (`argv[0]`) under which this program enters the view.
 pub const VIEW: &str = "faasw-view";
 
-/// Where the store is there.
+/// Path of the store in the view.
 pub const STORE: &str = "/var/lib/faasw-pods/shared";
 
-/// What stands behind the files; no path is that.
+/// Argument after the list of files. No path has this name.
 const END: &str = "--";
 
-/// File systems of the kernel, of which nobody there is to write to more than to groups.
+/// File systems of the kernel. `/sys` itself becomes read-only; the control groups below it stay
+/// writable.
 const OF_KERNEL: [&str; 2] = ["proc", "sys"];
 
-/// Devices of the host that there are, if it has them.
+/// Devices of the host in the view, if the host has them.
 const DEVICES: [&str; 7] = [
     "kvm",
     "userfaultfd",
@@ -42,14 +43,14 @@ const DEVICES: [&str; 7] = [
     "urandom",
 ];
 
-/// What of `/proc` is the host's to set.
+/// Paths below `/proc` with settings of the host, which become read-only.
 const SET: [&str; 2] = ["sys", "sysrq-trigger"];
 
-/// By which it is told that it was not entered, from what `faasw` says itself.
+/// Exit status if the view was not entered. `faasw` itself does not use it.
 pub const NOT_ENTERED: u8 = 70;
 
-/// A command of it that has these files of the host at these paths, and whose arguments are still
-/// to be said.
+/// Returns a command that runs `faasw` in the view, with these files of the host at these paths.
+/// The caller adds the arguments of `faasw`.
 #[must_use]
 pub fn command<'a>(
     root: &Path,
@@ -67,10 +68,11 @@ pub fn command<'a>(
     command
 }
 
-/// Runs it for so long at most; then it is ended.
+/// Runs a command and kills it after a timeout.
 ///
 /// # Errors
-/// When it cannot be started, and that it took too long.
+/// Returns an error if the command cannot be started, and [`io::ErrorKind::TimedOut`] after the
+/// timeout.
 pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -84,17 +86,18 @@ pub fn output(command: Command, patience: Duration) -> io::Result<Output> {
     })
 }
 
-/// Has the kernel end this process, and what it makes, before others for want of memory:
-/// containerd, whose child it is, is the last to go.
+/// Makes this process and its children the kernel's first victims when memory runs out. Otherwise
+/// they would inherit the setting of containerd, their parent, which the kernel kills last.
 pub fn go_first() {
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
 }
 
-/// Becomes it: the root, the store, files and where each of them is to be, and behind the end of
-/// those what it is told.
+/// Enters the view and becomes `faasw`. The arguments are the root, the store, pairs of a file and
+/// its path in the view, `--`, and the arguments of `faasw`.
 ///
 /// # Errors
-/// What of that cannot be had.
+/// Returns [`Error::Refused`] if the arguments are incomplete, and [`Error::Io`] if a namespace or
+/// mount cannot be made or `faasw` cannot be executed.
 pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     let mut parts = arguments.split(|word| word == END);
     let (Some([root, store, files @ ..]), Some(told)) = (parts.next(), parts.next()) else {
@@ -105,12 +108,12 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
         let what = what.display().to_string();
         move |errno| Error::io(what, errno)
     };
-    // Whoever waits for this is not to leave it behind.
+    // If the parent ends, this process ends as well.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(failed(root))?;
     go_first();
     let namespaces = UnshareFlags::NEWNS | UnshareFlags::NEWNET | UnshareFlags::NEWIPC;
-    // SAFETY: this process has one thread; nothing of the flags changes what memory or descriptors
-    // mean.
+    // SAFETY: this process has one thread. None of the flags changes the meaning of memory or
+    // descriptors.
     let made = unsafe { rustix::thread::unshare_unsafe(namespaces) };
     made.map_err(failed(root))?;
     let all = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
@@ -120,7 +123,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
         let flags = MountFlags::BIND | MountFlags::RDONLY;
         rustix::mount::mount_remount(path, flags, c"").map_err(failed(path))
     };
-    // What is entered has to be a mount.
+    // `pivot_root` needs a mount point.
     bind(root, root)?;
     for name in OF_KERNEL {
         let from = Path::new("/").join(name);
@@ -129,7 +132,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
     is_read(&root.join("sys"))?;
     for name in SET {
         let set = root.join("proc").join(name);
-        // Not every kernel has them.
+        // Some kernels lack them.
         if set.exists() {
             bind(&set, &set)?;
             is_read(&set)?;
@@ -170,7 +173,7 @@ pub fn enter(arguments: &[OsString]) -> Result<(), Error> {
         }
     }
     rustix::process::chdir(root).map_err(failed(root))?;
-    // Not by `chroot`: who is in one can make no user namespaces, and so no jails.
+    // Not `chroot`: a process in a chroot cannot make user namespaces, and so no jails.
     rustix::process::pivot_root(".", ".").map_err(failed(root))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(failed(root))?;
     rustix::process::chdir("/").map_err(failed(root))?;

@@ -1,5 +1,4 @@
-//! Who works the queue off: one process of a host at a time, behind everything else, that ends when
-//! nothing waits.
+//! The worker of the queue: one low-priority process for each host, which ends when no job waits.
 
 use std::{
     collections::BTreeMap,
@@ -22,29 +21,29 @@ use crate::{
     options::MODULE,
 };
 
-/// What this program is called where it begins with that, for a moment: who it leaves behind
-/// belongs to no container.
+/// The name (`argv[0]`) under which this program starts the worker and exits. So the worker is not
+/// a child of a container's processes.
 pub const BEGINNING: &str = "faasw-share-begin";
 
-/// What it is called where it works.
+/// The name (`argv[0]`) under which this program is the worker.
 pub const WORKING: &str = "faasw-share-work";
 
-/// For making one of them.
+/// Timeout for making one entry.
 const MAKING: Duration = Duration::from_secs(600);
 
-/// For looking at the store.
+/// Timeout for listing or removing entries.
 const LOOKING: Duration = Duration::from_secs(300);
 
-/// The lowest.
+/// The lowest priority.
 const PRIORITY: i32 = 19;
 
-/// Its control group, below which microVMs are: one between, since with version 2 a group has
-/// processes or others below it.
+/// The worker's control group, below which the microVMs have theirs. The worker itself is in a
+/// group one level below, because with version 2 a group has either processes or groups.
 const GROUP: &str = "faasw-share";
 const OWN_GROUP: &str = "faasw-share/work";
 
-/// As little of processors as one can weigh, and 2 GiB of memory, in both versions: whatever a
-/// function does when it is made, it does to nobody else.
+/// Limits for both versions of control groups: the smallest processor weight, and 2 GiB of memory.
+/// So a function that is being made cannot slow down or starve others.
 const LIMITS: [(&str, &str); 4] = [
     ("cpu.weight", "1"),
     ("cpu.shares", "2"),
@@ -52,7 +51,7 @@ const LIMITS: [(&str, &str); 4] = [
     ("memory.limit_in_bytes", "2147483648"),
 ];
 
-/// Begins with it, unless somebody works.
+/// Starts the worker, which exits if another one holds the lock.
 pub(super) fn begin() {
     let begun = Command::new("/proc/self/exe")
         .arg0(BEGINNING)
@@ -62,18 +61,18 @@ pub(super) fn begin() {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    // Without it the next pod begins.
+    // If this fails, the next pod starts the worker.
     drop(begun);
 }
 
-/// Leaves a process behind that works.
+/// Starts the worker in a new session and does not wait for it.
 pub fn leave_behind() {
     let _ = rustix::process::setsid();
     let left = Command::new("/proc/self/exe").arg0(WORKING).spawn();
     drop(left);
 }
 
-/// Works until nothing waits.
+/// Works until no job waits.
 pub fn run() {
     let Ok(installation) = Installation::own() else {
         return;
@@ -98,7 +97,7 @@ pub fn run() {
             } else {
                 Err(Unmade::Failed("it is of no version here".into()))
             };
-            // Where there is no room there may be some for the next pod.
+            // A lack of room is not recorded as a failure: the next pod may find room.
             let why = match &made {
                 Err(Unmade::Failed(why)) => Some(why.as_str()),
                 Ok(()) | Err(Unmade::NoRoom) => None,
@@ -108,15 +107,15 @@ pub fn run() {
         }
         leave_group();
         drop(lock);
-        // What was put while this one still had the lock has nobody else; what cannot be taken is
-        // not looked at for ever.
+        // A job that was added while this worker held the lock has no other worker. If no job could
+        // be taken, the worker ends, because it would find the same folders again.
         if last.is_none() || queue.is_empty() {
             return;
         }
     }
 }
 
-/// Why there is no entry.
+/// The reason why an entry was not made.
 enum Unmade {
     NoRoom,
     Failed(String),
@@ -168,7 +167,7 @@ fn make(taken: &Taken, store: &Path) -> Result<(), Unmade> {
     Err(Unmade::Failed("it is too large to be kept".into()))
 }
 
-/// Removes entries. One that is gone is as well.
+/// Removes entries. Failures are ignored, for example for an entry that is already gone.
 fn remove(job: &Job, store: &Path, namespace: &str, entries: &[&str]) {
     let mut remove = share(job, store, &[], "rm");
     remove.args(["--namespace", namespace]).args(entries);
@@ -198,7 +197,7 @@ fn share(job: &Job, store: &Path, files: &[(PathBuf, String)], what: &str) -> Co
     command
 }
 
-/// What it says, or why it failed.
+/// Runs a command. Returns its output, or the reason why it failed.
 fn said(command: Command, patience: Duration) -> Result<Vec<u8>, String> {
     let output = view::output(command, patience).map_err(|error| error.to_string())?;
     if output.status.success() {
@@ -208,8 +207,8 @@ fn said(command: Command, patience: Duration) -> Result<Vec<u8>, String> {
     Err(format!("{}: {}", output.status, why.trim()))
 }
 
-/// A group of its own that weighs as little as one can, in whatever hierarchies there are. Where it
-/// cannot be had there is the priority alone.
+/// Joins a control group with the smallest weight, in each hierarchy of the host. If that fails,
+/// only the low priority remains.
 fn join_group() {
     for hierarchy in hierarchies() {
         let _ = fs::create_dir_all(hierarchy.join(OWN_GROUP));
@@ -220,7 +219,7 @@ fn join_group() {
     }
 }
 
-/// Leaves it, and nothing of it.
+/// Leaves the control group and removes it.
 fn leave_group() {
     for hierarchy in hierarchies() {
         let _ = enter(&hierarchy);
@@ -228,7 +227,7 @@ fn leave_group() {
     }
 }
 
-/// Those below it, too, if somebody was ended who would have removed them.
+/// Removes a group and those below it, which remain if a process was killed before it removed them.
 fn remove_groups(group: &Path) {
     for below in fs::read_dir(group).into_iter().flatten().flatten() {
         if below.file_type().is_ok_and(|kind| kind.is_dir()) {
@@ -238,7 +237,8 @@ fn remove_groups(group: &Path) {
     let _ = fs::remove_dir(group);
 }
 
-/// Where groups are made: version 2's, or those of version 1 that jails are in.
+/// Returns the hierarchies in which groups are made: the one of version 2, or those of version 1
+/// that jails use.
 fn hierarchies() -> Vec<PathBuf> {
     let groups = Path::new(GROUPS);
     if are_unified() {

@@ -1,10 +1,10 @@
 //! The specification of a container in which a node of faasw runs.
 //!
-//! It is made new, and of the given one it takes what is named here: the user, limits and group,
-//! the pod's network, the three files by which CRI tells a container its name, its neighbours and
-//! its resolvers. So whatever a pod can say, today or in a later version of containerd, has no
-//! effect unless it is in this file: capabilities, `privileged`, volumes, devices, hooks,
-//! `hostPID`, sysctls, a system-call profile.
+//! The specification is built from scratch. It takes from the given one only what this file names:
+//! the user, limits and group, the pod's network, and the three files by which CRI tells a
+//! container its name, its neighbours and its resolvers. So a setting of a pod has no effect unless
+//! this file handles it, today or in a later version of containerd: capabilities, `privileged`,
+//! volumes, devices, hooks, `hostPID`, sysctls, a system-call profile.
 
 use std::path::{Path, PathBuf};
 
@@ -20,25 +20,26 @@ use crate::{
     sharing::{self, Entry},
 };
 
-/// By which runc's state tells a container of faasw's: what is executed in it is held to the same.
-/// It is none of the annotations that containerd takes from pods.
+/// Annotation that marks a container of faasw in runc's state. A process executed in such a
+/// container gets the same restrictions. containerd does not take this annotation from pods.
 pub const MARK: &str = "faasw.dev/node";
 
-/// What CRI says of a container, which tools look at.
+/// Prefix of the annotations in which CRI describes a container, for tools.
 const OF_CRI: &str = "io.kubernetes.cri.";
 
-/// Who a node is whose pod says that it is root, or says nothing: root without capabilities can
-/// make no user namespaces in which there is anybody (Linux 5.12, `verify_root_map`), and nobody
-/// misses it where there are no files.
+/// User and group of a node whose pod specifies root or nothing. Root without capabilities can make
+/// no user namespace that maps any user (Linux 5.12, `verify_root_map`). The node does not need
+/// root, because the container has no files that need it.
 const NOT_ROOT: u32 = 65532;
 
-/// Seconds for the container's group to be given: what takes longer is no start of a container.
+/// Timeout of the hook that delegates the container's group, in seconds. If it takes longer, the
+/// container's start has failed.
 const HOOK: u32 = 60;
 
-/// Files that CRI has made for the pod.
+/// Files that CRI creates for the pod.
 const FILES: [&str; 3] = ["/etc/hosts", "/etc/hostname", "/etc/resolv.conf"];
 
-/// What of `/proc` and `/sys` nobody in a container is to see, as for others.
+/// Paths of `/proc` and `/sys` that are hidden in the container, as in other containers.
 const MASKED: [&str; 11] = [
     "/proc/acpi",
     "/proc/asound",
@@ -53,7 +54,7 @@ const MASKED: [&str; 11] = [
     "/sys/firmware",
 ];
 
-/// What nobody in a container is to write.
+/// Paths that are read-only in the container.
 const READ_ONLY: [&str; 5] = [
     "/proc/bus",
     "/proc/fs",
@@ -62,44 +63,46 @@ const READ_ONLY: [&str; 5] = [
     "/proc/sysrq-trigger",
 ];
 
-/// A file that a node has of the host, and nobody in its pod can write to.
+/// A file of the host that is mounted into the node's container, read-only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct File {
-    /// Where it is.
+    /// The path on the host.
     pub on_host: PathBuf,
-    /// Where the node finds it.
+    /// The path in the container.
     pub path: &'static str,
-    /// Its digest, if that is known: `sha256:` and 64 digits.
+    /// The digest, `sha256:` and 64 digits, if it is known.
     pub digest: Option<String>,
 }
 
-/// What a node's container is made of.
+/// The parts of a node's container.
 #[derive(Debug)]
 pub struct Parts<'a> {
-    /// The node's root, a folder that all such containers share.
+    /// The node's root folder, which all such containers share.
     pub root: &'a str,
-    /// The module and the files that are named on its command line.
+    /// The module and the files that the command line names.
     pub files: &'a [File],
-    /// What runs.
+    /// The node's process.
     pub process: Process,
-    /// What the host has made of it before.
+    /// The shared func-image of the function, if the host has one.
     pub shared: Option<&'a Entry>,
-    /// Which devices there are.
+    /// The devices of the host.
     pub devices: &'a [Device],
     /// The version of faasw.
     pub version: &'a str,
-    /// The program that gives the node its container's group, where that can be given ([`groups`]).
+    /// The program that delegates the container's group to the node, if that is possible
+    /// ([`groups`]).
     pub dividing: Option<&'a Path>,
 }
 
-/// Makes it.
+/// Returns the specification of a node's container.
 ///
 /// # Errors
-/// What of the given one cannot be.
+/// Returns [`Error::Refused`] if the given specification has a namespace that is unsupported, or if
+/// a path is not UTF-8.
 pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
     let is_divided = parts.dividing.is_some();
     let namespaces = namespaces(given, is_divided)?;
-    // A name can be given to a namespace of one's own alone.
+    // Only a new namespace can get a name.
     let is_named = namespaces
         .iter()
         .any(|one| one.get("type") == Some(&"uts".into()) && one.get("path").is_none());
@@ -182,7 +185,7 @@ pub fn of_node(given: &Given, parts: Parts<'_>) -> Result<Value, Error> {
     Ok(specification)
 }
 
-/// An object with what there is of the rest.
+/// Adds the members that are present to an object.
 fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Value {
     let Value::Object(mut members) = object else {
         return object;
@@ -193,10 +196,11 @@ fn object<const N: usize>(object: Value, rest: [(&str, Option<Value>); N]) -> Va
     members.into()
 }
 
-/// Holds what is to be executed in such a container to what its node is held to.
+/// Returns the specification of a process to execute in a node's container, with the restrictions
+/// of the node.
 ///
 /// # Errors
-/// When it is no process.
+/// Returns [`Error::Refused`] if the bytes are not a process's specification.
 pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
     let mut process: Map<String, Value> = serde_json::from_slice(process)
         .map_err(|error| Error::Refused(format!("what is to be executed: {error}")))?;
@@ -218,7 +222,7 @@ pub fn of_executed(process: &[u8]) -> Result<Value, Error> {
     Ok(process.into())
 }
 
-/// Who a node is, of whom a pod says: never root.
+/// Returns the user and group of a node, from those of its pod. Neither is ever root.
 #[must_use]
 pub fn user(user: u32, group: u32) -> (u32, u32) {
     let not_root = |id| if id == 0 { NOT_ROOT } else { id };
@@ -229,8 +233,9 @@ fn no_capabilities() -> Value {
     json!({ "bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": [] })
 }
 
-/// The pod's network and name, and else its own: who shares a pod's processes or memory with a node
-/// could take `/dev/kvm` from it, and who has the host's could look at all.
+/// Returns the namespaces: the pod's network and name, and otherwise new ones. Processes that share
+/// a pod's processes or memory with a node could take `/dev/kvm` from it. A node in the host's
+/// namespaces could observe everything.
 fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
     let mut namespaces = vec![
         json!({ "type": "mount" }),
@@ -241,7 +246,7 @@ fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
         let kind = namespace.kind.as_str();
         match kind {
             "mount" | "pid" | "ipc" => continue,
-            // Its own below.
+            // A new one is added below.
             "cgroup" if is_divided => continue,
             "network" | "uts" | "cgroup" => {}
             "user" => {
@@ -298,7 +303,7 @@ fn mounts(
             ],
         ),
         of_kernel("sysfs", "/sys", &["nosuid", "noexec", "nodev", "ro"]),
-        // The node reads its limits there, and divides what it is given.
+        // The node reads its limits there, and divides its group if it may.
         of_kernel(
             "cgroup",
             "/sys/fs/cgroup",
@@ -310,7 +315,7 @@ fn mounts(
                 if is_divided { "rw" } else { "ro" },
             ],
         ),
-        // For the socket by which `faasw stats` and others ask the node.
+        // For the socket that `faasw stats` and other commands connect to.
         of_kernel(
             "tmpfs",
             "/tmp",
@@ -321,7 +326,7 @@ fn mounts(
         mounts.push(from_host(file.path, text(&file.on_host)?));
     }
     if let Some(entry) = shared {
-        // Of the store this and nothing above it.
+        // Only this entry of the store is visible.
         mounts.push(from_host(sharing::FOLDER, text(&entry.folder)?));
         mounts.push(from_host(sharing::KEY, text(&entry.key)?));
     }
@@ -333,16 +338,16 @@ fn mounts(
     Ok(mounts)
 }
 
-/// A path, as a specification has it.
+/// Returns a path as a string, for a specification.
 ///
 /// # Errors
-/// When it is no text.
+/// Returns [`Error::Refused`] if the path is not UTF-8.
 pub fn text(path: &Path) -> Result<&str, Error> {
     path.to_str()
         .ok_or_else(|| Error::Refused(format!("{} is no text", path.display())))
 }
 
-/// Opened to the container's user and to nobody else in it.
+/// Returns the device files, which only the container's user can open.
 fn devices(devices: &[Device], user: u32, group: u32) -> Vec<Value> {
     let one = |device: &Device| {
         json!({
@@ -358,7 +363,7 @@ fn devices(devices: &[Device], user: u32, group: u32) -> Vec<Value> {
     devices.iter().map(one).collect()
 }
 
-/// The same as the control group has it.
+/// Returns the device rules of the control group, which allow only these devices.
 fn allowed(devices: &[Device]) -> Vec<Value> {
     let one = |device: &Device| json!({ "allow": true, "type": "c", "major": device.major, "minor": device.minor, "access": "rw" });
     let mut rules = vec![json!({ "allow": false, "access": "rwm" })];

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A container that asks for all that one can ask for.
+/// A container that requests everything that a specification can contain.
 fn greedy() -> Given {
     let specification = json!({
         "ociVersion": "1.1.0",
@@ -104,7 +104,7 @@ fn of_what_a_pod_asks_for_only_what_is_harmless_is_left() {
         "evil", "CAP_", "shadow", "sda", "/bin/sh", "GLIBC", "rlimits", "shared", "104", "SCHED",
         "\"rw\"",
     ] {
-        // The control group's rule for the device is the one place where something is writable.
+        // The control group's rule for the device is the only place with write access.
         let text = text.replace("\"access\":\"rw\"", "");
         assert!(!text.contains(refused), "{refused}: {text}");
     }
@@ -179,7 +179,7 @@ fn its_group_is_given_to_it_where_that_can_be() {
     );
     let hook = json!({ "path": path, "args": ["faasw-groups", "1000"], "timeout": 60 });
     assert_eq!(made_so["hooks"], json!({ "createRuntime": [hook] }));
-    // Where there is nothing to give it reads, and no hook of anybody's is called.
+    // If the group cannot be delegated, the node only reads it, and there is no hook.
     let made_else = made(&greedy());
     assert_eq!(shown(&made_else), (vec![json!("ro")], vec![]));
     assert_eq!(made_else.get("hooks"), None);
@@ -198,7 +198,7 @@ fn it_shares_the_pods_network_and_name_and_nothing_else() {
     ]);
     assert_eq!(made_namespaces(&given), expected);
     assert_eq!(made(&given).get("hostname"), None);
-    // A pod with all of the host's: its processes are its own nevertheless.
+    // A pod in the host's namespaces: the node has its own namespace of processes nevertheless.
     given.linux.namespaces.clear();
     let expected = json!([{ "type": "mount" }, { "type": "pid" }, { "type": "ipc" }]);
     assert_eq!(made_namespaces(&given), expected);

@@ -1,16 +1,17 @@
-//! What node and sandbox share of an instance that is hot: parked with its vCPU in the guest, which
-//! looks for its next request.
+//! The page that node and sandbox share for a hot instance: parked with its vCPU in the guest,
+//! which polls for its next request.
 //!
-//! A page behind the mailbox in the mailbox's file, in no memory slot of the guest. Its first word
-//! says whose the instance is. The sandbox offers it and takes it back, the node claims it; both by
-//! one compare-and-exchange of that word, so exactly one of them has it, without a message and
-//! however they run (`exactly_one_of_them_has_it` tries all ways). An instance that was taken back
-//! is wiped before it is cold: until then nothing may be written to its mailbox.
+//! The page lies after the mailbox in the mailbox's file, and in no memory slot of the guest. Its
+//! first word says who owns the instance. The sandbox offers the instance and takes it back, and
+//! the node claims it. Each does so by one compare-and-exchange of that word, without a message. So
+//! exactly one of them has the instance, in every order of their steps
+//! (`exactly_one_of_them_has_it` tries all orders). An instance that was taken back is wiped before
+//! it is cold: until then nothing may be written to its mailbox.
 //!
-//! A second word says whether the sandbox, whose guest is done, has the order to bring the instance
-//! back: the node gives it there as long as the sandbox looks, which it does for a moment before it
-//! sleeps and wants a message. The other words have one writer each, and are there before a word
-//! that says so.
+//! A second word says whether the sandbox, whose guest is done, has the order to reset the
+//! instance. The node writes the order to the page as long as the sandbox polls for it. The sandbox
+//! does so for a moment before it sleeps and needs a message. Each other word has one writer, who
+//! writes it before the word that announces it.
 //!
 //! ```text
 //!          sandbox: offer             node: claim
@@ -20,13 +21,13 @@
 //!  sandbox: left
 //! ```
 //!
-//! A node that wants what is not offered yet says so (from Cold or Taken to Wanted) and is told by
-//! a message when it is, instead of looking for it. One that wants it not to be offered at all,
-//! since its sandbox has no processor, says that, too (to Refused): then it is parked, unless it
-//! was offered before.
+//! If the node wants an instance that is not offered yet, it says so (from Cold or Taken to
+//! Wanted). It then receives a message when the instance is offered, and need not poll. If the node
+//! does not want it to be offered at all, because its sandbox has no processor, it says that, too
+//! (to Refused): then the instance is parked, unless it was offered before.
 //!
-//! Neither side believes the other: a sandbox under attack that offers what it has not gets a
-//! request that it does not answer, which it could get all the same.
+//! Neither side trusts the other. A sandbox under attack that offers an instance without having one
+//! gets a request that it does not answer. It could get such a request in any case.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,12 +39,12 @@ use rustix::io::Errno;
 use crate::messages::{Answer, Parked, Reset};
 use crate::shared_page::SharedPage;
 
-/// Where the page is in the mailbox's file.
+/// The offset of the page in the mailbox's file.
 pub const CONTROL: u64 = MAILBOX_BYTES;
-/// Size of the file: mailbox and control page.
+/// The size of the file: mailbox and control page.
 pub const FILE_BYTES: u64 = CONTROL + PAGE;
 
-// Who writes them, in lines of the cache of their own: both; both; the node; the sandbox.
+// The writers of the words, each in cache lines of their own: both; both; the node; the sandbox.
 const STATE: usize = 0;
 const ORDER: usize = 64;
 const CLAIMED_AT: usize = 128;
@@ -53,7 +54,7 @@ const WALL_EPOCH: usize = 152;
 const REPORT: usize = 192;
 const OFFERED_AT: usize = REPORT + REPORT_WORDS * size_of::<u64>();
 
-/// Words of a report: those of [`Parked`] but for what was polled.
+/// Words of a report: those of [`Parked`] except `polled_nanoseconds` and `is_offered`.
 const REPORT_WORDS: usize = 7;
 
 const COLD: u32 = 0;
@@ -63,16 +64,16 @@ const LEAVING: u32 = 3;
 const WANTED: u32 = 4;
 const REFUSED: u32 = 5;
 
-/// The sandbox has no order, and looks for one when its guest is done.
+/// The sandbox has no order, and polls for one when its guest is done.
 const NONE: u32 = 0;
 const ORDERED: u32 = 1;
 const ASLEEP: u32 = 2;
 
-/// A word that both write.
+/// A word that both sides write.
 trait Word {
     fn get(&self) -> u32;
     fn set(&self, value: u32);
-    /// Whether it was `from`, and so is `to` now.
+    /// Changes the word to `to` if it is `from`; returns whether it did.
     fn change(&self, from: u32, to: u32) -> bool;
 }
 
@@ -91,29 +92,30 @@ impl Word for &AtomicU32 {
     }
 }
 
-/// What came of offering an instance.
+/// The result of offering an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// Whoever asks first may have it.
+    /// The instance is offered: the next claim gets it.
     Made,
-    /// The same, which the node wants to be told of.
+    /// The instance is offered, and the node has asked for a message about that.
     Wanted,
-    /// The node will not have it: it is to be parked.
+    /// The node refuses the instance: it is to be parked.
     Refused,
 }
 
-/// What came of refusing an instance.
+/// The result of refusing an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It will not be offered.
+    /// The instance will not be offered.
     Made,
-    /// The same, and the node will not be told of an offer that it wanted to be told of.
+    /// The instance will not be offered, and so the node gets no message about an offer that it had
+    /// asked for.
     Unwanted,
-    /// It is offered already, or was.
+    /// The instance is offered already, or was.
     TooLate,
 }
 
-/// Whose an instance is.
+/// The word that says who owns an instance.
 struct Owner<W>(W);
 
 impl<W: Word> Owner<W> {
@@ -121,7 +123,7 @@ impl<W: Word> Owner<W> {
         loop {
             let (before, offer) = match self.0.get() {
                 REFUSED => {
-                    // Nobody else goes on from there.
+                    // No other step leads on from here.
                     self.0.set(COLD);
                     return Offer::Refused;
                 }
@@ -167,13 +169,13 @@ impl<W: Word> Owner<W> {
         self.0.change(HOT, TAKEN)
     }
 
-    /// After an offer: the node may want it again by then, or refuse it.
+    /// Valid after an offer: the node may have wanted the instance again by then, or refused it.
     fn is_claimed(&self) -> bool {
         matches!(self.0.get(), TAKEN | WANTED | REFUSED)
     }
 }
 
-/// Whether a sandbox has its order.
+/// The word that says whether a sandbox has its order.
 struct Order<W>(W);
 
 impl<W: Word> Order<W> {
@@ -203,15 +205,15 @@ impl<W: Word> Order<W> {
 pub struct Control(SharedPage);
 
 impl Control {
-    /// Maps that of a mailbox's file, which has [`FILE_BYTES`].
+    /// Maps the control page of a mailbox's file, whose size must be [`FILE_BYTES`].
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `mmap`.
     pub fn map(file: impl AsFd) -> Result<Self, Errno> {
         SharedPage::map(file, CONTROL).map(Self)
     }
 
-    /// One that is mapped already.
+    /// Takes a page that is mapped already.
     #[must_use]
     pub fn new(page: SharedPage) -> Self {
         Self(page)
@@ -225,8 +227,8 @@ impl Control {
         Order(self.0.word(ORDER))
     }
 
-    /// The node's: gives the order where the sandbox finds it, unless it sleeps: then it is to be
-    /// sent. Whether it was given.
+    /// For the node: writes the order for the sandbox to find. Returns `false` if the sandbox
+    /// sleeps: then the order must be sent.
     pub fn order(&self, order: &Reset) -> bool {
         let put = |at, value| self.0.long_word(at).store(value, Ordering::Relaxed);
         put(COUNT_UNUSED, u64::from(order.count_unused.is_yes()));
@@ -235,12 +237,12 @@ impl Control {
         self.orders().give()
     }
 
-    /// The node's: it gave an order that the sandbox has not taken.
+    /// For the node: whether it has written an order that the sandbox has not taken.
     pub fn has_untaken_order(&self) -> bool {
         self.orders().is_untaken()
     }
 
-    /// The sandbox's: the order, if there is one.
+    /// For the sandbox: takes the order, if there is one.
     pub fn take_order(&self) -> Option<Reset> {
         let get = |at| self.0.long_word(at).load(Ordering::Relaxed);
         self.orders().take().then(|| Reset {
@@ -250,17 +252,17 @@ impl Control {
         })
     }
 
-    /// The sandbox's: looks no more; whether there is no order.
+    /// For the sandbox: stops polling for an order. Returns `false` if there is one.
     pub fn sleep(&self) -> bool {
         self.orders().sleep()
     }
 
-    /// The sandbox's: its guest runs, and the next order can be given here again.
+    /// For the sandbox: its guest is about to run, and the next order can be written here again.
     pub fn wake(&self) {
         self.orders().wake();
     }
 
-    /// The sandbox's: says what bringing the instance back took, before it is offered.
+    /// For the sandbox: writes the report of the reset, before the instance is offered.
     pub fn report(&self, parked: &Parked) {
         let words = [
             parked.filled,
@@ -276,8 +278,8 @@ impl Control {
         }
     }
 
-    /// The node's: what the sandbox has said of an instance that was claimed. It is the sandbox's
-    /// word.
+    /// For the node: returns the sandbox's report of a claimed instance. The sandbox is not
+    /// trusted.
     pub fn told(&self) -> Parked {
         let word = |at| self.0.long_word(REPORT + at * size_of::<u64>());
         let words: [u64; REPORT_WORDS] = std::array::from_fn(|at| word(at).load(Ordering::Relaxed));
@@ -311,67 +313,66 @@ impl Control {
         self.0.long_word(CLAIMED_AT)
     }
 
-    /// The sandbox's: whoever asks first may have the instance, which is about to look for a
-    /// request, unless the node will not have it. Now is `now` by the system's monotonic clock, in
-    /// nanoseconds.
+    /// For the sandbox: offers the instance, which is about to poll for a request, unless the node
+    /// refuses it. `now` is the time of the monotonic clock in nanoseconds.
     pub fn offer(&self, now: u64) -> Offer {
         self.offered_at_word().store(now, Ordering::Relaxed);
         self.owner().offer()
     }
 
-    /// The node's: when it was offered by the system's monotonic clock, in nanoseconds. The
-    /// sandbox's word.
+    /// For the node: returns the time of the offer by the monotonic clock, in nanoseconds. The
+    /// sandbox writes it and is not trusted.
     pub fn offered_at(&self) -> u64 {
         self.offered_at_word().load(Ordering::Relaxed)
     }
 
-    /// The node's: it is not to be offered, but parked. Where that comes too late it is offered
-    /// already, or was. One that is refused when it was brought back by then will not be offered
-    /// the next time.
+    /// For the node: refuses an instance, which is then parked instead of offered. That is too late
+    /// if it is offered already, or was. If it is already reset and parked when it is refused, the
+    /// refusal applies to the next time that it would be offered.
     pub fn refuse(&self) -> Refusal {
         self.owner().refuse()
     }
 
-    /// The node's: it was offered, and neither claimed nor parked since: its guest looks for a
-    /// request, or has in vain.
+    /// For the node: whether the instance was offered, and neither claimed nor parked since: its
+    /// guest polls for a request, or has done so in vain.
     pub fn is_offered(&self) -> bool {
         self.owner().is_offered()
     }
 
-    /// The node's: it wants to be told when the instance is offered; not where it is already, or
-    /// was.
+    /// For the node: asks for a message when the instance is offered. Returns `false` if it is
+    /// offered already, or was.
     pub fn want(&self) -> bool {
         self.owner().want()
     }
 
-    /// The sandbox's: nobody gets it any more, unless somebody has it already. Whether nobody has.
+    /// For the sandbox: takes the instance back. Returns `false` if the node has claimed it.
     pub fn take_back(&self) -> bool {
         self.owner().take_back()
     }
 
-    /// The sandbox's: what was taken back is as it was before it was offered.
+    /// For the sandbox: the instance that was taken back is in the state from before the offer.
     pub fn left(&self) {
         self.owner().left();
     }
 
-    /// The node's: it was taken back, and its mailbox may be wiped at this moment.
+    /// For the node: whether the instance was taken back and its mailbox may be being wiped.
     pub fn is_leaving(&self) -> bool {
         self.owner().is_leaving()
     }
 
-    /// The sandbox's: whether the node has it.
+    /// For the sandbox: whether the node has the instance.
     pub fn is_claimed(&self) -> bool {
         self.owner().is_claimed()
     }
 
-    /// The sandbox's: when it was claimed by the system's monotonic clock, in nanoseconds. The
-    /// node's word.
+    /// For the sandbox: returns the time of the claim by the monotonic clock, in nanoseconds. The
+    /// node writes it.
     pub fn claimed_at(&self) -> u64 {
         self.claimed_at_word().load(Ordering::Relaxed)
     }
 
-    /// The node's: has it, if it is offered. Now is `now` by the system's monotonic clock, in
-    /// nanoseconds.
+    /// For the node: claims the instance, and returns whether it was offered. `now` is the time of
+    /// the monotonic clock in nanoseconds.
     pub fn claim(&self, now: u64) -> bool {
         self.claimed_at_word().store(now, Ordering::Relaxed);
         self.owner().claim()

@@ -1,4 +1,4 @@
-//! Node and sandbox at one page, in every order in which they can run.
+//! Tests of node and sandbox at one page, in every order of their steps.
 
 use std::sync::Arc;
 
@@ -23,28 +23,27 @@ impl Word for Arc<Modelled> {
     }
 }
 
-/// Node and sandbox, in every order in which they can run once the instance was offered: the
-/// request that the node has is served once, by a guest that looked or by a message, and
-/// nobody wipes it away.
+/// Node and sandbox, in every order of their steps after an offer: the node's request is served
+/// once, by a guest that polled or by a message, and it is never wiped away.
 #[test]
 fn exactly_one_of_them_has_it() {
     loom::model(|| {
         let word = Arc::new(Modelled::new(COLD));
         let owner = Owner(word.clone());
         owner.offer();
-        // The request in the mailbox, what a guest that polls reads, and an order.
+        // The request in the mailbox, the word that a polling guest reads, and an order.
         let [request, go, order] = [(); 3].map(|()| Arc::new(Modelled::new(0)));
         let sandbox = {
             let (owner, request, go) = (Owner(word), request.clone(), go.clone());
             loom::thread::spawn(move || {
-                // The guest looks once, and rings: nobody has asked it.
+                // The guest polls once, and rings: it has found no request.
                 if go.get() == 0 && owner.take_back() {
                     request.set(0);
                     owner.left();
                     return false;
                 }
                 assert!(owner.is_claimed());
-                // It is let go on, and looks until it is told.
+                // The guest continues, and polls until the request is announced.
                 while go.get() == 0 {
                     loom::thread::yield_now();
                 }
@@ -69,8 +68,8 @@ fn exactly_one_of_them_has_it() {
     });
 }
 
-/// The order to bring an instance back comes once, by the word or by a message, however node and
-/// sandbox run; and where it came by the word its fields are there.
+/// The order to reset an instance arrives once, by the word or by a message, in every order of
+/// steps. If it arrives by the word, its fields are there.
 #[test]
 fn an_order_comes_by_one_of_both_ways() {
     loom::model(|| {
@@ -79,7 +78,7 @@ fn an_order_comes_by_one_of_both_ways() {
         let sandbox = {
             let (order, fields, message) = (Order(word.clone()), fields.clone(), message.clone());
             loom::thread::spawn(move || {
-                // The guest is done: it looks, and then sleeps unless there is one.
+                // The guest is done: the sandbox polls, and then sleeps unless there is an order.
                 if order.take() || (!order.sleep() && order.take()) {
                     assert_eq!(fields.load(Ordering::Relaxed), 7);
                     assert_eq!(message.get(), 0);
@@ -141,8 +140,8 @@ fn orders_and_reports_arrive_as_they_were_written() {
     assert_eq!(node.told().as_bytes(), parked.as_bytes());
 }
 
-/// A sandbox that sees late that it was claimed does not take that for anything else, whatever
-/// the node wants or refuses by then.
+/// A sandbox that notices a claim late does not take it for anything else, whatever the node has
+/// wanted or refused by then.
 #[test]
 fn who_was_claimed_sees_it_however_late() {
     loom::model(|| {
@@ -161,8 +160,8 @@ fn who_was_claimed_sees_it_however_late() {
     });
 }
 
-/// A node that wants an instance gets it without looking for ever: it is claimed, or a message
-/// says that it can be, however both run.
+/// A node that wants an instance gets it without polling for ever: it claims the instance, or a
+/// message says that it can, in every order of steps.
 #[test]
 fn who_wants_it_has_it_or_is_told() {
     loom::model(|| {
@@ -179,7 +178,7 @@ fn who_wants_it_has_it_or_is_told() {
         let mut has_it = owner.claim();
         let is_told = !has_it && owner.want();
         if !has_it && !is_told {
-            // It was offered between the two.
+            // The instance was offered between the two.
             has_it = owner.claim();
             assert!(has_it);
         }
@@ -214,8 +213,9 @@ fn both_sides_see_one_page() {
     assert_eq!(sandbox.offer(83), Offer::Made, "once");
 }
 
-/// An instance that is refused is parked, or was offered before and can be claimed, or wanted in
-/// vain; and the two sides never differ on which.
+/// An instance that is refused is parked, unless it was offered before and can be claimed. After a
+/// refusal in time, a message that the node had asked for is not sent. The two sides never differ
+/// on which happened.
 #[test]
 fn who_refuses_it_has_it_parked_unless_it_was_offered() {
     for is_wanted in [false, true] {
@@ -229,7 +229,7 @@ fn who_refuses_it_has_it_parked_unless_it_was_offered() {
             let is_told = is_wanted && owner.want();
             let refusal = owner.refuse();
             let is_refused = refusal != Refusal::TooLate;
-            // Nobody who is told of an offer has refused it.
+            // A node that gets a message about an offer has not refused it.
             assert_eq!(refusal == Refusal::Unwanted, is_told && is_refused);
             assert!(!(is_refused && owner.claim()));
             let offer = sandbox.join().unwrap();

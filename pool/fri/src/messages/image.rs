@@ -1,12 +1,12 @@
-//! What a sandbox becomes: memory, and the state to start from.
+//! The image that a sandbox becomes: memory, and the state to start from.
 
 use faasw_abi::pages::Ranges;
 use faasw_seedtree::Windows;
 use faasw_seedtree::limits::{SET_MAX, WINDOWS_MAX};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// A vCPU's state, as the bytes of KVM's own structures. The node keeps it
-/// unread: it comes from a sandbox and goes to sandboxes of the same function.
+/// A vCPU's state, as the bytes of KVM's own structures. The node does not parse it: the state
+/// comes from a sandbox and goes to sandboxes of the same function.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct VcpuState {
@@ -32,7 +32,7 @@ impl std::fmt::Debug for VcpuState {
 pub struct Image {
     /// RAM of the guest, in bytes.
     pub ram_bytes: u64,
-    /// Where the layers are mapped; everything else is fresh zeroed memory.
+    /// The windows through which the layers are mapped; all other memory is fresh and zero.
     pub windows: Windows<WINDOWS_MAX>,
     /// Pages to make private before the guest runs, because it will write them.
     pub write_set: Ranges<SET_MAX>,
@@ -43,7 +43,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// Fresh zeroed memory, without layers or sets.
+    /// Returns an image of fresh zeroed memory, without layers or sets.
     #[must_use]
     pub fn empty(ram_bytes: u64, state: &VcpuState) -> Self {
         Self {

@@ -9,9 +9,9 @@ use zerocopy::{Immutable, IntoBytes, KnownLayout, TryFromBytes};
 /// First word of every packet.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"FRI\x07");
 
-/// Does something with all messages there are: `$does` is a macro that takes
-/// `Name = number, …`, the name of a message and of its [`Kind`] and the number that it travels
-/// as. So nobody who has to know all of them can forget one.
+/// Applies a macro to all messages: `$does` is a macro that takes `Name = number, …`. `Name` is the
+/// name of a message and of its [`Kind`], and `number` identifies it in a packet. So code that
+/// handles all messages cannot omit one.
 #[macro_export]
 macro_rules! each_message {
     ($does:ident) => {
@@ -54,7 +54,7 @@ macro_rules! each_message {
 
 macro_rules! kinds {
     ($($name:ident = $number:literal),* $(,)?) => {
-        /// What a packet holds.
+        /// The kind of message that a packet holds.
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout,
         )]
@@ -67,7 +67,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All there are.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$name),*];
         }
     };
@@ -77,17 +77,17 @@ each_message!(kinds);
 
 /// A message of the interface.
 pub trait Message: IntoBytes + TryFromBytes + Immutable + KnownLayout {
-    /// Its kind.
+    /// The message's kind.
     const KIND: Kind;
 }
 
-/// What begins every packet.
+/// The header of every packet.
 #[derive(Clone, Copy, Debug, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct PacketHeader {
     /// [`MAGIC`]; its last byte is the version.
     pub magic: u32,
-    /// What follows.
+    /// The kind of the message that follows.
     pub kind: Kind,
 }
 
@@ -110,7 +110,7 @@ mod spawning;
 pub use image::*;
 pub use spawning::*;
 
-/// Yes or no, where messages have words only.
+/// A boolean in a message, whose fields are all words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Answer {
@@ -127,14 +127,14 @@ impl From<bool> for Answer {
 }
 
 impl Answer {
-    /// Whether it is yes.
+    /// Whether the answer is yes.
     #[must_use]
     pub fn is_yes(self) -> bool {
         self == Self::Yes
     }
 }
 
-/// What an instance is made of.
+/// The memory of which an instance is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Origin {
@@ -142,17 +142,16 @@ pub enum Origin {
     Shared = 1,
     /// The seed's layers: writes go to private copies.
     Private = 2,
-    /// A sandbox that is an image of an ancestor of the seed, or of the seed itself
-    /// ([`Preset`]); only what differs is done.
+    /// A sandbox that is an image of the seed, or of an ancestor of it ([`Preset`]); only the
+    /// differences are applied.
     Preset = 3,
 }
 
 message! {
-    /// Node to sandbox: become an image of a seed, and run once, ahead of a [`Fork`] to one
-    /// that descends from it: its write set is written, its read set read, by the guest,
-    /// and everything brought back. Attached: the mailbox, which stays with the sandbox, and
-    /// the layers, root first. The sandbox answers with [`Prepared`]. Only before a fork, once
-    /// in a sandbox's life.
+    /// Node to sandbox: become an image of a seed, ahead of a [`Fork`] to a descendant of it. The
+    /// guest runs once: it writes the write set and reads the read set, and then the sandbox is
+    /// reset. Attached: the mailbox, which stays with the sandbox, and the layers, root first. The
+    /// sandbox replies with [`Prepared`]. Only before a fork, once in a sandbox's life.
     Preset {
         /// The seed.
         image: Image,
@@ -160,44 +159,45 @@ message! {
 }
 
 message! {
-    /// Node to sandbox: become an instance of a seed. Attached: the mailbox unless the
-    /// sandbox was preset, the compiled code if there is any, and the layers, root first; of
-    /// those a sandbox that was preset is sent the ones that its image has not, or none if it
-    /// was preset with the seed itself. Only once in a sandbox's life.
+    /// Node to sandbox: become an instance of a seed. Attached: the mailbox unless the sandbox was
+    /// preset, the compiled code if there is any, and the layers, root first. A sandbox that was
+    /// preset receives only the layers that its image lacks, or none if it was preset with the seed
+    /// itself. Only once in a sandbox's life.
     Fork {
         /// Compiled code, in bytes; 0 for a guest without a function.
         code_bytes: u64,
-        /// What the instance is made of.
+        /// The memory of which the instance is made.
         origin: Origin,
         /// The seed.
         image: Image,
-        /// With [`Origin::Preset`], where the seed differs from what the sandbox was preset with,
-        /// and its contents are to be copied to.
+        /// With [`Origin::Preset`], pages in which the seed differs from the preset image, and to
+        /// which its contents are copied.
         filled: Ranges<FILLED_MAX>,
-        /// With [`Origin::Preset`], where it differs otherwise: to be mapped as the image's
-        /// windows say.
+        /// With [`Origin::Preset`], other pages that differ: they are mapped as the image's windows
+        /// say.
         mapped: Ranges<MAPPED_MAX>,
-        /// Whether translations that the preset's page tables have are others in the
-        /// seed's, and not only more: KVM and the CPU are to forget them.
+        /// Whether translations in the preset image's page tables have changed or disappeared in
+        /// the seed's, so that KVM and the CPU must forget them. Additional translations do not
+        /// count.
         forgets_tables: Answer,
-        /// Pages of the code, counted from its beginning, for which second-level tables are to be
-        /// filled in advance.
+        /// Pages of the code, counted from its beginning, for which second-level tables are filled
+        /// in advance.
         code_set: Ranges<SET_MAX>,
-        /// Whether to answer with [`Forked`]: pages of its seed or of its code are not there yet.
+        /// Whether to reply with [`Forked`], because pages of its seed or of its code are still
+        /// missing.
         tells_addresses: Answer,
-        /// Whether to map the code in small pages, whatever its file has: a survey is to tell which
-        /// of them are used.
+        /// Whether to map the code in small pages, whatever its file has, so that a survey shows
+        /// which of them are used.
         has_small_code: Answer,
     }
 }
 
 message! {
-    /// Node to sandbox: run, as this instance. The sandbox fills in entropy and the clocks
-    /// of this moment.
+    /// Node to sandbox: run as this instance. The sandbox adds entropy and the current clocks.
     Activate {
         /// Number of the instance.
         instance: u64,
-        /// Monotonic time that it continues from, in nanoseconds.
+        /// Monotonic time from which the instance continues, in nanoseconds.
         monotonic_nanoseconds: u64,
         /// Wall time when the host's monotonic clock was zero, in nanoseconds since 1970.
         wall_epoch_nanoseconds: u64,
@@ -205,75 +205,73 @@ message! {
 }
 
 message! {
-    /// Node to sandbox: go on after a ring that it was told of.
+    /// Node to sandbox: continue after a ring that the sandbox reported.
     Resume {
-        /// Nothing; a message has a body.
+        /// Unused; a message has a body.
         reserved: u64,
     }
 }
 
 message! {
-    /// Node to sandbox: end the guest's wait, if it is in one. What it waits for
-    /// is there, or was a moment ago; the guest looks for itself.
+    /// Node to sandbox: end the guest's wait, if it is in one. The guest waits for an event that
+    /// has happened, perhaps a moment ago, and checks for it itself.
     Wake {
-        /// Nothing; a message has a body.
+        /// Unused; a message has a body.
         reserved: u64,
     }
 }
 
 message! {
-    /// Node to sandbox: say which pages the instance has used. Its guest must stand
-    /// still.
+    /// Node to sandbox: report which pages the instance has used. Its guest must be stopped.
     Survey {
-        /// Nothing; a message has a body.
+        /// Unused; a message has a body.
         reserved: u64,
     }
 }
 
 message! {
-    /// Node to sandbox: bring the instance back to its seed's state when it has rung
-    /// that it is done, or now if it has. Only after everything was taken from its
-    /// mailbox, which is wiped.
+    /// Node to sandbox: reset the instance to its seed's state as soon as it has rung that it is
+    /// done, or now if it has. The node must have read everything that it needs from the mailbox,
+    /// which is wiped.
     Reset {
         /// Whether to count the unused pages of the write set, which takes longer.
         count_unused: Answer,
-        /// Nanoseconds for which the guest is to look for its next request by itself then, before
-        /// the vCPU leaves it ([`crate::control`]); 0 for none.
+        /// Nanoseconds for which the guest polls for its next request afterwards, before the vCPU
+        /// leaves it ([`crate::control`]); 0 for no polling.
         poll_nanoseconds: u64,
-        /// Wall time when the host's monotonic clock was zero, in nanoseconds since 1970, where it
-        /// is to look.
+        /// Wall time when the host's monotonic clock was zero, in nanoseconds since 1970, for a
+        /// guest that polls.
         wall_epoch_nanoseconds: u64,
     }
 }
 
 message! {
-    /// Node to sandbox: hand over the vCPU's state and end. Attached, when the instance
-    /// is private: the file that its changed pages are to be written to, each at its
-    /// own address.
+    /// Node to sandbox: send the vCPU's state and end. Attached, if the instance is private: the
+    /// file to which its changed pages are written, each at its own address.
     Seal {
-        /// Nothing; a message has a body.
+        /// Unused; a message has a body.
         reserved: u64,
     }
 }
 
 message! {
-    /// Sandbox to node, before anything else, from one that is new and has seen nothing of anybody:
-    /// its page faults can be answered. Attached: what they are told by
-    /// ([`Faults`](crate::userfault::Faults)), of which the sandbox keeps none. Not sent where the
-    /// system does not tell.
+    /// Sandbox to node, before all other messages, from a new sandbox that has received no tenant's
+    /// data: the node can serve its page faults. Attached: the descriptor that reports them
+    /// ([`Faults`](crate::userfault::Faults)), of which the sandbox keeps no copy. Not sent if the
+    /// host does not support that.
     Born {
-        /// Nothing; a message has a body.
+        /// Unused; a message has a body.
         reserved: u64,
     }
 }
 
 message! {
-    /// Sandbox to node: it is an instance, whose memory nobody has touched but for the write set
-    /// and what was copied. It goes on with [`Activate`].
+    /// Sandbox to node: it is an instance. Its memory has not been accessed, except for the write
+    /// set and pages that were copied. It continues with [`Activate`].
     Forked {
-        /// Where its RAM begins in its address space.
+        /// The start of its RAM in its address space.
         ram: u64,
-        /// Where its code does; 0 without any.
+        /// The start of its code in its address space; 0 without code.
         code: u64,
     }
 }
@@ -281,23 +279,23 @@ message! {
 message! {
     /// Sandbox to node: a VM is ready to be forked into, or a [`Preset`] is done.
     Prepared {
-        /// Time it took to make, in nanoseconds, from the sandbox's first instruction, or
-        /// from the order.
+        /// Time that this took, in nanoseconds, from the sandbox's first instruction, or from the
+        /// order.
         nanoseconds: u64,
-        /// How much of it closing the jail took, in nanoseconds; 0 for a [`Preset`], and
-        /// where there is no jail.
+        /// The part of it for closing the jail, in nanoseconds; 0 for a [`Preset`], and without a
+        /// jail.
         jail_nanoseconds: u64,
-        /// Time before that, from the beginning of the spawner's fork until the sandbox ran
-        /// in its control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
+        /// Time before that, from the beginning of the spawner's fork until the sandbox ran in its
+        /// control group, in nanoseconds; 0 for a [`Preset`], and without a spawner.
         born_nanoseconds: u64,
     }
 }
 
 message! {
-    /// Sandbox to node: the guest rang for something that the sandbox does not do itself.
+    /// Sandbox to node: the guest rang for an operation that the sandbox does not carry out itself.
     Rang {
-        /// Value the guest wrote to the doorbell: any, since it is the guest's to make
-        /// sense.
+        /// The value that the guest wrote to the doorbell. It may be any value: the guest is not
+        /// trusted.
         doorbell: u64,
         /// Time that the last [`Fork`] took, in nanoseconds.
         fork_nanoseconds: u64,
@@ -311,19 +309,20 @@ message! {
 }
 
 message! {
-    /// Sandbox to node: the pages that the instance has used, in order; where there are
-    /// too many ranges, the nearest are joined.
+    /// Sandbox to node: the pages that the instance has used, in order. If there are too many
+    /// ranges, the nearest ones are joined.
     Used {
-        /// Pages that it has made its own.
+        /// Pages that are private to the instance.
         written: Ranges<SET_MAX>,
-        /// Those of them that differ from its seed, as far as `written` goes with
-        /// [`SET_PAGES_MAX`](faasw_seedtree::limits::SET_PAGES_MAX) pages.
+        /// The number of them that differ from its seed, among the first
+        /// [`SET_PAGES_MAX`](faasw_seedtree::limits::SET_PAGES_MAX) pages of `written`.
         changed: u64,
-        /// Pages that it shares with its seed. The system maps a few more around
-        /// each that is touched.
+        /// Pages that it shares with its seed. The kernel maps a few more around each page that is
+        /// accessed.
         read: Ranges<SET_MAX>,
-        /// Pages of its code, counted from the beginning of that, with as many around them, or
-        /// large ones where those are.
+        /// Pages of its code, counted from the beginning of the code. They include a few more
+        /// around each page that is accessed, like `read`, or whole large pages if the code has
+        /// those.
         code: Ranges<SET_MAX>,
     }
 }
@@ -340,8 +339,8 @@ impl From<Used> for UsedPages {
 }
 
 message! {
-    /// Sandbox to node: the instance is as it was when it was forked, and waits for
-    /// the next [`Activate`].
+    /// Sandbox to node: the instance is in the state in which it was forked, and waits for the next
+    /// [`Activate`].
     Parked {
         /// Pages filled again from the seed.
         filled: u64,
@@ -349,45 +348,46 @@ message! {
         outside: u64,
         /// Whether `unused` was counted.
         counted: Answer,
-        /// Private pages of the write set that were as the seed has them.
+        /// Private pages of the write set whose contents equal the seed's.
         unused: u64,
         /// Exits from the VM to the sandbox for the request.
         exits: u64,
         /// Page faults that KVM fixed for the request.
         page_faults: u64,
-        /// Time it took, in nanoseconds.
+        /// Time that the reset took, in nanoseconds.
         nanoseconds: u64,
-        /// Nanoseconds for which its guest has looked for the next request in vain.
+        /// Nanoseconds for which its guest has polled for the next request in vain.
         polled_nanoseconds: u64,
-        /// It does not wait: its guest looks for the next request from now on, which somebody
-        /// wanted to be told ([`crate::control`]). It is told once more when that is over.
+        /// The instance does not wait: its guest polls for the next request from now on, and the
+        /// node had asked for this message ([`crate::control`]). If the polling ends without a
+        /// request, another message follows.
         is_offered: Answer,
     }
 }
 
 message! {
-    /// Sandbox to node: the state at the freeze point, and what was written of memory.
+    /// Sandbox to node: the state at the freeze point, and the memory that was written.
     Sealed {
-        /// What differs from the parent and was written to the new layer, in order.
+        /// Pages that differ from the parent and were written to the new layer, in order.
         own: Ranges<OWN_MAX>,
-        /// The state.
+        /// The vCPU's state.
         state: VcpuState,
     }
 }
 
 message! {
-    /// Sandbox to node: the VM cannot go on.
+    /// Sandbox to node: the VM cannot continue.
     Failed {
-        /// What it was.
+        /// The kind of failure.
         failure: Failure,
-        /// Error number or exit reason, by failure.
+        /// Error number or exit reason, depending on the failure.
         detail: u64,
-        /// Instruction pointer of the guest, where it has one.
+        /// Instruction pointer of the guest, if there is one.
         instruction: u64,
     }
 }
 
-/// What a sandbox found that it cannot go on from.
+/// Why a sandbox cannot continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(u64)]
 pub enum Failure {
@@ -397,30 +397,30 @@ pub enum Failure {
     Fork = 2,
     /// `KVM_RUN` failed; detail: error number.
     Run = 3,
-    /// The guest left for a reason that no guest of ours has; detail: KVM exit reason.
+    /// The guest left for a reason for which no guest of ours leaves; detail: KVM exit reason.
     Exit = 4,
     /// The guest shut down (triple fault).
     Shutdown = 5,
-    /// A message came that does not fit here; detail: its kind.
+    /// A message came that is not allowed in this state; detail: its kind.
     Message = 6,
-    /// Bringing an instance back failed; detail: error number.
+    /// Resetting an instance failed; detail: error number.
     Reset = 7,
     /// The guest has written a page that no guest writes; detail: its address.
     Broken = 8,
-    /// The guest has changed state that takes ring 0; detail: which.
+    /// The guest has changed state, which takes ring 0; detail: which part.
     Changed = 9,
-    /// Its jail could not be closed; detail: error number, instruction: the step.
+    /// The sandbox's jail could not be closed; detail: error number, instruction: the step.
     Jail = 10,
     /// Presetting failed; detail: error number.
     Preset = 11,
-    /// What a seed is made of could not be taken over; detail: error number.
+    /// Writing the pages of a seed failed; detail: error number.
     Seal = 12,
-    /// A guest that was to look for its next request did something else, or went on for too
-    /// long; detail: what it rang for, or 0.
+    /// A guest that was polling for its next request did something else, or polled for too long;
+    /// detail: the value that it rang with, or 0.
     Strayed = 13,
 }
 
-// Activation travels in parts; this pins that it still has those parts.
+// `Activate` carries parts of the activation; this notices a change of its size.
 const _: () = assert!(
     size_of::<Activation>() == 80,
     "the activation changed: see whether Activate must change too"

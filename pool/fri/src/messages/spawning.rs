@@ -1,4 +1,4 @@
-//! Between node and spawner.
+//! The messages between node, launcher and spawner.
 
 use faasw_abi::isa::Isa;
 use faasw_jail::egress;
@@ -8,11 +8,11 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, TryFromBytes};
 use super::{Answer, Kind, Message};
 
 message! {
-    /// Node to launcher: make a spawner. Attached: the socket that it talks over, and an
-    /// end of a pair, which is closed once the spawner was reaped; a [`Kill`] over the other
-    /// end has it killed.
+    /// Node to launcher: make a spawner. Attached: the socket over which it communicates, and an
+    /// end of a pair, which is closed once the spawner was reaped. Over the other end, a [`Kill`]
+    /// kills the spawner.
     Launch {
-        /// Which network its jails are in: one in the host's makes the connector only.
+        /// The network of its jails: a spawner in the host's network makes only the connector.
         network: Network,
         /// The confinement level of its jails.
         level: ConfinementLevel,
@@ -20,29 +20,29 @@ message! {
 }
 
 message! {
-    /// Node to launcher: open the files that say how names are resolved on this host, which the
-    /// node may not. Attached: the socket that [`NamesOpened`] comes by, which is closed without
-    /// one where a file is there and cannot be opened.
+    /// Node to launcher: open the files that define how names are resolved on this host, which the
+    /// node must not open. Attached: the socket for the reply, [`NamesOpened`]. It is closed
+    /// without a reply if one of the files exists and cannot be opened.
     OpenNames {}
 }
 
 message! {
-    /// Launcher to node: what is there. Attached: those files, to be read.
+    /// Launcher to node: the files that exist. Attached: those files, open for reading.
     NamesOpened {
-        /// Whether `/etc/hosts` is.
+        /// Whether `/etc/hosts` is attached.
         hosts: Answer,
-        /// Whether `/etc/resolv.conf` is, behind it.
+        /// Whether `/etc/resolv.conf` is attached, after `/etc/hosts`.
         servers: Answer,
     }
 }
 
 message! {
-    /// Node to spawner: make a sandbox. Attached: the socket that it talks over,
-    /// and the eventfd that its guest's progress doorbell signals.
+    /// Node to spawner: make a sandbox. Attached: the socket over which it communicates, and the
+    /// eventfd that its guest's progress doorbell signals.
     SpawnSandbox {
-        /// Comes back in the answer.
+        /// Identifies the process in replies.
         token: u64,
-        /// Whether nobody waits for it: it makes its VM when nothing else wants to run.
+        /// Whether no request waits for it: it makes its VM when nothing else wants to run.
         is_ahead: Answer,
     }
 }
@@ -50,101 +50,101 @@ message! {
 message! {
     /// Node to spawner: run the compile helper. Attached: input, output, report.
     SpawnHelper {
-        /// Comes back in the answer.
+        /// Identifies the process in replies.
         token: u64,
         /// Limit of CPU time, in seconds.
         cpu_seconds: u64,
-        /// Limit of address space, in bytes.
+        /// Limit of the helper's own memory, in bytes.
         memory_bytes: u64,
-        /// What to compile for.
+        /// The instruction set to compile for.
         isa: Isa,
     }
 }
 
 message! {
-    /// Node to spawner: run the connector, which takes one in the host's network, or a worker,
-    /// which takes any other. Attached: the socket that it talks over; a worker's socket from the
-    /// connector.
+    /// Node to spawner: run the connector, which only a spawner in the host's network can do, or a
+    /// worker, which only another spawner can do. Attached: the socket over which it communicates;
+    /// for a worker, also its socket from the connector.
     SpawnEgress {
-        /// Comes back in the answer.
+        /// Identifies the process in replies.
         token: u64,
-        /// Which of them.
+        /// Connector or worker.
         kind: egress::Kind,
     }
 }
 
 message! {
-    /// Node to spawner: end a process that it made. Unknown tokens are ignored,
-    /// since the process may have just ended.
+    /// Node to spawner: end a process that it made. Unknown tokens are ignored, because the process
+    /// may have just ended.
     Kill {
-        /// Token the process was made with.
+        /// Token with which the process was made.
         token: u64,
     }
 }
 
 message! {
-    /// Node to spawner: a sandbox may have so much memory from now on, by the kernel's
-    /// account of its group, and shares processors with the other sandboxes of its function.
-    /// Unknown tokens are ignored, as are hosts without groups.
+    /// Node to spawner: the function of a sandbox is known. From now on its group has this memory
+    /// limit, and it shares processors with the other sandboxes of its function. Unknown tokens are
+    /// ignored, and so is the limit on hosts without groups.
     Limit {
-        /// Token the process was made with.
+        /// Token with which the process was made.
         token: u64,
         /// The function that the sandbox serves; [`NO_FUNCTION`] if it makes a seed.
         function: u64,
-        /// Bytes, those of its VM in the kernel included.
+        /// Bytes, including those of its VM in the kernel.
         memory_bytes: u64,
     }
 }
 
-/// Stands for the making of seeds, which shares processors as one function does.
+/// Stands for making seeds, which shares processors like one function.
 pub const NO_FUNCTION: u64 = u64::MAX;
 
 message! {
-    /// Node to spawner: whether all that wants a processor comes before a sandbox, by its group.
-    /// Answered by [`SteppedAside`]. Unknown tokens are ignored.
+    /// Node to spawner: put a sandbox behind everything else that wants a processor, by its group,
+    /// or end that. The reply is [`SteppedAside`]. Unknown tokens are ignored.
     StepAside {
-        /// Token the process was made with.
+        /// Token with which the process was made.
         token: u64,
-        /// Whether it does.
+        /// Whether to put it behind everything else.
         aside: Answer,
     }
 }
 
 message! {
-    /// Node to spawner: whether a sandbox runs at the background priority, by its group's weight
-    /// and its nice value. Unknown tokens are ignored.
+    /// Node to spawner: run a sandbox at the background priority, by its group's weight and its
+    /// nice value, or at the usual one. Unknown tokens are ignored.
     SetPriority {
-        /// Token the process was made with.
+        /// Token with which the process was made.
         token: u64,
-        /// Whether it does; else it runs at the usual priority.
+        /// Whether to run it at the background priority.
         background: Answer,
     }
 }
 
 message! {
-    /// Spawner to node: whether a sandbox's group comes behind all others now.
+    /// Spawner to node: whether a sandbox's group is behind all others now.
     SteppedAside {
-        /// Token the process was made with.
+        /// Token with which the process was made.
         token: u64,
-        /// Whether it does.
+        /// Whether it is behind all others.
         aside: Answer,
-        /// It should, and cannot: no other can either on this host.
+        /// The sandbox should be, and cannot be: no other sandbox can be, either, on this host.
         refused: Answer,
     }
 }
 
 message! {
-    /// Node to spawner, first of all: how control groups are to be kept. Ignored by hosts
+    /// Node to spawner, before all other messages: how to keep control groups. Ignored on hosts
     /// without groups.
     KeepGroups {
-        /// Groups that may wait for the next jails; those above are removed.
+        /// The most groups that may wait for the next jails; surplus ones are removed.
         free_max: u64,
         /// Bytes of memory that all jails may take together.
         memory_bytes: u64,
     }
 }
 
-/// How the spawner's control groups are used; all zeroes on hosts without.
+/// How the spawner's control groups are used; all zeroes on hosts without groups.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
 )]
@@ -152,19 +152,19 @@ message! {
 pub struct FriGroups {
     /// Groups that wait for a jail.
     pub free: u64,
-    /// Groups that have one.
+    /// Groups that have a jail.
     pub used: u64,
-    /// Most that may wait.
+    /// The most groups that may wait.
     pub free_max: u64,
-    /// Jails that got a group that had waited, since the spawner began.
+    /// Jails that got a group that had waited, since the spawner's start.
     pub hits: u64,
-    /// Jails that had a group made for them, since the spawner began.
+    /// Jails for which a group was made, since the spawner's start.
     pub misses: u64,
 }
 
 message! {
-    /// Spawner to node, first of all: what this host gives jails. Attached where there are
-    /// groups: the file that tells what all of them take of memory.
+    /// Spawner to node, before all other messages: what this host provides for jails. Attached if
+    /// there are groups: the file with the memory usage of all of them.
     Introduced {
         /// Whether each jail has a user of its own.
         own_users: Answer,
@@ -190,25 +190,25 @@ message! {
     Spawned {
         /// Token of the request.
         token: u64,
-        /// Its process number.
+        /// The number of the process.
         pid: u64,
-        /// Time that its control group took, found or made, in nanoseconds.
+        /// Time for finding or making its control group, in nanoseconds.
         group_nanoseconds: u64,
-        /// Time that the fork took, in nanoseconds, on the spawner's side.
+        /// Time for the fork on the spawner's side, in nanoseconds.
         fork_nanoseconds: u64,
-        /// Control groups, now that it has one.
+        /// Control groups, including that of this process.
         groups: FriGroups,
     }
 }
 
 message! {
-    /// Spawner to node: there is no such process.
+    /// Spawner to node: the process could not be made.
     SpawnFailed {
         /// Token of the request.
         token: u64,
-        /// The system's error number.
+        /// The kernel's error number.
         errno: u64,
-        /// What failed of making it.
+        /// The step that failed.
         step: Step,
         /// The property of this host that is the cause, if it is known.
         obstacle: Obstacle,
@@ -218,17 +218,17 @@ message! {
 message! {
     /// Spawner to node: a process has ended and was reaped.
     Ended {
-        /// Token it was made with.
+        /// Token with which it was made.
         token: u64,
         /// Signal that ended it, or 0.
         signal: u64,
-        /// Exit code, where no signal ended it.
+        /// Exit code, if no signal ended it.
         code: u64,
-        /// Whether the system ended it for want of memory, by its group's account.
+        /// Whether the kernel killed it because of a memory limit, by its group's count.
         out_of_memory: Answer,
-        /// CPU time that it used in all, by the system's account.
+        /// CPU time that it used in all, as the kernel counted it.
         cpu_nanoseconds: u64,
-        /// Control groups, now that it has none.
+        /// Control groups, without that of this process.
         groups: FriGroups,
     }
 }

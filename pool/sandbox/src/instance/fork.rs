@@ -1,4 +1,4 @@
-//! Becoming an instance of a seed, and what an instance has.
+//! Making a sandbox an instance of a seed, and the parts of an instance.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,19 +17,19 @@ use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 use crate::vm::Vm;
 
-/// What a sandbox has once it is an instance.
+/// The parts of a sandbox that is an instance.
 pub struct Instance {
-    /// Its RAM.
+    /// The guest's RAM.
     pub ram: Mapping,
-    /// Its mailbox.
+    /// The mailbox.
     pub mailbox: Mailbox,
-    /// Its compiled code, where it has any.
+    /// The compiled code, if the seed has any.
     pub code: Option<Mapping>,
-    /// What it came from; nothing where a seed is being made in its root layer.
+    /// The seed and its vCPU state; `None` while a seed is being made in its root layer.
     pub seed: Option<Box<(Source, VcpuState)>>,
-    /// What is known of its private pages.
+    /// The private pages that are known without a search.
     pub known: Known,
-    /// It is done, and nothing is known against it.
+    /// The guest has rung that it is done; only then is a reset accepted.
     pub is_done: bool,
 }
 
@@ -43,11 +43,11 @@ pub struct Attached {
     pub layers: Vec<OwnedFd>,
 }
 
-/// Fills second-level tables for what of the code is told to be there and of use, in small pages if
-/// the order says so.
+/// Fills second-level tables for the pages of the code that the order lists as present and in use.
+/// If the order asks for small pages, the code is mapped in small pages.
 ///
 /// # Errors
-/// `INVAL` when that is no set of pages of the code.
+/// Returns `INVAL` if the list is not a set of pages of the code.
 pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(), Errno> {
     if let Some(mapped) = mapped.filter(|_| order.has_small_code.is_yes()) {
         guest_memory::in_small_pages(mapped);
@@ -60,21 +60,22 @@ pub fn prefault_code(vm: &Vm, order: &Fork, mapped: Option<Mapping>) -> Result<(
     Ok(())
 }
 
-/// What an [`Image`] has of sets and windows.
+/// The page sets and windows of an [`Image`].
 pub struct Sets<'a> {
-    /// Where the layers are mapped.
+    /// The windows through which layers are mapped.
     pub windows: &'a [Window],
-    /// What will be written.
+    /// Pages that the guest is expected to write.
     pub written: PageSet,
-    /// What will be read.
+    /// Pages that the guest is expected to read.
     pub read: PageSet,
 }
 
 impl<'a> Sets<'a> {
-    /// Those of `image`.
+    /// Returns the sets of `image`.
     ///
     /// # Errors
-    /// `INVAL` when it has more RAM than there can be, or sets that are none.
+    /// Returns `INVAL` if the image has more RAM than [`RAM_MAX`], or ranges that do not make a
+    /// set.
     pub fn of(image: &'a Image) -> Result<Self, Errno> {
         if image.ram_bytes > RAM_MAX {
             return Err(Errno::INVAL);
@@ -86,8 +87,8 @@ impl<'a> Sets<'a> {
         })
     }
 
-    /// Fills second-level tables. First for what is private and writable by now, then
-    /// for what stays shared: a page that is filled in before it is private faults twice.
+    /// Fills second-level tables: first for the pages that are private and writable by now, then
+    /// for those that stay shared. A page that is filled in before it is private faults twice.
     pub fn prefault(&self, vm: &Vm) {
         for range in self.written.iter().chain(self.read.iter()) {
             vm.prefault(range.start.address().get(), range.bytes());
@@ -95,21 +96,21 @@ impl<'a> Sets<'a> {
     }
 }
 
-/// Where a seed differs from what a sandbox was preset with.
+/// The differences between a seed and the image that a zygote holds.
 pub struct Difference {
-    /// Its contents are to be copied.
+    /// Pages whose contents are copied.
     pub filled: PageSet,
-    /// Its layers are to be mapped, as its windows say.
+    /// Pages to which the seed's layers are mapped, by its windows.
     pub mapped: PageSet,
-    /// Translations are others, and not only more.
+    /// Translations change or disappear; otherwise the seed only adds some.
     pub forgets_tables: bool,
 }
 
 impl Difference {
-    /// That of `order`.
+    /// Returns the difference that `order` lists.
     ///
     /// # Errors
-    /// `INVAL` when its ranges are no sets.
+    /// Returns `INVAL` if its ranges do not make sets.
     pub fn of(order: &Fork) -> Result<Self, Errno> {
         Ok(Self {
             filled: set(order.filled.told())?,
@@ -119,19 +120,20 @@ impl Difference {
     }
 }
 
-/// What the node told, which knows that it has to be in order; where it lies is looked at
-/// wherever it is used.
+/// Returns the set that the node sent as ranges, which must be in order. Where the ranges lie is
+/// checked at each use.
 fn set(told: &[PageRange]) -> Result<PageSet, Errno> {
     PageSet::of_all_told(told, PageRange::ALL).ok_or(Errno::INVAL)
 }
 
 impl Instance {
-    /// Makes `vm`, which has no memory yet, an instance of a seed (the sfork of
-    /// Catalyzer, §5: map the template's memory copy-on-write, restore its state).
-    /// Without `is_private` its RAM is the first layer itself.
+    /// Makes `vm`, which has no memory yet, an instance of a seed (the sfork of Catalyzer, §5: map
+    /// the template's memory copy-on-write, restore its state). Without `is_private` its RAM is the
+    /// first layer itself.
     ///
     /// # Errors
-    /// `INVAL` when the order makes no sense; the system's.
+    /// Returns `INVAL` if the order is inconsistent or a descriptor is missing; otherwise the error
+    /// of `mmap` or KVM.
     pub fn fork(
         vm: &mut Vm,
         order: &Fork,
@@ -177,17 +179,17 @@ impl Instance {
         })
     }
 
-    /// Has resets read its seed where it is mapped, if there is room.
+    /// Maps the seed once more for resets to read from, if there is address space for it.
     pub fn open_view(&mut self, vm: &mut Vm) {
         if let Some((source, _)) = self.seed.as_deref_mut() {
             source.open_view(vm);
         }
     }
 
-    /// Becomes as it was before its guest ran, which stands still.
+    /// Resets the instance to the state before its guest ran. The guest must be stopped.
     ///
     /// # Errors
-    /// Why it cannot; it is of no use then.
+    /// Returns the reason for which the reset failed. The instance cannot be used afterwards.
     pub fn reset(
         &mut self,
         vm: &mut Vm,
@@ -212,8 +214,8 @@ impl Instance {
         Ok(restored)
     }
 
-    /// The pages that it has made its own, as far as `page_map` can tell: of those that
-    /// were made private ahead only what it changed.
+    /// Returns the pages that the instance has written, as far as `page_map` shows them. Pages that
+    /// were made private in advance count only if their contents have changed.
     pub fn written(&self, page_map: &PageMap) -> PageSet {
         let private = page_map.all_written(self.ram).unwrap_or_default();
         let Some((source, _)) = self.seed.as_deref() else {

@@ -1,33 +1,33 @@
-//! Which pages of its RAM an instance has of its own, known without a search.
+//! Which pages of its RAM are private to an instance, known without a search.
 //!
-//! A search (`PAGEMAP_SCAN`) takes longer than all else that the reset of a small function
-//! does, and mostly finds what the one before has left. So what a reset leaves private is
-//! kept here, with the count of page faults as it was before that was found. As long as
-//! the count is the same, there can be no other private page:
+//! A search (`PAGEMAP_SCAN`) takes longer than all other work in the reset of a small function, and
+//! mostly finds the pages that the reset before has left. So this module keeps the pages that a
+//! reset leaves private, with the count of page faults from before they were found. As long as the
+//! count is the same, there can be no other private page:
 //!
-//! - A guest writes to a page only while this process may write to it: KVM maps a page for
-//!   writing only where it could have it for writing of the process's own page table
-//!   (`hva_to_pfn` in `virt/kvm/kvm_main.c`), and forgets it when that changes. Whether
-//!   the hardware walks the guest's tables or KVM shadows of them makes no difference, nor
-//!   does the level that the guest runs at, nor whether the access is the guest's, the
-//!   hardware's to its tables, or KVM's own in its name.
-//! - A page of a private mapping that this process may write to is private. It becomes so
-//!   by a fault (`handle_mm_fault` in `mm/memory.c`), whoever asks: the process, or KVM by
-//!   `get_user_pages`. The system counts it for the thread that asks, the latter, too
+//! - A guest writes to a page only while this process may write to it. KVM maps a page for writing
+//!   only if the process's own page table allows writing (`hva_to_pfn` in `virt/kvm/kvm_main.c`),
+//!   and removes the mapping when that changes. It makes no difference whether the hardware walks
+//!   the guest's tables or KVM's shadows of them, or at which level the guest runs. Nor does it
+//!   matter whether the access is the guest's, the hardware's to its tables, or KVM's own on its
+//!   behalf.
+//! - A page of a private mapping that this process may write to is private. It becomes so by a
+//!   fault (`handle_mm_fault` in `mm/memory.c`), taken by the process, or by KVM through
+//!   `get_user_pages`. The kernel counts both for the thread that takes the fault
 //!   (`mm_account_fault`, since Linux 5.9).
-//! - All who ask are the thread that runs the vCPU. KVM has a thread of its own ask only
-//!   where a guest can wait for a page while it runs on, which takes an interrupt
-//!   controller (`kvm_can_do_async_pf`); ours have none. The pager gives pages of zeroes
-//!   that are nobody's own, and none once there can be resets. Sandboxes do not trace each other.
-//! - Beside faults there is `khugepaged`, which completes large pages of fresh memory with
-//!   zeroes that no fault is taken for when they are written. Where it could do that with
-//!   pages that are kept it is told not to, and only what is found after that is known.
+//! - Only the thread that runs the vCPU takes such faults. KVM uses a thread of its own only if a
+//!   guest can go on while it waits for a page, which takes an interrupt controller
+//!   (`kvm_can_do_async_pf`); ours have none. The pager provides pages of zeroes that are private
+//!   to no process, and none once there can be resets. Sandboxes do not trace each other.
+//! - Besides faults there is `khugepaged`, which completes large pages of fresh memory with pages
+//!   of zeroes; writing those takes no fault. Where it could do that with pages that are kept, it
+//!   is disabled by advice, and only pages that are found after that are known.
 //!
 //! KVM's own count is compared as well (its statistics are younger than Linux 5.9). It rises
-//! whenever KVM maps a page for a guest that it had not mapped, or not for writing: so also a
-//! page that came by a way that is not listed here is looked for once a guest has touched it.
-//! When in doubt it is looked, and after every `TRUSTED` times: then what is found must be
-//! known.
+//! whenever KVM maps a page for a guest that it had not mapped, or had not mapped for writing. So a
+//! page that became private in a way that is not listed here is found, too, once a guest has
+//! touched it. In doubt the reset searches, and also after every `TRUSTED` resets: then it must
+//! find no page that was not known.
 
 use std::num::NonZeroU32;
 
@@ -39,37 +39,37 @@ use crate::memory::guest_memory::LARGE_FROM;
 use crate::memory::mapping::Mapping;
 use crate::vm::FaultCount;
 
-/// Resets that go by what is known, before one looks again whether it is so.
+/// Resets that rely on the known pages before the next search verifies them.
 const TRUSTED: u32 = 63;
 
-/// Parts of RAM that are kept in small pages at most: each is up to two mappings more, and a
-/// guest decides how many there are.
+/// The most parts of RAM that are kept in small pages: each is up to two mappings more, and a guest
+/// decides how many there are.
 const SMALL_MAX: usize = 64;
 
 /// Pages of a large page.
 const LARGE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
-/// What is known.
+/// The pages of an instance that are known to be private.
 #[derive(Debug, Default)]
 pub struct Known {
     left: Option<Left>,
-    /// Where `khugepaged` was told to let small pages be.
+    /// Parts of RAM for which `khugepaged` is disabled by advice.
     small: PageSet,
 }
 
-/// What a reset left private.
+/// The pages that a reset left private.
 #[derive(Debug)]
 struct Left {
     pages: PageSet,
-    /// As it was before they were found.
+    /// The count of page faults from before the pages were found.
     faults: FaultCount,
-    /// How often they were gone by since.
+    /// How often resets have relied on the pages since they were found.
     trusted: u32,
 }
 
 impl Known {
-    /// The pages that are private, if that is sure when so many faults have been counted, and
-    /// not to be looked at again. The caller leaves them private.
+    /// Returns the private pages if no other page can be private at this count of faults and no
+    /// search is due. The caller leaves them private.
     pub fn trust(&mut self, faults: Option<FaultCount>) -> Option<&PageSet> {
         let left = self.left.as_mut()?;
         if Some(left.faults) != faults || left.trusted >= TRUSTED {
@@ -79,15 +79,14 @@ impl Known {
         Some(&left.pages)
     }
 
-    /// The pages that there must be no other private ones beside when so many faults have been
-    /// counted.
+    /// Returns the pages that must include every private page at this count of faults.
     pub fn expected(&self, faults: Option<FaultCount>) -> Option<&PageSet> {
         let left = self.left.as_ref()?;
         (Some(left.faults) == faults).then_some(&left.pages)
     }
 
-    /// Takes note of the pages that a reset left private of those that it found, when so many
-    /// faults had been counted before that.
+    /// Stores the pages that a reset found and left private, with the count of faults from before
+    /// it.
     pub fn learn(
         &mut self,
         ram: Mapping,
@@ -107,8 +106,9 @@ impl Known {
         }
     }
 
-    /// Has `khugepaged` not complete a large page round any of `pages`. Whether it was told
-    /// before: else it may have done so already.
+    /// Keeps `khugepaged` from completing a large page around any of `pages`. Returns whether all
+    /// of the advice was in force before this call: otherwise `khugepaged` may have completed one
+    /// already.
     fn stay_small(&mut self, ram: Mapping, windows: &[Window], pages: &PageSet) -> bool {
         let large = PageRange::around(LARGE_FROM, ram.bytes());
         if pages
@@ -118,7 +118,7 @@ impl Known {
         {
             return true;
         }
-        // A private page of a file's mapping is none of its business.
+        // `khugepaged` does not touch private pages of a file's mapping.
         let layers: PageSet = windows.iter().map(|window| window.range).collect();
         let fresh = PageSet::from(large).without(&layers);
         let blocks = pages.intersection(&fresh);

@@ -1,8 +1,8 @@
-//! What a sandbox's VM becomes: an instance of a seed, and a seed.
+//! The states of a sandbox's VM: it becomes an instance of a seed, and may become a seed.
 //!
-//! [`fork`] does it at once, [`preset`] in two steps, of which the first is done before anybody
-//! asks; [`reset`] gives an instance its seed's exact state back, by what [`source`] has of it and
-//! what is [`known`] of the pages that are its own; [`seal`] makes a seed.
+//! [`fork`] makes an instance in one step, [`preset`] in two, of which the first is done in
+//! advance. [`reset`] gives an instance exactly the state of its seed again, from the layers that
+//! [`source`] holds and from the private pages that are [`known`]. [`seal`] makes a seed.
 
 pub mod fork;
 pub mod known;

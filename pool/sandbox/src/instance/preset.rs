@@ -1,19 +1,19 @@
-//! The generic zygote: everything that functions have in common is done ahead.
+//! Generic zygotes: all work that functions have in common is done in advance.
 //!
-//! A sandbox that is made ahead of need (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2)
-//! becomes an image of a seed that others descend from, and has its guest run once, over
-//! the pages that every request uses: so memory slots, vCPU state and second-level tables
-//! are there before anybody waits for them. The reset that parked instances go through
-//! takes back whatever that run did. The fork to a seed below it then does what differs:
+//! A sandbox that is made in advance (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2) becomes an
+//! image of a seed that others descend from. Its guest then runs once and uses the pages that every
+//! request uses: so memory slots, vCPU state and second-level tables are there before a request
+//! needs them. The reset of parked instances undoes the effects of that run. The fork to a seed
+//! below it then adds only the differences:
 //!
-//! - *Copied*: pages that a function's instances write or are likely to use get the
-//!   seed's contents where they are, and what translates them stays.
-//! - *Mapped*: page tables, whose pages an instance must not have of its own (a private
-//!   one is the mark of a guest that wrote there), and what is too much to copy.
+//! - *Copied*: pages that a function's instances write or are likely to use get the seed's contents
+//!   in place, and their translations stay.
+//! - *Mapped*: page tables, whose pages an instance must not have private (a private one is the
+//!   mark of a guest that wrote there), and ranges that are too large to copy.
 //!
-//! Page tables change behind KVM's back by that. What they map in addition needs
-//! nothing: neither KVM's shadows nor the CPU keep what was not present. Whether
-//! something else changed is found out once for each seed, by whoever orders the fork.
+//! This changes page tables behind KVM's back. Additional mappings need nothing: neither KVM's
+//! shadows nor the CPU keep an entry that was not present. Whether anything else has changed is
+//! determined once for each seed, by the sender of the fork order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,26 +33,27 @@ use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 use crate::vm::{Slot, Vm};
 
-/// Room for compiled code, in bytes: making a slot takes 12 us and more where other
-/// VMs run, so it is there before the code. Code that is larger gets another.
+/// Bytes reserved for compiled code. Making a slot takes 12 us and more while other VMs run, so the
+/// slot is made before the code is there. Code that is larger gets another slot.
 const CODE_ROOM: u64 = 16 << 20;
 
-/// A sandbox that is an image of a seed and has run.
+/// A zygote: an image of a seed whose guest has run once.
 pub struct Preset {
     ram: RoomyRam,
     code: Mapping,
-    /// As it is between two requests.
+    /// The state between two requests.
     image: Instance,
-    /// What is private of its RAM.
+    /// The private pages of its RAM.
     private: PageSet,
 }
 
 impl Preset {
-    /// Makes `vm`, which has no memory yet, an image of a seed, and has its guest run.
+    /// Makes `vm`, which has no memory yet, an image of a seed, and runs its guest once.
     ///
     /// # Errors
-    /// The system's; [`Trouble::Broken`] and [`Trouble::Changed`] when the guest did what no guest
-    /// of ours does.
+    /// Returns [`Trouble::System`] if the order is inconsistent or a system call fails, and
+    /// [`Trouble::Broken`] or [`Trouble::Changed`] if the guest did something that no guest of ours
+    /// does.
     pub fn new(
         vm: &mut Vm,
         page_map: &PageMap,
@@ -90,11 +91,12 @@ impl Preset {
         })
     }
 
-    /// Becomes an instance of its seed or of one that descends from it, whose layers since
-    /// then are `attached`. However deep that one is, a fork of it does the same.
+    /// Makes the zygote an instance of its seed or of a descendant of that seed. `attached` are the
+    /// layers that the descendant has in addition. The work does not depend on the depth of the
+    /// descendant.
     ///
     /// # Errors
-    /// `INVAL` when the order is for no such seed; the system's.
+    /// Returns `INVAL` if the order is not for such a seed; otherwise the error of `mmap` or KVM.
     pub fn fork(self, vm: &mut Vm, order: &Fork, attached: Attached) -> Result<Instance, Errno> {
         let Instance { mailbox, seed, .. } = self.image;
         let (parent, before) = *seed.ok_or(Errno::INVAL)?;
@@ -157,9 +159,9 @@ impl Preset {
 }
 
 impl Instance {
-    /// Has the guest use what `sets` has of RAM, and the usual parts of the mailbox,
-    /// without changing anything but registers: the first run of a vCPU costs some
-    /// time, and so does what is translated first.
+    /// Lets the guest use the pages of `sets` in RAM, and the usual parts of the mailbox, without a
+    /// change to anything but registers: the first run of a vCPU takes some time, and so do first
+    /// translations.
     fn run_once(&self, vm: &mut Vm, sets: &Sets<'_>, state: &VcpuState) -> Result<(), Errno> {
         let pages = |set: &PageSet, from: u64| -> Vec<u64> {
             let pages = set.iter().flat_map(|range| range.pages());
@@ -168,7 +170,7 @@ impl Instance {
         let read = pages(&sets.read, 0);
         let mut written = pages(&sets.written, 0);
         written.extend(pages(&mailbox::usual(), MAILBOX));
-        // Where the reset puts its own list, too.
+        // The reset puts its own list there, too.
         let at = MAILBOX + self.mailbox.lend(&read)?;
         vm.touch(state, at, read.len() as u64)?;
         let at = MAILBOX + self.mailbox.lend(&written)?;
@@ -176,7 +178,7 @@ impl Instance {
     }
 }
 
-/// Maps compiled code to `room`, which has its slot, or elsewhere if it is too large.
+/// Maps compiled code to `room`, which has a slot already, or elsewhere if it is too large.
 fn place_code(
     vm: &mut Vm,
     room: Mapping,
@@ -192,9 +194,9 @@ fn place_code(
     Ok(code)
 }
 
-/// Whether `windows` can be those of a descendant of a seed with `depth` layers that are
-/// mapped where `parent` says: wherever they are of the parent's layers, they are as in the
-/// parent. Both are in order.
+/// Whether `windows` can be those of a descendant of a seed with `depth` layers that are mapped by
+/// the windows `parent`: each window of one of the parent's layers must lie in a window of the same
+/// layer of the parent. Both are in order.
 fn descend(windows: &[Window], parent: &[Window], depth: usize) -> bool {
     let mut parent = parent.iter().peekable();
     windows

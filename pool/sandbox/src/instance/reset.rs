@@ -1,17 +1,21 @@
-//! Giving an instance its seed's exact memory back.
+//! Resetting an instance's memory to exactly that of its seed.
 //!
-//! Which pages are the instance's own is asked of the kernel's page tables, unless it is known that
-//! there are no others than before ([`Known`]). Those that the seed's instances usually write are
-//! filled again from the seed (reset by copy: their second-level table entries stay warm); what is
-//! private beyond them is let go, so that an instance that once grew does not stay large.
+//! The kernel's page tables show which pages are private to the instance, unless it is known that
+//! there are no others than before ([`Known`]). Pages that the seed's instances usually write are
+//! filled again from the seed (reset by copy: their second-level table entries stay warm). Other
+//! private pages are released, so that an instance that once grew does not stay large.
 //!
-//! What a private page of the guest's page tables means depends on how the host translates
-//! addresses ([`PageWalk`]). If walks leave such pages shared, a private one was written: a guest
-//! of ours writes few of them, and none of those that lead to ring 0; one that did is not reset
-//! ([`Trouble::Broken`]). If walks make them private, all of them are filled again from the seed
-//! like any other page, the CPU's translations are flushed, and whatever only ring 0 can change is
-//! compared each time. If KVM keeps shadows of tables, a change behind its back leaves those
-//! stale: [`Tables`] says what is to be done about it.
+//! The meaning of a private page of the guest's page tables depends on how the host translates
+//! addresses ([`PageWalk`]):
+//!
+//! - If walks leave such pages shared, a private one was written. A guest of ours writes few of
+//!   them, and none of those that lead to ring 0; an instance that did so is not reset
+//!   ([`Trouble::Broken`]).
+//! - If walks make them private, all of them are filled again from the seed like any other page.
+//!   The CPU's translations are flushed, and all state that only ring 0 can change is compared each
+//!   time.
+//! - If KVM keeps shadows of tables, a change behind its back leaves those stale: [`Tables`] lists
+//!   what has to be done about it.
 
 use faasw_abi::memory_map::{
     EXCEPTION_STACK_TOP, GDT, HOST_TABLES_END, IDT, MAILBOX, PAGE, PML4, RODATA_END, TABLE_ZONE,
@@ -34,78 +38,78 @@ use crate::vm::{FaultCount, PageWalk, Vm};
 const SPARE_PAGES: u64 = 64;
 /// Bytes of an entry of a page table.
 const ENTRY: usize = 8;
-/// Most entries whose shadows are dropped one by one; as many fit where their list
-/// is put.
+/// Most entries whose shadows are dropped one by one. The mailbox has room for a list of as many.
 const ENTRIES_MAX: usize = 4096;
-/// What no guest writes: its text and read-only data, and what leads to ring 0.
+/// Pages that no guest writes: its text and read-only data, and the descriptors and tables that
+/// lead to ring 0.
 const TEXTS: PageRange = PageRange::of_bytes(TEXT, RODATA_END);
 const DESCRIPTORS: PageRange = PageRange::of_bytes(GDT, IDT + PAGE);
 const HOST_TABLES: PageRange = PageRange::of_bytes(PML4 + PAGE, HOST_TABLES_END);
-/// The root of its page tables, the others, and the first page of the ring-0 stack.
+/// The root of the guest's page tables, the other tables, and the first page of the ring-0 stack.
 const ROOT_TABLE: PageRange = PageRange::of_bytes(PML4, PML4 + PAGE);
 const TABLES: PageRange = PageRange::of_bytes(TABLE_ZONE, TABLE_ZONE_END);
 const EXCEPTION_STACK: PageRange =
     PageRange::of_bytes(EXCEPTION_STACK_TOP - PAGE, EXCEPTION_STACK_TOP);
 
-/// How an instance's memory is to be brought back.
+/// Conditions of a reset.
 #[derive(Clone, Copy, Debug)]
 pub struct Manner {
     /// How the host translates the guest's addresses.
     pub page_walk: PageWalk,
-    /// What of the write set was not used is to be counted: each of its pages is
-    /// compared with the seed's.
+    /// Count the pages of the write set that were not used: each of its pages is compared with the
+    /// seed's.
     pub counts_unused: bool,
-    /// Page faults so far, where they are counted.
+    /// Page faults so far, if they are counted.
     pub faults: Option<FaultCount>,
 }
 
-/// What became of the guest's page tables.
+/// The state of the guest's page tables after a reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tables {
-    /// None was ever written, nor could be.
+    /// No table was written, nor could be.
     #[default]
     Untouched,
-    /// They are as they were, perhaps again: what the CPU remembers must go.
+    /// The tables have the seed's contents, perhaps again: the CPU's cached translations must be
+    /// flushed.
     Touched,
-    /// These entries had changed, by the guest and now by the reset, and KVM has shadows of
-    /// them.
+    /// These entries had changed by the guest, and now by the reset, and KVM has shadows of them.
     Entries(Vec<u64>),
-    /// KVM has shadows of tables, and too many entries had changed, the root was written, or the
-    /// seed has tables beyond the zone that is inspected.
+    /// KVM has shadows of tables, and one of these holds: too many entries had changed, the root
+    /// was written, or the seed has tables beyond the zone that is inspected.
     Many,
 }
 
-/// What was done.
+/// The work that a reset has done.
 #[derive(Clone, Debug, Default)]
 pub struct Restored {
-    /// The private pages were looked for, since it was not known for sure which there are.
+    /// The private pages were searched for, because they were not known for sure.
     pub looked: bool,
-    /// Pages filled again.
+    /// Pages that were filled again.
     pub filled: u64,
-    /// Pages let go.
+    /// Pages that were released.
     pub let_go: u64,
-    /// Private pages that were not in the write set.
+    /// Private pages that are not in the write set.
     pub outside: u64,
-    /// Pages of the write set that were as the seed has them, if they were counted.
+    /// Pages of the write set whose contents equal the seed's, if they were counted.
     pub unused: u64,
-    /// What became of the guest's page tables.
+    /// The state of the guest's page tables.
     pub tables: Tables,
-    /// Ring 0 may have been entered. Every way there writes to the ring-0 stack, whose page is
-    /// private then. That proves something only if the tables that lead to stack, gates and task
-    /// are known to be the seed's throughout: if walks leave tables shared, and the root was
-    /// never written.
+    /// Ring 0 may have been entered. Every entry to ring 0 writes to the ring-0 stack, whose page
+    /// is private then. That proves something only if the tables that lead to stack, gates and task
+    /// state were the seed's throughout: if walks leave tables shared, and the root was never
+    /// written.
     pub ring_0_entered: bool,
 }
 
-/// Why an instance could not be brought back.
+/// Why an instance could not be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The guest has written this page, which no guest of ours does; or it is private and should
-    /// not be, by what was counted.
+    /// The guest has written this page, which no guest of ours does; or the page is private
+    /// although the counts exclude it.
     Broken(u64),
-    /// The guest has changed this of its vCPU, which takes ring 0.
+    /// The guest has changed this part of its vCPU's state, which takes ring 0.
     Changed(Change),
-    /// The system failed.
+    /// A system call failed.
     System(Errno),
 }
 
@@ -124,11 +128,12 @@ impl From<Unready> for Trouble {
     }
 }
 
-/// Brings `ram` back. What is `known` of its private pages is from the last time, and is now for
-/// the next one.
+/// Resets `ram`. `known` has the private pages that the last reset left, and receives those that
+/// this one leaves.
 ///
 /// # Errors
-/// [`Trouble::Broken`] when the instance must end; the system's.
+/// Returns [`Trouble::Broken`] if the guest has written a page that it must not, or a private page
+/// was not known; [`Trouble::System`] if a system call failed.
 pub fn memory(
     page_map: &PageMap,
     source: &Source,
@@ -146,7 +151,7 @@ pub fn memory(
         done: Restored::default(),
     };
     if source.has_tables_beyond()? {
-        // A write to one of those is not noticed.
+        // A write to such a table is not noticed.
         reset.done.tables = if manner.page_walk.has_shadows() {
             Tables::Many
         } else {
@@ -186,11 +191,11 @@ struct Reset<'a> {
     source: &'a Source,
     ram: Mapping,
     manner: Manner,
-    /// Where what was not used is counted.
+    /// Buffers for counting unused pages.
     copies: Option<Copies>,
-    /// How many pages beyond the write set stay.
+    /// The number of pages beyond the write set that stay.
     outside_kept: u64,
-    /// What stays private, where it was looked for.
+    /// The pages that stay private, if they were searched for.
     kept: PageSet,
     done: Restored,
 }
@@ -206,7 +211,7 @@ impl Reset<'_> {
             }
             for (piece, is_copied) in source.copied.cut(piece) {
                 if is_copied {
-                    // Soon gone, see `settle`.
+                    // Released soon, see `settle`.
                     self.done.let_go += piece.count();
                     continue;
                 }
@@ -239,7 +244,7 @@ impl Reset<'_> {
         }
     }
 
-    /// Gives back what the guest did not use.
+    /// Releases the pages that the guest did not change.
     fn lent(&mut self, piece: PageRange) -> Result<(), Errno> {
         let changes = self.source.changes(self.ram, piece)?;
         for (piece, has_changed) in changes.cut(piece) {
@@ -265,13 +270,13 @@ impl Reset<'_> {
         self.source.fill(self.ram, piece)
     }
 
-    /// Looks for what makes an instance unfit, before anything is brought back.
+    /// Checks for pages that make an instance unfit, before anything is reset.
     fn inspect(&mut self, range: PageRange) -> Result<(), Trouble> {
         refuse(range, TEXTS)?;
         self.done.ring_0_entered |= !range.intersection(EXCEPTION_STACK).is_empty();
         if self.manner.page_walk.writes_tables() {
-            // A private table proves nothing about the guest. What the guest did to it ends with
-            // the flush of its TLB; it may have led anywhere meanwhile.
+            // A private table proves nothing about the guest. A change that the guest made to it
+            // ends with the flush of its TLB, but the table may have led anywhere until then.
             self.done.tables = Tables::Touched;
             self.done.ring_0_entered = true;
             return Ok(());
@@ -279,7 +284,7 @@ impl Reset<'_> {
         refuse(range, DESCRIPTORS)?;
         refuse(range, HOST_TABLES)?;
         let is_root_written = !range.intersection(ROOT_TABLE).is_empty();
-        // It may have led elsewhere, and back: to other gates and another stack.
+        // The root may have led elsewhere and back: to other gates and another stack.
         self.done.ring_0_entered |= is_root_written;
         if !self.manner.page_walk.has_shadows() {
             if is_root_written || !range.intersection(TABLES).is_empty() {
@@ -296,7 +301,7 @@ impl Reset<'_> {
         Ok(())
     }
 
-    /// Takes note of the entries of a table that have changed.
+    /// Adds the entries of a table that have changed.
     fn inspect_table(&mut self, page: Page) -> Result<(), Trouble> {
         if self.done.tables == Tables::Many {
             return Ok(());
@@ -309,7 +314,7 @@ impl Reset<'_> {
             }
             return Ok(());
         }
-        // From here on tables could be anywhere.
+        // After the last page of the zone, further tables could be anywhere.
         let address = page.address().get();
         if page.next() == TABLES.end {
             return Err(Trouble::Broken(address));
@@ -334,7 +339,7 @@ impl Reset<'_> {
     }
 }
 
-/// Ends the reset if any of these pages is one of those that no guest writes.
+/// Fails if any of the pages `written` is one that no guest writes.
 fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
     let both = written.intersection(kept);
     if both.is_empty() {
@@ -344,8 +349,8 @@ fn refuse(written: PageRange, kept: PageRange) -> Result<(), Trouble> {
     }
 }
 
-/// Ends the reset if any of these pages, which were found, is not one of those that were known: it
-/// came by a way that nobody counts.
+/// Fails if any of the pages that were found is not a known one: it became private in a way that is
+/// not counted.
 fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), Trouble> {
     let mut others = known.cut(found).filter(|(_, is_known)| !is_known);
     match others.next() {
@@ -354,12 +359,11 @@ fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), Trouble> {
     }
 }
 
-/// Makes KVM drop what it remembers of tables that were changed behind its back.
-/// The mailbox is written to; it is to be wiped afterwards. The vCPU must have been
-/// checked.
+/// Makes KVM drop its shadows of tables that were changed behind its back. This writes to the
+/// mailbox, which the caller must wipe afterwards. The vCPU must have been checked.
 ///
 /// # Errors
-/// KVM's.
+/// Returns KVM's error, or `INVAL` if the list does not fit the mailbox.
 pub fn translations(
     vm: &mut Vm,
     state: &VcpuState,

@@ -1,4 +1,4 @@
-//! Making a layer of what an instance changed of its parent's.
+//! Making a layer of the pages that an instance changed of its parent.
 
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
@@ -13,25 +13,26 @@ use crate::instance::source::Source;
 use crate::memory::mapping::Mapping;
 use crate::memory::page_map::PageMap;
 
-/// What a child changed of its parent is taken over in pieces of so many pages: where
-/// changes are dense, the child absorbs the region, so that forks of it map few windows.
+/// A child takes over its changes in units of so many pages: where changes are dense, the child
+/// absorbs the region, so that forks of it map few windows.
 const UNIT: NonZeroU32 = NonZeroU32::new(16).unwrap();
 
-/// Ranges that a child has of its own where that is enough: each is a mapping of every fork, and
-/// one more of what lies behind it.
+/// The number of ranges of its own that is usually enough for a child: each is a mapping of every
+/// fork, and splits the mapping behind it in two.
 const FEW: usize = 12;
 
-/// Pages that are not worth more mappings. A child that would absorb more has as many ranges as
-/// it may, and no units: a language engine's scripts change single pages all over its memory.
+/// Pages whose absorption costs less than more mappings would. A child that would absorb more pages
+/// has as many ranges as it may, and no units: a language engine's scripts change single pages all
+/// over its memory.
 const LITTLE: u64 = 256;
 
-/// Private pages are let go in pieces of so many, aligned: the system frees a large page
-/// when all of it was.
+/// Private pages are released in aligned pieces of so many: the kernel frees a large page once all
+/// of it was released.
 const PIECE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
-/// The pages that a child has of its own, of which `changed` have changed: few ranges, and so
-/// few that they and the `windows` of its parent are no more windows than an instance may
-/// have. Any seed can be forked as often as any other then, however deep it is.
+/// Returns the pages that a child has of its own, of which `changed` have changed. They make few
+/// ranges: together with the `windows` of the parent, no more windows than an instance may have. So
+/// any seed can be forked, however deep it is.
 fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
     let absorbed = changed.coalesced(UNIT, FEW).count() - changed.count();
     let (unit, mut most) = if absorbed <= LITTLE {
@@ -48,13 +49,14 @@ fn own(changed: &PageSet, all: PageRange, windows: &[Window]) -> PageSet {
     }
 }
 
-/// Writes the pages of `ram` that an instance of `source` has changed, and those between
-/// them that join the child's own, to `layer`, each at its own address. Pages of zeroes stay
-/// holes. Says which the child now has of its own. The instance is of no use any more: what
-/// was written is let go, so that memory is not taken twice.
+/// Writes the pages of `ram` that an instance of `source` has changed, and those between them that
+/// join the child's own, to `layer`, each at its own address. Pages of zeroes stay holes. Returns
+/// the pages that the child now has of its own. The instance cannot be used afterwards: each page
+/// is released once it is written, so that no memory is taken twice.
 ///
 /// # Errors
-/// The system's; `TOOBIG` when there are more ranges than anybody keeps account of.
+/// Returns `TOOBIG` if there are too many ranges of private pages; otherwise the error of the page
+/// map or of writing.
 pub fn write(
     page_map: &PageMap,
     ram: Mapping,
@@ -68,8 +70,8 @@ pub fn write(
             if is_private {
                 take_over(ram, piece, layer)?;
             } else {
-                // The parent's own holes stay holes: reading them where they are mapped
-                // would fill them.
+                // The parent's own holes stay holes: reading them through the mapping would fill
+                // them.
                 for page in piece.pages() {
                     put_unless_zero(layer, page, &source.page(page)?)?;
                 }
@@ -125,7 +127,7 @@ mod tests {
             layer: 0,
         }];
         for layer in 1..16 {
-            // Each changes other pages, far apart: nothing is hidden by chance.
+            // Each layer changes other pages, far apart: no layer hides another by chance.
             let changed: PageSet = (0..40)
                 .map(|place| Page::new(place * 1600 + layer * 97))
                 .map(PageRange::one)
@@ -149,15 +151,15 @@ mod tests {
                 .map(|place| PageRange::one(Page::new(place * step)))
                 .collect()
         };
-        // As a script's are in its engine's memory.
+        // Like the pages that a script changes in its engine's memory.
         let scattered = every(200, 40);
         assert_eq!(own(&scattered, all, &windows), scattered);
-        // More of them than there may be ranges: those that are nearest are joined.
+        // More pages than there may be ranges: the nearest ones are joined.
         let dense_then_scattered = scattered.union(&every(2, 40));
         let taken = own(&dense_then_scattered, all, &windows);
         assert!(taken.ranges().len() <= OWN_MAX);
         assert!(taken.count() <= dense_then_scattered.count() + 40);
-        // What lies close is taken over with what is between.
+        // Pages that lie close are taken over with the pages between them.
         let close = every(3, 40);
         let taken = own(&close, all, &windows);
         assert_eq!(taken.ranges().len(), 1);
@@ -171,7 +173,7 @@ mod tests {
         file
     }
 
-    /// How many pages a file has.
+    /// Returns how many pages a file holds.
     fn held(file: &OwnedFd) -> u64 {
         u64::try_from(rustix::fs::fstat(file).unwrap().st_blocks).unwrap() * 512 / PAGE
     }
@@ -194,12 +196,12 @@ mod tests {
         let layers = &source.layers;
         let ram = guest_memory::private_ram(&mut Arena::default(), layers, RAM, &source.windows);
         let ram = ram.unwrap();
-        // Some over the parent's, from within one large page to the next, and some beyond.
+        // Some pages over the parent's, from within one large page to the next, and some beyond.
         let written = (5..600).chain(760..761).chain(4000..4100);
         for page in written.clone() {
             ram.put(page * PAGE, &[page]).unwrap();
         }
-        // What is written over a hole of a file fills it.
+        // Writing over a hole of a file fills the hole.
         assert_eq!(held(&layers[0]), 1 + 595 + 1);
         let map = PageMap::open().unwrap();
         let own = write(&map, ram, &source, &layer).unwrap();
@@ -210,7 +212,7 @@ mod tests {
         );
         assert!(written.clone().all(|page| word(&layer, page) == page));
         assert_eq!(map.all_written(ram).unwrap(), PageSet::new());
-        // Of the gaps, those pages that the parent has.
+        // In the gaps, the pages that the parent has.
         let gaps = own.intersection(&PageRange::of_bytes(720 * PAGE, 721 * PAGE).into());
         assert_eq!(held(&layer), written.count() as u64 + gaps.count());
         assert_eq!(held(&layers[0]), 1 + 595 + 1);

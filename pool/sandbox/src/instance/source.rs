@@ -1,4 +1,4 @@
-//! What an instance came from: the seed's layers, as they lie in its memory.
+//! The seed of an instance: its layers, and where they lie in the instance's memory.
 
 use std::cell::OnceCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,15 +12,15 @@ use crate::memory::guest_memory;
 use crate::memory::mapping::Mapping;
 use crate::vm::Vm;
 
-/// Pages that are compared at once. Each stays in every parked instance's stack, twice.
+/// Pages that are compared at once. Their copies stay on every parked instance's stack, twice.
 const COMPARED: u32 = 1;
 const COMPARED_BYTES: usize = COMPARED as usize * PAGE as usize;
 
 /// The page of the zone for page tables that a guest takes last.
 const LAST_TABLE: Page = PageRange::of_bytes(TABLE_ZONE_END - PAGE, TABLE_ZONE_END).start;
 
-/// Room for copies of pages that are compared. Clearing it is more than to copy the two pages of
-/// a piece of one, and there are many such: so it is made once for all of them.
+/// Buffers for copies of pages that are compared. Clearing them costs more than copying the two
+/// pages of a one-page piece, and there are many such pieces: so they are made once for all pieces.
 pub struct Copies {
     theirs: [u8; COMPARED_BYTES],
     ours: [u8; COMPARED_BYTES],
@@ -35,28 +35,29 @@ impl Default for Copies {
     }
 }
 
-/// What an instance's memory is brought back to.
+/// The seed that an instance's memory is reset to.
 pub struct Source {
-    /// The seed's layers, root first; none any more after the first reset.
+    /// The seed's layers, root first. Empty after the first reset if the view replaces them.
     pub layers: Vec<OwnedFd>,
-    /// Where they are mapped, in order.
+    /// The windows through which the layers are mapped, in order.
     pub windows: Vec<Window>,
-    /// What instances usually write.
+    /// The pages that instances usually write.
     pub write_set: PageSet,
-    /// Where the seed's contents were copied to: the seed's parent is mapped there. The
-    /// first reset maps the seed, except in the write set, which is always filled again.
+    /// Pages to which the seed's contents were copied; the seed's parent is mapped there. The
+    /// first reset maps the seed there, except in the write set, which is always filled again.
     pub copied: PageSet,
-    /// What else was made private ahead without being in the write set; what is mapped
-    /// there is the seed's. The first reset gives it back.
+    /// Other pages that were made private in advance without being in the write set; the seed is
+    /// mapped there. The first reset releases them.
     pub lent: PageSet,
-    /// The layers once more, see [`Source::open_view`]; nothing until it was tried.
+    /// A second mapping of the layers, see [`Source::open_view`]; `None` until it was tried.
     view: Option<Option<Mapping>>,
-    /// Whether there may be page tables anywhere, once it was looked at.
+    /// Whether there may be page tables anywhere, once this was determined.
     has_tables_beyond: OnceCell<bool>,
 }
 
 impl Source {
-    /// A seed that is mapped where its windows say, and nothing was done ahead.
+    /// Returns a seed that is mapped as its windows say, without pages that were copied or made
+    /// private in advance.
     pub fn new(layers: Vec<OwnedFd>, windows: &[Window], write_set: PageSet) -> Self {
         Self {
             layers,
@@ -69,8 +70,9 @@ impl Source {
         }
     }
 
-    /// Maps the seed once more, read-only and as it is in RAM, for resets to copy from:
-    /// that takes two thirds of reading its layers. Without room for it they are read.
+    /// Maps the seed once more, read-only and at the same offsets as in RAM, for resets to copy
+    /// from: this takes two thirds of the time of reading its layers. If there is no room for the
+    /// view, the layers are read.
     pub fn open_view(&mut self, vm: &mut Vm) {
         let Self {
             layers, windows, ..
@@ -80,15 +82,14 @@ impl Source {
         }
     }
 
-    /// Lets the layers' files go once the view has all that is needed of them. What stays is
-    /// mapped.
+    /// Closes the layers' files if there is a view, which then is enough. The view stays mapped.
     pub fn close_layers(&mut self) {
         if self.view.flatten().is_some() {
             self.layers.clear();
         }
     }
 
-    /// The windows of pages behind `page`, and of itself.
+    /// Returns the windows that end after `page`.
     fn windows_from(&self, page: Page) -> &[Window] {
         let first = self
             .windows
@@ -101,21 +102,20 @@ impl Source {
         layer.ok_or(Errno::INVAL)
     }
 
-    /// A page as the seed has it.
+    /// Returns a page with the seed's contents.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `INVAL` if a window's layer is missing; otherwise the error of reading it.
     pub fn page(&self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
         let mut content = [0; PAGE as usize];
         self.read(page, &mut content)?;
         Ok(content)
     }
 
-    /// Whether the seed may have page tables beyond their zone, and so anywhere: the zone is
-    /// full.
+    /// Whether the seed may have page tables beyond their zone, and so anywhere: the zone is full.
     ///
     /// # Errors
-    /// The system's.
+    /// As [`Source::page`].
     pub fn has_tables_beyond(&self) -> Result<bool, Errno> {
         if let Some(known) = self.has_tables_beyond.get() {
             return Ok(*known);
@@ -126,7 +126,7 @@ impl Source {
             .get_or_init(|| last != [0; PAGE as usize]))
     }
 
-    /// Fills `out` with what the seed has from `first` on: whole pages.
+    /// Fills `out` with the seed's contents from `first` on: whole pages.
     fn read(&self, first: Page, out: &mut [u8]) -> Result<(), Errno> {
         let mut at = first.address().get();
         let mut rest = out;
@@ -159,10 +159,11 @@ impl Source {
         Ok(())
     }
 
-    /// Fills pages of `ram` with what the seed has there.
+    /// Fills pages of `ram` with the seed's contents.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `INVAL` if a window's layer is missing or the pages do not lie in `ram`; otherwise
+    /// the error of reading a layer.
     pub fn fill(&self, ram: Mapping, range: PageRange) -> Result<(), Errno> {
         let mut rest = range;
         for window in self.windows_from(range.start) {
@@ -180,11 +181,11 @@ impl Source {
         ram.zero(rest)
     }
 
-    /// Maps pages of `ram` as the seed has them, as far as it has any there: while its
-    /// layers' files are there.
+    /// Maps the seed's layers to pages of `ram`, where the seed has a window. The layers' files
+    /// must still be open.
     ///
     /// # Errors
-    /// The system's; `INVAL` where a window's layer is missing.
+    /// Returns `INVAL` if a window's layer is missing; otherwise the error of `mmap`.
     pub fn map(&self, ram: Mapping, range: PageRange) -> Result<(), Errno> {
         for window in self.windows_from(range.start) {
             let here = window.range.intersection(range);
@@ -200,10 +201,10 @@ impl Source {
         Ok(())
     }
 
-    /// The pages of `range` that differ from the seed's.
+    /// Returns the pages of `range` that differ from the seed's.
     ///
     /// # Errors
-    /// The system's.
+    /// As [`Source::page`], and `INVAL` if the range does not lie in `ram`.
     pub fn changes(&self, ram: Mapping, range: PageRange) -> Result<PageSet, Errno> {
         let mut changes = PageSet::new();
         for page in range.pages() {
@@ -214,10 +215,10 @@ impl Source {
         Ok(changes)
     }
 
-    /// How many pages of `range` differ from the seed's.
+    /// Returns how many pages of `range` differ from the seed's.
     ///
     /// # Errors
-    /// The system's.
+    /// As [`Source::changes`].
     pub fn changed(
         &self,
         ram: Mapping,
@@ -239,11 +240,12 @@ impl Source {
         Ok(count)
     }
 
-    /// Gives back what a specialised zygote had besides its write set, at the first reset after
-    /// [`crate::instance::reset::memory`]: what it once was not to wait for need not stay its own.
+    /// Releases the pages that a specialised zygote had besides its write set. Called at the first
+    /// reset after [`crate::instance::reset::memory`]: pages that were made private so that the
+    /// first request need not wait do not stay private.
     ///
     /// # Errors
-    /// The system's.
+    /// As [`Source::map`].
     pub fn settle(&mut self, ram: Mapping) -> Result<(), Errno> {
         for piece in self.copied.without(&self.write_set).iter() {
             self.map(ram, piece)?;

@@ -1,9 +1,9 @@
-//! The ranges of addresses that a VM's memory is put together in.
+//! The address ranges in which a VM's memory is mapped.
 //!
-//! A sandbox that is a process maps until it ends, and the system lets go of everything
-//! then: its jail does not even allow to unmap. On a thread of another program what a
-//! VM was given must go with it. So each range is noted before anything is mapped
-//! there, and the VM drops its arena last, when none of its descriptors is open.
+//! A sandbox that is a process only adds mappings until it ends, when the kernel releases all of
+//! them: its jail does not even allow unmapping. On a thread of another program, a VM's memory must
+//! be unmapped with the VM. So each range is recorded before anything is mapped there, and the VM
+//! drops its arena last, when none of its descriptors is open.
 
 use std::ptr::{self, NonNull};
 
@@ -13,8 +13,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::memory::mapping::Mapping;
 
-/// Ranges of addresses. They stay when it is dropped, unless
-/// [`Arena::release_at_end`] was called.
+/// Address ranges. They stay mapped when the arena is dropped, unless [`Arena::release_at_end`] was
+/// called.
 #[derive(Debug, Default)]
 pub struct Arena {
     rooms: Vec<(NonNull<u8>, usize)>,
@@ -22,23 +22,24 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Has all its ranges unmapped when it is dropped.
+    /// Makes the arena unmap all its ranges when it is dropped.
     ///
     /// # Safety
-    /// No [`Mapping`] of it may be used after that, nor may a VM have one then.
+    /// After the drop, no [`Mapping`] of the arena may be used, and no VM may have one as a memory
+    /// slot.
     pub unsafe fn release_at_end(&mut self) {
         self.releases = true;
     }
 
-    /// Reserves `bytes`, aligned to a large page so that both sides can map huge.
-    /// Nobody can use them yet.
+    /// Reserves `bytes`, aligned to a large page so that both host and guest can map large pages.
+    /// The range is not accessible yet.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `NOMEM` if there is no room in the address space; otherwise the error of `mmap`.
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<Mapping, Errno> {
         let room = bytes.checked_add(LARGE_PAGE).ok_or(Errno::NOMEM)?;
         let length = usize::try_from(room).map_err(|_| Errno::NOMEM)?;
-        // SAFETY: the system chooses addresses that nobody has.
+        // SAFETY: the kernel chooses addresses that are not in use.
         let start = unsafe {
             rustix::mm::mmap_anonymous(
                 ptr::null_mut(),
@@ -59,10 +60,9 @@ impl Drop for Arena {
             return;
         }
         for (start, length) in self.rooms.drain(..) {
-            // It only fails where the program has no room for one mapping more, and
-            // then the memory stays.
-            // SAFETY: a range of this arena's own, which nobody uses any more: see
-            // `release_at_end`.
+            // This fails only if the process has no room for one more mapping; then the memory
+            // stays.
+            // SAFETY: a range of this arena's own, which is no longer used: see `release_at_end`.
             let _ = unsafe { rustix::mm::munmap(start.as_ptr().cast(), length) };
         }
     }

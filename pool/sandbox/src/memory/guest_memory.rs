@@ -1,19 +1,19 @@
 //! The guest's memory as this process maps it.
 //!
-//! RAM is one range of addresses for one memory slot, put together from the
-//! seed's layer and fresh memory:
+//! RAM is one range of addresses for one memory slot. It consists of windows of the seed's layers
+//! and of fresh memory:
 //!
 //! ```text
 //!   guest-physical 0                                         ram_bytes
 //!   | layer (memfd, private) | fresh (anonymous) | layer | fresh |
 //! ```
 //!
-//! Where a layer has no window, memory is fresh. Touching a hole of a memfd
-//! within one allocates a page in the layer first and copies it then: the node
-//! counts what a layer has again when a request is over.
+//! Outside of windows, memory is fresh. The first access to a hole of a memfd within a window
+//! allocates a page in the layer, and a write then copies it. So the node counts a layer's pages
+//! again after a request.
 //!
-//! No reference to it is ever made ([`Mapping`]): what the sandbox reads of the mailbox are
-//! the guest's words, each by one load.
+//! This module never makes a reference to guest memory ([`Mapping`]). From the mailbox the sandbox
+//! reads only the guest's words, each by one load.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -52,7 +52,7 @@ fn map(
 
 const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// RAM whose every write goes to the layer itself: for making a seed.
+/// Maps RAM whose every write goes to the layer itself: for making a seed.
 pub fn shared_ram(
     arena: &mut Arena,
     layer: BorrowedFd<'_>,
@@ -69,10 +69,10 @@ pub fn shared_ram(
     Ok(ram)
 }
 
-/// RAM that begins as windows of layers and is private from then on.
+/// Maps private RAM that begins with the contents of the layers' windows.
 ///
 /// # Errors
-/// `INVAL` when a window does not lie in RAM or has no layer; the system's.
+/// Returns `INVAL` if a window does not lie in RAM or has no layer; otherwise the error of `mmap`.
 pub fn private_ram(
     arena: &mut Arena,
     layers: &[OwnedFd],
@@ -87,16 +87,15 @@ pub fn private_ram(
     Ok(ram)
 }
 
-/// RAM that can become larger or smaller where it lies: behind it is room for the
-/// most that a guest can have.
+/// RAM that can be resized in place: the most RAM that a guest can have is reserved for it.
 #[derive(Clone, Copy, Debug)]
 pub struct RoomyRam(Mapping);
 
 impl RoomyRam {
-    /// As [`private_ram`].
+    /// Maps RAM as [`private_ram`] does.
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`private_ram`], and `INVAL` if `ram_bytes` is more than a guest can have.
     pub fn new(
         arena: &mut Arena,
         layers: &[OwnedFd],
@@ -113,17 +112,17 @@ impl RoomyRam {
         Ok(Self(ram))
     }
 
-    /// The RAM as it is.
+    /// Returns the RAM with its current size.
     pub fn mapping(self) -> Mapping {
         self.0
     }
 
-    /// Makes it `ram_bytes` long. What is cut off cannot be used any more, although
-    /// the VM's memory slot still has it: a guest that tries ends. What is added is
-    /// fresh, and in no slot yet.
+    /// Makes the RAM `ram_bytes` long. Memory that is cut off cannot be used any more, although the
+    /// VM's memory slot still has it: a guest that uses it ends. Memory that is added is fresh, and
+    /// in no slot yet.
     ///
     /// # Errors
-    /// `INVAL` when that is more than a guest can have; the system's.
+    /// Returns `INVAL` if that is more than a guest can have; otherwise the error of `mmap`.
     pub fn resize(self, ram_bytes: u64) -> Result<Mapping, Errno> {
         if ram_bytes > RAM_MAX {
             return Err(Errno::INVAL);
@@ -139,10 +138,10 @@ impl RoomyRam {
     }
 }
 
-/// Leaves nothing mapped of `ram` from `start` on: whoever touches it ends.
+/// Makes `ram` inaccessible from `start` on: an access ends the sandbox.
 ///
 /// # Errors
-/// `INVAL` beyond the mapping; the system's.
+/// Returns `INVAL` if `start` lies beyond the mapping; otherwise the error of `mmap`.
 pub fn cut_off(ram: Mapping, start: u64) -> Result<(), Errno> {
     map(
         ram.at(start, 0).ok_or(Errno::INVAL)?,
@@ -154,7 +153,7 @@ pub fn cut_off(ram: Mapping, start: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Where fresh memory is in large pages, up to the end of RAM.
+/// The address from which fresh memory is in large pages, up to the end of RAM.
 pub const LARGE_FROM: u64 = FRAMES + SMALL_FRAME_WINDOW;
 
 /// Maps fresh zeroed memory to `ram` from `start` on.
@@ -169,8 +168,8 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
     )?;
     let large_from = start.max(LARGE_FROM).min(ram.bytes());
     for (from, end, advice) in [
-        // Where a host gives large pages unasked, the first page that is written here
-        // would make each instance 2 MiB larger.
+        // If a host uses large pages unasked, the first page that is written here would make each
+        // instance 2 MiB larger.
         (start, large_from, Advice::LinuxNoHugepage),
         (large_from, ram.bytes(), Advice::LinuxHugepage),
     ] {
@@ -178,7 +177,7 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
         if bytes > 0
             && let Some(place) = ram.at(from, bytes)
         {
-            // A host without huge pages serves small ones: slower, not wrong.
+            // Without large pages the host uses small ones: slower, but correct.
             // SAFETY: advice on a mapping made above.
             let _ = unsafe { rustix::mm::madvise(place.cast(), bytes, advice) };
         }
@@ -186,10 +185,11 @@ fn fresh(ram: Mapping, start: u64) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Maps a window of a layer where it belongs. What was there is gone.
+/// Maps a window of a layer to its place in RAM. Earlier contents of these pages are lost.
 ///
 /// # Errors
-/// `INVAL` when the window does not lie in RAM or has no layer; the system's.
+/// Returns `INVAL` if the window does not lie in RAM or has no layer; otherwise the error of
+/// `mmap`.
 pub fn map_window(ram: Mapping, layers: &[OwnedFd], window: &Window) -> Result<(), Errno> {
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
     lay(ram, layers, window, READ_WRITE, flags)
@@ -209,8 +209,8 @@ fn lay(
     Ok(())
 }
 
-/// Windows of layers as they lie in RAM, for reading; where there is none, nothing can
-/// be read.
+/// Maps windows of layers, read-only, at the same offsets as in RAM. Memory outside of windows is
+/// inaccessible.
 ///
 /// # Errors
 /// As [`private_ram`].
@@ -224,23 +224,23 @@ pub fn view(arena: &mut Arena, layers: &[OwnedFd], windows: &[Window]) -> Result
     Ok(view)
 }
 
-/// Makes the pages of a write set private before the guest runs (REAP §5.2 for
-/// write sets; here by `MADV_POPULATE_WRITE`): left to the guest, each would
-/// fault twice, once for reading the layer's page and once for the copy.
+/// Makes the pages of a write set private before the guest runs (REAP §5.2 for write sets; here by
+/// `MADV_POPULATE_WRITE`). Otherwise each page would fault twice, once to read the layer's page and
+/// once to copy it.
 pub fn make_private(ram: Mapping, write_set: &PageSet) {
     for range in write_set.iter() {
         if let Ok((start, bytes)) = ram.part(range) {
-            // What is not filled in now faults later.
+            // Pages that are not filled in now fault later.
             // SAFETY: advice on memory of this module's own.
             let _ = unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxPopulateWrite) };
         }
     }
 }
 
-/// Memory that others have too, of `bytes` bytes.
+/// Maps `bytes` bytes of a file, shared with its other users.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `mmap`.
 pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     let shared = arena.reserve(bytes)?;
     map(
@@ -252,10 +252,10 @@ pub fn shared(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mappi
     )
 }
 
-/// The page of a file at `offset`, shared with others.
+/// Maps the page of a file at `offset`, shared with the file's other users.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `mmap`.
 pub fn shared_page(
     arena: &mut Arena,
     fd: BorrowedFd<'_>,
@@ -265,34 +265,34 @@ pub fn shared_page(
     let flags = MapFlags::SHARED | MapFlags::FIXED;
     let page = map(room.start(), PAGE, READ_WRITE, flags, Some((fd, offset)))?;
     let start = NonNull::new(page.start()).ok_or(Errno::FAULT)?;
-    // SAFETY: it stays mapped as long as the arena, which goes last of all that its VM has, and is
-    // known to nobody else.
+    // SAFETY: the page stays mapped as long as the arena, which is dropped last of all parts of its
+    // VM, and no other code knows its address.
     Ok(unsafe { SharedPage::borrowed(start) })
 }
 
-/// Compiled code, which nobody writes.
+/// Maps compiled code, read-only.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `mmap`.
 pub fn code(arena: &mut Arena, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     let room = arena.reserve(bytes)?;
     map_code(room, fd, bytes)
 }
 
-/// Room of `bytes` for compiled code. Nobody can use it yet.
+/// Reserves `bytes` for compiled code. The range is not accessible yet.
 ///
 /// # Errors
-/// The system's.
+/// Returns the error of `mmap`.
 pub fn code_room(arena: &mut Arena, bytes: u64) -> Result<Mapping, Errno> {
     arena.reserve(bytes)
 }
 
-/// Maps compiled code to where there is room for it. Nobody can write it, and yet it is mapped
-/// privately: some of it may be on its way, and where a mapping is shared that cannot be written
-/// the system has nobody wait (`vma_can_userfault` in `mm/userfaultfd.c`).
+/// Maps compiled code to its reserved range. It cannot be written, and yet it is mapped privately:
+/// parts of the code may not have arrived yet, and the kernel does not let accesses wait for a page
+/// of a shared read-only mapping (`vma_can_userfault` in `mm/userfaultfd.c`).
 ///
 /// # Errors
-/// `INVAL` when there is not enough; the system's.
+/// Returns `INVAL` if the range is too small; otherwise the error of `mmap`.
 pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping, Errno> {
     map(
         room.at(0, bytes as usize).ok_or(Errno::INVAL)?,
@@ -303,20 +303,22 @@ pub fn map_code(room: Mapping, fd: BorrowedFd<'_>, bytes: u64) -> Result<Mapping
     )
 }
 
-/// Has a mapping that nobody has touched be of small pages, also where its file has large ones.
+/// Makes a mapping that has not been touched consist of small pages, also if its file has large
+/// ones.
 ///
-/// The system maps a large page of a file as it is wherever the mapping has room for all of it,
-/// advice or not. So each is cut: advice for the first half of it only makes two mappings of one.
+/// The kernel maps a large page of a file as one wherever the mapping has room for all of it, with
+/// or without advice. So the mapping is cut at each large page: advice for only its first half
+/// makes two mappings of one.
 pub fn in_small_pages(mapped: Mapping) {
     const HALF: u64 = LARGE_PAGE / 2;
     for at in (0..mapped.bytes()).step_by(LARGE_PAGE as usize) {
-        // What is too short has no large page. All of one that is not cut counts as used: slower,
-        // and not wrong.
+        // A part that is too short has no large page. If a large page is not cut, all of it counts
+        // as used: slower, but correct.
         let _ = mapped.stay_small(PageRange::of_bytes(at, at + HALF));
     }
 }
 
-/// Tells the guest who it is.
+/// Writes the activation, with the instance's identity, to the guest's boot page.
 pub fn write_activation(ram: Mapping, activation: &Activation) {
     let offset = BOOT_PAGE + std::mem::offset_of!(BootPage, activation) as u64;
     if let Some(at) = ram.at(offset, size_of::<Activation>()) {

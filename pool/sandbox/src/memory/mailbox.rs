@@ -1,10 +1,10 @@
-//! A mailbox as its sandbox has it: mapped, read for the few words that a sandbox acts on, and
-//! wiped between two requests.
+//! A sandbox's mailbox: mapped, read for the few words that the sandbox acts on, and wiped between
+//! two requests.
 //!
-//! Wiping must leave no page that anybody wrote, and need not look for them: a sandbox
-//! remembers which pages the file has had since it was last wiped, fills these with zeroes,
-//! and then the count of the file's pages says whether there is any other. Only then are
-//! they looked for. What is beyond a few pages is let go.
+//! Wiping must clear every page that was written, and avoids a search for them: a sandbox stores
+//! which pages the file kept at the last wipe and fills these with zeroes. Then the number of the
+//! file's pages shows whether there is any other page. Only in that case does it search. Pages
+//! beyond the first few are released.
 
 use std::mem::offset_of;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,11 +26,11 @@ use crate::memory::mapping::Mapping;
 /// Bytes of a mailbox that are kept warm.
 const KEPT: u64 = 256 << 10;
 
-/// What `stat` counts blocks of, in bytes.
+/// The unit of `stat`'s block count, in bytes.
 const BLOCK: u64 = 512;
 
-/// Where a sandbox puts lists of its own for its guest: in what is wiped, in pages that
-/// most invocations use.
+/// The place of a sandbox's own lists for its guest: in the part that is wiped, in pages that most
+/// invocations use.
 const LIST: u64 = WORDS.offset + WORDS.size;
 
 /// A mailbox.
@@ -38,13 +38,14 @@ const LIST: u64 = WORDS.offset + WORDS.size;
 pub struct Mailbox {
     mapping: Mapping,
     file: OwnedFd,
-    /// The pages that are kept.
+    /// The pages that stay in the file.
     kept: PageSet,
-    /// Behind it in its file, once it was asked for.
+    /// The control page after the mailbox in its file, once it is mapped.
     control: Option<Control>,
 }
 
-/// The pages that a small invocation uses, and the first of what it may use in addition.
+/// Returns the pages that a small invocation uses, and the first page of each other area that it
+/// may use.
 pub fn usual() -> PageSet {
     let first = |offset| PageRange::of_bytes(offset, offset + PAGE);
     let small = SMALL_INVOCATION;
@@ -58,10 +59,10 @@ pub fn usual() -> PageSet {
 }
 
 impl Mailbox {
-    /// Maps the mailbox that `file` is.
+    /// Maps the mailbox in `file`.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `mmap`.
     pub fn new(arena: &mut Arena, file: OwnedFd) -> Result<Self, Errno> {
         Ok(Self {
             mapping: guest_memory::shared(arena, file.as_fd(), MAILBOX_BYTES)?,
@@ -71,10 +72,11 @@ impl Mailbox {
         })
     }
 
-    /// The page behind it, which the guest has not.
+    /// Returns the control page, which lies after the mailbox in the file and is not mapped into
+    /// the guest. Maps it at the first call.
     ///
     /// # Errors
-    /// The system's; `INVAL` where the file has none.
+    /// Returns `INVAL` if the file has no such page; otherwise the error of `fstat` or `mmap`.
     pub fn control(&mut self, arena: &mut Arena) -> Result<&Control, Errno> {
         if self.control.is_none() {
             let size = rustix::fs::fstat(&self.file)?.st_size;
@@ -87,35 +89,35 @@ impl Mailbox {
         self.control.as_ref().ok_or(Errno::INVAL)
     }
 
-    /// The same, if it was asked for before.
+    /// Returns the control page if it is mapped already.
     pub fn known_control(&self) -> Option<&Control> {
         self.control.as_ref()
     }
 
-    /// Where it is mapped.
+    /// Returns the mailbox's mapping.
     pub fn mapping(&self) -> Mapping {
         self.mapping
     }
 
-    /// Puts words where a guest can read them, and says where that is in the mailbox. They
-    /// are there until the mailbox is wiped.
+    /// Writes words to a place where the guest can read them, and returns their offset in the
+    /// mailbox. They stay until the mailbox is wiped.
     ///
     /// # Errors
-    /// `INVAL` when they do not fit.
+    /// Returns `INVAL` if they do not fit.
     pub fn lend(&self, words: &[u64]) -> Result<u64, Errno> {
         self.mapping.put(LIST, words)?;
         Ok(LIST)
     }
 
-    /// Wipes every page that the file has, whoever wrote it.
+    /// Wipes every page of the file, whether node or guest wrote it.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of a system call on the file.
     pub fn wipe(&mut self) -> Result<(), Errno> {
         for range in self.kept.iter() {
             self.mapping.zero(range)?;
         }
-        // All of these are in the file now, so as many pages are no others.
+        // All kept pages are in the file now. So if the count is the same, there are no others.
         let blocks = rustix::fs::fstat(&self.file)?.st_blocks;
         let pages = self.kept.count() + u64::from(self.control.is_some());
         if blocks == (pages * PAGE / BLOCK) as i64 {
@@ -124,8 +126,8 @@ impl Mailbox {
         self.wipe_others()
     }
 
-    /// Looks for pages beside those that are kept, and wipes them. Of these the usual ones are
-    /// kept, too, and others as long as there are few.
+    /// Searches for pages besides those that are kept, and wipes them. Of these, the usual pages
+    /// are kept as well, and others as long as there are few.
     fn wipe_others(&mut self) -> Result<(), Errno> {
         let (end, usual) = (self.mapping.bytes(), usual());
         let known = self.kept.clone();
@@ -156,7 +158,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// Makes pages holes of the file.
+    /// Releases pages of the file, which become holes.
     fn punch(&self, range: PageRange) -> Result<(), Errno> {
         if range.is_empty() {
             return Ok(());
@@ -166,8 +168,8 @@ impl Mailbox {
         rustix::fs::fallocate(&self.file, flags, start, bytes)
     }
 
-    /// The memory that the guest says it is about to use, at most as much as it can ask for
-    /// at once.
+    /// Returns the range of memory that the guest is about to use, at most as much as it can
+    /// request at once.
     pub fn populate_wanted(&self) -> PageRange {
         let start = self.word(offset_of!(GuestWords, populate_start));
         let bytes = self.word(offset_of!(GuestWords, populate_bytes));
@@ -178,12 +180,11 @@ impl Mailbox {
         behind.split_at((bytes.min(LARGE_PAGE) / PAGE) as u32).0
     }
 
-    /// How long the guest says it has nothing to do, in nanoseconds.
+    /// Returns how long the guest has nothing to do, in nanoseconds.
     pub fn wait_wanted(&self) -> u64 {
         self.word(offset_of!(GuestWords, wait_nanoseconds))
     }
 
-    /// One of the guest's words.
     fn word(&self, field: usize) -> u64 {
         let at = GUEST_WORDS.offset + field as u64;
         let at = self.mapping.at(at, size_of::<u64>());
@@ -238,7 +239,7 @@ mod tests {
         mailbox.wipe().unwrap();
         let usual = pages(&mailbox);
         assert_eq!(usual, 5);
-        // Of the pages that it knows one is gone, and one that it does not know is there.
+        // A known page is gone, and an unknown one is there.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&mailbox.file, flags, WORDS.offset, PAGE).unwrap();
         write(&mailbox, MAILBOX_BYTES - 1);
@@ -259,7 +260,7 @@ mod tests {
         let kept = mailbox.kept.clone();
         assert_eq!(pages(&mailbox), kept.count());
         assert!(kept.count() <= KEPT / PAGE + usual().count());
-        // What small invocations use is among them, so they need no search.
+        // The pages of small invocations are among them, so these need no search.
         assert!(usual().without(&kept).is_empty());
         write(&mailbox, WORDS.offset);
         mailbox.wipe().unwrap();

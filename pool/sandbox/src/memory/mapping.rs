@@ -1,8 +1,8 @@
-//! Memory of a guest as this process sees it: what is copied in and out.
+//! A guest's memory as this process maps it, for copying in and out.
 //!
-//! No reference to guest memory is ever made. The thread that copies is the one that runs
-//! the vCPU, which therefore stands still meanwhile: a copy is of one moment. Only the node
-//! writes its own part of a mailbox whenever it likes.
+//! No reference to guest memory is ever made. The copying thread is the one that runs the vCPU,
+//! which therefore does not run during a copy: a copy shows one moment. Only the node may write its
+//! own part of a mailbox at any time.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
@@ -12,7 +12,7 @@ use faasw_abi::pages::{GuestAddress, Page, PageRange};
 use rustix::io::Errno;
 use rustix::mm::Advice;
 
-/// A view of mapped memory, which lives as long as the [`crate::memory::arena::Arena`] that it lies
+/// A view of mapped memory. It is valid as long as the [`crate::memory::arena::Arena`] that it lies
 /// in.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapping {
@@ -25,7 +25,7 @@ impl Mapping {
         Self { start, bytes }
     }
 
-    /// The first `bytes` of it from a multiple of `alignment` on.
+    /// Returns the first `bytes` from the next multiple of `alignment` on.
     pub(crate) fn aligned(self, alignment: u64, bytes: u64) -> Result<Self, Errno> {
         let skip = self.address().next_multiple_of(alignment) - self.address();
         let start = self.at(skip, bytes as usize).ok_or(Errno::NOMEM)?;
@@ -33,35 +33,36 @@ impl Mapping {
         Ok(Self { start, bytes })
     }
 
-    /// As many bytes from where it begins; the caller sees to it that they are the arena's.
+    /// Returns a view with the same start and this size. The caller must ensure that all of it
+    /// belongs to the arena.
     pub(crate) fn resized(self, bytes: u64) -> Self {
         Self { bytes, ..self }
     }
 
-    /// Where it begins in this process.
+    /// Returns the start in this process.
     pub(crate) fn start(self) -> *mut u8 {
         self.start.as_ptr()
     }
 
-    /// Its address in this process.
+    /// Returns the start's address in this process.
     pub fn address(self) -> u64 {
         self.start.addr().get() as u64
     }
 
-    /// Its size.
+    /// Returns the size in bytes.
     pub fn bytes(self) -> u64 {
         self.bytes
     }
 
-    /// Its pages, counted from its own start.
+    /// Returns the pages of the mapping, counted from its start.
     pub fn pages(self) -> PageRange {
         PageRange::around(0, self.bytes)
     }
 
-    /// The part of it from `offset` on.
+    /// Returns the part from `offset` on.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping.
+    /// Returns `INVAL` if `offset` lies outside the mapping.
     pub fn from(self, offset: u64) -> Result<Self, Errno> {
         let start = self.at(offset, 0).and_then(NonNull::new);
         Ok(Self {
@@ -70,7 +71,7 @@ impl Mapping {
         })
     }
 
-    /// The address of `size` bytes at `offset`, if they lie within.
+    /// Returns the address of `size` bytes at `offset`, if they lie within the mapping.
     pub(crate) fn at(self, offset: u64, size: usize) -> Option<*mut u8> {
         let end = offset.checked_add(size as u64)?;
         // SAFETY: offset + size lies within the mapping.
@@ -78,13 +79,13 @@ impl Mapping {
     }
 }
 
-/// What is done to pages of an instance whose vCPU stands still. Those that do not lie in
-/// the mapping are refused.
+/// Operations on pages of an instance whose vCPU does not run. They fail for pages that do not lie
+/// in the mapping.
 impl Mapping {
-    /// Where pages are, and how many bytes.
+    /// Returns the start of pages, and their size in bytes.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping.
+    /// Returns `INVAL` outside the mapping.
     pub(crate) fn part(self, range: PageRange) -> Result<(*mut u8, usize), Errno> {
         let bytes = range.bytes() as usize;
         let start = self.at(range.start.address().get(), bytes);
@@ -94,11 +95,11 @@ impl Mapping {
     /// Fills pages with zeroes.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping.
+    /// Returns `INVAL` outside the mapping.
     pub fn zero(self, range: PageRange) -> Result<(), Errno> {
         if range.is_empty() {
-            // Most gaps between windows are. The C library's stores of no bytes, masked out
-            // altogether, were 4 % of what a JavaScript function's sandboxes took on Zen 4.
+            // Most gaps between windows are empty. The C library's stores of no bytes, masked out
+            // altogether, took 4 % of the time of a JavaScript function's sandboxes on Zen 4.
             return Ok(());
         }
         let (start, bytes) = self.part(range)?;
@@ -107,10 +108,11 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills pages from the same place of `file`.
+    /// Fills pages from the same offset of `file`.
     ///
     /// # Errors
-    /// The system's; `IO` when the file ends before.
+    /// Returns `INVAL` outside the mapping, `IO` if the file ends too early, and otherwise the
+    /// error of `pread`.
     pub fn fill(self, file: BorrowedFd<'_>, range: PageRange) -> Result<(), Errno> {
         let (start, bytes) = self.part(range)?;
         let mut filled = 0;
@@ -138,10 +140,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// Fills pages from the same place of `other`, which is no part of it.
+    /// Fills pages from the same offset of `other`, which must not overlap this mapping.
     ///
     /// # Errors
-    /// `INVAL` outside either mapping.
+    /// Returns `INVAL` outside either mapping.
     pub fn copy(self, other: Self, range: PageRange) -> Result<(), Errno> {
         let (to, bytes) = self.part(range)?;
         let (from, _) = other.part(range)?;
@@ -150,10 +152,10 @@ impl Mapping {
         Ok(())
     }
 
-    /// A copy of a page.
+    /// Returns a copy of a page.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping.
+    /// Returns `INVAL` outside the mapping.
     pub fn page(self, page: Page) -> Result<[u8; PAGE as usize], Errno> {
         let at = self.at(page.address().get(), PAGE as usize);
         let at = at.ok_or(Errno::INVAL)?;
@@ -164,7 +166,7 @@ impl Mapping {
     /// Writes words from `offset` on.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping or off a word's boundary.
+    /// Returns `INVAL` outside the mapping or if `offset` is not aligned to a word.
     pub fn put(self, offset: u64, words: &[u64]) -> Result<(), Errno> {
         let at = self.at(offset, size_of_val(words)).ok_or(Errno::INVAL)?;
         if !offset.is_multiple_of(size_of::<u64>() as u64) {
@@ -177,32 +179,31 @@ impl Mapping {
         Ok(())
     }
 
-    /// Copies what is at `address` to `out`.
+    /// Copies the memory at `address` to `out`.
     ///
     /// # Errors
-    /// `INVAL` outside the mapping.
+    /// Returns `INVAL` outside the mapping.
     pub fn read(self, address: GuestAddress, out: &mut [u8]) -> Result<(), Errno> {
         let at = self.at(address.get(), out.len()).ok_or(Errno::INVAL)?;
-        // SAFETY: in bounds, and guest memory is nothing that a slice refers to; the
-        // vCPU stands still.
+        // SAFETY: in bounds, and no slice refers to guest memory; the vCPU does not run.
         unsafe { ptr::copy_nonoverlapping(at.cast_const(), out.as_mut_ptr(), out.len()) };
         Ok(())
     }
 
-    /// Has pages never be in large ones, whoever would make some of them.
+    /// Keeps the kernel from making large pages of these pages, by advice.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `INVAL` outside the mapping; otherwise the error of `madvise`.
     pub fn stay_small(self, range: PageRange) -> Result<(), Errno> {
         let (start, bytes) = self.part(range)?;
         // SAFETY: advice on memory of this module's own.
         unsafe { rustix::mm::madvise(start.cast(), bytes, Advice::LinuxNoHugepage) }
     }
 
-    /// Lets go of pages: they are the file's again, or zeroes.
+    /// Releases pages: afterwards they have the file's contents, or zeroes.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `INVAL` outside the mapping; otherwise the error of `madvise`.
     pub fn let_go(self, range: PageRange) -> Result<(), Errno> {
         let (start, bytes) = self.part(range)?;
         // SAFETY: memory of this module's own, which nothing refers to.

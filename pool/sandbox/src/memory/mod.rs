@@ -1,8 +1,8 @@
 //! A guest's memory as this process maps it.
 //!
-//! [`arena`] is the part of the address space that it has, [`mapping`] what of a seed or file is
-//! where in it; [`guest_memory`] is RAM and code, [`mailbox`] what is shared with the node, and
-//! [`page_map`] tells which pages were written; `search_time` measures how long that takes.
+//! [`arena`] reserves its address ranges, and [`mapping`] copies in and out of one.
+//! [`guest_memory`] maps RAM and code, [`mailbox`] the memory that is shared with the node.
+//! [`page_map`] finds the pages that were written; `search_time` measures how long that takes.
 
 pub mod arena;
 pub mod guest_memory;

@@ -1,5 +1,5 @@
-//! Which pages of its memory an instance has used, from the kernel's page tables:
-//! the guest is not asked.
+//! Which pages of its memory an instance has used, from the kernel's page tables, without the
+//! guest's help.
 
 use std::fs::File;
 use std::num::NonZeroU32;
@@ -15,8 +15,8 @@ use vmm_sys_util::ioctl::{_IOC_READ, _IOC_WRITE, ioctl_expr};
 
 use crate::memory::mapping::Mapping;
 
-/// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which the
-/// headers of older systems lack.
+/// `struct pm_scan_arg` (Documentation/admin-guide/mm/pagemap.rst), which older systems' headers
+/// lack.
 #[repr(C)]
 #[derive(Default)]
 struct Scan {
@@ -55,7 +55,7 @@ const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
 const ZERO_PAGE: u64 = 1 << 5;
 
-/// An entry of `/proc/PID/pagemap`, one a page, for systems without the call.
+/// An entry of `/proc/PID/pagemap`, one per page, for kernels without the call.
 const ENTRY_BYTES: usize = 8;
 const ENTRY_FILE: u64 = 1 << 61;
 const ENTRY_SWAPPED: u64 = 1 << 62;
@@ -63,26 +63,26 @@ const ENTRY_PRESENT: u64 = 1 << 63;
 /// Entries that are read at once.
 const ENTRIES: u32 = 1024;
 
-/// Fresh memory that is looked at as one when entries are read: what one table of the lowest level
-/// maps. Where nothing is resident, this process mostly has no such table.
+/// The unit in which fresh memory is checked if entries are read: the range of one table of the
+/// lowest level. If nothing is resident there, this process mostly has no such table.
 const BLOCK: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
-/// Blocks that are looked at with one call.
+/// Blocks that are checked with one call.
 const BLOCKS: u32 = 16;
 
-/// Which pages are asked for.
+/// The kind of pages to find.
 #[derive(Clone, Copy)]
 enum Wanted {
-    /// Of this process alone. Where entries are read, pages of zeroes are among
-    /// them: too many, which is no harm.
+    /// Pages that are private to this process. If entries are read, the shared page of zeroes
+    /// counts as well; that is more than necessary, and harmless.
     Private,
-    /// Mapped, and still the file's.
+    /// Pages that are mapped and still the file's.
     Shared,
 }
 
 impl Wanted {
     fn categories(self) -> Scan {
         match self {
-            // Neither of a file nor the page of zeroes, and there or swapped out.
+            // Neither of a file nor the page of zeroes, and either present or swapped out.
             Self::Private => Scan {
                 inverted: FILE | ZERO_PAGE,
                 all_of: FILE | ZERO_PAGE,
@@ -112,7 +112,7 @@ impl AsRawFd for PageMap {
     }
 }
 
-/// This process's page map; opened while the process may still look at itself.
+/// This process's page map. It is opened while the process may still inspect itself.
 pub struct PageMap {
     file: File,
     scans: bool,
@@ -130,8 +130,8 @@ impl PageMap {
         Ok(Self { file, scans })
     }
 
-    /// The same page map without `PAGEMAP_SCAN`, as on kernels before Linux 6.7: for tests and
-    /// measurements.
+    /// Returns the page map without use of `PAGEMAP_SCAN`, as on kernels before Linux 6.7: for
+    /// tests and measurements.
     #[must_use]
     pub fn without_scan(self) -> Self {
         Self {
@@ -145,16 +145,16 @@ impl PageMap {
         self.scans
     }
 
-    /// The pages of `ram` to look for private ones in, in order. With `PAGEMAP_SCAN`, which skips
-    /// what has no page tables, these are all pages.
+    /// Returns the pages of `ram` in which to search for private ones, in order. With
+    /// `PAGEMAP_SCAN`, which skips ranges without page tables, these are all pages.
     ///
-    /// Without it the kernel tells an entry for each page, also where there is none: 1.4 us for
-    /// 2 MiB. So fresh memory, which is everything outside of `windows`, is left out block by
-    /// block where no page is resident (`mincore`), and let go instead: a page may be there that
-    /// was swapped out. Its contents are zeroes again, as the seed has them.
+    /// Without it the kernel returns an entry for each page, also if there is no page: 1.4 us for
+    /// 2 MiB. So blocks of fresh memory (all memory outside of `windows`) in which no page is
+    /// resident (`mincore`) are left out. They are released instead, because a page may have been
+    /// swapped out. Then its contents are zeroes again, like the seed's.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of `mincore` or `madvise`.
     pub fn where_private(&self, ram: Mapping, windows: &[Window]) -> Result<PageSet, Errno> {
         let all = PageSet::from(ram.pages());
         if self.scans {
@@ -173,11 +173,11 @@ impl PageMap {
     }
 
     /// Finds the pages of `within`, which lies in `ram`, that are private to this process, in
-    /// order. Returns how many ranges of them are in `out`, and the page that the next call goes
-    /// on from: the end of `within` when all were found.
+    /// order. Returns the number of ranges in `out`, and the page from which the next call
+    /// continues: the end of `within` if all were found.
     ///
     /// # Errors
-    /// The kernel's.
+    /// Returns the error of the scan or of reading the page map.
     pub fn written(
         &self,
         ram: Mapping,
@@ -187,7 +187,7 @@ impl PageMap {
         self.find(Wanted::Private, ram, within, out)
     }
 
-    /// All pages of `ram` that are private to this process.
+    /// Returns all pages of `ram` that are private to this process.
     ///
     /// # Errors
     /// As [`PageMap::written`].
@@ -195,7 +195,7 @@ impl PageMap {
         all(ram, |within, out| self.written(ram, within, out))
     }
 
-    /// All pages of `ram` that are mapped and still the file's.
+    /// Returns all pages of `ram` that are mapped and still the file's.
     ///
     /// # Errors
     /// As [`PageMap::written`].
@@ -219,7 +219,7 @@ impl PageMap {
         }
     }
 
-    /// As [`PageMap::scan`], by reading an entry for each page.
+    /// Does the same as [`PageMap::scan`] by reading an entry for each page.
     fn read(
         &self,
         wanted: Wanted,
@@ -276,8 +276,8 @@ impl PageMap {
             region_count: SET_MAX as u64,
             ..wanted.categories()
         };
-        // SAFETY: the structure is as the kernel has it, and has room for as
-        // many regions as it says.
+        // SAFETY: the structure has the kernel's layout, and has room for as many regions as it
+        // states.
         let found = unsafe {
             libc::ioctl(
                 self.file.as_raw_fd(),
@@ -300,10 +300,10 @@ impl PageMap {
     }
 }
 
-/// Most ranges that are kept at once: a guest decides how many there are.
+/// The most ranges that are kept at once: a guest decides how many there are.
 const RANGES_MAX: usize = 1 << 16;
 
-/// Asks until everything was told; `TOOBIG` when there are more than
+/// Repeats `ask` until all ranges were found. Returns `TOOBIG` if there are more than
 /// [`RANGES_MAX`].
 fn all(
     ram: Mapping,
@@ -328,13 +328,13 @@ fn all(
     Ok(all)
 }
 
-/// Whether the kernel answers `PAGEMAP_SCAN` for this page map.
+/// Whether the kernel supports `PAGEMAP_SCAN` for this page map.
 fn scans(file: &File) -> bool {
     let mut nothing = Scan {
         size: size_of::<Scan>() as u64,
         ..Scan::default()
     };
-    // SAFETY: the structure is as the kernel has it; no page is looked at.
+    // SAFETY: the structure has the kernel's layout; the range has no pages.
     unsafe {
         libc::ioctl(
             file.as_raw_fd(),
@@ -344,13 +344,13 @@ fn scans(file: &File) -> bool {
     }
 }
 
-/// Adds to `found` the blocks of `range`, which is fresh memory of `ram`, in which any page is
-/// resident. A page that was swapped out is not.
+/// Adds to `found` the blocks of `range`, which is fresh memory of `ram`, that have a resident
+/// page. A page that was swapped out is not resident.
 fn resident_blocks(ram: Mapping, range: PageRange, found: &mut PageSet) -> Result<(), Errno> {
     let mut resident = [0_u8; (BLOCK.get() * BLOCKS) as usize];
     let mut rest = range;
     while !rest.is_empty() {
-        // Up to a block's own end, so that the following ones begin where tables do.
+        // Up to the end of a block, so that the next ones begin where tables do.
         let until_block = BLOCK.get() - rest.start.number() % BLOCK.get();
         let (here, behind) = rest.split_at(until_block + (BLOCKS - 1) * BLOCK.get());
         let (start, bytes) = ram.part(here)?;
@@ -388,7 +388,7 @@ mod tests {
     use rustix::fs::MemfdFlags;
     use std::os::fd::OwnedFd;
 
-    /// No more than is never in large pages.
+    /// All memory below the part that is in large pages.
     const RAM: u64 = FRAMES + SMALL_FRAME_WINDOW;
     const LAYER: u64 = 8 << 20;
 
@@ -421,7 +421,7 @@ mod tests {
         assert_eq!(found(3), Err(Errno::TOOBIG));
     }
 
-    /// Blocks of fresh memory with a page of their own, at ends that are no blocks' ends.
+    /// Blocks of fresh memory with a private page each, at ends that are not ends of blocks.
     #[test]
     fn without_a_scan_all_is_looked_at_that_can_be_private() {
         let layer: OwnedFd = rustix::fs::memfd_create("layer", MemfdFlags::CLOEXEC).unwrap();
@@ -491,7 +491,7 @@ mod tests {
         assert_eq!(private, written);
         let shared = found(ram, &map, Wanted::Shared, false);
         assert!(shared.contains(in_layer) && shared.contains(last));
-        // The system maps what lies around a page that is touched, but not what is private.
+        // The kernel maps pages around one that is touched, but not those that are private.
         assert!(shared.intersection(&written).is_empty());
         assert!(shared.ranges().last().unwrap().end.address().get() <= LAYER);
 

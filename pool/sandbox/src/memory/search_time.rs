@@ -14,18 +14,18 @@ use crate::memory::arena::Arena;
 use crate::memory::guest_memory;
 use crate::memory::page_map::PageMap;
 
-/// A guest's memory as the search for private pages is measured on: the default of functions.
+/// The size of a guest's memory for the measurement: the default of functions.
 const RAM: u64 = 128 << 20;
-/// What a seed has of it, about as the seed of a small function.
+/// The part of it that is in the seed's layer, about as much as for a small function.
 const LAYER: u64 = 12 << 20;
-/// Pages that an instance writes, about as one of a small function.
+/// Pages that an instance writes, about as many as for a small function.
 const WRITTEN: u64 = 40;
 
 /// Measures how long the search for the private pages of a small function's instance takes: the
-/// median of some. Also returns whether the kernel has `PAGEMAP_SCAN`.
+/// median of 21 runs. Also returns whether the kernel has `PAGEMAP_SCAN`.
 ///
 /// # Errors
-/// The kernel's, such as `ENOENT` if there is no `/proc`.
+/// Returns the kernel's error, such as `ENOENT` if there is no `/proc`.
 pub fn search_time() -> Result<(bool, Duration), Errno> {
     const ROUNDS: usize = 21;
     let layer: OwnedFd = rustix::fs::memfd_create("faasw-trial", MemfdFlags::CLOEXEC)?;

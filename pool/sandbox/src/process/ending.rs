@@ -1,15 +1,14 @@
-//! What a sandbox does where it has no memory left: it ends, as quietly as where it
-//! panics.
+//! The end of a sandbox whose heap is used up: it exits, as quietly as after a panic.
 //!
-//! The standard library tells of it and aborts, which takes calls that no jail allows: it
-//! would end as a forbidden call, and be taken for somebody who broke out.
+//! The standard library reports the failure and aborts, which takes system calls that no jail
+//! allows. The process would then end by a forbidden call, like one that has tried to break out.
 
 use std::alloc::{GlobalAlloc, Layout};
 
 /// Exit code of a process whose heap is used up.
 pub const HEAP_USED_UP: i32 = 102;
 
-/// A heap that ends the process where it is used up.
+/// A heap that ends the process once it is used up.
 #[derive(Debug)]
 pub struct Ending<A>(pub A);
 
@@ -21,26 +20,26 @@ fn unless_used_up(memory: *mut u8) -> *mut u8 {
     memory
 }
 
-// SAFETY: each call goes to the heap within, with the caller's own arguments, and so does
-// its answer.
+// SAFETY: each call goes to the inner heap with the caller's own arguments, and returns that heap's
+// result.
 unsafe impl<A: GlobalAlloc> GlobalAlloc for Ending<A> {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller's.
+        // SAFETY: as for the caller.
         unless_used_up(unsafe { self.0.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as the caller's.
+        // SAFETY: as for the caller.
         unless_used_up(unsafe { self.0.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        // SAFETY: as the caller's.
+        // SAFETY: as for the caller.
         unless_used_up(unsafe { self.0.realloc(memory, layout, bytes) })
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as the caller's.
+        // SAFETY: as for the caller.
         unsafe { self.0.dealloc(memory, layout) }
     }
 }

@@ -1,18 +1,18 @@
-//! The jail of a sandbox: which descriptors it has, and what it may do with them.
+//! The jail of a sandbox: its descriptors, and the system calls that it may make with them.
 //!
 //! | number | what |
 //! | ---: | --- |
 //! | 0–2 | the null device |
 //! | 3 | the socket to the node |
 //! | 4 | page map of this process |
-//! | 5, 6, 7 | VM, vCPU, its statistics |
-//! | 8 | what the guest's progress doorbell signals |
+//! | 5, 6, 7 | VM, vCPU, the vCPU's statistics |
+//! | 8 | the eventfd that the guest's progress doorbell signals |
 //! | 9 | mailbox |
-//! | 10… | layers, and compiled code, if there is any; then what a seed is written to |
+//! | 10… | layers, and compiled code, if there is any; then the file for a new layer |
 //!
-//! Descriptors from 9 on come from the node, with messages that say what they are;
-//! the kernel gives each the lowest free number. Layers and code are read-only to
-//! the kernel, whatever a rule here says.
+//! Descriptors from 9 on come from the node, with messages that say what they are. The kernel gives
+//! each the lowest free number. Layers and code are read-only to the kernel, whatever a rule here
+//! allows.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -37,44 +37,44 @@ pub const SOCKET: u32 = 3;
 pub const PAGE_MAP: u32 = 4;
 /// The VM.
 pub const VM: u32 = 5;
-/// Its vCPU.
+/// The VM's vCPU.
 pub const VCPU: u32 = 6;
 /// The vCPU's statistics.
 pub const STATISTICS: u32 = 7;
-/// What the guest's progress doorbell signals.
+/// The eventfd that the guest's progress doorbell signals.
 pub const PROGRESS: u32 = 8;
 /// The mailbox.
 pub const MAILBOX: u32 = 9;
-/// The first of code, layers, and the file of a new layer.
+/// The first of code, layers, and the file for a new layer.
 pub const LAYERS: u32 = 10;
 /// One more than the last descriptor that a sandbox can have.
 pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
 
-/// What a sandbox may use.
+/// The resource limits of a sandbox.
 pub const LIMITS: Limits = Limits {
     descriptors: END as u64,
-    // Itself, and a thread that KVM starts in its name to split large pages again
+    // The process itself, and a thread that KVM starts on its behalf to split large pages again
     // (`kvm-nx-lpage-recovery`).
     processes: 2,
-    // RAM, the seed's view of it, code that has a room and did not fit there; and what
-    // aligning large pages takes.
+    // RAM, the seed's view of it, the range reserved for code and another one for code that does
+    // not fit there; and the space for aligning large pages.
     address_space: 2 * RAM_MAX + 3 * CODE_MAX,
     file_bytes: RAM_MAX,
 };
 
-/// What the kernel's groups let a sandbox have until it is known whose it is; a guest's
-/// memory, and what its VM takes in the kernel beside it.
+/// The limits of a sandbox's control group until its function is known: the most memory that a
+/// guest can have, and the kernel's overhead for its VM.
 pub const SHARE: Share = Share {
     memory: RAM_MAX + VM_OVERHEAD,
     processes: LIMITS.processes,
     weight: WEIGHT_FULL,
 };
 
-/// Has the three standard descriptors and those that this system has no use for lead
-/// to the null device, and checks that all are where they belong.
+/// Makes the three standard descriptors, and those that this host has no use for, refer to the null
+/// device, and checks that all others have their numbers.
 ///
 /// # Errors
-/// `BADF` when they are not.
+/// Returns `BADF` if a descriptor does not have its number; otherwise the error of `dup3`.
 pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 5]) -> Result<(), Errno> {
     if socket.as_raw_fd() != SOCKET.cast_signed() {
         return Err(Errno::BADF);
@@ -86,30 +86,31 @@ pub fn arrange(socket: &OwnedFd, made: [Option<RawFd>; 5]) -> Result<(), Errno> 
             _ => return Err(Errno::BADF),
         }
     }
-    // Standard error is the node's.
+    // The inherited standard error belongs to the node.
     duplicate(0, 2)
 }
 
 fn duplicate(from: RawFd, to: u32) -> Result<(), Errno> {
-    // SAFETY: makes a number lead elsewhere that nothing here owns.
+    // SAFETY: redirects a number that nothing in this process owns.
     match unsafe { libc::dup3(from, to.cast_signed(), libc::O_CLOEXEC) } {
         -1 => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::BADF)),
         _ => Ok(()),
     }
 }
 
-/// What of a sandbox's work depends on the host.
+/// Features of the host on which a sandbox's work depends.
 #[derive(Clone, Copy, Debug)]
 pub struct Host {
-    /// Its page map answers `PAGEMAP_SCAN` (Linux 6.7).
+    /// The page map supports `PAGEMAP_SCAN` (Linux 6.7).
     pub scans: bool,
-    /// It has `KVM_PRE_FAULT_MEMORY`.
+    /// KVM has `KVM_PRE_FAULT_MEMORY`.
     pub prefaults: bool,
     /// How it translates guests' addresses.
     pub page_walk: PageWalk,
 }
 
-/// What a sandbox may do once its VM is made, as far as sandboxes of every day do it.
+/// Returns the calls that a sandbox may make once its VM is made, as far as sandboxes make them in
+/// normal operation.
 #[must_use]
 pub fn rules(host: Host) -> Vec<Rule> {
     use Must::{Be, Lie};
@@ -233,15 +234,15 @@ pub fn rules(host: Host) -> Vec<Rule> {
     rules
 }
 
-/// Rules beside those of [`rules`] whose calls only come of what is out of anyone's
-/// hand.
+/// Returns rules besides those of [`rules`] for calls that depend on conditions outside of the
+/// sandbox's control.
 fn rare_rules(host: Host) -> Vec<Rule> {
     let mut rules = vec![
-        // Where the clock cannot be read without a call: some hosts' clock sources.
+        // If the clock cannot be read without a system call: with some hosts' clock sources.
         rule("read a clock", libc::SYS_clock_gettime, &[]),
-        // Where guests can look for requests by themselves.
+        // If guests can poll for requests by themselves.
         rule("limit how long a guest polls", libc::SYS_timer_settime, &[]),
-        // Before one does; of a wait before it something may be left.
+        // Before a guest polls: a signal of an earlier wait may still be pending.
         rule(
             "hear that a guest polls for too long",
             libc::SYS_rt_sigtimedwait,
@@ -257,7 +258,7 @@ fn rare_rules(host: Host) -> Vec<Rule> {
     rules
 }
 
-/// What the reset compares of a guest that may have entered ring 0.
+/// Returns the calls by which the reset compares a guest that may have entered ring 0.
 fn hidden_state() -> [Rule; 2] {
     use Must::Be;
     let call = |name, number| rule(name, libc::SYS_ioctl, &[Be(0, VCPU), Be(1, number)]);
@@ -267,7 +268,7 @@ fn hidden_state() -> [Rule; 2] {
     ]
 }
 
-/// Everything that a sandbox may do: [`rules`], and what is rare.
+/// Returns all rules of a sandbox: [`rules`], and those for rare calls.
 #[must_use]
 pub fn all_rules(host: Host) -> Vec<Rule> {
     let mut all = rules(host);

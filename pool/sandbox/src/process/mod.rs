@@ -1,9 +1,10 @@
-//! What is round a sandbox, and what all processes here do as they begin: names, descriptors, and
+//! The environment of a sandbox, and the first steps of every process here: names, descriptors, and
 //! the signals of children.
 //!
-//! [`jail`] is what a sandbox may ask the kernel for and [`outer`] what all of them may,
-//! [`priority`] whose turn it is; [`programs`] are what other programs are started from; [`ending`]
-//! is how a sandbox ends that has no memory left.
+//! [`jail`] has the system calls that a sandbox may make, and [`outer`] those that all processes
+//! may make. [`priority`] sets scheduling priorities, and `processors` the processors that a
+//! process may use. [`programs`] holds the programs that the spawner starts. [`ending`] ends a
+//! sandbox whose heap is used up.
 
 pub mod ending;
 pub mod jail;
@@ -16,20 +17,20 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Names this process, for those who look at a list of processes.
+/// Names this process, as lists of processes show it.
 pub fn name_process(name: &CStr) {
     let _ = rustix::thread::set_name(name);
 }
 
 /// Closes every descriptor from `first` on.
 pub fn close_from(first: i32) {
-    // SAFETY: nothing in this process owns descriptors there that it would use again.
+    // SAFETY: nothing in this process owns descriptors in that range that it uses again.
     unsafe {
         libc::close_range(first as libc::c_uint, libc::c_uint::MAX, 0);
     }
 }
 
-/// A descriptor that becomes readable when a child has ended.
+/// Returns a descriptor that becomes readable when a child has ended.
 pub fn child_signal() -> io::Result<OwnedFd> {
     // SAFETY: `set` is a plain bit set that the calls fill in; the descriptor is new.
     unsafe {
@@ -46,7 +47,7 @@ pub fn child_signal() -> io::Result<OwnedFd> {
     }
 }
 
-/// Takes what such a descriptor has.
+/// Reads all pending signals from such a descriptor.
 pub fn drain_signal(ended: impl AsFd) {
     let mut record = [0; size_of::<libc::signalfd_siginfo>()];
     let fd: BorrowedFd<'_> = ended.as_fd();

@@ -1,18 +1,22 @@
-//! The filter round the launcher and the spawner, and so round everything that they make.
+//! The system-call filter of the launcher and the spawner, which all of their processes inherit.
 //!
-//! It is by number only: what making jails takes is dangerous by nature, and arguments
-//! would not tell good from bad. Sandboxes, whose own filters lie on top and are far stricter,
-//! pass it, too: the kernel answers from a cache only where no filter looks at arguments. A
-//! filter of numbers is a few comparisons; as two lists of them it took 3 % of a request.
-//! What is not here fails; what nobody here has any business with ends the process.
+//! The filter decides by number only: the calls that make jails are dangerous by nature, and
+//! arguments would not tell good from bad. Sandboxes pass it as well, although their own filters
+//! lie on top and are far stricter: the kernel answers from a cache only if no filter inspects
+//! arguments. A filter of numbers is a few comparisons; as two lists of them it took 3 % of a
+//! request.
+//!
+//! A call that is not listed here fails. A call that no process here has a reason for ends the
+//! process.
 
 use faasw_jail::dangerous::DANGEROUS;
 use faasw_jail::filter::{Filter, rule};
 use faasw_jail::ordinary::ORDINARY;
 use rustix::io::Errno;
 
-/// What the programs inside do beside [`ORDINARY`]: make namespaces, mounts and groups,
-/// fork, become others, execute programs; and all that those and sandboxes do in their jails.
+/// The calls that the programs inside make besides [`ORDINARY`]: they make namespaces, mounts and
+/// groups, fork, change identity and execute programs. All calls that those and sandboxes make in
+/// their jails are here as well.
 const CALLS: &[libc::c_long] = &[
     // Files, and the groups' files.
     libc::SYS_close_range,
@@ -33,7 +37,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_sched_setscheduler,
     libc::SYS_sched_setaffinity,
     libc::SYS_setpriority,
-    // Connections, which connector and workers have.
+    // Connections, for connector and workers.
     libc::SYS_socket,
     libc::SYS_connect,
     libc::SYS_bind,
@@ -49,7 +53,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_epoll_ctl,
     libc::SYS_epoll_wait,
     libc::SYS_epoll_pwait,
-    // Processes, and who they are.
+    // Processes, and their identities.
     libc::SYS_clone,
     libc::SYS_clone3,
     libc::SYS_fork,
@@ -69,7 +73,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_seccomp,
     libc::SYS_prlimit64,
     libc::SYS_setrlimit,
-    // Namespaces and the empty root, or what takes their place at the reduced level.
+    // Namespaces and the empty root, or their replacements at the reduced level.
     libc::SYS_unshare,
     libc::SYS_sethostname,
     libc::SYS_mount,
@@ -82,10 +86,10 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_fchdir,
 ];
 
-/// Makes it.
+/// Compiles the filter.
 ///
 /// # Errors
-/// Why there is no such filter.
+/// Returns the reason if the filter does not compile.
 pub fn filter() -> Result<Filter, String> {
     let rules: Vec<_> = ORDINARY
         .iter()
@@ -95,10 +99,10 @@ pub fn filter() -> Result<Filter, String> {
     Filter::compile_lenient(&rules, DANGEROUS).map_err(|error| error.to_string())
 }
 
-/// Installs it in the calling thread, and so in all that it makes.
+/// Installs the filter in the calling thread, and so in all processes that it makes.
 ///
 /// # Errors
-/// The kernel's.
+/// Returns an error if the filter does not compile, or the kernel's error from installing it.
 pub fn install() -> std::io::Result<()> {
     let filter = filter().map_err(std::io::Error::other)?;
     rustix::thread::set_no_new_privs(true)

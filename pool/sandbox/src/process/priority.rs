@@ -1,8 +1,9 @@
-//! When a sandbox runs: while nobody waits for it, only when nothing else wants to.
+//! The priority of a sandbox: while no request waits for it, it runs only when nothing else wants
+//! to.
 //!
-//! `SCHED_IDLE` is a sandbox's from its birth until it is known what it is for. The way
-//! back takes a privilege, so it is the spawner that restores it; where it has none,
-//! sandboxes are made at the priority of everybody else.
+//! A sandbox that is made in advance has `SCHED_IDLE` from its birth until its function is known.
+//! Leaving that policy takes a privilege, so the spawner restores the usual one. If the spawner
+//! lacks the privilege, all sandboxes are made at the usual priority.
 
 use std::mem::MaybeUninit;
 use std::sync::mpsc;
@@ -10,7 +11,8 @@ use std::thread;
 
 use rustix::process::Pid;
 
-/// What the system calls a process here is a thread. Says whether it was done.
+/// Sets the policy of a thread, which is what this system call means by a process. Returns whether
+/// that succeeded.
 fn set(process: libc::pid_t, policy: libc::c_int) -> bool {
     // SAFETY: all bits zero is a valid value: no real-time priority.
     let priority: libc::sched_param = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -18,14 +20,14 @@ fn set(process: libc::pid_t, policy: libc::c_int) -> bool {
     unsafe { libc::sched_setscheduler(process, policy, &raw const priority) == 0 }
 }
 
-/// Lets everybody else run before this thread.
+/// Lowers the calling thread's priority: all others run before it.
 pub fn lower() {
     let _ = set(0, libc::SCHED_IDLE);
 }
 
-/// Has a process or thread take turns with everybody else again; says whether it was done.
+/// Restores the usual policy of a process or thread; returns whether that succeeded.
 pub fn restore(process: Pid) -> bool {
-    // Who has ended has no priority.
+    // A process that has ended has no priority.
     set(process.as_raw_nonzero().get(), libc::SCHED_OTHER)
 }
 
@@ -33,8 +35,8 @@ pub fn restore(process: Pid) -> bool {
 /// about a tenth of a processor that both want, as the compile helper does, so it never starves.
 const BACKGROUND_NICE: libc::c_int = 10;
 
-/// Has a process or thread run at the background priority, or at the usual one. Returns whether
-/// the kernel allowed it: raising the priority again takes a privilege.
+/// Runs a process or thread at the background priority, or at the usual one. Returns whether the
+/// kernel allowed it: raising the priority again takes a privilege.
 pub fn set_background(process: Pid, background: bool) -> bool {
     let nice = if background { BACKGROUND_NICE } else { 0 };
     let thread = process.as_raw_nonzero().get().unsigned_abs();
@@ -42,16 +44,16 @@ pub fn set_background(process: Pid, background: bool) -> bool {
     unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, nice) == 0 }
 }
 
-/// Whether what was lowered can be restored here, tried with a thread. To be asked
-/// before a user namespace is entered: the privilege that it takes is the host's, and in
-/// a namespace of one's own one seems to have every privilege.
+/// Whether a lowered priority can be restored here, tried with a thread. Call it before a user
+/// namespace is entered: the kernel checks for the privilege in the host's namespace, while a
+/// process in its own namespace seems to have every privilege.
 pub fn can_restore() -> bool {
     let (number, told) = mpsc::channel();
     let (keep, kept) = mpsc::channel::<()>();
     let tried = thread::spawn(move || {
         let _ = number.send(rustix::thread::gettid());
-        // It sleeps meanwhile: one that lowered itself would have to wait, on a busy machine for
-        // milliseconds, until it may run and restore that.
+        // The thread sleeps meanwhile: one that lowered itself would have to wait until it may run
+        // and restore that, on a busy machine for milliseconds.
         let _ = kept.recv();
     });
     let can_restore = told.recv().is_ok_and(|thread| {
@@ -71,7 +73,7 @@ mod tests {
         let can_restore = can_restore();
         let tried = thread::spawn(|| {
             let own = rustix::thread::gettid();
-            // SAFETY: the call takes a number and gives one back.
+            // SAFETY: the call takes and returns a number.
             let nice = || unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
             let before = nice();
             let is_set = set_background(own, true);
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn what_was_lowered_is_restored_where_that_can_be() {
         let policy = |thread: Pid| {
-            // SAFETY: the call takes a number and gives one back.
+            // SAFETY: the call takes and returns a number.
             unsafe { libc::sched_getscheduler(thread.as_raw_nonzero().get()) }
         };
         let can_restore = can_restore();

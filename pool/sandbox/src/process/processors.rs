@@ -96,7 +96,7 @@ mod tests {
         let limited = std::thread::spawn(move || {
             let own = rustix::thread::gettid();
             [Some(1), Some(u64::MAX), Some(1), None].map(|count| {
-                // The test's own thread keeps all, so they are known here.
+                // The test's own thread keeps all processors, so they are known here.
                 let maker = std::thread::scope(|scope| {
                     let maker = scope.spawn(move || {
                         sched_setaffinity(None, &all).unwrap();

@@ -1,9 +1,9 @@
-//! The programs that a spawner starts, as launcher and spawner have them from the node: the compile
-//! helper's, and that of connector and workers.
+//! The programs that a spawner starts, as launcher and spawner receive them from the node: the
+//! compile helper, and the program of connector and workers.
 //!
-//! Each is in a file of its own; or that is empty until the program is started first, and it lies
-//! in another file, where an argument says. The node has let go of both by the time that anything
-//! of a tenant's comes.
+//! Each program is in a file of its own. Or that file is empty until the first start, and an
+//! argument says where in another file the program lies. The node has closed both before any
+//! tenant's data arrives.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -12,30 +12,30 @@ use faasw_jail::carried::Carried;
 use faasw_jail::{Program, out_of_the_way};
 use rustix::io::Errno;
 
-/// Where a program is given.
+/// The descriptor numbers of a program, and its argument.
 #[derive(Clone, Copy, Debug)]
 pub struct Numbers {
     /// The program, or a file in memory for it.
     pub file: RawFd,
-    /// The file that it lies in until it is started first, if it was given like that.
+    /// The file in which the program lies until its first start, if it is passed that way.
     pub carrier: RawFd,
-    /// What the argument begins with that says where it lies there: behind it are offset and size
-    /// in bytes, with a comma between them.
+    /// The prefix of the argument that says where in the carrier the program lies. Behind the
+    /// prefix are offset and size in bytes, with a comma between them.
     pub argument: &'static str,
-    /// Whether all that is started of it is started from one file.
+    /// All processes of the program are started from one file.
     pub is_shared: bool,
 }
 
-/// The compile helper's.
+/// The numbers of the compile helper.
 pub const COMPILER: Numbers = Numbers {
     file: 4,
     carrier: 5,
     argument: "--helper-at=",
-    // It is seldom wanted, and large.
+    // The compile helper is large and seldom started.
     is_shared: false,
 };
 
-/// That of connector and workers.
+/// The numbers of the program of connector and workers.
 pub const EGRESS: Numbers = Numbers {
     file: 6,
     carrier: 7,
@@ -43,24 +43,24 @@ pub const EGRESS: Numbers = Numbers {
     is_shared: true,
 };
 
-/// The first number behind all of them.
+/// The first number after all of them.
 pub const END: RawFd = 8;
 
-/// Where a program lies that is to be put into its own file.
+/// The place of a program that is to be copied to its own file.
 struct Place {
     by: OwnedFd,
     offset: u64,
     bytes: u64,
 }
 
-/// A program that was given.
+/// A program that the node has passed.
 pub struct Given {
     numbers: Numbers,
     file: OwnedFd,
     place: Option<Place>,
 }
 
-/// All of them.
+/// All programs that a spawner starts.
 pub struct Programs {
     /// The compile helper.
     pub compiler: Given,
@@ -68,7 +68,7 @@ pub struct Programs {
     pub egress: Given,
 }
 
-/// Offset and size out of the argument that begins like that.
+/// Parses offset and size from an argument with the prefix `begin`.
 fn read(begin: &str, argument: &str) -> Option<(u64, u64)> {
     let (offset, bytes) = argument.strip_prefix(begin)?.split_once(',')?;
     Some((offset.parse().ok()?, bytes.parse().ok()?))
@@ -82,12 +82,13 @@ impl Given {
             Some(argument) => {
                 let senseless = || io::Error::other(format!("{argument} makes no sense"));
                 let (offset, bytes) = read(begin, &argument).ok_or_else(senseless)?;
-                // SAFETY: it is there where the argument is, and nobody else's.
+                // SAFETY: the descriptor is open if the argument is there, and nothing else owns
+                // it.
                 let by = unsafe { OwnedFd::from_raw_fd(numbers.carrier) };
                 Some(Place { by, offset, bytes })
             }
             None => {
-                // What a launcher has there itself is not for its spawners.
+                // A launcher's own descriptor of that number is not for its spawners.
                 // SAFETY: nothing in this process owns that number.
                 unsafe { libc::close(numbers.carrier) };
                 None
@@ -95,13 +96,13 @@ impl Given {
         };
         Ok(Self {
             numbers,
-            // SAFETY: the node starts this program with it, and it is nobody else's.
+            // SAFETY: the node starts this program with this descriptor, and nothing else owns it.
             file: unsafe { OwnedFd::from_raw_fd(numbers.file) },
             place,
         })
     }
 
-    /// Its descriptors, with the numbers that another process is to find them at.
+    /// Returns the program's descriptors, with the numbers at which another process expects them.
     fn descriptors(&self) -> impl Iterator<Item = (RawFd, BorrowedFd<'_>)> {
         let by = self.place.as_ref().map(|place| place.by.as_fd());
         let file = (self.numbers.file, self.file.as_fd());
@@ -125,7 +126,7 @@ impl Given {
         })
     }
 
-    /// As it is started.
+    /// Returns the program in the form in which it is started.
     pub fn program(&self) -> Program<'_> {
         let carried = self.place.as_ref().map(|place| Carried {
             by: place.by.as_fd(),
@@ -142,10 +143,11 @@ impl Given {
 }
 
 impl Programs {
-    /// What this process was started with. Nothing else in it may own the descriptors.
+    /// Takes the programs that this process was started with. Nothing else in it may own the
+    /// descriptors.
     ///
     /// # Errors
-    /// When an argument makes no sense.
+    /// Returns an error if an argument cannot be parsed.
     pub fn inherited() -> io::Result<Self> {
         Ok(Self {
             compiler: Given::inherited(COMPILER)?,
@@ -153,16 +155,16 @@ impl Programs {
         })
     }
 
-    /// Their descriptors, with the numbers that another process is to find them at.
+    /// Returns all descriptors, with the numbers at which another process expects them.
     pub fn descriptors(&self) -> impl Iterator<Item = (RawFd, BorrowedFd<'_>)> {
         let compiler = self.compiler.descriptors();
         compiler.chain(self.egress.descriptors())
     }
 
-    /// The same, with numbers that no jail uses.
+    /// Moves all descriptors to numbers that no jail uses.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of duplicating a descriptor.
     pub fn out_of_the_way(self) -> Result<Self, Errno> {
         Ok(Self {
             compiler: self.compiler.out_of_the_way()?,

@@ -1,4 +1,4 @@
-//! How a sandbox comes to be: its VM, and the jail round it.
+//! Starting a sandbox: its VM, and the jail around it.
 
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,20 +15,19 @@ use crate::process::priority;
 use crate::vm::clock;
 use crate::vm::{Template, Vm};
 
-/// How a sandbox came to be.
+/// How a sandbox was started.
 #[derive(Clone, Copy, Debug)]
 pub struct Birth {
-    /// Nobody waits for it: it runs when nothing else wants to, until the spawner says
-    /// otherwise.
+    /// No request waits for the sandbox: it runs only when nothing else wants to, until the spawner
+    /// restores its priority.
     pub is_ahead: bool,
-    /// Time from the beginning of the fork until it ran in its control group, in
+    /// Time from the beginning of the fork until the sandbox ran in its control group, in
     /// nanoseconds.
     pub nanoseconds: u64,
 }
 
-/// Lives as the sandbox of a jail; answers with the exit code. The guest's progress
-/// doorbell signals `progress`. The jail is closed as soon as the VM is made, before
-/// anything of a tenant's comes.
+/// Runs as the sandbox of a jail; returns the exit code. The guest's progress doorbell signals
+/// `progress`. The jail is closed as soon as the VM is made, before any tenant's data arrives.
 pub fn run(
     jail: Jail,
     socket: OwnedFd,
@@ -42,7 +41,7 @@ pub fn run(
     }
     name_process(c"faasw-sandbox");
     unblock_signals();
-    // What is said on standard error would only get an attacker heard.
+    // Output on standard error would only serve an attacker.
     std::panic::set_hook(Box::new(|_| {
         // SAFETY: ends this process without running anything.
         unsafe { libc::_exit(PANICKED) }
@@ -56,7 +55,7 @@ pub fn run(
             return FAILED;
         }
     };
-    // Neither is dropped: the system lets go of everything by itself.
+    // Neither is dropped: the kernel releases everything when the process ends.
     let socket = ManuallyDrop::new(socket);
     let mut sandbox = ManuallyDrop::new(Sandbox::new(&socket, template, vm, page_map));
     let lived = sandbox.live(Prepared {
@@ -71,8 +70,9 @@ pub fn run(
     }
 }
 
-/// Leaves it to the spawner when this process ends: a node that goes leaves thousands, which are
-/// not to end at once (`spawner/ending.rs`). A spawner that goes takes it along.
+/// Waits for the spawner to end this process. If a node ends, it leaves thousands of sandboxes,
+/// which must not all end at once (`spawner/ending.rs`). If the spawner ends, this process ends
+/// with it.
 fn wait_to_be_ended() -> ! {
     let mut nothing = libc::pollfd {
         fd: -1,
@@ -80,17 +80,18 @@ fn wait_to_be_ended() -> ! {
         revents: 0,
     };
     loop {
-        // SAFETY: one entry is there, of no descriptor; without a time it is waited for signals
-        // alone.
+        // SAFETY: there is one entry, without a descriptor; without a timeout the call only waits
+        // for signals.
         unsafe { libc::ppoll(&raw mut nothing, 1, std::ptr::null(), std::ptr::null()) };
     }
 }
 
-/// Makes the VM and closes the jail round it. Beside `socket` and `progress` no number
-/// may be in use that a jail has. Also says what closing took, in nanoseconds.
+/// Makes the VM and closes the jail around it. Apart from `socket` and `progress`, no descriptor
+/// number that a jail uses may be in use. Also returns the time for closing the jail, in
+/// nanoseconds.
 ///
 /// # Errors
-/// What failed, and at which step of closing.
+/// Returns the operation that failed, the error, and the step of closing.
 pub fn enclose(
     jail: Jail,
     socket: &OwnedFd,
@@ -105,13 +106,13 @@ pub fn enclose(
             .map_err(|errno| (Failure::Create, errno, 0))?;
     drop(progress);
     let progress = moved;
-    // While this process may still look at itself; but not as one that is shown where
-    // in the host's memory its pages are.
+    // Opened while this process may still inspect itself, but without the privilege by which the
+    // page map would show host-physical addresses.
     let page_map = without_privilege(PageMap::open)
         .flatten()
         .map_err(|errno| (Failure::Create, errno, 0))?;
     let mut vm = Vm::new(template, progress).map_err(|errno| (Failure::Create, errno, 0))?;
-    // Without it no guest of this sandbox polls.
+    // If this fails, no guest of this sandbox polls.
     let _ = vm.set_alarm();
     let made_at = clock::monotonic();
     let [machine, vcpu, statistics, progress] = vm.descriptors();
@@ -124,12 +125,12 @@ pub fn enclose(
     Ok((vm, page_map, clock::monotonic() - made_at))
 }
 
-/// Has a fault of this process end it by its own signal, as the system does. The standard
-/// library's handlers tell of it first, which takes calls that no jail allows: a fault
-/// would end as a forbidden call, and be taken for somebody who broke out.
+/// Restores the default action for faults: the process ends by the fault's own signal. The standard
+/// library's handlers first report the fault, which takes system calls that no jail allows. The
+/// process would end by a forbidden call, like one that has tried to break out.
 fn fault_by_default() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {
-        // SAFETY: no handler of this program's is replaced that anything relies on.
+        // SAFETY: nothing relies on the handlers that this replaces.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }

@@ -1,13 +1,13 @@
-//! An instance that is hot: brought back to its seed's state and let into the guest again, which
-//! looks for its next request by itself. So whoever has one need not wake anybody.
+//! Hot instances: an instance that was reset and whose guest runs again, polling for its next
+//! request. So the node can use it without waking a process.
 //!
-//! It is a tenant's code like any other, and gets what an activation gives but for its request:
-//! entropy of its own, and the time. The wait is bounded twice: the guest rings when it has looked
-//! for as long as it was told, and a timer of the kernel's calls it out if it does not
-//! ([`crate::vm::alarm`]), whatever becomes of the node; one that does anything else ends. Whether
-//! the wait ends with a request or without is decided once, by the page that node and sandbox share
-//! ([`faasw_fri::control`]). Without one the instance is brought back again, so that what it drew
-//! is never used.
+//! The instance runs a tenant's code like any other, and gets everything of an activation except a
+//! request: its own entropy, and the time. The wait is bounded twice. The guest rings when it has
+//! polled for as long as it was ordered to. If it does not, a kernel timer calls it out
+//! ([`crate::vm::alarm`]), whatever happens to the node. An instance that does anything else ends.
+//! Whether the wait ends with a request is decided once, by the page that node and sandbox share
+//! ([`faasw_fri::control`]). After a wait without a request the instance is reset again, so that
+//! the entropy that it received is never used.
 
 use std::time::{Duration, Instant};
 
@@ -19,20 +19,21 @@ use super::{End, Sandbox};
 use crate::vm::{Stop, clock};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Most time that a guest may be told to look for a request.
+/// The longest time that a guest may poll.
 const POLL_MAX: Duration = Duration::from_millis(10);
 
-/// What entering it and leaving it takes at most, and the sending of a message: several times what
-/// it does.
+/// The most CPU time for entering and leaving the guest and for sending a message: several times
+/// what it usually takes.
 const ROUND: Duration = Duration::from_millis(1);
 
-/// CPU time that it has beyond that: such a timer is looked at by a processor's clock
-/// interrupts, and those are up to 10 ms apart.
+/// CPU time that is added for the timer: the clock interrupts of a processor check such timers, and
+/// those are up to 10 ms apart.
 const OVERTIME: Duration = Duration::from_millis(5);
 
 impl Sandbox<'_> {
-    /// Offers the instance, which was brought back as `parked` says, to the node, where the order
-    /// to do so says so, and the node will still have it; whether it did.
+    /// Offers the instance, which was reset as `parked` reports, to the node. Returns whether the
+    /// instance is offered: `false` if the order has no time for polling, if there is no timer, or
+    /// if the node refuses the offer.
     pub(super) fn offer(&mut self, order: &Reset, parked: &Parked) -> Result<bool, End> {
         if order.poll_nanoseconds == 0 {
             return Ok(false);
@@ -40,11 +41,11 @@ impl Sandbox<'_> {
         let (Some(instance), Some(alarm)) = (&mut self.instance, &self.vm.alarm) else {
             return Ok(false);
         };
-        // What cannot be bounded is not begun.
+        // A wait that cannot be bounded does not begin.
         if alarm.arm(most(order) + OVERTIME).is_err() {
             return Ok(false);
         }
-        // One of before has nothing to say of this wait.
+        // Discards a signal of an earlier wait.
         alarm.has_rung();
         self.offered_at = own_cpu_time();
         let offer = match instance.mailbox.control(&mut self.vm.arena) {
@@ -64,9 +65,9 @@ impl Sandbox<'_> {
         Ok(offer != Offer::Refused)
     }
 
-    /// Lets the guest look for its next request, if it was offered, as `parked` says. Why it
-    /// stopped, where it had one; it was brought back again where it had none, and the node is
-    /// told.
+    /// Lets the guest poll for its next request if the instance was offered, as `parked` reports.
+    /// Returns why the guest stopped if it received a request. If it received none, the instance is
+    /// reset again, the node is notified, and the result is `None`.
     pub(super) fn stay_hot(
         &mut self,
         order: &Reset,
@@ -79,7 +80,7 @@ impl Sandbox<'_> {
         let nanoseconds = u64::try_from(wait(order).as_nanos()).unwrap_or(u64::MAX);
         let ticks = u128::from(nanoseconds) * u128::from(self.template.tsc_khz()) / 1_000_000;
         let activate = Activate {
-            // The node knows it by another one when it has a request.
+            // The node uses another number for the instance once it has a request.
             instance: 0,
             monotonic_nanoseconds: self.monotonic_nanoseconds,
             wall_epoch_nanoseconds: order.wall_epoch_nanoseconds,
@@ -98,7 +99,7 @@ impl Sandbox<'_> {
             match stopped {
                 Some(Stop::Rang(value)) if value == Doorbell::Unasked as u32 => {
                     if !self.take_back() {
-                        // It looks on, and finds its request.
+                        // The guest polls on, and finds its request.
                         continue;
                     }
                     parked.polled_nanoseconds = self.leave(order)?;
@@ -116,7 +117,7 @@ impl Sandbox<'_> {
                 Some(Stop::Other(reason)) => {
                     return Err(self.fail(Failure::Exit, u64::from(reason)));
                 }
-                // What has a request may take as long as that may.
+                // A guest that has a request may take as long as requests may.
                 None if self.vm.has_alarm_rung() && !is_claimed => {
                     return Err(self.fail(Failure::Strayed, 0));
                 }
@@ -125,8 +126,8 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Makes an instance whose guest has looked in vain, and that was taken back, what it was
-    /// before it was offered; CPU time that went into that, in nanoseconds.
+    /// Resets an instance whose guest has polled in vain and that was taken back. Returns the CPU
+    /// time of the wait, in nanoseconds.
     fn leave(&mut self, order: &Reset) -> Result<u64, End> {
         let polled = own_cpu_time().saturating_sub(self.offered_at);
         if polled > most(order) {
@@ -139,8 +140,8 @@ impl Sandbox<'_> {
         Ok(u64::try_from(polled.as_nanos()).unwrap_or(u64::MAX))
     }
 
-    /// The order to bring the instance back, if the node gives it within `look` where it need not
-    /// be sent.
+    /// Polls the control page for `look` and returns the order to reset the instance, if the node
+    /// writes it there in that time instead of sending it.
     pub(super) fn look_for_order(&self, look: Duration) -> Option<Reset> {
         let control = self.control()?;
         let begun = Instant::now();
@@ -173,18 +174,18 @@ impl Sandbox<'_> {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread.
 fn own_cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::try_from(time).unwrap_or_default()
 }
 
-/// CPU time that a guest which does may take, and what its sandbox does round it.
+/// Returns the most CPU time that a polling guest and its sandbox may take.
 fn most(order: &Reset) -> Duration {
     2 * wait(order) + ROUND
 }
 
-/// How long a guest is to look.
+/// Returns how long a guest is to poll.
 fn wait(order: &Reset) -> Duration {
     Duration::from_nanos(order.poll_nanoseconds).min(POLL_MAX)
 }

@@ -1,8 +1,9 @@
 //! A sandbox: a process or thread with one VM that becomes one instance and then ends.
 //!
-//! [`run`] makes one and closes its jail; then it does what the node orders: `orders` has those
-//! that make an instance and take it apart, `running` those that let it run, `hot` lets a guest
-//! look for its next request by itself. [`thread`] is one with nothing round it.
+//! [`run`] makes a sandbox and closes its jail. Then the sandbox carries out the node's orders:
+//! `orders` has those that make an instance and take it apart, `running` those that let it run, and
+//! `hot` lets a guest poll for its next request. [`thread`] runs a sandbox without a process and a
+//! jail of its own.
 
 mod birth;
 mod hot;
@@ -25,7 +26,7 @@ use crate::instance::reset::Trouble;
 use crate::memory::page_map::PageMap;
 use crate::vm::{Template, Vm};
 
-/// Exit code of a sandbox that could not go on.
+/// Exit code of a sandbox that failed.
 pub(crate) const FAILED: i32 = 1;
 
 /// Exit code of a sandbox that panicked.
@@ -33,9 +34,9 @@ pub(crate) const PANICKED: i32 = 101;
 
 /// Why a sandbox ends.
 pub(crate) enum End {
-    /// The node is done with it, or gone.
+    /// The node has closed the socket.
     Dismissed,
-    /// It cannot go on; the node has been told if it could be.
+    /// The sandbox has failed; the node was notified if possible.
     Failed,
 }
 
@@ -50,10 +51,10 @@ pub(crate) struct Sandbox<'a> {
     /// Page faults before the request.
     faults_before: u64,
     activated: u64,
-    /// Monotonic time that its guest continues from.
+    /// The monotonic time from which the guest continues.
     monotonic_nanoseconds: u64,
     exits: u64,
-    /// CPU time of this thread when its guest was last let look for a request.
+    /// CPU time of this thread when its guest last began to poll for a request.
     offered_at: Duration,
 }
 
@@ -67,12 +68,12 @@ pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instructi
     let _ = send(socket, &message, &[], SendFlags::empty());
 }
 
-/// Has the node answer this process's page faults, and keeps nothing of that: whoever can have a
-/// process wait in the middle of a system call is not to be under attack. To be done before
-/// anything of anybody's comes.
+/// Sends the node a descriptor by which it can serve this process's page faults, and keeps no copy
+/// of it: a process that an attacker may control must not be able to make another wait within a
+/// system call. Must be called before any tenant's data arrives.
 pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
     if let Some(faults) = template.faults() {
-        // A node that is gone is noticed later.
+        // If the node is gone, a later call notices it.
         let _ = send(
             socket,
             &Born { reserved: 0 },
@@ -105,10 +106,10 @@ impl<'a> Sandbox<'a> {
         }
     }
 
-    /// Tells the node that the VM is there, and serves it to the end.
+    /// Notifies the node that the VM is ready, and serves it to the end.
     ///
     /// # Errors
-    /// Why it ends before it is done.
+    /// Returns the reason if the sandbox ends before it is done.
     pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
         self.tell(&prepared).and_then(|()| self.serve())
     }

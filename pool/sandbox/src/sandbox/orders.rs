@@ -19,7 +19,8 @@ use crate::memory::mapping::Mapping;
 use crate::vm::clock;
 
 impl Sandbox<'_> {
-    /// Says what the instance has used; nothing where the system cannot tell.
+    /// Reports the pages that the instance has used; sets that the kernel does not report are
+    /// empty.
     pub(super) fn survey(&self) -> Result<(), End> {
         let mut used = Used {
             written: Ranges::default(),
@@ -45,7 +46,7 @@ impl Sandbox<'_> {
         self.tell(&used)
     }
 
-    /// Hands over what a seed is made of, and ends.
+    /// Hands over the state and pages of a seed, and ends.
     pub(super) fn seal(&mut self, mut packet: Packet) -> Result<(), End> {
         let state = self
             .vm
@@ -70,9 +71,9 @@ impl Sandbox<'_> {
                     .map_err(|errno| self.fail_system(Failure::Seal, errno))?;
                 sealed.own = Ranges::covering(&own);
             }
-            // It is all in the root's own file, which cannot be sealed while anybody has it
-            // mapped. The end of this process is not enough: who looks at it in `/proc` at that
-            // moment keeps what it has mapped a little longer.
+            // All of it is in the root's own file, which cannot be sealed while it is mapped
+            // anywhere. The end of this process is not enough: a process that inspects it in
+            // `/proc` at that moment keeps its mappings for a little longer.
             Some(Instance { ram, .. }) => guest_memory::cut_off(*ram, 0)
                 .map_err(|errno| self.fail_system(Failure::Seal, errno))?,
             None => {}
@@ -80,8 +81,8 @@ impl Sandbox<'_> {
         self.tell(&sealed)
     }
 
-    /// Becomes as it was before its request. Whatever fails ends the sandbox.
-    /// What it took, if the node does not know that yet: it was offered.
+    /// Resets the instance to the state before its request. A failure ends the sandbox. Returns the
+    /// report if the node does not have it yet because the instance was offered.
     pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<Parked>, End> {
         let started = clock::monotonic();
         let page_faults = self.request_faults();
@@ -104,7 +105,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Gives the instance its seed's exact state back.
+    /// Resets the instance to exactly its seed's state.
     pub(super) fn bring_back(&mut self, counts_unused: bool) -> Result<Restored, End> {
         let Some(instance) = &mut self.instance else {
             return Err(self.fail(Failure::Message, 0));
@@ -118,7 +119,7 @@ impl Sandbox<'_> {
         Ok(restored)
     }
 
-    /// Does ahead what the functions of a seed have in common. Whatever fails ends the
+    /// Does the work that the functions of a seed have in common, in advance. A failure ends the
     /// sandbox.
     pub(super) fn preset(&mut self, mut packet: Packet) -> Result<(), End> {
         let started = clock::monotonic();
@@ -146,7 +147,7 @@ impl Sandbox<'_> {
         })
     }
 
-    /// Becomes an instance.
+    /// Makes the sandbox an instance.
     pub(super) fn fork(&mut self, mut packet: Packet) -> Result<(), End> {
         let started = clock::monotonic();
         let order = packet
@@ -189,7 +190,7 @@ impl Sandbox<'_> {
     }
 }
 
-/// How many of these pages differ from the seed's, as far as they make a set.
+/// Returns how many of these pages differ from the seed's, among those that fit a set.
 fn changed(source: &Source, ram: Mapping, written: &PageSet) -> u64 {
     let counted = written.first_ranges(SET_PAGES_MAX);
     let mut copies = Copies::default();

@@ -1,4 +1,4 @@
-//! The orders that let an instance run, and what it rings for meanwhile.
+//! The orders that let an instance run, and its requests meanwhile.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -17,12 +17,12 @@ use crate::memory::mapping::Mapping;
 use crate::vm::Stop;
 use crate::vm::clock;
 
-/// Longest single wait that a guest gets, in nanoseconds: an hour. It asks
-/// again if it wants more, and the node's time limit holds meanwhile.
+/// The longest single wait of a guest, in nanoseconds: an hour. The guest waits again if it needs
+/// longer, and the node's time limit holds meanwhile.
 const WAIT_MAX: u64 = 3_600_000_000_000;
 
-/// How long a sandbox whose instance was hot looks for the order to bring it back: what the node
-/// needs to read the answer, and twice that.
+/// How long a sandbox whose instance was hot polls for the order to reset it: what the node needs
+/// to read the answer, and twice that.
 const LOOK: Duration = Duration::from_micros(100);
 
 impl Sandbox<'_> {
@@ -37,7 +37,7 @@ impl Sandbox<'_> {
         fill_with_entropy(&mut entropy).map_err(|errno| self.fail_system(Failure::Run, errno))?;
         self.monotonic_nanoseconds = order.monotonic_nanoseconds;
         self.activated = clock::monotonic();
-        // Since the epoch it is counted here: the order took a moment to arrive.
+        // Computed from the epoch here, because the order took a moment to arrive.
         let wall = Duration::from_nanos(order.wall_epoch_nanoseconds)
             .saturating_add(Duration::from_nanos(self.activated));
         guest_memory::write_activation(
@@ -56,8 +56,8 @@ impl Sandbox<'_> {
         Ok(())
     }
 
-    /// Runs the guest until it rings for the node; an order that was there by then is still to
-    /// be done.
+    /// Runs the guest until it rings for the node. Returns the order to reset if it was there
+    /// already and is still to be carried out.
     pub(super) fn run(&mut self) -> Result<Option<Reset>, End> {
         let stop = self
             .vm
@@ -66,8 +66,8 @@ impl Sandbox<'_> {
         self.go_on(stop, Duration::ZERO)
     }
 
-    /// As [`Sandbox::run`], where the guest has stopped; an order is looked for for so long before
-    /// the node has to send it.
+    /// Continues like [`Sandbox::run`] after the guest has stopped. Polls the control page for
+    /// `look` before the node has to send the order.
     pub(super) fn go_on(&mut self, mut stop: Stop, look: Duration) -> Result<Option<Reset>, End> {
         loop {
             self.exits += 1;
@@ -99,7 +99,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Does an order to reset, and what comes of it.
+    /// Carries out an order to reset, and the orders that follow from hot waits.
     pub(super) fn settle(&mut self, mut ordered: Option<Reset>) -> Result<(), End> {
         while let Some(order) = ordered {
             let parked = self.reset(&order)?;
@@ -111,8 +111,8 @@ impl Sandbox<'_> {
         Ok(())
     }
 
-    /// The order to reset, if the node, which was told of the end already, has sent
-    /// it: then nobody waits for the ring.
+    /// Returns the order to reset if the node, which knows of the end already, has given it: then
+    /// the node does not wait for the ring.
     fn ordered_already(&self, look: Duration) -> Result<Option<Reset>, End> {
         if let Some(order) = self.look_for_order(look) {
             return Ok(Some(order));
@@ -128,7 +128,7 @@ impl Sandbox<'_> {
         }
     }
 
-    /// An order to reset that was sent.
+    /// Parses an order to reset that was sent.
     pub(super) fn order(&self, packet: &Packet) -> Result<Reset, End> {
         let order = packet.message::<Reset>();
         order.map_err(|_| self.fail(Failure::Message, 0))
@@ -148,9 +148,8 @@ impl Sandbox<'_> {
         self.vm.page_faults().saturating_sub(self.faults_before)
     }
 
-    /// Makes memory ready that the guest says it will write: private pages, and
-    /// second-level tables where the host fills those in advance. A wish that makes
-    /// no sense is none.
+    /// Prepares memory that the guest is about to write: private pages, and second-level tables if
+    /// the host can fill those in advance. A range outside of RAM is ignored.
     fn populate(&self) {
         let Some(instance) = &self.instance else {
             return;
@@ -162,8 +161,8 @@ impl Sandbox<'_> {
         }
     }
 
-    /// Sleeps for the guest, until its time has come or the node wakes it. The
-    /// socket is watched, so a node that goes away ends the wait, too.
+    /// Sleeps for the guest until its time has come or the node wakes it. The socket is watched, so
+    /// a node that goes away ends the wait as well.
     fn wait(&self) -> Result<(), End> {
         let wanted = self
             .instance
@@ -176,7 +175,7 @@ impl Sandbox<'_> {
         };
         let mut events = [PollFd::new(self.socket, PollFlags::IN)];
         match poll(&mut events, Some(&timeout)) {
-            // Woken early: the guest asks again.
+            // If this is too early, the guest waits again.
             Ok(0) | Err(Errno::INTR) => Ok(()),
             Ok(_) => match receive(self.socket, RecvFlags::empty()) {
                 Ok(packet) if packet.kind() == Some(Kind::Wake) => Ok(()),
@@ -188,8 +187,8 @@ impl Sandbox<'_> {
     }
 }
 
-/// The order that waits in a socket, if there is one. Those to wake are for waits that are
-/// over, however many there are.
+/// Returns the order that waits in a socket, if there is one. Orders to wake are discarded, however
+/// many there are: they are for waits that are over.
 fn waiting_order(socket: &OwnedFd) -> Result<Option<Packet>, FriError> {
     loop {
         match receive(socket, RecvFlags::DONTWAIT) {
@@ -201,7 +200,7 @@ fn waiting_order(socket: &OwnedFd) -> Result<Option<Packet>, FriError> {
     }
 }
 
-/// Fills `out` from the system's generator.
+/// Fills `out` from the kernel's random number generator.
 fn fill_with_entropy(out: &mut [u8; 32]) -> Result<(), Errno> {
     let mut filled = 0;
     while let Some(rest) = out.get_mut(filled..)
@@ -226,14 +225,14 @@ mod tests {
     #[test]
     fn a_flood_of_wakes_takes_no_stack() {
         let (ours, theirs) = faasw_fri::pair().unwrap();
-        // As many as root may have wait.
+        // Root may have so many pending.
         let _ = rustix::net::sockopt::set_socket_send_buffer_size_force(&ours, 16 << 20);
         let mut sent = 0;
         while send(&ours, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT).is_ok() {
             sent += 1;
         }
         assert!(sent > 100, "{sent}");
-        // A small part of what a process has.
+        // A small part of a process's stack.
         let asks = std::thread::Builder::new().stack_size(128 << 10);
         let asks = asks.spawn(move || {
             assert!(matches!(waiting_order(&theirs), Ok(None)));

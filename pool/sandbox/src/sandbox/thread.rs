@@ -1,8 +1,10 @@
-//! A sandbox on a thread of the program that embeds faasw: a VM, and nothing round it.
+//! A sandbox on a thread of the program that embeds faasw: a VM without a process or jail of its
+//! own.
 //!
-//! It is the same sandbox, with the same interface to the node, over a socket of its own.
-//! What the system does when a process ends is done here: whatever the VM had is closed
-//! and unmapped before the end is told, also after a panic, which ends this sandbox alone.
+//! This is the same sandbox with the same interface to the node, over a socket of its own. This
+//! module does the work that the kernel does when a process ends: the VM's descriptors are closed
+//! and its memory is unmapped before the end is reported. A panic ends this sandbox alone, in the
+//! same way.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -27,10 +29,10 @@ use crate::vm::clock;
 use crate::vm::signals;
 use crate::vm::{Template, Vm};
 
-/// The host as all sandboxes of a program find it.
+/// The properties of the host that all sandboxes of a program share.
 pub struct Host {
     template: Template,
-    /// What is made ahead can run at a low priority until it is wanted.
+    /// Sandboxes made in advance can run at a low priority until they are needed.
     can_restore: bool,
 }
 
@@ -41,10 +43,10 @@ impl std::fmt::Debug for Host {
 }
 
 impl Host {
-    /// Finds out about it.
+    /// Determines the host's properties.
     ///
     /// # Errors
-    /// When KVM does not answer.
+    /// Returns an error if KVM cannot be opened or does not run a trial guest.
     pub fn prepare() -> io::Result<Self> {
         let device = Kvm::open_with_cloexec(true)?;
         // SAFETY: the descriptor is new and has no other owner.
@@ -56,8 +58,8 @@ impl Host {
     }
 }
 
-/// How far a thread is. What names a thread to the system names another one when it is
-/// over, so it is only used while this is locked.
+/// The phase of a thread's life. The thread's handle and number identify another thread once it is
+/// over, so they are used only while this is locked.
 #[derive(Debug)]
 enum Phase {
     Begins,
@@ -68,7 +70,7 @@ enum Phase {
     Over,
 }
 
-/// A sandbox's thread, as others see it.
+/// A sandbox's thread, as seen by other threads.
 #[derive(Debug)]
 pub struct Thread {
     socket: OwnedFd,
@@ -78,13 +80,13 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// Starts a sandbox that talks over `socket` and whose guest signals `progress`; with
-    /// `is_ahead` when nothing else wants to run, where the host lets that be undone.
-    /// When it is over, and nothing is left of its VM, `ended` is called with its exit
-    /// code as the last thing that the thread does.
+    /// Starts a sandbox that communicates over `socket` and whose guest signals `progress`. With
+    /// `is_ahead` it runs only when nothing else wants to, if the host allows that to be undone. As
+    /// the last thing that the thread does, when nothing is left of its VM, it calls `ended` with
+    /// its exit code.
     ///
     /// # Errors
-    /// The system's, when there can be no more threads.
+    /// Returns an error if no thread can be started.
     pub fn start(
         host: Arc<Host>,
         socket: OwnedFd,
@@ -124,9 +126,9 @@ impl Thread {
         Ok((thread, joined))
     }
 
-    /// Ends it, whatever its guest does. Does not wait.
+    /// Ends the sandbox, whatever its guest does. Does not wait.
     pub fn kill(&self) {
-        // Before the signal, for whoever asks what it was for; and before the lock, for
+        // Set before the signal, because the sandbox checks it after one; and before the lock, for
         // a thread that begins after it.
         self.stop.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
@@ -136,8 +138,8 @@ impl Thread {
         }
     }
 
-    /// Says that it is known what it is for: from now on it takes turns with everybody
-    /// else.
+    /// Restores the usual priority of a sandbox that was made in advance, once its function is
+    /// known.
     pub fn restore_priority(&self) {
         if let Phase::Runs { number, .. } = *self.phase()
             && self.is_ahead.swap(false, Ordering::Relaxed)
@@ -146,17 +148,17 @@ impl Thread {
         }
     }
 
-    /// Has it run at the background priority, or at the usual one.
+    /// Runs the sandbox at the background priority, or at the usual one.
     pub fn set_background(&self, background: bool) {
         if let Phase::Runs { number, .. } = *self.phase() {
             priority::set_background(number, background);
         }
     }
 
-    /// CPU time that it and its guest have used.
+    /// Returns the CPU time that the sandbox and its guest have used.
     ///
     /// # Errors
-    /// `SRCH` when it does not run; the system's.
+    /// Returns `SRCH` if the thread does not run; otherwise the error of reading its clock.
     pub fn cpu_time(&self) -> Result<Duration, Errno> {
         let phase = self.phase();
         let Phase::Runs { handle, .. } = *phase else {
@@ -164,8 +166,8 @@ impl Thread {
         };
         let mut clock = 0;
         let mut time = MaybeUninit::uninit();
-        // SAFETY: the thread is not over while the phase is locked; both calls write one
-        // value of the type they are given.
+        // SAFETY: the thread is not over while the phase is locked; both calls write one value of
+        // their parameter's type.
         let time = unsafe {
             match libc::pthread_getcpuclockid(handle, &raw mut clock) {
                 0 => {}
@@ -185,12 +187,12 @@ impl Thread {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets itself be stopped; answers with the mask of signals that are blocked.
+    /// Makes the thread ready to be stopped; returns the mask of blocked signals.
     fn begin(&self) -> Result<u64, Errno> {
         // First: the signal's default action ends the program.
         let blocked = signals::block()?;
         *self.phase() = Phase::Runs {
-            // SAFETY: asks for the calling thread's own.
+            // SAFETY: the call returns the calling thread's own handle.
             handle: unsafe { libc::pthread_self() },
             number: rustix::thread::gettid(),
         };
@@ -199,7 +201,7 @@ impl Thread {
 
     fn end(&self) {
         *self.phase() = Phase::Over;
-        // For a process the system closes it.
+        // For a process the kernel closes it.
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Both);
     }
 
@@ -238,8 +240,8 @@ impl Thread {
         let page_map = PageMap::open()?;
         let mut vm = Vm::new(&host.template, progress)?;
         vm.stop_with(self.stop.clone(), blocked)?;
-        // SAFETY: only the sandbox that this VM goes to has mappings of its arena, and it
-        // has its VM to the end.
+        // SAFETY: only the sandbox that owns this VM has mappings of its arena, and it has the VM
+        // to the end.
         unsafe { vm.release_memory_at_end() };
         Ok((vm, page_map))
     }
@@ -259,7 +261,7 @@ mod tests {
         let code = ended.recv().unwrap();
         joined.join().unwrap();
         assert_eq!(thread.cpu_time(), Err(Errno::SRCH));
-        // What has no thread any more takes no harm.
+        // A thread that is over is not affected.
         thread.kill();
         (code, node)
     }
@@ -301,7 +303,7 @@ mod tests {
             assert_ne!(blocked & bit(STOP), 0);
             assert_ne!(blocked & bit(libc::SIGTERM), 0);
             assert_eq!(blocked & bit(libc::SIGSEGV), 0);
-            // Its default action would end the program.
+            // The signal's default action would end the program.
             thread.kill();
             let mut pending = MaybeUninit::uninit();
             // SAFETY: the call writes the set that is read then.

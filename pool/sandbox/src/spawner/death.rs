@@ -1,4 +1,4 @@
-//! How children end, by the system's account.
+//! How children end, as the kernel reports it.
 
 use std::mem::MaybeUninit;
 
@@ -6,14 +6,14 @@ use rustix::process::Pid;
 
 /// How a child has ended.
 pub(super) struct Death {
-    /// As [`Ended`](faasw_fri::messages::Ended) has them.
+    /// The fields of [`Ended`](faasw_fri::messages::Ended).
     pub(super) signal: u64,
     pub(super) code: u64,
     pub(super) cpu_nanoseconds: u64,
 }
 
 /// Returns a child that has ended and is not reaped, if there is one. Until it is reaped, the
-/// kernel has its account.
+/// kernel keeps its record.
 pub(super) fn ended() -> Option<Pid> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
     let options = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -31,12 +31,12 @@ pub(super) fn reap(pid: Pid) -> Option<Death> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     let number = pid.as_raw_nonzero().get();
-    // SAFETY: the call writes one value to each place that it is given.
+    // SAFETY: the call writes one value to each of its two output places.
     let reaped = unsafe { libc::wait4(number, &raw mut status, libc::WNOHANG, usage.as_mut_ptr()) };
     if reaped != number {
         return None;
     }
-    // SAFETY: all zeroes are a value of it, and so is what the call wrote.
+    // SAFETY: all zeroes are a valid value, and so is what the call wrote.
     let usage = unsafe { usage.assume_init() };
     let nanoseconds = |time: libc::timeval| {
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);

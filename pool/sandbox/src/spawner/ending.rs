@@ -1,12 +1,12 @@
-//! How the spawner's processes end: some at a time.
+//! Ending the spawner's processes, a limited number at a time.
 //!
-//! The kernel lets go of a process's compiled filters in work of `system_wq`, each item of which
-//! takes one lock for all of the system's compiled programs (`pack_mutex`). Who holds it may have
-//! to wait for an item of the same queue (`vm_unmap_aliases`), which never begins while the queue
-//! is full of items that wait for the lock: since then no process of that machine can install a
-//! filter, or ever will (docs/decisions/0033). A queue takes 256 items at least, 1,024 in Linux
-//! 6.18, and a jail has two filters. So at most [`AT_ONCE`] processes are ended, and the next when
-//! a child of the spawner's has had the same lock after them, by installing a filter.
+//! The kernel releases a process's compiled filters in work items of `system_wq`. Each item takes
+//! one lock for all compiled programs of the system (`pack_mutex`). The holder of the lock may have
+//! to wait for an item of the same queue (`vm_unmap_aliases`). That item never begins while the
+//! queue is full of items that wait for the lock: from then on, no process of that machine can ever
+//! install a filter again (docs/decisions/0033). A queue takes 256 items at least, 1,024 in Linux
+//! 6.18, and a jail has two filters. So at most [`AT_ONCE`] processes are ended at a time. The next
+//! follow when a child of the spawner has taken the same lock after them, by installing a filter.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -14,43 +14,44 @@ use std::time::{Duration, Instant};
 use faasw_jail::filter::Filter;
 use rustix::process::{Pid, Signal};
 
-/// Processes whose filters the kernel may be letting go of at once.
+/// The most processes whose filters the kernel may be releasing at once.
 const AT_ONCE: usize = 64;
 
-/// How long an end is waited for. Who takes longer is in the kernel's hands, and holds up nobody.
+/// How long to wait for an end. A process that takes longer is stuck in the kernel, and must not
+/// delay the others.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Which processes are to end, and which do.
+/// The processes that are to end, and those that are ending.
 #[derive(Debug, Default)]
 pub(super) struct Ending {
-    /// By their tokens, in the order of the orders.
+    /// Tokens of the processes that are to end, in the order of the orders.
     waiting: VecDeque<u64>,
-    /// Killed and not reaped, and since when.
+    /// Processes that were killed and not reaped, each with the time of the kill.
     killed: Vec<(Pid, Instant)>,
-    /// Reaped since the last time that a child had the lock.
+    /// Processes reaped since a child last took the lock.
     reaped: usize,
-    /// The child that waits for it.
+    /// The child that is about to take the lock.
     settling: Option<Pid>,
 }
 
-/// What is to be done next.
+/// The next thing to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// The process with this token is to be killed, if it is still there; [`Ending::killed`].
+    /// Kill the process with this token if it is still there, and then call [`Ending::killed`].
     Kill(u64),
-    /// A child is to wait for the kernel; [`Ending::settles`].
+    /// Fork a child that waits for the kernel, and call [`Ending::settles`].
     Settle,
-    /// Nothing before a child was reaped, or before so long.
+    /// Do nothing until a child was reaped, or until this time has passed.
     Wait(Option<Duration>),
 }
 
 impl Ending {
-    /// A process is to end.
+    /// Orders a process to end.
     pub(super) fn order(&mut self, token: u64) {
         self.waiting.push_back(token);
     }
 
-    /// What is to be done at `now`.
+    /// Returns the next thing to do at `now`.
     pub(super) fn next(&mut self, now: Instant) -> Next {
         if self.settling.is_some() {
             return Next::Wait(None);
@@ -72,14 +73,15 @@ impl Ending {
         }
     }
 
-    /// A process was killed at `now`.
+    /// Records that a process was killed at `now`.
     pub(super) fn killed(&mut self, pid: Pid, now: Instant) {
         if self.killed.iter().all(|(other, _)| *other != pid) {
             self.killed.push((pid, now));
         }
     }
 
-    /// This child waits for the kernel, if it could be made: without one it goes on.
+    /// Records the child that waits for the kernel. If none could be forked, the next processes end
+    /// without it.
     pub(super) fn settles(&mut self, child: Option<Pid>) {
         self.settling = child;
         self.reaped = 0;
@@ -90,7 +92,7 @@ impl Ending {
         self.settling.is_some()
     }
 
-    /// A child was reaped, whatever it was.
+    /// Records that a child was reaped, whatever it was.
     pub(super) fn reaped(&mut self, pid: Pid) {
         if self.settling == Some(pid) {
             self.settling = None;
@@ -101,13 +103,14 @@ impl Ending {
     }
 }
 
-/// A child that ends when the kernel has let go of filters of processes that were reaped before.
+/// Forks a child that ends when the kernel has released filters of processes that were reaped
+/// before.
 pub(super) fn settle() -> Option<Pid> {
     // SAFETY: this process has one thread; the child has a copy of everything.
     match unsafe { libc::fork() } {
         0 => {
             let _ = Filter::open().install();
-            // The spawner's own clean-up is not the child's to do.
+            // The spawner's own clean-up must not run in the child.
             // SAFETY: ends this process without running anything.
             unsafe { libc::_exit(0) }
         }
@@ -115,9 +118,9 @@ pub(super) fn settle() -> Option<Pid> {
     }
 }
 
-/// Has a process end at once, whatever it does.
+/// Kills a process, whatever it does.
 pub(super) fn kill(pid: Pid) {
-    // Not reaped yet, so the number is still this child's.
+    // The process is not reaped yet, so the number is still this child's.
     let _ = rustix::process::kill_process(pid, Signal::KILL);
 }
 
@@ -129,7 +132,7 @@ mod tests {
         Pid::from_raw(100 + i32::try_from(number).unwrap()).unwrap()
     }
 
-    /// Kills all that may be killed at `now`; what comes then.
+    /// Kills all processes that may be killed at `now`; returns their tokens, and what comes next.
     fn go_on(ending: &mut Ending, now: Instant) -> (Vec<u64>, Next) {
         let mut killed = Vec::new();
         loop {
@@ -174,7 +177,7 @@ mod tests {
         assert_eq!(go_on(&mut ending, now).0, [500]);
         ending.reaped(pid(500));
         assert_eq!(ending.next(now), Next::Settle);
-        // Where no child can be made it goes on all the same.
+        // If no child can be forked, the next process ends all the same.
         ending.settles(None);
         assert_eq!(go_on(&mut ending, now), (vec![501], Next::Wait(None)));
     }

@@ -1,4 +1,4 @@
-//! What it takes to make jails and sandboxes, found out once by the process that makes them.
+//! The resources for making jails and sandboxes, determined once by the process that makes them.
 
 use std::io;
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -13,34 +13,34 @@ use crate::memory::page_map::PageMap;
 use crate::process::jail;
 use crate::vm::Template;
 
-/// What it takes to make sandboxes beside their jails.
+/// The resources for making sandboxes, besides their jails.
 pub struct Sandboxes {
-    /// What all VMs have in common.
+    /// The properties that all VMs share.
     pub template: Template,
-    /// What they may do.
+    /// The system-call filter of sandboxes.
     pub filter: Filter,
 }
 
-/// What it takes to make jails. Its descriptors have numbers that no jail uses.
+/// The resources for making jails. Their descriptors have numbers that no jail uses.
 pub struct Maker {
-    /// What sandboxes take; nothing where none are made.
+    /// The resources for sandboxes; `None` if this process makes none.
     pub sandboxes: Option<Sandboxes>,
     /// The confinement level of jails.
     pub level: ConfinementLevel,
-    /// Where jails are made; or what of it this host does not allow, and then there
-    /// are none.
+    /// Where jails are made; or the error if this host does not allow it, and then no jail can be
+    /// made.
     pub site: Result<Site, JailError>,
-    /// Where their groups are; or why there are none, and then the kernel holds jails
-    /// to less.
+    /// The control groups of jails; or why there are none, and then the kernel enforces fewer
+    /// limits.
     pub groups: Result<Groups, String>,
 }
 
 impl Maker {
-    /// Finds out about the host and, at the full level, leaves its namespaces. The calling
+    /// Determines the host's properties and, at the full level, leaves its namespaces. The calling
     /// process must have one thread.
     ///
     /// # Errors
-    /// When KVM or the page map do not answer, or the rules are none.
+    /// Returns an error if KVM or the page map cannot be opened, or if the rules do not compile.
     pub fn prepare(
         level: ConfinementLevel,
         rules: impl FnOnce(jail::Host) -> Vec<Rule>,
@@ -49,7 +49,7 @@ impl Maker {
         Ok(Self::of(Some(sandboxes), Network::Empty, level))
     }
 
-    /// As [`Maker::prepare`], but for the host's network, and for no sandboxes.
+    /// Does the same as [`Maker::prepare`] in the host's network, without resources for sandboxes.
     #[must_use]
     pub fn prepare_outside(level: ConfinementLevel) -> Self {
         Self::of(None, Network::Host, level)
@@ -59,7 +59,7 @@ impl Maker {
         Self {
             sandboxes,
             level,
-            // Before the site, which hides where they are.
+            // Before the site, which hides the groups' files.
             groups: Place::find().and_then(|place| Groups::prepare(&place, jail::SHARE)),
             site: Site::prepare(network, level),
         }
@@ -69,9 +69,9 @@ impl Maker {
 impl Sandboxes {
     fn prepare(rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<Self> {
         let device = out_of_the_way(kvm_device()?)?;
-        // SAFETY: a device descriptor whose owner gives it away.
+        // SAFETY: `into_raw_fd` passes on the ownership of the device's descriptor.
         let template = Template::new(unsafe { Kvm::from_raw_fd(device.into_raw_fd()) })?;
-        // Without it seeds are filled before any guest runs.
+        // Without it, seeds are completely loaded before any guest runs.
         let faults = match Device::open() {
             Ok(device) => Some(out_of_the_way(OwnedFd::from(device))?.into()),
             Err(_) => None,

@@ -1,4 +1,4 @@
-//! The spawner's loop: make processes, reap them, say so.
+//! The spawner's loop: it makes processes, reaps them, and reports both.
 
 mod death;
 mod ending;
@@ -39,18 +39,18 @@ use crate::{NODE_FD, process::jail, process::priority, sandbox, vm::clock};
 struct Child {
     token: u64,
     pid: Pid,
-    /// Tells the jails of living children apart.
+    /// The number of its jail, which no other living child has.
     number: u32,
-    /// How it shares processors, once its function is known.
+    /// The child's part in sharing processors, once its function is known.
     member: Option<Member>,
     is_background: bool,
 }
 
-/// Times that making a child took, in nanoseconds.
+/// Times for making a child, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Took {
     group: u64,
-    /// Until the spawner goes on; to the child, until it runs in its group.
+    /// Until the spawner continues; seen from the child, until it runs in its group.
     fork: u64,
 }
 
@@ -61,24 +61,25 @@ struct Spawner {
     children: Vec<Child>,
     ending: Ending,
     sharing: Sharing,
-    /// What is made ahead can run at a low priority until it is wanted.
+    /// Sandboxes made in advance can run at a low priority until they are needed.
     can_restore: bool,
 }
 
-/// Runs until the node is gone. Its jails are of this level, and sandboxes may do what `rules`
-/// says.
+/// Runs until the node is gone. Jails have this level, and sandboxes may make the calls that
+/// `rules` allows.
 ///
 /// # Errors
-/// When KVM does not answer, or the node says what makes no sense.
+/// Returns an error if KVM cannot be opened, a system call fails, or a packet of the node is
+/// invalid.
 pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     run_with(c"faasw-spawner", || Maker::prepare(level, rules))
 }
 
-/// As [`run`], but in the host's network: makes no sandboxes, and for the connector there are no
-/// other jails.
+/// Does the same as [`run`] in the host's network. It makes no sandboxes, and no jails but the
+/// connector's.
 ///
 /// # Errors
-/// When the node says what makes no sense.
+/// Returns an error if a system call fails or a packet of the node is invalid.
 pub fn run_outside(level: ConfinementLevel) -> io::Result<()> {
     run_with(c"faasw-outside", || Ok(Maker::prepare_outside(level)))
 }
@@ -92,7 +93,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     let node = unsafe { OwnedFd::from_raw_fd(NODE_FD) };
     close_from(programs::END);
     let programs = Programs::inherited()?;
-    // Low numbers are for what goes to jails.
+    // Low numbers are for descriptors that go to jails.
     let (node, programs) = (out_of_the_way(node)?, programs.out_of_the_way()?);
     let ended = out_of_the_way(child_signal()?)?;
     begin_moving();
@@ -104,7 +105,7 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
         maker: prepare()?,
         children: Vec::new(),
         ending: Ending::default(),
-        // Under a quota each processor may be used, but not all of each.
+        // Under a CPU quota each processor may be used, but only for part of the time.
         sharing: Sharing::new(count, processors::usable() == Some(count), Instant::now()),
         can_restore,
     };
@@ -148,21 +149,21 @@ fn run_with(name: &CStr, prepare: impl FnOnce() -> io::Result<Maker>) -> io::Res
     }
 }
 
-/// Has the kernel begin with what the first sandbox's way into its group waits for, while this
-/// process finds out about the host ([`group::begin_moving`]). A child does: it is waited for as
-/// any other.
+/// Lets the kernel begin with work that the first sandbox's move to its group waits for, while this
+/// process determines the host's properties ([`group::begin_moving`]). A child does it, and is
+/// reaped like any other.
 fn begin_moving() {
     // SAFETY: this process has one thread; the child has a copy of everything.
     if unsafe { libc::fork() } == 0 {
         group::begin_moving();
-        // The spawner's own clean-up is not the child's to do.
+        // The spawner's own clean-up must not run in the child.
         // SAFETY: ends this process without running anything.
         unsafe { libc::_exit(0) }
     }
 }
 
 impl Spawner {
-    /// Says what this host gives jails.
+    /// Reports to the node what this host provides for jails.
     fn introduce(&self) {
         let maker = &self.maker;
         let introduced = Introduced {
@@ -176,24 +177,24 @@ impl Spawner {
         let usage = maker.groups.as_ref().ok().map(Groups::usage);
         let usage = usage.and_then(Result::ok);
         let attached: Vec<_> = usage.iter().map(AsFd::as_fd).collect();
-        // A node that is gone is noticed by the loop.
+        // If the node is gone, the loop notices it.
         let _ = send(&self.node, &introduced, &attached, SendFlags::empty());
     }
 
-    /// Has all processes end.
+    /// Orders all processes to end.
     fn end(&mut self) {
         for child in &self.children {
             self.ending.order(child.token);
         }
     }
 
-    /// Ends those that are to end and may now. In how long that is to be done again, if it is
-    /// before a child was reaped.
+    /// Ends processes that are to end, as many as may end now. Returns the time after which to call
+    /// this again, if that is due before a child is reaped.
     fn go_on_ending(&mut self, now: Instant) -> Option<Duration> {
         loop {
             match self.ending.next(now) {
                 Next::Kill(token) => {
-                    // One that is not there has ended meanwhile.
+                    // A process that is not there has ended meanwhile.
                     let child = self.children.iter().find(|child| child.token == token);
                     if let Some(child) = child {
                         ending::kill(child.pid);
@@ -206,7 +207,7 @@ impl Spawner {
         }
     }
 
-    /// Leaves nothing of processes that have ended.
+    /// Removes the control groups of processes that have ended.
     fn clear_up(&self) {
         if let Ok(groups) = &self.maker.groups {
             groups.remove();
@@ -273,7 +274,8 @@ impl Spawner {
         }
     }
 
-    /// The site, unless this host allows none, or it is in another network: then `token` is told.
+    /// Returns the site. If this host allows none, or it is in another network, reports the failure
+    /// for `token`.
     fn site(&self, token: u64, network: Network) -> Option<&Site> {
         match &self.maker.site {
             Ok(site) if site.network() == network => Some(site),
@@ -348,7 +350,7 @@ impl Spawner {
                 let code = sandboxes.map_or(1, |Sandboxes { template, filter }| {
                     sandbox::run(jail, socket, progress, template, filter, birth)
                 });
-                // The spawner's own clean-up is not the child's to do.
+                // The spawner's own clean-up must not run in the child.
                 // SAFETY: ends this process without running anything.
                 unsafe { libc::_exit(code) }
             }
@@ -357,7 +359,7 @@ impl Spawner {
         }
     }
 
-    /// Makes a child with this number by `fork`, in the group that `group` comes to.
+    /// Makes a child with this number by `fork`, in the group that `group` returns.
     fn make<T>(
         &self,
         number: u32,
@@ -375,10 +377,10 @@ impl Spawner {
         Ok((made, took))
     }
 
-    /// A number that no living child has: that of a group that waits for a jail, if there
+    /// Returns a number that no living child has: that of a group that waits for a jail, if there
     /// is one.
     fn free_number(&self) -> u32 {
-        // Open jails leave groups free.
+        // Jails without confinement leave groups unused.
         let groups = self.maker.groups.as_ref().ok();
         let groups = groups.filter(|_| !is_without_jail());
         if let Some(number) = groups.and_then(Groups::free) {
@@ -390,12 +392,12 @@ impl Spawner {
                 *used = true;
             }
         }
-        // One more than there are children: one of them is free.
+        // There is one more number than children: one of them is free.
         let free = is_used.iter().position(|used| !used);
         free.map_or(u32::MAX, |number| number as u32)
     }
 
-    /// Tells the node what became of a request for a process.
+    /// Records a new child. Reports to the node whether it was made.
     fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
         match child {
             Ok((pid, took)) => {
@@ -418,7 +420,7 @@ impl Spawner {
         }
     }
 
-    /// How groups are used, for the node.
+    /// Returns how groups are used, for the node.
     fn groups(&self) -> FriGroups {
         let groups = self.maker.groups.as_ref();
         let counts = groups.map(Groups::counts).unwrap_or_default();
@@ -444,7 +446,7 @@ impl Spawner {
         });
     }
 
-    /// Sets the limits of a sandbox, now that its function is known.
+    /// Sets the limits of a sandbox once its function is known.
     fn limit(&mut self, order: &Limit) {
         let mut children = self.children.iter_mut();
         let Some(child) = children.find(|child| child.token == order.token) else {
@@ -464,14 +466,14 @@ impl Spawner {
         }
     }
 
-    /// Has a sandbox run at the background priority, or at the usual one.
+    /// Runs a sandbox at the background priority, or at the usual one.
     fn set_priority(&mut self, token: u64, background: bool) {
         let mut children = self.children.iter_mut();
         let Some(child) = children.find(|child| child.token == token) else {
             return;
         };
         child.is_background = background;
-        // The group's weight counts among sandboxes, the nice value where groups do not.
+        // The group's weight counts among sandboxes; the nice value counts where groups do not.
         if let Ok(groups) = &self.maker.groups
             && let Some(member) = &mut child.member
         {
@@ -481,7 +483,7 @@ impl Spawner {
         priority::set_background(child.pid, background);
     }
 
-    /// Shares processors among functions. Returns the time until that is due again.
+    /// Shares processors among functions. Returns the time until the next call is due.
     fn share(&mut self, now: Instant) -> Option<Duration> {
         let groups = self.maker.groups.as_ref().ok()?;
         let members = self.children.iter_mut();
@@ -492,7 +494,7 @@ impl Spawner {
         self.sharing.look(members, groups, sharing::total, now)
     }
 
-    /// Has all others come before a sandbox, or not any more.
+    /// Puts a sandbox behind all others, or ends that.
     fn step_aside(&mut self, token: u64, aside: bool) {
         let child = self.children.iter().find(|child| child.token == token);
         let Some(child) = child else {
@@ -505,7 +507,7 @@ impl Spawner {
         let told = SteppedAside {
             token,
             aside: (aside && done.is_ok()).into(),
-            // That it has just ended, or that there are many now, says nothing of others.
+            // If the process has just ended, or many are aside now, that does not concern others.
             refused: (aside
                 && done.is_err_and(|errno| !matches!(errno, Errno::SRCH | Errno::AGAIN)))
             .into(),
@@ -521,7 +523,7 @@ impl Spawner {
         site.fork(number, group)
     }
 
-    /// The group for a jail with this number; none where the host has none.
+    /// Returns the group for a jail with this number; `None` if the host has no groups.
     fn group(&self, number: u32) -> io::Result<Option<Group>> {
         match &self.maker.groups {
             Ok(groups) => Ok(Some(groups.group(number)?)),
@@ -529,7 +531,7 @@ impl Spawner {
         }
     }
 
-    /// The group for a sandbox.
+    /// Returns the group for a sandbox.
     fn sandbox_group(&self, number: u32) -> io::Result<Option<Group>> {
         if is_without_jail() {
             Ok(None)
@@ -544,7 +546,7 @@ impl Spawner {
         }
     }
 
-    /// Whether the system ended a child for want of memory.
+    /// Whether the kernel killed a child because of its memory limit.
     fn is_out_of_memory(&self, number: u32, signal: u64) -> bool {
         let groups = self.maker.groups.as_ref();
         signal == u64::from(Signal::KILL.as_raw().cast_unsigned())
@@ -583,12 +585,12 @@ impl Spawner {
     }
 
     fn tell<M: Message>(&self, message: &M) {
-        // A node that is gone is noticed by the loop.
+        // If the node is gone, the loop notices it.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
 }
 
-/// Whether sandboxes are made without a jail, and without a group.
+/// Whether sandboxes are made without a jail and without a group.
 #[cfg(feature = "ablation")]
 fn is_without_jail() -> bool {
     std::env::args().any(|word| word == faasw_jail::WITHOUT_JAIL)

@@ -1,10 +1,10 @@
-//! What calls a guest that polls out of the VM, if it does not come out by itself.
+//! A timer that calls a polling guest out of its VM if it does not leave by itself.
 //!
-//! A timer of the kernel's over the CPU time of the sandbox's thread, so it counts while the guest
-//! runs and holds whatever becomes of the node; and a processor's clock interrupt looks at such a
-//! timer by the way, so arming one costs a system call and nothing of the hardware. Its signal is
-//! blocked but in `KVM_RUN`, as `super::signals` has it for sandboxes on threads: it is never
-//! delivered, it ends `KVM_RUN`, and is taken then.
+//! The kernel's timer counts the CPU time of the sandbox's thread. So it counts while the guest
+//! runs, and it fires whatever happens to the node. A processor's clock interrupt checks such
+//! timers anyway: arming one costs a system call, and no access to hardware. Its signal is blocked
+//! except in `KVM_RUN`, as in `super::signals` for sandboxes on threads: it is never delivered. It
+//! ends `KVM_RUN`, and is taken then.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
@@ -16,10 +16,10 @@ use rustix::io::Errno;
 use super::signals::mask_in_run;
 use crate::vm::Vm;
 
-/// The signal.
+/// The signal of the timer.
 pub const SIGNAL: libc::c_int = libc::SIGVTALRM;
 
-/// The timer of the thread that made it.
+/// A timer of the thread that made it.
 #[derive(Debug)]
 pub struct Alarm(libc::timer_t);
 
@@ -38,17 +38,17 @@ fn set() -> libc::sigset_t {
 }
 
 impl Alarm {
-    /// One for the calling thread, for which the signal is blocked from now on.
+    /// Creates a timer for the calling thread, and blocks the signal for it.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of blocking the signal or of `timer_create`.
     fn new() -> Result<Self, Errno> {
         // SAFETY: reads a set.
         let failed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set(), ptr::null_mut()) };
         if failed != 0 {
             return Err(Errno::from_raw_os_error(failed));
         }
-        // SAFETY: all zeroes are a value of it.
+        // SAFETY: all zeroes are a valid value.
         let mut event: libc::sigevent = unsafe { MaybeUninit::zeroed().assume_init() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;
         event.sigev_signo = SIGNAL;
@@ -64,10 +64,10 @@ impl Alarm {
         }
     }
 
-    /// Has it ring, once, when the thread has used so much CPU time from now on.
+    /// Makes the timer fire once, after the thread has used so much more CPU time.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `timer_settime`.
     pub fn arm(&self, after: Duration) -> Result<(), Errno> {
         let zero = libc::timespec {
             tv_sec: 0,
@@ -80,14 +80,14 @@ impl Alarm {
                 tv_nsec: after.subsec_nanos().into(),
             },
         };
-        // SAFETY: the timer is this one's, and the call reads one structure.
+        // SAFETY: the timer belongs to this object, and the call reads one structure.
         match unsafe { libc::timer_settime(self.0, 0, &raw const spec, ptr::null_mut()) } {
             0 => Ok(()),
             _ => Err(last_error()),
         }
     }
 
-    /// Whether it has rung since it was asked last.
+    /// Whether the timer has fired since the last call. Takes its signal.
     pub fn has_rung(&self) -> bool {
         let now = libc::timespec {
             tv_sec: 0,
@@ -99,14 +99,14 @@ impl Alarm {
 }
 
 impl Vm {
-    /// Has the guest be called out of [`Vm::enter`] by [`Alarm::arm`]. The calling thread is the
-    /// one that runs it, in a process of its own.
+    /// Lets [`Alarm::arm`] call the guest out of [`Vm::enter`]. The calling thread must be the one
+    /// that runs the vCPU, in a process of its own.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of creating the timer or of `KVM_SET_SIGNAL_MASK`.
     pub(crate) fn set_alarm(&mut self) -> Result<(), Errno> {
         let alarm = Alarm::new()?;
-        // A process of ours blocks nothing else.
+        // A sandbox's process blocks no other signals.
         mask_in_run(self.vcpu.as_raw_fd(), 0)?;
         self.alarm = Some(alarm);
         Ok(())

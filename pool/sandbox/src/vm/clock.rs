@@ -1,16 +1,16 @@
-//! Times that a sandbox gives its guest.
+//! The times that a sandbox passes to its guest.
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds of this host's monotonic clock.
+/// Returns the time of this host's monotonic clock in nanoseconds.
 pub fn monotonic() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Ticks of the time-stamp counter per millisecond, measured; for hosts whose
-/// KVM does not say.
+/// Measures the ticks of the time-stamp counter per millisecond, for hosts whose KVM does not
+/// report them.
 pub fn measure_tsc_khz() -> u64 {
     /// Long enough that reading the clock costs less than a ten-thousandth.
     const SPAN: u64 = 10_000_000;

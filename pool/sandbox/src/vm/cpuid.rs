@@ -1,26 +1,25 @@
-//! The CPUID table that KVM is given: what is supported here, leaf by leaf and bit by bit.
+//! The CPUID table for KVM: the features that are supported here, leaf by leaf and bit by bit.
 //!
-//! The table decides what KVM lets a guest use that has state: what XCR0, CR4 and EFER may
-//! be, and which MSRs there are. So it names what code of the instruction sets that
-//! functions are compiled for needs (`faasw_abi::isa`) and what the guest's kernel does,
-//! and nothing else gets in because a new CPU or KVM has it: no protection keys, no
-//! AVX-512, no nested virtualisation, no counters, no paravirtual clock. What a leaf says
-//! that is not here reads as zero.
+//! The table decides which features with state KVM lets a guest use: the bits of XCR0, CR4 and
+//! EFER, and the MSRs. So it lists what code for the instruction sets of `faasw_abi::isa`, for
+//! which functions are compiled, and the guest kernel need. No other feature gets in because a new
+//! CPU or KVM has it: no protection keys, no AVX-512, no nested virtualisation, no counters, no
+//! paravirtual clock. Bits that are not listed here read as zero.
 //!
-//! Where the CPU answers a guest itself (`kvm-pvm` without CPUID faulting), or KVM adds what
-//! it cannot withhold (`kvm-pvm` with it), this hides little; there the reset brings back
-//! what instructions reach all the same, and `faasw doctor` says so.
+//! If the CPU executes CPUID itself (`kvm-pvm` without CPUID faulting), or KVM adds features that
+//! it cannot withhold (`kvm-pvm` with it), the table hides little. There the reset restores the
+//! state that instructions reach all the same, and `faasw doctor` reports it.
 
 use std::arch::x86_64::{__cpuid, __cpuid_count};
 
 use kvm_bindings::{CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, kvm_cpuid_entry2};
 use rustix::io::Errno;
 
-/// What may be said in one leaf.
+/// The bits of one leaf that a guest may see.
 struct Leaf {
     function: u32,
     index: u32,
-    /// Of each register, the bits that are KVM's to say.
+    /// In each register, the bits that are taken from KVM.
     eax: u32,
     ebx: u32,
     ecx: u32,
@@ -36,7 +35,7 @@ const NONE: Leaf = Leaf {
     edx: 0,
 };
 
-/// A word in which the bits with these numbers are set.
+/// Returns a word in which the bits with these numbers are set.
 const fn bits(mut numbers: &[u32]) -> u32 {
     let mut bits = 0;
     while let [first, rest @ ..] = numbers {
@@ -60,10 +59,10 @@ const EXTENDED: u32 = 0x8000_0000;
 const FEATURES: u32 = 0x8000_0001;
 const ADDRESSES: u32 = 0x8000_0008;
 
-/// Everything that is supported.
+/// All leaves that are supported.
 const LEAVES: [Leaf; 8] = [
-    // Who made the CPU, by which KVM chooses between makers' ways. The last leaf is put in
-    // by hand.
+    // The maker of the CPU, by which KVM distinguishes between makers. The number of the last leaf
+    // is set by hand.
     Leaf {
         ebx: u32::MAX,
         ecx: u32::MAX,
@@ -72,7 +71,7 @@ const LEAVES: [Leaf; 8] = [
     },
     Leaf {
         function: 1,
-        // Those that code is compiled for; XSAVE, OSXSAVE, AVX.
+        // The instruction sets for which code is compiled; XSAVE, OSXSAVE, AVX.
         ecx: LEAF_1_ECX | bits(&[26, 27, 28]),
         // FPU, PSE, TSC, MSR, PAE, CMPXCHG8B, PGE, CMOV, MMX, FXSR, SSE, SSE2.
         edx: bits(&[0, 3, 4, 5, 6, 8, 13, 15, 23, 24, 25, 26]),
@@ -86,8 +85,8 @@ const LEAVES: [Leaf; 8] = [
     Leaf {
         function: XSAVE,
         eax: STATES,
-        // How large their area is, for all that there are and for those that are on; KVM
-        // keeps the second itself.
+        // The size of the area, for all states and for those that are on; KVM keeps the second
+        // number up to date.
         ebx: u32::MAX,
         ecx: u32::MAX,
         ..NONE
@@ -100,7 +99,7 @@ const LEAVES: [Leaf; 8] = [
         ebx: u32::MAX,
         ..NONE
     },
-    // The last leaf is put in by hand.
+    // The number of the last leaf is set by hand.
     Leaf {
         function: EXTENDED,
         ..NONE
@@ -109,7 +108,7 @@ const LEAVES: [Leaf; 8] = [
         function: FEATURES,
         // LAHF in long mode.
         ecx: EXTENDED_ECX | bits(&[0]),
-        // No execution of pages, long mode.
+        // Pages without execution, long mode.
         edx: bits(&[20, 29]),
         ..NONE
     },
@@ -121,10 +120,10 @@ const LEAVES: [Leaf; 8] = [
     },
 ];
 
-/// The table, of what KVM says that it supports on this CPU.
+/// Returns the table, made of the features that KVM supports on this CPU.
 ///
 /// # Errors
-/// `TOOBIG` when it cannot be made.
+/// Returns `TOOBIG` if the table has too many entries.
 pub(crate) fn table(supported: &CpuId) -> Result<CpuId, Errno> {
     let entries: Vec<_> = LEAVES
         .iter()
@@ -152,9 +151,9 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
         flags: told.flags,
         ..kvm_cpuid_entry2::default()
     };
-    // KVM's answer may lack some of the instruction sets that code is compiled for
-    // (`kvm-pvm` leaves LZCNT out), but no hypervisor can withhold them: they are neither
-    // trapped nor have state of their own beyond what XCR0 governs.
+    // KVM's table may lack some of the instruction sets for which code is compiled (`kvm-pvm`
+    // leaves LZCNT out), but no hypervisor can withhold them: they are not trapped, and have no
+    // state of their own beyond what XCR0 governs.
     match (leaf.function, leaf.index) {
         (0, _) => entry.eax = told.eax.min(XSAVE),
         (1, _) => entry.ecx |= __cpuid(1).ecx & LEAF_1_ECX,
@@ -167,16 +166,15 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
     Some(entry)
 }
 
-/// Whether a vCPU's guest is told of anything that is not supported here: KVM may add to
-/// the table that it was given.
+/// Whether a vCPU's guest sees a feature that is not supported here: KVM may add to its table.
 pub(crate) fn goes_beyond(told: &CpuId) -> bool {
     told.as_slice().iter().any(|entry| {
         let named = LEAVES
             .iter()
             .find(|leaf| leaf.function == entry.function && leaf.index == entry.index);
         let leaf = named.unwrap_or(&NONE);
-        // Which leaf is the last is a number; who the vCPU is, and whether its interrupt
-        // controller is on, KVM puts in by itself.
+        // The number of the last leaf is a number, not a set of bits. KVM itself sets the number of
+        // the vCPU, and whether its interrupt controller is on.
         let is_last = matches!(entry.function, 0 | EXTENDED);
         let (ids, controller) = match entry.function {
             1 => (u32::MAX, bits(&[9])),
@@ -189,7 +187,7 @@ pub(crate) fn goes_beyond(told: &CpuId) -> bool {
     })
 }
 
-/// Bytes of the area that these states take: those of x87 and SSE with a header, then AVX.
+/// Returns the size in bytes of the area for these states: x87 and SSE with a header, then AVX.
 fn area(states: u32) -> u32 {
     match states >> 2 & 1 {
         0 => 576,
@@ -201,7 +199,7 @@ fn area(states: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// All that a CPU could ever say.
+    /// Returns a table with all features that a CPU could have.
     fn everything() -> CpuId {
         let functions = [
             0,
@@ -269,7 +267,7 @@ mod tests {
         }
         let of = |function, index| entry(&table, function, index).unwrap();
         assert_eq!(of(0, 0).eax, XSAVE);
-        // Protection keys, AVX-512, SGX; the bit that says a hypervisor is there.
+        // Protection keys, AVX-512, SGX; the bit that shows a hypervisor.
         assert_eq!(of(7, 0).ecx | of(7, 0).edx | of(7, 0).eax, 0);
         assert_eq!(of(7, 0).ebx & bits(&[2, 16, 17, 28, 30, 31]), 0);
         assert_eq!(of(1, 0).ecx & bits(&[5, 31]), 0);
@@ -310,7 +308,7 @@ mod tests {
             },
             |entry: &mut kvm_cpuid_entry2| {
                 if entry.function == FEATURES {
-                    // A leaf that is not named at all.
+                    // A leaf that is not listed at all.
                     entry.function = 0x8000_000a;
                 }
             },

@@ -1,4 +1,4 @@
-//! The state that a new vCPU has and every instance keeps, where only ring 0 changes it.
+//! The part of a new vCPU's state that every instance keeps, because only ring 0 can change it.
 
 use std::io;
 
@@ -9,17 +9,17 @@ use zerocopy::IntoBytes;
 
 use crate::vm::ioctls::errno;
 
-/// `IA32_TIME_STAMP_COUNTER`: runs by itself. A guest that sets it moves
-/// `IA32_TSC_ADJUST` too, and that is compared.
+/// `IA32_TIME_STAMP_COUNTER` changes by itself. A guest that sets it also changes
+/// `IA32_TSC_ADJUST`, which is compared.
 const TIME_STAMP_COUNTER: u32 = 0x10;
-/// Hyper-V's counters of time, which run by themselves; a guest cannot write them.
+/// Hyper-V's time counters, which change by themselves; a guest cannot write them.
 const HYPERV_TIMES: [u32; 2] = [0x4000_0010, 0x4000_0020];
 
-/// The MSRs that KVM keeps for a vCPU, that this one has, and that hold still by
+/// Returns the MSRs that KVM keeps for a vCPU, that this vCPU has, and that do not change by
 /// themselves.
 ///
 /// # Errors
-/// KVM's.
+/// Returns KVM's error if it does not list its MSRs.
 pub fn comparable_msrs(kvm: &Kvm, vcpu: &VcpuFd) -> io::Result<Vec<u32>> {
     let has = |index: u32| {
         let entry = kvm_msr_entry {
@@ -39,7 +39,7 @@ pub fn comparable_msrs(kvm: &Kvm, vcpu: &VcpuFd) -> io::Result<Vec<u32>> {
         .collect())
 }
 
-/// The state that a new vCPU has and every instance keeps.
+/// The part of a new vCPU's state that every instance keeps.
 pub(crate) struct Fresh {
     debug: kvm_debugregs,
     events: kvm_vcpu_events,
@@ -47,7 +47,7 @@ pub(crate) struct Fresh {
 }
 
 impl Fresh {
-    /// Reads it from a vCPU that has not run.
+    /// Reads the state of a vCPU that has not run.
     pub(crate) fn of(vcpu: &VcpuFd, msrs: &[u32]) -> Result<Self, Errno> {
         Ok(Self {
             debug: vcpu.get_debug_regs().map_err(errno)?,
@@ -56,8 +56,8 @@ impl Fresh {
         })
     }
 
-    /// Whether these events under way are the same: of what is over, KVM goes on telling
-    /// what it was.
+    /// Whether these pending events are the same as at the start. KVM goes on reporting the details
+    /// of events that are over; those do not count.
     pub(crate) fn has_events(&self, events: kvm_vcpu_events) -> bool {
         pending(events).as_bytes() == pending(self.events).as_bytes()
     }
@@ -65,7 +65,7 @@ impl Fresh {
     /// Whether a vCPU has the same debug registers.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error if it does not return them.
     pub(crate) fn has_debug_registers_of(&self, vcpu: &VcpuFd) -> Result<bool, Errno> {
         let debug = vcpu.get_debug_regs().map_err(errno)?;
         Ok(debug.as_bytes() == self.debug.as_bytes())
@@ -74,7 +74,7 @@ impl Fresh {
     /// Whether a vCPU has the same model-specific registers.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error, or `INVAL` if it does not return all of them.
     pub(crate) fn has_msrs_of(&self, vcpu: &VcpuFd) -> Result<bool, Errno> {
         let indices: Vec<u32> = self.msrs.as_slice().iter().map(|msr| msr.index).collect();
         let msrs = read_msrs(vcpu, &indices)?;
@@ -83,7 +83,7 @@ impl Fresh {
     }
 }
 
-/// What is under way.
+/// Returns the events without the details of those that are over.
 fn pending(mut events: kvm_vcpu_events) -> kvm_vcpu_events {
     if events.exception.injected == 0 && events.exception.pending == 0 {
         events.exception = Default::default();

@@ -1,5 +1,5 @@
-//! Calls of KVM: their errors, and numbers (`linux/kvm.h`) of those that no library makes
-//! or that the filter lets through, which knows calls by their numbers.
+//! KVM's calls: their errors, and the numbers (`linux/kvm.h`) of calls that no library makes, or
+//! that the system-call filter allows by number.
 
 use kvm_bindings::{
     KVMIO, kvm_debugregs, kvm_ioeventfd, kvm_msrs, kvm_pre_fault_memory, kvm_regs, kvm_signal_mask,
@@ -8,7 +8,7 @@ use kvm_bindings::{
 use rustix::io::Errno;
 use vmm_sys_util::ioctl::{_IOC_NONE, _IOC_READ, _IOC_WRITE, ioctl_expr};
 
-/// The system's error, of one of KVM's library.
+/// Converts an error of the KVM library to the system's error number.
 pub fn errno(error: kvm_ioctls::Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }

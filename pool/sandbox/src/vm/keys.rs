@@ -1,14 +1,15 @@
-//! Protection keys: PKRU, which says what a thread may do with its own memory.
+//! Protection keys: PKRU, the register that restricts a thread's access to its own memory.
 //!
-//! No guest is told of them, and where KVM goes by that it changes PKRU between guest and
-//! host only for one that was. But where a guest runs on the CPU as it is (`kvm-pvm`), with
-//! a host that has them on, `wrpkru` works at level 3. There are two kinds:
+//! No guest sees protection keys in its CPUID table, and a KVM that follows the table switches PKRU
+//! between guest and host only for a guest that does. But if a guest runs directly on the CPU
+//! (`kvm-pvm`) and the host has protection keys on, `wrpkru` works at level 3. There are two kinds
+//! of KVM:
 //!
-//! - KVM does not know of it: what a guest wrote would be the sandbox's and the next
-//!   request's. So PKRU is put back whenever the vCPU has stopped ([`Keys`]), and the next
-//!   run finds the sandbox's. A guest that denies the sandbox its own memory ends it by a fault.
-//! - KVM keeps a PKRU for each vCPU, and gives it back to the next run. It leaves that alone
-//!   in a restore unless the state has the component, although it may not tell it: so each
+//! - KVM does not handle PKRU: a guest's value would stay for the sandbox and the next request. So
+//!   PKRU is restored whenever the vCPU has stopped ([`Keys`]), and the next run finds the
+//!   sandbox's value. A guest that denies the sandbox access to its own memory ends it by a fault.
+//! - KVM keeps a PKRU for each vCPU, and restores it for the next run. Restoring a vCPU's state
+//!   leaves it alone unless the state names that component, although KVM may not return it: so each
 //!   restore names it ([`part`]).
 
 use std::arch::asm;
@@ -23,11 +24,11 @@ use zerocopy::IntoBytes;
 use crate::vm::ioctls::errno;
 use crate::vm::xsave::{HEADER, KEYS, LEGACY};
 
-/// Where a vCPU's PKRU is in its XSAVE area, on a host where KVM takes it. `vcpu` is thrown
-/// away after it was asked.
+/// Returns where a vCPU's PKRU is in its XSAVE area; `None` if KVM does not accept it on this host.
+/// `vcpu` cannot be used afterwards.
 ///
 /// # Errors
-/// `OPNOTSUPP` when KVM takes it beyond what a state of ours has room for.
+/// Returns `OPNOTSUPP` if KVM accepts it only beyond the end of our state; otherwise KVM's error.
 pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
     const XSAVE: u32 = 0xd;
     if __cpuid(0).eax < XSAVE || !Keys::are_on() {
@@ -50,24 +51,23 @@ pub(crate) fn part(vcpu: &VcpuFd) -> Result<Option<Range<usize>>, Errno> {
     }
 }
 
-/// PKRU as it was when nothing had run; nothing where the system has no protection keys.
+/// PKRU from before any guest has run; `None` if the host has no protection keys.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys(Option<u32>);
 
 impl Keys {
-    /// As the calling thread has it.
+    /// Returns the value of the calling thread.
     #[must_use]
     pub fn of_this_thread() -> Self {
         Self(Self::are_on().then(read))
     }
 
-    /// Whether the system has turned them on.
     fn are_on() -> bool {
         const OSPKE: u32 = 1 << 4;
         __cpuid(0).eax >= 7 && __cpuid_count(7, 0).ecx & OSPKE != 0
     }
 
-    /// Puts it back, if a guest has changed it.
+    /// Restores PKRU if a guest has changed it.
     pub fn put_back(self) {
         if let Some(own) = self.0
             && read() != own
@@ -77,7 +77,7 @@ impl Keys {
     }
 }
 
-/// PKRU. The system must have protection keys on.
+/// Reads PKRU. The host must have protection keys on.
 fn read() -> u32 {
     let pkru;
     // SAFETY: reads a register that exists.
@@ -87,9 +87,9 @@ fn read() -> u32 {
     pkru
 }
 
-/// Sets PKRU, likewise. All memory of this program has key 0.
+/// Sets PKRU. The host must have protection keys on. All memory of this program has key 0.
 fn write(pkru: u32) {
-    // SAFETY: what is written is what the thread had, or says nothing of key 0.
+    // SAFETY: the value is the thread's own, or does not concern key 0.
     unsafe {
         asm!("wrpkru", in("ecx") 0, in("eax") pkru, in("edx") 0, options(nostack));
     }
@@ -106,7 +106,7 @@ mod tests {
             println!("this system has no protection keys");
             return;
         };
-        // Key 15, which nobody has here: as a guest may leave it.
+        // Key 15, which is not used here: a value that a guest may leave.
         let left = own ^ 0b11 << 30;
         write(left);
         assert_eq!(read(), left, "the test can fail");

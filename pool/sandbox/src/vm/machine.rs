@@ -32,7 +32,7 @@ use crate::vm::page_walk::{self, PageWalk};
 use crate::vm::prefault;
 use crate::vm::statistics::{FaultCount, FaultCounter};
 
-/// What all VMs have in common, found out once.
+/// The properties that all VMs share, determined once.
 pub struct Template {
     kvm: Kvm,
     cpuid: CpuId,
@@ -47,13 +47,13 @@ pub struct Template {
 }
 
 impl Template {
-    /// Asks the host.
+    /// Determines the host's properties.
     ///
     /// # Errors
-    /// KVM's errors, also if it does not run a trial guest ([`page_walk::observe`]).
+    /// Returns KVM's error, also if it does not run a trial guest ([`page_walk::observe`]).
     pub fn new(kvm: Kvm) -> io::Result<Self> {
         let cpuid = cpuid::table(&kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?)?;
-        // A VM that is thrown away tells what all will have.
+        // A temporary VM shows the properties that all VMs will have.
         let vm = kvm.create_vm()?;
         let mut vcpu = vm.create_vcpu(0)?;
         vcpu.set_cpuid2(&cpuid)?;
@@ -77,7 +77,8 @@ impl Template {
         })
     }
 
-    /// The same, of sandboxes whose page faults can be answered by others.
+    /// Returns the template with a device through which another process can serve sandboxes' page
+    /// faults.
     #[must_use]
     pub fn telling_faults(self, fault_device: Option<Device>) -> Self {
         Self {
@@ -86,8 +87,8 @@ impl Template {
         }
     }
 
-    /// Page faults of this process, to be answered by others; nothing where the system does not
-    /// tell.
+    /// Returns a descriptor through which another process can serve this process's page faults;
+    /// `None` if the host does not support that.
     pub fn faults(&self) -> Option<Faults> {
         self.fault_device.as_ref()?.faults().ok()
     }
@@ -105,7 +106,7 @@ impl Template {
     /// Measures how long a guest takes to leave its VM and to be entered again.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error, also if the trial guest does not run as it must.
     pub fn exit_time(&self) -> io::Result<Duration> {
         let vm = self.kvm.create_vm()?;
         let mut vcpu = vm.create_vcpu(0)?;
@@ -113,18 +114,17 @@ impl Template {
         page_walk::exit_time(&vm, &mut vcpu)
     }
 
-    /// Whether KVM tells guests of more than the table that it was given (`kvm-pvm` does
-    /// on some hosts).
+    /// Whether KVM shows guests more features than its table has (`kvm-pvm` does on some hosts).
     pub fn tells_more(&self) -> bool {
         self.tells_more
     }
 
-    /// The MSRs that a VM is compared by, see [`Fresh`].
+    /// Returns the MSRs by which a VM is compared, see [`Fresh`].
     pub(crate) fn msrs(&self) -> &[u32] {
         &self.msrs
     }
 
-    /// Ticks of a guest's time-stamp counter per millisecond.
+    /// Returns the ticks of a guest's time-stamp counter per millisecond.
     pub fn tsc_khz(&self) -> u64 {
         self.tsc_khz
     }
@@ -132,7 +132,7 @@ impl Template {
 
 /// Why a run of the vCPU stopped.
 pub enum Stop {
-    /// The guest wrote this to the doorbell.
+    /// The guest wrote this value to the doorbell.
     Rang(u32),
     /// The guest shut down.
     Shutdown,
@@ -140,15 +140,15 @@ pub enum Stop {
     Other(u32),
 }
 
-/// A VM, made without memory. Its fields are dropped in this order: memory goes when no
+/// A VM, made without memory. Its fields are dropped in this order: memory is released when no
 /// descriptor of the VM is left.
 pub struct Vm {
     pub(crate) vcpu: VcpuFd,
     vm: VmFd,
     pub(crate) fresh: Fresh,
-    /// What its guest could change of this thread's own state.
+    /// The state of this thread that the guest could change.
     pub(crate) keys: Keys,
-    /// Where PKRU is in the state that KVM is given, if it takes it.
+    /// Where PKRU is in the state for KVM, if KVM accepts it.
     pub(crate) keys_part: Option<Range<usize>>,
     faults: Option<FaultCounter>,
     can_prefault: bool,
@@ -156,14 +156,14 @@ pub struct Vm {
     /// The guest cannot write MSRs.
     pub(crate) refuses_msrs: bool,
     memory: [kvm_userspace_memory_region; SLOTS],
-    /// Until the doorbell is there.
+    /// The eventfd that the progress doorbell signals.
     progress: EventFd,
     is_connected: bool,
-    /// Set when it is to end, see [`crate::vm::signals`].
+    /// Set when the VM is to stop, see [`crate::vm::signals`].
     pub(crate) stop: Option<Arc<AtomicBool>>,
-    /// What calls a guest that polls out of it, where there can be hot ones.
+    /// The timer that calls a polling guest out, if this sandbox can be hot.
     pub(crate) alarm: Option<Alarm>,
-    /// What its memory lies in.
+    /// The address ranges of the guest's memory.
     pub(crate) arena: Arena,
 }
 
@@ -177,14 +177,14 @@ pub enum Slot {
     Mailbox,
     /// Compiled code, which the guest cannot write.
     Code,
-    /// RAM behind that of the first slot: a slot's size cannot change.
+    /// RAM after that of the first slot, whose size cannot change.
     MoreRam,
 }
 
 const SLOTS: usize = 4;
 
-/// Denies the guest every MSR, reading and writing (`KVM_X86_SET_MSR_FILTER`): it
-/// needs none, and what it cannot write need not be brought back.
+/// Denies the guest access to every MSR, reading and writing (`KVM_X86_SET_MSR_FILTER`). It needs
+/// none, and an MSR that it cannot write need not be restored.
 fn refuse_msrs(vm: &VmFd) -> Result<(), Errno> {
     // Without any range the filter would be off.
     let some = MsrFilterRange {
@@ -198,17 +198,17 @@ fn refuse_msrs(vm: &VmFd) -> Result<(), Errno> {
 }
 
 impl Vm {
-    /// Makes a VM and its vCPU. An `out` to the progress doorbell will signal
-    /// `progress` without an exit (`KVM_IOEVENTFD`).
+    /// Makes a VM and its vCPU. An `out` to the progress doorbell will signal `progress` without an
+    /// exit (`KVM_IOEVENTFD`).
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn new(template: &Template, progress: OwnedFd) -> Result<Self, Errno> {
         let vm = template.kvm.create_vm().map_err(errno)?;
         if template.filters_msrs {
             refuse_msrs(&vm)?;
         }
-        // SAFETY: the descriptor has this one owner from here on.
+        // SAFETY: `into_raw_fd` passes on the descriptor's ownership.
         let progress = unsafe { EventFd::from_raw_fd(progress.into_raw_fd()) };
         let vcpu = vm.create_vcpu(0).map_err(errno)?;
         vcpu.set_cpuid2(&template.cpuid).map_err(errno)?;
@@ -232,7 +232,7 @@ impl Vm {
         })
     }
 
-    /// Has its memory unmapped when it is dropped.
+    /// Makes the VM unmap its memory when it is dropped.
     ///
     /// # Safety
     /// As [`Arena::release_at_end`].
@@ -241,7 +241,7 @@ impl Vm {
         unsafe { self.arena.release_at_end() };
     }
 
-    /// The descriptors of VM, vCPU, its statistics and the progress doorbell.
+    /// Returns the descriptors of VM, vCPU, its statistics and the progress doorbell.
     pub fn descriptors(&self) -> [Option<RawFd>; 4] {
         let statistics = self.faults.as_ref().map(AsRawFd::as_raw_fd);
         [
@@ -257,18 +257,18 @@ impl Vm {
         self.page_walk
     }
 
-    /// Fills the second-level tables for a range of guest-physical space. What
-    /// cannot be filled faults later.
+    /// Fills the second-level tables for a range of guest-physical space. Pages that cannot be
+    /// filled fault later.
     pub fn prefault(&self, start: u64, bytes: u64) {
         if self.can_prefault {
             prefault::fill(&self.vcpu, start, bytes);
         }
     }
 
-    /// Gives the VM its memory, and its doorbell.
+    /// Gives the VM its memory, and connects its doorbell.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn place(
         &mut self,
         ram: Mapping,
@@ -280,8 +280,8 @@ impl Vm {
         if let Some(code) = code {
             self.give(Slot::Code, CODE, code)?;
         }
-        // Only now: the first slot that comes after it waits until the kernel has let
-        // go of the VM's old list of ports, for 8 ms (`call_srcu`, Linux 6.18).
+        // Only now: the first slot that comes after it waits for 8 ms until the kernel has released
+        // the VM's old list of ports (`call_srcu`, Linux 6.18).
         if !self.is_connected {
             let port = IoEventAddress::Pio(PROGRESS.into());
             self.vm
@@ -295,7 +295,7 @@ impl Vm {
     /// Gives the VM memory at guest-physical `start`.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn give(&mut self, slot: Slot, start: u64, mapping: Mapping) -> Result<(), Errno> {
         let region = kvm_userspace_memory_region {
             slot: slot as u32,
@@ -315,26 +315,26 @@ impl Vm {
         Ok(())
     }
 
-    /// Takes the memory of a slot away.
+    /// Removes the memory of a slot.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn take(&mut self, slot: Slot) -> Result<(), Errno> {
         if let Some(kept) = self.memory.get_mut(slot as usize) {
             kept.memory_size = 0;
-            // SAFETY: no memory is given.
+            // SAFETY: the region has no memory.
             unsafe { self.vm.set_user_memory_region(*kept) }.map_err(errno)?;
         }
         Ok(())
     }
 
-    /// Makes KVM forget what it knows of the guest's page tables, by taking RAM
-    /// away and giving it back. Where the hardware does not walk them, KVM keeps
-    /// shadows of them, and a table that is changed behind its back is stale there. It
-    /// forgets those of all slots with any one of them.
+    /// Makes KVM drop its shadows of the guest's page tables, by removing RAM and adding it again.
+    /// If the hardware does not walk the tables, KVM keeps shadows of them, and the shadow of a
+    /// table that was changed behind its back is stale. Removing any one slot drops the shadows of
+    /// all slots.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn forget_tables(&self) -> Result<(), Errno> {
         let [ram, ..] = self.memory;
         let gone = kvm_userspace_memory_region {
@@ -351,19 +351,19 @@ impl Vm {
     /// Runs the vCPU until it leaves for something that KVM does not do itself.
     ///
     /// # Errors
-    /// KVM's, `FAULT` among them when the guest used memory that it does not have;
-    /// `INTR` when the VM is to end.
+    /// Returns `INTR` if the VM is to stop; otherwise KVM's error, `FAULT` among them if the guest
+    /// used memory that it does not have.
     pub fn run(&mut self) -> Result<Stop, Errno> {
         loop {
             if let Some(stop) = self.enter()? {
                 return Ok(stop);
             }
-            // Of a wait that is over: it would end each run at once.
+            // An alarm of an earlier wait would end each run at once.
             self.has_alarm_rung();
         }
     }
 
-    /// As [`Vm::run`], but comes back with nothing where a signal has interrupted it.
+    /// Does the same as [`Vm::run`], but returns `None` if a signal has interrupted it.
     ///
     /// # Errors
     /// As [`Vm::run`].
@@ -385,7 +385,7 @@ impl Vm {
         }))
     }
 
-    /// Whether its alarm has rung since this was asked last.
+    /// Whether the alarm has fired since the last call.
     pub fn has_alarm_rung(&self) -> bool {
         self.alarm.as_ref().is_some_and(Alarm::has_rung)
     }
@@ -395,19 +395,19 @@ impl Vm {
         stop.is_some_and(|stop| stop.load(Ordering::Acquire))
     }
 
-    /// Where the guest is, for a report.
+    /// Returns the guest's instruction pointer, for a report.
     pub fn instruction(&self) -> u64 {
         self.vcpu.get_regs().map_or(0, |regs| regs.rip)
     }
 
-    /// Page faults that KVM has fixed for this VM; 0 where it does not count.
+    /// Returns the page faults that KVM has fixed for this VM; 0 if KVM does not count them.
     pub fn page_faults(&self) -> u64 {
         let read = self.faults.as_ref().and_then(FaultCounter::read);
         read.unwrap_or_default()
     }
 
-    /// Page faults that were taken so far by the calling thread, which is the one that runs
-    /// the vCPU, and fixed by KVM for this VM; nothing where either is not counted.
+    /// Returns the page faults so far: those of the calling thread, which is the one that runs the
+    /// vCPU, and those that KVM has fixed for this VM. `None` if either is not counted.
     pub fn fault_count(&self) -> Option<FaultCount> {
         let vcpu = self.faults.as_ref()?.read()?;
         FaultCount::with(vcpu).ok()

@@ -59,15 +59,15 @@ impl PageWalk {
 
 /// The trial guest's pages. The four tables map the low addresses one to one.
 ///
-/// The first page is the task's state, all zeroes: it allows all output. `kvm-pvm` does not keep
-/// the I/O privilege level that the guest is started with, and then the task's state decides.
+/// The first page is the task state segment, all zeroes: it allows all output. `kvm-pvm` does not
+/// keep the I/O privilege level with which the guest is started, and then the task state decides.
 const TASK: u64 = 0;
 const ROOT: u64 = PAGE;
 const POINTERS: u64 = 2 * PAGE;
 const DIRECTORY: u64 = 3 * PAGE;
 const TABLE: u64 = 4 * PAGE;
 const CODE: u64 = 5 * PAGE;
-/// The page that the guest reads, and the one that its address is moved to.
+/// The page that the guest reads, and the one to which its address is moved.
 const FIRST: u64 = 6 * PAGE;
 const SECOND: u64 = 7 * PAGE;
 const BYTES: u64 = 8 * PAGE;
@@ -78,10 +78,10 @@ const ENTRY_BYTES: u64 = 8;
 /// A word of each table that no walk of the trial guest uses: its last entry.
 const UNUSED: u64 = PAGE - ENTRY_BYTES;
 
-/// What the guest finds in its first and in its second page.
+/// The words in the guest's first and second page.
 const MARKS: [u32; 2] = [0x1111_1111, 0x2222_2222];
 
-/// What the guest does: `mov (%rbx), %eax`, `out %eax, %dx`, and from the start again.
+/// The guest's program: `mov (%rbx), %eax`, `out %eax, %dx`, and from the start again.
 const PROGRAM: [u8; 5] = [0x8b, 0x03, 0xef, 0xeb, 0xfb];
 
 /// CR4's bit for global pages. A change of it makes KVM flush the guest's translations.
@@ -118,7 +118,7 @@ pub fn exit_time(vm: &VmFd, vcpu: &mut VcpuFd) -> io::Result<Duration> {
     })
 }
 
-/// Gives `vm` the trial guest's memory for as long as `attempt` takes.
+/// Gives `vm` the trial guest's memory for the duration of `attempt`.
 fn try_guest<T>(
     vm: &VmFd,
     vcpu: &mut VcpuFd,
@@ -156,7 +156,7 @@ fn try_guest<T>(
         memory_size: 0,
         ..region
     };
-    // SAFETY: no memory is given.
+    // SAFETY: the region has no memory.
     unsafe { vm.set_user_memory_region(gone) }?;
     outcome
 }
@@ -319,7 +319,7 @@ impl Memory {
 
     /// The word at `at`, one of this module's own places.
     fn word(&self, at: u64) -> u64 {
-        // SAFETY: in bounds and aligned; the vCPU stands still.
+        // SAFETY: in bounds and aligned; the vCPU does not run.
         unsafe {
             self.0
                 .as_ptr()

@@ -1,9 +1,9 @@
 //! Filling second-level page tables before the guest runs.
 //!
-//! `KVM_PRE_FAULT_MEMORY` exists where the hardware walks the tables (EPT, NPT).
-//! It does not break copy-on-write: pages that are still shared are mapped
-//! read-only, so what will be written must be private before (Spice §4 keeps the
-//! read set apart from the write set for the same reason).
+//! `KVM_PRE_FAULT_MEMORY` exists where the hardware walks the tables (EPT, NPT). It does not break
+//! copy-on-write: pages that are still shared are mapped read-only. So pages that the guest will
+//! write must be private before (Spice §4 keeps the read set apart from the write set for the same
+//! reason).
 
 use std::os::fd::AsRawFd;
 
@@ -17,15 +17,15 @@ pub fn is_offered(kvm: &Kvm) -> bool {
     kvm.check_extension_raw(u64::from(KVM_CAP_PRE_FAULT_MEMORY)) > 0
 }
 
-/// Fills the tables of `vcpu` for a range of guest-physical space, both ends
-/// page-aligned. Stops early where the host cannot.
+/// Fills the tables of `vcpu` for a range of guest-physical space, both ends page-aligned. Stops
+/// early if the host cannot continue.
 pub fn fill(vcpu: &VcpuFd, start: u64, bytes: u64) {
     let mut order = kvm_pre_fault_memory {
         gpa: start,
         size: bytes,
         ..kvm_pre_fault_memory::default()
     };
-    // Each call does a part, and says what is left.
+    // Each call does a part, and returns the rest in the structure.
     while order.size > 0 {
         let before = order.size;
         // SAFETY: the call reads and writes one structure of this type.

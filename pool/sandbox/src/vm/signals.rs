@@ -1,15 +1,15 @@
-//! Ending a guest that does not stop by itself, on a thread of a program.
+//! Stopping a guest that does not stop by itself, on a thread of a program.
 //!
-//! A guest in a loop leaves `KVM_RUN` for nothing but a signal to its thread. The usual
-//! way is a handler that does nothing, and it has two faults: handlers belong to the
-//! whole program, which may want that signal itself; and a signal that is handled just
-//! before `KVM_RUN` is lost. So no handler is installed. [`STOP`] is blocked on the
-//! thread throughout, but for the mask that KVM puts in force inside `KVM_RUN` and takes
-//! back before it leaves (`KVM_SET_SIGNAL_MASK`; since Linux 4.15 the signal counts as
-//! blocked in between, too). A signal that is sent once, at any moment, is never
-//! delivered and stays pending: the `KVM_RUN` under way ends with `EINTR`, or the next
-//! one at once. The flag that says why was set before; a thread that waits for the node
-//! instead finds its socket shut.
+//! A guest in a loop leaves `KVM_RUN` only for a signal to its thread. The usual way is a handler
+//! that does nothing, and it has two faults. Handlers belong to the whole program, which may want
+//! that signal itself. And a signal that is handled just before `KVM_RUN` is lost.
+//!
+//! So no handler is installed. [`STOP`] is always blocked on the thread, except in the mask that
+//! KVM sets inside `KVM_RUN` and resets before it leaves (`KVM_SET_SIGNAL_MASK`; since Linux 4.15
+//! the signal counts as blocked in between, too). A signal that is sent once, at any moment, is
+//! never delivered and stays pending: the current `KVM_RUN` ends with `EINTR`, or the next one does
+//! so at once. The flag with the reason was set before. A thread that waits for the node instead
+//! finds its socket shut.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
@@ -21,12 +21,11 @@ use rustix::io::Errno;
 use crate::vm::Vm;
 use crate::vm::ioctls::KVM_SET_SIGNAL_MASK;
 
-/// The signal that a sandbox's thread is called out of `KVM_RUN` with. Linux never sends
-/// it, and programs hardly do; and, unlike a real-time signal, it needs no room in a
-/// queue.
+/// The signal that calls a sandbox's thread out of `KVM_RUN`. Linux never sends it, and programs
+/// hardly do. Unlike a real-time signal, it needs no room in a queue.
 pub const STOP: libc::c_int = libc::SIGSTKFLT;
 
-/// Signals that are a thread's own doing, which stay as the program has them.
+/// Signals that a thread causes itself, which stay as the program has set them.
 const OWN_DOING: [libc::c_int; 7] = [
     libc::SIGABRT,
     libc::SIGBUS,
@@ -37,17 +36,16 @@ const OWN_DOING: [libc::c_int; 7] = [
     libc::SIGTRAP,
 ];
 
-/// Where a signal is in a mask of the kernel's.
+/// Returns the bit of a signal in a mask of the kernel.
 pub fn bit(signal: libc::c_int) -> u64 {
     1 << (signal - 1)
 }
 
-/// Has the calling thread get none of the program's signals, nor [`STOP`]; answers with
-/// its mask.
+/// Blocks all of the program's signals, and [`STOP`], for the calling thread; returns its mask.
 pub fn block() -> Result<u64, Errno> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     let mut blocked = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sets are written before they are read, each by the call for it.
+    // SAFETY: each set is written by a call before it is read.
     unsafe {
         libc::sigfillset(set.as_mut_ptr());
         for signal in OWN_DOING {
@@ -57,7 +55,7 @@ pub fn block() -> Result<u64, Errno> {
         if failed != 0 {
             return Err(Errno::from_raw_os_error(failed));
         }
-        // As it is: those that the C library keeps for itself were left out.
+        // The actual mask: the C library has left out the signals that it keeps for itself.
         let failed = libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), blocked.as_mut_ptr());
         if failed != 0 {
             return Err(Errno::from_raw_os_error(failed));
@@ -71,11 +69,11 @@ pub fn block() -> Result<u64, Errno> {
 }
 
 impl Vm {
-    /// Has [`Vm::run`] end with `INTR` once `stop` is set and [`STOP`] was sent to the
-    /// thread that runs it, whose mask is `blocked`, as [`block`] says.
+    /// Makes [`Vm::run`] end with `INTR` once `stop` is set and [`STOP`] was sent to the thread
+    /// that runs it. `blocked` is that thread's mask, as [`block`] returns it.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns the error of `KVM_SET_SIGNAL_MASK`.
     pub(crate) fn stop_with(&mut self, stop: Arc<AtomicBool>, blocked: u64) -> Result<(), Errno> {
         mask_in_run(self.vcpu.as_raw_fd(), blocked & !bit(STOP))?;
         self.stop = Some(stop);
@@ -83,10 +81,10 @@ impl Vm {
     }
 }
 
-/// Has these signals be blocked in `KVM_RUN` of this vCPU, and no others.
+/// Sets the signals that are blocked in `KVM_RUN` of this vCPU; all others are not.
 ///
 /// # Errors
-/// KVM's.
+/// Returns the error of `KVM_SET_SIGNAL_MASK`.
 pub fn mask_in_run(vcpu: RawFd, blocked: u64) -> Result<(), Errno> {
     /// `struct kvm_signal_mask` with its set.
     #[repr(C, packed)]
@@ -98,7 +96,7 @@ pub fn mask_in_run(vcpu: RawFd, blocked: u64) -> Result<(), Errno> {
         bytes: size_of::<u64>() as u32,
         set: blocked,
     };
-    // SAFETY: the call reads a length and a set that is so long.
+    // SAFETY: the call reads a length and a set of that length.
     let done = unsafe { libc::ioctl(vcpu, KVM_SET_SIGNAL_MASK as libc::Ioctl, &raw const mask) };
     if done < 0 {
         let error = std::io::Error::last_os_error();

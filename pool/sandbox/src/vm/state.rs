@@ -1,15 +1,12 @@
-//! The vCPU's state: taking it, restoring it, and seeing whether a guest has
-//! changed what none of ours changes.
+//! The vCPU's state: saving it, restoring it, and detecting changes that no guest of ours makes.
 //!
-//! A guest of ours runs at privilege level 3, so all that it changes is general
-//! registers and vector state; those are written back at each reset. Everything
-//! else takes ring 0, so a difference there is the mark of a guest that was
-//! broken into, and its instance ends ([`Change`]). Segments, control registers
-//! and pending events are compared each time. Debug registers, XCR0 and MSRs are
-//! compared when ring 0 may have been entered, which the reset of memory tells. Hidden
-//! state that no call reads back cannot have changed: MSRs
-//! are denied as a whole, nested virtualisation is hidden, and there is no
-//! interrupt controller.
+//! A guest of ours runs at privilege level 3, so it changes only general registers and vector
+//! state; those are restored at each reset. Everything else takes ring 0. A difference there is the
+//! mark of a compromised guest, and its instance ends ([`Change`]). Segments, control registers and
+//! pending events are compared each time. Debug registers, XCR0 and MSRs are compared if ring 0 may
+//! have been entered, which the reset of memory reports. Hidden state that no call reads back
+//! cannot have changed: MSRs are denied as a whole, nested virtualisation is hidden, and there is
+//! no interrupt controller.
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::{REWRITE, TOUCH};
@@ -24,7 +21,7 @@ use crate::vm::ioctls::errno;
 use crate::vm::xsave::write_header;
 use crate::vm::{Stop, Vm};
 
-/// What a guest may not change.
+/// A part of the state that a guest may not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Change {
@@ -40,10 +37,10 @@ pub enum Change {
     Msr = 5,
 }
 
-/// Why a vCPU could not be put back.
+/// Why a vCPU could not be reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unready {
-    /// The guest has changed what it may not.
+    /// The guest has changed state that it may not change.
     Changed(Change),
     /// KVM failed.
     System(Errno),
@@ -55,7 +52,8 @@ impl From<Errno> for Unready {
     }
 }
 
-/// Whether XCR0 is what an instance may have: x87 and SSE, and nothing that no seed holds.
+/// Whether XCR0 has a value that an instance may have: x87 and SSE, and no state that seeds do not
+/// hold.
 fn is_allowed(xcrs: &kvm_xcrs) -> bool {
     let [xcr0, ..] = xcrs.xcrs;
     let states = u64::from(STATES);
@@ -66,10 +64,10 @@ fn is_allowed(xcrs: &kvm_xcrs) -> bool {
 const PAGE_GLOBAL_ENABLE: u64 = 1 << 7;
 
 impl Vm {
-    /// Puts the vCPU into a state.
+    /// Restores the vCPU to a state.
     ///
     /// # Errors
-    /// KVM's; `INVAL` when the state is not one.
+    /// Returns `INVAL` if the state is not valid; otherwise KVM's error.
     pub fn restore(&self, state: &VcpuState) -> Result<(), Errno> {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
@@ -83,25 +81,25 @@ impl Vm {
         self.vcpu.set_regs(&regs).map_err(errno)
     }
 
-    /// x87, SSE and AVX, as the state has them; every other component that this host's
-    /// XCR0 has becomes as after a reset of the CPU, whether or not the guest was told of
-    /// it: the header says which ones the state has, and never anything else. KVM lets
-    /// PKRU alone unless it is named.
+    /// Restores x87, SSE and AVX to the values in the state. Every other component of this host's
+    /// XCR0 gets the value that it has after a reset of the CPU, whether or not the guest's CPUID
+    /// table shows it: the header names only the components that the state has. KVM leaves PKRU
+    /// alone unless it is named.
     fn restore_vectors(&self, state: &VcpuState) -> Result<(), Errno> {
         let mut xsave = kvm_xsave::default();
         let area = xsave.region.as_mut_bytes();
         area.copy_from_slice(&state.xsave);
         write_header(area, self.keys_part.clone()).ok_or(Errno::INVAL)?;
-        // SAFETY: the structure is as large as any state with the features that
-        // XCR0 enables here, and KVM reads no more of it than those.
+        // SAFETY: the structure is as large as any state with the features that XCR0 enables here,
+        // and KVM reads no more of it than those.
         unsafe { self.vcpu.set_xsave(&xsave) }.map_err(errno)
     }
 
-    /// Finishes the `out` that the vCPU stopped in, and takes over registers that were
-    /// left to the next run.
+    /// Completes the `out` in which the vCPU stopped, and applies registers that were left to the
+    /// next run.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns `PROTO` if the guest ran on; otherwise KVM's error.
     pub fn complete_exit(&mut self) -> Result<(), Errno> {
         self.vcpu.set_kvm_immediate_exit(1);
         let completed = self.vcpu.run().map(|_| ()).map_err(errno);
@@ -114,10 +112,10 @@ impl Vm {
         }
     }
 
-    /// The state that the vCPU stopped in, with its last `out` completed.
+    /// Returns the state in which the vCPU stopped, after its last `out` is completed.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns KVM's error.
     pub fn save(&mut self) -> Result<VcpuState, Errno> {
         self.complete_exit()?;
         let mut state = VcpuState {
@@ -137,9 +135,9 @@ impl Vm {
         Ok(state)
     }
 
-    /// Has KVM tell registers and events with every exit from now on, in the page
-    /// that is shared with it (`KVM_CAP_SYNC_REGS`): calls for them each cost more
-    /// than all of them together.
+    /// Makes KVM report registers and events with every exit from now on, in the page that it
+    /// shares with this process (`KVM_CAP_SYNC_REGS`): each single call for them costs more than
+    /// all of them together.
     pub fn watch_registers(&mut self) {
         for set in [
             SyncReg::Register,
@@ -150,17 +148,18 @@ impl Vm {
         }
     }
 
-    /// Compares a vCPU that was watched ([`Vm::watch_registers`]) and has stopped with
-    /// the state that it was restored to before; what only ring 0 can change, where
-    /// that may have been entered.
+    /// Compares a vCPU that is watched ([`Vm::watch_registers`]) and has stopped with the state to
+    /// which it was restored. If ring 0 may have been entered, also compares the state that only
+    /// ring 0 can change.
     ///
     /// # Errors
-    /// [`Unready::Changed`] when the guest has changed what it may not.
+    /// Returns [`Unready::Changed`] if the guest has changed state that it may not change, and
+    /// [`Unready::System`] if the comparison is impossible.
     pub fn check(&self, state: &VcpuState, ring_0_entered: bool) -> Result<(), Unready> {
         self.compare(state)?;
         if ring_0_entered {
             if !self.refuses_msrs {
-                // There are some that no call reads back.
+                // Some MSRs are not read back by any call.
                 return Err(Unready::System(Errno::OPNOTSUPP));
             }
             self.compare_hidden(state)?;
@@ -168,29 +167,29 @@ impl Vm {
         Ok(())
     }
 
-    /// Drops KVM's shadows of table entries that were changed behind its back, by
-    /// having the guest write them anew ([`REWRITE`]): KVM sees what a guest writes.
-    /// `list` says where the addresses are, `count` how many. The vCPU must have been
-    /// checked; afterwards it is to be put back.
+    /// Drops KVM's shadows of table entries that were changed behind its back. The guest writes the
+    /// entries anew ([`REWRITE`]), because KVM notices a guest's writes. `list` is the address of
+    /// the list of entries, `count` their number. The vCPU must have been checked, and must be put
+    /// back afterwards.
     ///
     /// # Errors
-    /// KVM's; `PROTO` when the routine does not end as it should.
+    /// Returns `PROTO` if the routine does not end as it should; otherwise KVM's error.
     pub fn rewrite(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
         self.call(state, REWRITE, list, count, Doorbell::Rewritten)
     }
 
-    /// Has the guest read a word at each of `count` addresses ([`TOUCH`]), which are
-    /// listed at `list`. Otherwise as [`Vm::rewrite`].
+    /// Lets the guest read a word at each of `count` addresses ([`TOUCH`]), which are listed at
+    /// `list`. Otherwise as [`Vm::rewrite`].
     ///
     /// # Errors
-    /// Likewise.
+    /// As [`Vm::rewrite`].
     pub fn touch(&mut self, state: &VcpuState, list: u64, count: u64) -> Result<(), Errno> {
         self.call(state, TOUCH, list, count, Doorbell::Touched)
     }
 
-    /// Runs one of the routines that every guest has for the host, until it rings, if
-    /// there is anything to run it on. They lie in text that is the seed's, and so do the
-    /// tables that map it.
+    /// Runs one of the routines that every guest has for the host until it rings, unless the list
+    /// is empty. The routines are in the seed's text, which no guest can have changed, and so are
+    /// the tables that map it.
     fn call(
         &mut self,
         state: &VcpuState,
@@ -217,11 +216,11 @@ impl Vm {
         }
     }
 
-    /// Takes a vCPU that was put back into `from`, and has completed what it did, into
-    /// another state: what is the same in both is there already.
+    /// Changes a vCPU that was put back into `from`, and has completed its last exit, to another
+    /// state. Parts that are equal in both states are not written.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns `INVAL` if a state is not valid; otherwise KVM's error.
     pub fn turn(&mut self, from: &VcpuState, to: &VcpuState) -> Result<(), Errno> {
         if from.sregs != to.sregs || from.xcrs != to.xcrs {
             return self.restore(to);
@@ -229,25 +228,24 @@ impl Vm {
         if from.xsave != to.xsave {
             self.restore_vectors(to)?;
         }
-        // The next run takes them, without a call of its own.
+        // The next run applies them, without a call of its own.
         let regs = kvm_regs::read_from_bytes(&to.regs).map_err(|_| Errno::INVAL)?;
         self.vcpu.sync_regs_mut().regs = regs;
         self.vcpu.set_sync_dirty_reg(SyncReg::Register);
         Ok(())
     }
 
-    /// Puts a vCPU that was checked back into the state that it was restored to
-    /// before. With `flush` KVM flushes the guest's TLB, which is to be done unless
-    /// no page table was ever written.
+    /// Resets a vCPU that was checked to the state to which it was restored. With `flush` KVM
+    /// flushes the guest's TLB, which is necessary unless no page table was ever written.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns `INVAL` if the state is not valid; otherwise KVM's error.
     pub fn put_back(&mut self, state: &VcpuState, flush: bool) -> Result<(), Errno> {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;
         if self.vcpu.sync_regs().regs.rip == regs.rip {
-            // The `out` that it stopped in is still to be completed, and KVM would
-            // take the new instruction pointer for the one of the `out`.
+            // The `out` in which the vCPU stopped is not completed yet, and KVM would take the new
+            // instruction pointer for that of the `out`.
             self.complete_exit()?;
         }
         self.restore_vectors(state)?;
@@ -257,7 +255,7 @@ impl Vm {
         synced.sregs = sregs;
         self.vcpu.set_sync_dirty_reg(SyncReg::Register);
         if !flush && !is_other {
-            // The next run takes the registers.
+            // The next run applies the registers.
             return Ok(());
         }
         if flush {
@@ -267,15 +265,15 @@ impl Vm {
             self.vcpu.sync_regs_mut().sregs = sregs;
         }
         self.vcpu.set_sync_dirty_reg(SyncReg::SystemRegister);
-        // Left to the next run, it would be the next request's time.
+        // Left to the next run, this would take time of the next request.
         self.complete_exit()
     }
 
-    /// Compares what a guest may not change, as KVM told it with the last exit.
+    /// Compares state that a guest may not change, as KVM reported it with the last exit.
     fn compare(&self, state: &VcpuState) -> Result<(), Unready> {
         let synced = self.vcpu.sync_regs();
         let mut sregs = synced.sregs;
-        // The address of the last page fault: a trap of Wasm code leaves one.
+        // The address of the last page fault: a trap of Wasm code changes it.
         sregs.cr2 = kvm_sregs::read_from_bytes(&state.sregs)
             .map_err(|_| Errno::INVAL)?
             .cr2;
@@ -288,7 +286,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Compares what only ring 0 can change and KVM does not tell by itself.
+    /// Compares state that only ring 0 can change and that KVM does not report with an exit.
     fn compare_hidden(&self, state: &VcpuState) -> Result<(), Unready> {
         let xcrs = self.vcpu.get_xcrs().map_err(errno)?;
         let is_same = [
@@ -306,7 +304,7 @@ impl Vm {
     }
 }
 
-// Rust's own check that the interface's arrays are as large as KVM's structures.
+// Checks at compile time that the interface's arrays are as large as KVM's structures.
 const _: () = assert!(
     size_of::<kvm_regs>() == 144
         && size_of::<kvm_sregs>() == 312

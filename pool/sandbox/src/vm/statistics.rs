@@ -1,8 +1,8 @@
-//! How often there were page faults: KVM's of a vCPU, from its binary statistics, and the
-//! system's of the thread that runs it.
+//! Numbers of page faults: KVM's for a vCPU, from its binary statistics, and the kernel's for the
+//! thread that runs it.
 //!
-//! Layout of the former: `struct kvm_stats_header`, then descriptors of 16 bytes and a name
-//! each, then the data (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD).
+//! The layout of KVM's statistics: `struct kvm_stats_header`, then descriptors of 16 bytes and a
+//! name each, then the data (Documentation/virt/kvm/api.rst, KVM_GET_STATS_FD).
 
 use std::fs::File;
 use std::mem::MaybeUninit;
@@ -13,25 +13,26 @@ use rustix::io::Errno;
 
 use crate::vm::ioctls::KVM_GET_STATS_FD;
 
-/// Faults that ended with a mapping in place.
+/// The counter of faults that ended with a mapping in place.
 const FAULTS_FIXED: &[u8] = b"pf_fixed";
 const HEADER_BYTES: usize = 24;
 const DESCRIPTOR_BYTES: usize = 16;
 
-/// Page faults that were counted so far: as many as before are no new ones.
+/// The page faults so far. If the counts have not changed, there was no new fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultCount {
-    /// Of the calling thread, those among them that KVM took in its name.
+    /// Faults of the calling thread, including those that KVM took on its behalf.
     thread: u64,
-    /// Of the vCPU.
+    /// Faults of the vCPU.
     vcpu: u64,
 }
 
 impl FaultCount {
-    /// Those of the calling thread and, as `vcpu`, of the vCPU that it runs.
+    /// Returns the faults of the calling thread together with `vcpu`, the faults of the vCPU that
+    /// it runs.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of `getrusage`.
     pub fn with(vcpu: u64) -> Result<Self, Errno> {
         let mut usage = MaybeUninit::<libc::rusage>::uninit();
         // SAFETY: the call fills in the structure, or fails.
@@ -42,7 +43,7 @@ impl FaultCount {
             }
             usage.assume_init()
         };
-        // Neither ever falls, so one that rises is seen in the sum.
+        // Neither count ever falls, so a rise of one shows in the sum.
         let [minor, major] = [usage.ru_minflt, usage.ru_majflt].map(i64::cast_unsigned);
         Ok(Self {
             thread: minor.wrapping_add(major),
@@ -70,10 +71,10 @@ fn word(bytes: &[u8], at: usize) -> Option<usize> {
 }
 
 impl FaultCounter {
-    /// The counter of the vCPU behind `vcpu`; `None` where this KVM has none.
+    /// Returns the counter of the vCPU with the descriptor `vcpu`; `None` if this KVM has none.
     pub fn of(vcpu: &impl AsRawFd) -> Option<Self> {
         let vcpu: RawFd = vcpu.as_raw_fd();
-        // SAFETY: the call takes no argument and answers with a new descriptor.
+        // SAFETY: the call takes no argument and returns a new descriptor.
         let fd = unsafe { libc::ioctl(vcpu, KVM_GET_STATS_FD as libc::Ioctl, 0) };
         if fd < 0 {
             return None;
@@ -103,7 +104,7 @@ impl FaultCounter {
         None
     }
 
-    /// Its value now, if it can be read.
+    /// Returns the current value, if it can be read.
     pub fn read(&self) -> Option<u64> {
         let mut value = [0; 8];
         let read = self.file.read_exact_at(&mut value, self.offset);

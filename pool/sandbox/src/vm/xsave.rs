@@ -1,21 +1,21 @@
-//! How an XSAVE area is laid out (SDM volume 1, section 13.4), as far as states have it.
+//! The layout of an XSAVE area (SDM volume 1, section 13.4), as far as states use it.
 
 use std::ops::Range;
 
 /// x87's and SSE's components of an XSAVE area.
 pub(crate) const LEGACY: u64 = 0b011;
-/// Where its header is.
+/// The range of the header.
 pub(crate) const HEADER: Range<usize> = 512..576;
-/// Where the upper halves of AVX's registers are in it.
+/// The range of the upper halves of AVX's registers.
 const AVX_PART: Range<usize> = 576..832;
 /// PKRU's component (section 13.5.7).
 pub(crate) const KEYS: u64 = 1 << 9;
 
-/// Writes the header of an XSAVE area: which components it has (XSTATE_BV), that they lie
-/// where they do in the standard format, and nothing else. x87 and SSE always count, so
-/// that their control words are the area's; AVX where any bit of it is set, since upper
-/// halves that are in use slow SSE down on some CPUs, and zero is what it is without.
-/// Protection keys, where KVM takes them (`keys` says where), are as after a reset of the CPU.
+/// Writes the header of an XSAVE area: the components that it has (XSTATE_BV), in the standard
+/// format. x87 and SSE are always included, so that their control words are the area's. AVX is
+/// included if any bit of it is set: upper halves in use slow SSE down on some CPUs, and a
+/// component that is left out is zero. Protection keys, if KVM accepts them (at `keys`), are as
+/// after a reset of the CPU.
 pub(crate) fn write_header(area: &mut [u8], keys: Option<Range<usize>>) -> Option<()> {
     const AVX: u64 = 0b100;
     let mut states = LEGACY;

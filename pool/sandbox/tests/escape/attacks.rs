@@ -1,4 +1,4 @@
-//! The attacks that are made with what a sandbox has.
+//! The attacks that use the resources of a sandbox.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ffi::c_long;
@@ -28,8 +28,8 @@ const KVM_CREATE_VM: u64 = ioctl_expr(_IOC_NONE, KVMIO, 0x01, 0);
 const KVM_CREATE_VCPU: u64 = ioctl_expr(_IOC_NONE, KVMIO, 0x41, 0);
 const RDWR: i32 = libc::O_RDWR;
 
-/// Sends the node its own descriptors, over and over. It sees that nothing comes of
-/// it, and the answer here is the error that ends the flood.
+/// Sends the node the sandbox's own descriptors, over and over. The testbed checks that none
+/// arrives; the result is the error that ends the flood.
 fn flood(_: &Scene) -> c_long {
     let mut byte = 0_u8;
     let mut part = libc::iovec {
@@ -44,13 +44,13 @@ fn flood(_: &Scene) -> c_long {
     };
     let mut control = [0_u64; 128];
     assert!(space as usize <= size_of_val(&control));
-    // SAFETY: all zeroes is a message.
+    // SAFETY: all zeroes are a valid message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = space as usize;
-    // SAFETY: the header and what follows it lie in `control`.
+    // SAFETY: the header and the data after it lie in `control`.
     unsafe {
         let header = libc::CMSG_FIRSTHDR(&raw const message);
         (*header).cmsg_level = libc::SOL_SOCKET;
@@ -66,18 +66,18 @@ fn flood(_: &Scene) -> c_long {
             libc::MSG_DONTWAIT
         );
         if sent == -c_long::from(EAGAIN) {
-            // The node has more to do than to read this.
+            // The node is slower than this loop.
             std::hint::spin_loop();
         } else if sent < 0 {
             return sent;
         }
     }
-    // Nothing came in, or the testbed would have said so: that is the refusal.
+    // If a descriptor had arrived, the testbed would have failed: so this counts as a refusal.
     -c_long::from(E2BIG)
 }
 
 fn map(protection: i32, flags: i32, file: i32) -> c_long {
-    // In the middle of nothing, so that fixed places are harmless.
+    // In an unused range, so that fixed addresses are harmless.
     let place = 0x1_0000_0000_u64;
     call!(SYS_mmap, place, 4096, protection, flags, file, 0)
 }
@@ -92,8 +92,8 @@ fn more_descriptors(_: &Scene) -> c_long {
     0
 }
 
-/// Reads where in the host's memory a page of this process is. The page map answers,
-/// and zero stands for what it does not show.
+/// Reads the host-physical address of a page of this process. The page map can be read, and zero
+/// stands for an address that it does not show.
 fn locate_memory(scene: &Scene) -> c_long {
     const FRAME: u64 = (1 << 55) - 1;
     let mut entry = 0_u64;
@@ -108,8 +108,8 @@ fn locate_memory(scene: &Scene) -> c_long {
 
 /// Every attack on a sandbox's jail.
 pub fn attacks() -> Vec<Attack> {
-    // Where the system has no call that scans page maps, sandboxes read theirs, and what it
-    // shows is all that protects.
+    // If the kernel has no call that scans page maps, sandboxes read theirs. Then only the page
+    // map's own restriction protects the addresses.
     let scans = PageMap::open().is_ok_and(|map| map.scans());
     let locate = Attack {
         name: "find-its-memory-in-the-hosts",
@@ -125,11 +125,11 @@ pub fn attacks() -> Vec<Attack> {
     attacks
 }
 
-/// Faults of a sandbox that nobody broke out of: they are not to end as a forbidden call,
-/// which is an alarm.
+/// Faults of a sandbox without an attacker: they must not end as a forbidden call, which raises an
+/// alarm.
 const FAULTS: [Attack; 3] = [
     fault("use-no-memory", Kernel::Ends(libc::SIGSEGV), |_| {
-        // SAFETY: nothing is there, which is what is tried.
+        // SAFETY: nothing is mapped there; that is the purpose of the test.
         unsafe { std::hint::black_box(ptr::dangling::<u64>()).read_volatile() as c_long }
     }),
     fault("use-up-the-stack", Kernel::Ends(libc::SIGSEGV), |_| {
@@ -163,7 +163,7 @@ fn recurse(depth: c_long) -> c_long {
 /// A heap that is used up.
 struct Nothing;
 
-// SAFETY: it gives nothing away.
+// SAFETY: it never returns memory.
 unsafe impl GlobalAlloc for Nothing {
     unsafe fn alloc(&self, _: Layout) -> *mut u8 {
         ptr::null_mut()

@@ -1,15 +1,15 @@
-//! What an attacker can do who has broken out of a VM: nothing.
+//! The attacks of an attacker who has broken out of a VM: none of them succeeds.
 //!
-//! Each attack runs in a jail that is made just as a sandbox's is, with the descriptors
-//! of a sandbox that serves a function, and at the point where the sandbox would serve.
-//! Most are ended by the filter. A second round has a filter that lets everything
-//! through, and shows that what is round it holds by itself.
+//! Each attack runs in a jail that is made exactly like a sandbox's, with the descriptors of a
+//! sandbox that serves a function, at the point where the sandbox would begin to serve. The filter
+//! ends most of them. A second round has a filter that allows everything, and shows that the other
+//! parts of the jail hold by themselves.
 //!
-//! The jail is made by a process of its own, this program started anew, since that
-//! leaves the host's namespaces and may have one thread only. Both rounds come at both levels of
+//! The jail is made by a separate process, which is this program started anew: making a jail leaves
+//! the host's namespaces, and takes a process with one thread. Both rounds run at both levels of
 //! confinement.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a message and counts as ignored.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! The process that makes a jail, and has an attack run in it.
+//! The process that makes a jail and runs an attack in it.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -17,14 +17,14 @@ use rustix::process::{Pid, WaitOptions};
 use crate::attacks::attacks;
 use crate::escape::{attack::Scene, outcome::Outcome, suite::Order};
 
-/// Every system call that there is, and some more.
+/// All numbers of system calls, and some more.
 const CALLS: std::ops::Range<libc::c_long> = 0..600;
 
-/// Makes two jails, has the attack run in one of them, and tells how it ended.
+/// Makes two jails, runs the attack in one of them, and prints how it ended.
 pub fn run(order: &Order) -> ! {
     let mut attacks = attacks().into_iter();
     let attack = attacks.find(|known| known.name == order.attack).unwrap();
-    // As in the spawner, low numbers are for jails.
+    // Low numbers are for jails, like in the spawner.
     let maker = Maker::prepare(order.level, |host| {
         if order.is_filtered {
             jail::all_rules(host)
@@ -49,7 +49,7 @@ pub fn run(order: &Order) -> ! {
         }
     });
     let before = open_descriptors();
-    // As the node does: it takes no descriptors, whatever comes.
+    // Like the node, which accepts no descriptors.
     while !matches!(
         receive_from_untrusted(&socket, RecvFlags::empty()),
         Err(FriError::Closed | FriError::System(_))
@@ -70,12 +70,13 @@ pub fn run(order: &Order) -> ! {
 
 fn open_descriptors() -> usize {
     (0..1024)
-        // SAFETY: only asks.
+        // SAFETY: only reads flags.
         .filter(|fd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } >= 0)
         .count()
 }
 
-/// A jail with somebody in it who does as told, and the node's end of its socket.
+/// Makes a jail in which a process runs `act`. Returns the process, and the node's end of its
+/// socket.
 fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid, OwnedFd) {
     let site = maker.site.as_ref().unwrap();
     let (ours, theirs) = faasw_fri::pair().unwrap();
@@ -88,7 +89,7 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
             drop(ours);
             let theirs = at(jail::SOCKET, theirs);
             let files = files();
-            // As the spawner gets it: next to the socket.
+            // The number that it has in the spawner: next to the socket.
             let progress = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC);
             let progress = at(jail::SOCKET + 1, progress.unwrap());
             let sandboxes = maker.sandboxes.as_ref().unwrap();
@@ -101,7 +102,7 @@ fn inmate(maker: &Maker, number: u32, act: impl FnOnce(&OwnedFd) -> i32) -> (Pid
             ) {
                 Ok(made) => {
                     let code = act(&theirs);
-                    // Letting go takes calls that a sandbox never makes.
+                    // Dropping them takes calls that a sandbox never makes.
                     std::mem::forget((made, files));
                     code
                 }
@@ -120,7 +121,7 @@ fn at(number: u32, fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() == number {
         return fd;
     }
-    // SAFETY: nothing has this number, or it is nobody's any more.
+    // SAFETY: this number is unused, or its owner no longer uses it.
     unsafe {
         libc::dup2(fd.as_raw_fd(), number);
         drop(fd);
@@ -128,7 +129,7 @@ fn at(number: u32, fd: OwnedFd) -> OwnedFd {
     }
 }
 
-/// What a node gives a sandbox: a mailbox, code and a layer, at their numbers.
+/// Makes the files that a node sends a sandbox: a mailbox, code and a layer, at their numbers.
 fn files() -> [OwnedFd; 3] {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mailbox = rustix::fs::memfd_create("mailbox", flags).unwrap();

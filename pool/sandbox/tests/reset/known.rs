@@ -1,5 +1,5 @@
-//! Resets that do not look for private pages: they find what the others find, whatever a guest
-//! does, and are not believed for ever.
+//! Resets that do not search for private pages: they find the same pages as a search, whatever a
+//! guest does, and are verified from time to time.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::machine::{self, KEPT, LAST_TABLE, Level, Machine, NUMBER, RAM, UNMAPP
 use crate::preset::two_steps;
 use crate::{DONE, private, private_pages, programs};
 
-/// Resets until one does not look; the guest does nothing new meanwhile.
+/// Resets until a reset does not search; the guest does nothing new meanwhile.
 fn settle(machine: &mut Machine) {
     const ROUNDS: usize = 20;
     for _ in 0..ROUNDS {
@@ -44,7 +44,7 @@ pub fn a_reset_that_can_find_nothing_new_does_not_look() {
             assert_eq!((restored.let_go, private_pages(&machine)), (0, had));
             machine.assert_memory();
         }
-        // A page more, and it is looked; the page stays, and is known then.
+        // With one more page, the reset searches; the page stays, and is known afterwards.
         assert_eq!(machine.run(20 << 20), DONE);
         assert!(machine.reset().looked);
         machine.assert_memory();
@@ -55,7 +55,7 @@ pub fn a_reset_that_can_find_nothing_new_does_not_look() {
     }
 }
 
-/// A small generator of numbers (xorshift64).
+/// A small random number generator (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -67,15 +67,15 @@ impl Random {
     }
 }
 
-/// Every way that a guest has to a page, to pages of layers, of fresh memory and of tables, in
-/// any order: after each the reset either looks or has known all of them.
+/// Uses every way in which a guest can access a page, on pages of layers, of fresh memory and of
+/// tables, in random order: after each, the reset either searches or has known all private pages.
 pub fn no_way_to_a_private_page_goes_unseen() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let seed = now.as_nanos() as u64 | 1;
     println!("seed {seed}");
     let mut random = Random(seed);
     let source = machine::seed(programs::ways(), [0, 0]);
-    // Two pages that translate, and were neither used nor written: the walk writes to the table.
+    // Two pages that are mapped, and were neither read nor written: the walk writes to the table.
     let entries = [17_u64 << 20, 18 << 20].map(|frame| (frame | 0b111).to_le_bytes());
     rustix::io::pwrite(&source.layers[1], &entries.concat(), LAST_TABLE + 8).unwrap();
     let mut machine = Machine::forked(Level::Ring3, source);
@@ -83,7 +83,7 @@ pub fn no_way_to_a_private_page_goes_unseen() {
     let mut unlooked = 0;
     let mut ways = [0; programs::WAYS as usize];
     for round in 0..rounds {
-        // Most do nothing new, so that something is known when one does.
+        // Most rounds do nothing new, so that pages are known when one does.
         let is_usual = random.below(3) != 0;
         let (way, at) = if is_usual {
             (1, 9 << 20)
@@ -112,7 +112,8 @@ pub fn no_way_to_a_private_page_goes_unseen() {
     assert!(unlooked > rounds / 10, "{unlooked}");
 }
 
-/// A way, and a page that a guest may write to without being ended for it, as it may to the next.
+/// Returns a way, and a page that a guest may write to without being ended for it. It may also
+/// write to the next page.
 fn attack(random: &mut Random) -> (u64, u64) {
     let way = random.below(programs::WAYS);
     let pages = |random: &mut Random, from: u64, to: u64| {
@@ -125,7 +126,7 @@ fn attack(random: &mut Random) -> (u64, u64) {
         1 => pages(random, 24 << 20, 28 << 20),
         2 => pages(random, 32 << 20, 36 << 20),
         3 => pages(random, 44 << 20, RAM),
-        // Those that it usually writes.
+        // Pages that the guest usually writes.
         4 => pages(random, 9 << 20, (9 << 20) + 5 * PAGE),
         _ if programs::TRANSLATING.contains(&way) => 17 << 20,
         _ => UNMAPPED + PAGE,
@@ -133,25 +134,25 @@ fn attack(random: &mut Random) -> (u64, u64) {
     (way, at)
 }
 
-/// Another thread's faults are not counted here: as if there were a way that nobody thought of.
+/// Faults of another thread are not counted here, as if there were a way that was not foreseen.
 pub fn a_page_that_came_unseen_ends_the_instance_in_time() {
-    // A fault of the test's own has it looked for before: then it tells nothing.
+    // A fault of the test's own can cause a search before; such an attempt proves nothing.
     let told = (0..3).any(|_| a_page_that_came_unseen_is_found());
     assert!(told, "a fault of the test's own each time");
 }
 
-/// Whether it was found by a look that nothing had asked for.
+/// Returns whether the page was found by a search that no fault had caused.
 fn a_page_that_came_unseen_is_found() -> bool {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     let other = 20 << 20;
     let address = machine.ram.from(other).unwrap().address() as usize;
     let (write, written) = (AtomicBool::new(false), AtomicBool::new(false));
-    // It is there from the start: making it takes faults here.
+    // The thread starts first, because starting it takes faults here.
     std::thread::scope(|scope| {
         scope.spawn(|| {
             wait_for(&write);
             let at: *mut u64 = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: a page of RAM, whose vCPU stands still.
+            // SAFETY: a page of RAM, whose vCPU does not run.
             unsafe { at.write_volatile(7) };
             written.store(true, Ordering::Release);
         });
@@ -180,12 +181,12 @@ fn wait_for(flag: &AtomicBool) {
     }
 }
 
-/// What `khugepaged` does when it comes by, done at once. Whether it could.
+/// Does at once what `khugepaged` does at some time. Returns whether that was possible.
 fn complete_large_page(machine: &Machine) -> bool {
     const MADV_COLLAPSE: i32 = 25;
     let at = machine.ram.from(KEPT).unwrap().address() as usize;
     let at: *mut libc::c_void = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: changes how memory of this VM is mapped, not what it has.
+    // SAFETY: changes how memory of this VM is mapped, not its contents.
     unsafe { libc::madvise(at, LARGE_PAGE as usize, MADV_COLLAPSE) == 0 }
 }
 
@@ -193,7 +194,7 @@ pub fn a_large_page_is_not_completed_round_what_is_known() {
     let source = machine::seed(programs::poke(), [0, 0]);
     let mut machine = Machine::forked_with(Level::Ring3, source, Advice::LinuxHugepage);
     assert_eq!(machine.run(NUMBER), DONE);
-    // Before anything is known it may be.
+    // Before any page is known, the large page may be completed.
     if !complete_large_page(&machine) {
         println!("there are no large pages here");
         return;
@@ -204,30 +205,30 @@ pub fn a_large_page_is_not_completed_round_what_is_known() {
     for round in 0..5_u64 {
         settle(&mut machine);
         assert!(!complete_large_page(&machine), "round {round}");
-        // Beside those that are kept.
+        // Next to the pages that are kept.
         assert_eq!(machine.run(KEPT + (100 + round) * PAGE), DONE);
         assert!(machine.reset().looked);
         machine.assert_memory();
     }
 }
 
-/// Faults of this thread count whoever has them taken: this process, or KVM for a guest.
+/// Faults of this thread count, whether this process takes them, or KVM for a guest.
 pub fn all_kinds_of_faults_are_counted() {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     settle(&mut machine);
     let before = machine.vm.fault_count().unwrap();
     assert_eq!(machine.vm.fault_count(), Some(before));
-    // A page that this process does not have, and no guest touches.
+    // A page that this process does not have, and no guest accesses.
     let file = machine::memory("page", 21 << 20 | PAGE);
     let page = machine::pages(21 << 20, 1);
     machine.ram.fill(file.as_fd(), page).unwrap();
     let by_hand = machine.vm.fault_count().unwrap();
     assert_ne!(by_hand, before);
-    // One that it has, and KVM has not mapped.
+    // A page that this process has, and KVM has not mapped.
     assert_eq!(machine.run(21 << 20), DONE);
     let by_kvm = machine.vm.fault_count().unwrap();
     assert_ne!(by_kvm, by_hand);
-    // One that the system is asked for.
+    // A page that the kernel makes private by request.
     let page = machine::pages(22 << 20, 1);
     guest_memory::make_private(machine.ram, &page.into());
     assert_ne!(machine.vm.fault_count(), Some(by_kvm));

@@ -1,5 +1,4 @@
-//! A VM with a hand-made guest: identity-mapped tables, a program in memory, and
-//! nothing else.
+//! A VM with a hand-made guest: identity-mapped tables, and a program in memory.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,22 +29,22 @@ use zerocopy::IntoBytes;
 
 use crate::programs;
 
-/// RAM of the guest.
+/// The size of the guest's RAM.
 pub const RAM: u64 = 64 << 20;
-/// Where its program is.
+/// The address of its program.
 pub const PROGRAM: u64 = 0x80_0000;
 /// The page in which a run finds its number, as a real guest finds its activation.
 pub const NUMBER: u64 = 0x1000;
-/// A virtual address that nothing is mapped at, below a table that exists.
+/// A virtual address without a mapping, below a table that exists.
 pub const UNMAPPED: u64 = 0x80_0000_0000;
-/// The table for it, and the frame that a program may map there.
+/// The table for that address. A program may map a frame there.
 pub const LAST_TABLE: u64 = TABLE_ZONE + 2 * PAGE;
 /// A virtual address whose table lies beyond the zone for tables, and that table: only in
 /// [`seed_with_a_full_zone`].
 pub const UNMAPPED_BEYOND: u64 = UNMAPPED + LARGE;
 pub const TABLE_BEYOND: u64 = (20 << 20) + PAGE;
 
-/// The large page of fresh memory of which a few pages are in the write set.
+/// The large page of fresh memory that has a few pages in the write set.
 pub const KEPT: u64 = 36 << 20;
 const LARGE: u64 = 2 << 20;
 const GIB: u64 = 1 << 30;
@@ -59,14 +58,14 @@ const HOST_TABLES: [u64; 5] = [
     PML4 + 5 * PAGE,
 ];
 
-/// Which privilege level the guest starts at.
+/// The privilege level at which the guest starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Level {
     Ring0,
     Ring3,
 }
 
-/// A VM, and what it came from.
+/// A VM, and the seed that it was forked from.
 pub struct Machine {
     pub vm: Vm,
     pub ram: Mapping,
@@ -78,7 +77,8 @@ pub struct Machine {
     pub page_map: PageMap,
 }
 
-/// Resets find private pages as on kernels without `PAGEMAP_SCAN`. Tests run one after the other.
+/// Makes resets find private pages as on kernels without `PAGEMAP_SCAN`. Tests run one after the
+/// other.
 pub static WITHOUT_SCAN: AtomicBool = AtomicBool::new(false);
 
 fn page_map() -> PageMap {
@@ -90,7 +90,6 @@ fn page_map() -> PageMap {
     }
 }
 
-/// So many pages from an address on.
 pub fn pages(start: u64, count: u64) -> PageRange {
     PageRange::of_bytes(start, start + count * PAGE)
 }
@@ -105,8 +104,8 @@ fn put(file: &OwnedFd, at: u64, bytes: &[u8]) {
     assert_eq!(rustix::io::pwrite(file, bytes, at).unwrap(), bytes.len());
 }
 
-/// Tables that map all of RAM, the mailbox and the code slot one to one, and lead
-/// to an empty table for [`UNMAPPED`].
+/// Writes tables that map all of RAM, the mailbox and the code slot one to one, and lead to an
+/// empty table for [`UNMAPPED`].
 fn write_tables(layer: &OwnedFd) {
     let set = |table: u64, index: u64, entry: u64| put(layer, table + index * 8, entry.as_bytes());
     let [directories, low, mailbox, code, _] = HOST_TABLES;
@@ -124,12 +123,12 @@ fn write_tables(layer: &OwnedFd) {
     set(PML4, UNMAPPED >> 39, TABLE_ZONE | TABLE);
     set(TABLE_ZONE, 0, (TABLE_ZONE + PAGE) | TABLE);
     set(TABLE_ZONE + PAGE, 0, LAST_TABLE | TABLE);
-    // Exists, and maps nothing.
+    // An entry that maps nothing.
     set(LAST_TABLE, 511, 0);
 }
 
-/// Segments, a task with a ring-0 stack, and one gate, for breakpoints, that ring 3
-/// may use. Every other exception shuts the guest down.
+/// Writes segments, a task with a ring-0 stack, and one gate, for breakpoints, that ring 3 may use.
+/// Every other exception shuts the guest down.
 fn write_descriptors(layer: &OwnedFd) {
     let task = 0x89 << 40 | 0x67 | (TSS & 0xff_ffff) << 16;
     let segments: [u64; 8] = [
@@ -232,8 +231,8 @@ fn first_state(level: Level) -> VcpuState {
     state
 }
 
-/// Whether the machine is QEMU's emulation, which lets a guest's `xsetbv` through
-/// to the CPU that its host uses.
+/// Whether the machine is QEMU's emulation, which passes a guest's `xsetbv` through to the CPU of
+/// the guest's host.
 pub fn is_emulated() -> bool {
     let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
     leaf.ebx.to_le_bytes() == *b"TCGT"
@@ -249,7 +248,7 @@ pub fn new_vm() -> Vm {
     Vm::new(&template, progress).unwrap()
 }
 
-/// A child over a part of its parent, as in a tree of seeds. The table entry for
+/// Returns a child over a part of its parent, as in a tree of seeds. The table entry for
 /// [`UNMAPPED`] leads to `frames`, the parent's first.
 pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
     let [layer, child] = [memory("layer", RAM), memory("child", RAM)];
@@ -258,7 +257,7 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
     put(&layer, PROGRAM, program);
     put(&layer, REWRITE, programs::rewrite());
     put(&layer, TOUCH, programs::touch());
-    // Every window has something that a reset could forget.
+    // Every window has data that a reset could forget.
     for at in (RODATA_END..RAM).step_by(1 << 20).skip(1) {
         put(&layer, at + 24, &at.to_le_bytes());
     }
@@ -295,7 +294,7 @@ pub fn seed(program: &[u8], frames: [u64; 2]) -> Source {
     )
 }
 
-/// A seed that has taken the last page for tables, and one beyond, which maps nothing.
+/// Returns a seed that has taken the last page for tables, and one beyond, which maps nothing.
 pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
     let source = seed(program, [0, 0]);
     let layer = &source.layers[0];
@@ -305,7 +304,7 @@ pub fn seed_with_a_full_zone(program: &[u8]) -> Source {
     source
 }
 
-/// A child of the child that [`seed`] makes: half of what that one has last is its own.
+/// Returns a child of the child of [`seed`]: half of that child's last window is its own.
 pub fn grandchild(program: &[u8]) -> Source {
     let Source {
         mut layers,
@@ -329,8 +328,8 @@ pub fn grandchild(program: &[u8]) -> Source {
     Source::new(layers, &windows, write_set)
 }
 
-/// Has the system leave alone what an instance keeps of a large page: `khugepaged` would
-/// complete it, at a time of its own, and tests count pages.
+/// Keeps `khugepaged` from completing the large page that an instance keeps a part of: that would
+/// happen at any time, and tests count pages.
 pub fn keep_small(ram: Mapping) {
     advise(ram, Advice::LinuxNoHugepage);
 }
@@ -343,19 +342,19 @@ fn advise(ram: Mapping, advice: Advice) {
 }
 
 impl Machine {
-    /// A VM that is about to run `program`, forked from a seed.
+    /// Forks a VM that is about to run `program` from a seed.
     pub fn new(level: Level, program: &[u8]) -> Self {
         Self::forked(level, seed(program, [0, 0]))
     }
 
-    /// A VM that is forked from a seed.
+    /// Forks a VM from a seed.
     pub fn forked(level: Level, source: Source) -> Self {
         Self::forked_with(level, source, Advice::LinuxNoHugepage)
     }
 
-    /// The same, with this advice on what an instance keeps of a large page.
+    /// Does the same, with this advice for the large page that an instance keeps a part of.
     pub fn forked_with(level: Level, source: Source, advice: Advice) -> Self {
-        // Dropped, it leaves them mapped.
+        // The arena leaves its ranges mapped when it is dropped.
         let mut arena = Arena::default();
         let ram =
             guest_memory::private_ram(&mut arena, &source.layers, RAM, &source.windows).unwrap();
@@ -368,7 +367,7 @@ impl Machine {
         let mut vm = new_vm();
         vm.place(ram, mailbox.mapping(), Some(code)).unwrap();
         vm.restore(&first_state(level)).unwrap();
-        // As KVM spells it: limits and unused fields of segments are filled in.
+        // In KVM's form: it fills in limits and unused fields of segments.
         let state = vm.save().unwrap();
         vm.watch_registers();
         Self {
@@ -383,7 +382,7 @@ impl Machine {
         }
     }
 
-    /// Runs it as number `number` until it rings; `None` when it shut down.
+    /// Runs the guest as number `number` until it rings; `None` if it shut down.
     pub fn run(&mut self, number: u64) -> Option<u32> {
         let file = memory("number", NUMBER + PAGE);
         put(&file, NUMBER, &number.to_le_bytes());
@@ -414,7 +413,7 @@ impl Machine {
     }
 
     pub fn reset_vcpu(&mut self, restored: &Restored) -> Result<(), Unready> {
-        // A test's guest may begin in ring 0, and so without entering it.
+        // A test's guest may start in ring 0, and so without entering it.
         let ring_0 = restored.ring_0_entered || self.level == Level::Ring0;
         self.vm.check(&self.state, ring_0)?;
         let tables = &restored.tables;
@@ -431,15 +430,15 @@ impl Machine {
         restored
     }
 
-    /// Asserts that memory is the seed's, every byte of it.
+    /// Asserts that every byte of memory equals the seed's.
     pub fn assert_memory(&self) {
         for page in (0..RAM).step_by(PAGE as usize) {
-            // By hand: the windows above are what is tested.
+            // By hand, because the windows above are what is tested.
             let layer = match page >> 20 {
                 _ if page == LAST_TABLE => Some(1),
                 0..24 | 28..32 => Some(0),
                 24..28 | 40..42 => Some(1),
-                // A child's, or a grandchild's.
+                // The child's, or the grandchild's.
                 42..44 => Some(self.source.layers.len() - 1),
                 _ => None,
             };
@@ -456,7 +455,7 @@ impl Machine {
         }
     }
 
-    /// Bytes of the mailbox from its start.
+    /// Returns the first page of the mailbox.
     pub fn told(&self) -> [u8; PAGE as usize] {
         self.mailbox.mapping().page(Page::new(0)).unwrap()
     }

@@ -1,22 +1,22 @@
-//! The proof of the reset: a guest dirties everything that it can reach, and
-//! afterwards VM and memory are compared with the seed, bit for bit.
+//! The proof of the reset: a guest changes everything that it can reach, and afterwards VM and
+//! memory are compared with the seed, bit for bit.
 //!
 //! | what | how it is covered |
 //! | --- | --- |
 //! | memory, mailbox | every byte compared; on any host |
-//! | memory where private pages are not looked for | the same, after every way that a guest has to a page |
-//! | general registers, flags, segments, control registers | KVM's structures compared, and told by the next run; any host |
-//! | x87, SSE, MXCSR, AVX | likewise |
-//! | AVX-512, and whatever else this host's XCR0 has | told by the next run, where a guest reaches it (`kvm-pvm`); elsewhere its own XCR0 keeps it out |
-//! | PKRU | told by the next run, where a guest reaches it (`kvm-pvm` with protection keys on), whether KVM keeps it (Intel, seen) or not; put back by the sandbox, which is tested wherever there are keys; elsewhere CR4 keeps it out |
+//! | memory if private pages are not searched for | the same, after every way that a guest has to a page |
+//! | general registers, flags, segments, control registers | KVM's structures compared, and reported by the next run; any host |
+//! | x87, SSE, MXCSR, AVX | the same |
+//! | AVX-512, and all other components of this host's XCR0 | reported by the next run, if a guest reaches them (`kvm-pvm`); elsewhere its own XCR0 excludes them |
+//! | PKRU | reported by the next run, if a guest reaches it (`kvm-pvm` with protection keys on), whether KVM keeps it (Intel, observed) or not; the sandbox restores it, which is tested on all hosts with keys; elsewhere CR4 excludes it |
 //! | debug registers, control registers set in ring 0 | the instance is refused; any host |
 //! | XCR0 | the instance is refused; not in the emulated machine, whose CPU lets `xsetbv` through |
 //! | MSRs | writing one ends the guest; any host |
 //! | stale translations | nested page tables and shadow tables (the emulated machine has both) |
 //!
-//! Not compared: the time-stamp counter, which runs, and CR2, which is set back.
+//! Not compared: the time-stamp counter, which runs, and CR2, which is restored.
 //!
-//! Without `/dev/kvm` every test here says so and counts as ignored.
+//! Without `/dev/kvm` every test here prints a message and counts as ignored.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,8 +59,8 @@ use preset::{
 
 const DONE: Option<u32> = Some(3);
 
-/// The pages that are private to this process. Entries of the page map do not tell the page of
-/// zeroes from those, but nothing else of a VM's memory is mapped more than once.
+/// Returns the pages that are private to this process. Entries of the page map do not distinguish
+/// the page of zeroes from them, but no other page of a VM's memory is mapped more than once.
 fn private(machine: &Machine) -> PageSet {
     const EXCLUSIVE_OR_SWAPPED: u64 = 1 << 56 | 1 << 62;
     let map = PageMap::open().unwrap();
@@ -95,7 +95,7 @@ fn a_guest_that_writes_everything_leaves_nothing() {
         let restored = machine.reset();
         assert!(restored.let_go > 10_000, "{restored:?}");
         machine.assert_memory();
-        // What it usually writes stays its own, and a few spare pages.
+        // The pages that the guest usually writes stay private, and a few spare pages.
         assert!(private_pages(&machine) < 100, "{:?}", private(&machine));
         let now = machine.vm.save().unwrap();
         assert_eq!(now.regs, wanted.regs);
@@ -139,7 +139,7 @@ fn every_component_of_xcr0_is_as_before() {
     println!("components that a guest reaches here: {reached:#b}");
     assert_eq!(reached & 0b11, 0b11);
     for run in 2..5 {
-        // Without a reset in between what it left is there.
+        // Without a reset in between, its changes are there.
         assert_eq!(machine.run(run), DONE);
         assert_ne!(
             first[..3000],
@@ -169,7 +169,7 @@ fn protection_keys_are_as_before() {
     }
 }
 
-/// Where a guest cannot reach PKRU, this thread leaves it as such a guest would.
+/// If a guest cannot reach PKRU, this thread changes it as such a guest would.
 fn protection_keys_are_put_back_when_a_vcpu_has_stopped() {
     const OSPKE: u32 = 1 << 4;
     if std::arch::x86_64::__cpuid_count(7, 0).ecx & OSPKE == 0 {
@@ -190,7 +190,7 @@ mod keys {
 
     pub fn read() -> u32 {
         let pkru;
-        // SAFETY: only asked where the system has protection keys on.
+        // SAFETY: only called if the system has protection keys on.
         unsafe { asm!("rdpkru", in("ecx") 0, out("eax") pkru, out("edx") _) };
         pkru
     }
@@ -208,7 +208,7 @@ fn a_guest_is_told_of_what_is_supported() {
         let told = machine.told();
         [0, 4, 8, 12].map(|at| u32::from_le_bytes(told[at..at + 4].try_into().unwrap()))
     };
-    // Family and model, and the first letters of its name: the table has neither.
+    // Family and model, and the first letters of the CPU's name: the table has neither.
     const WHICH_CPU: [u32; 2] = [1, 0x8000_0002];
     let told = WHICH_CPU.map(|leaf| ask(leaf, 0)[0]);
     if told == WHICH_CPU.map(|leaf| std::arch::x86_64::__cpuid(leaf).eax) {
@@ -237,7 +237,7 @@ fn a_guest_is_told_of_what_is_supported() {
 
 fn a_page_that_was_mapped_is_gone() {
     let mut machine = Machine::new(Level::Ring3, programs::stray());
-    // Without a reset in between it is there, so the test can fail.
+    // Without a reset in between the page is there, so the test can fail.
     assert_eq!(machine.run(1), DONE);
     assert_eq!(machine.run(2), DONE);
     let restored = machine.reset();
@@ -246,7 +246,7 @@ fn a_page_that_was_mapped_is_gone() {
     assert_eq!(machine.run(2), None, "a stale translation was used");
 }
 
-/// Where the zone for tables was full at the freeze, they may be anywhere.
+/// If the zone for tables was full at the freeze, tables may be anywhere.
 fn a_page_that_was_mapped_by_a_table_beyond_the_zone_is_gone() {
     let source = machine::seed_with_a_full_zone(programs::stray_beyond());
     let mut machine = Machine::forked(Level::Ring3, source);
@@ -306,8 +306,8 @@ fn whoever_enters_ring_0_leaves_a_trace() {
     assert!(restored.ring_0_entered);
     let refused = machine.reset_vcpu(&restored);
     assert_eq!(refused, Err(Unready::Changed(Change::Debug)));
-    // A root that was written may have led to other gates and another stack, even
-    // where it is as it was.
+    // A root that was written may have led to other gates and another stack, even if its contents
+    // are the same again.
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(PML4), DONE);
     let restored = machine.reset_memory().unwrap();
@@ -317,7 +317,7 @@ fn whoever_enters_ring_0_leaves_a_trace() {
     assert_eq!(all_go, walk.has_shadows(), "{:?}", restored.tables);
     machine.reset_vcpu(&restored).unwrap();
     machine.assert_memory();
-    // A guest that did neither is known not to have been there, unless walks write tables.
+    // A guest that did neither is known not to have entered ring 0, unless walks write to tables.
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(NUMBER), DONE);
     let restored = machine.reset_memory().unwrap();
@@ -347,8 +347,8 @@ fn segments_that_ring_3_changes_are_refused_or_brought_back() {
     }
 }
 
-/// What the trial guest showed is what happens to the tables of this guest, and what KVM's
-/// modules say of their own set-up, if they do.
+/// The observation of the trial guest holds for the tables of this guest, and matches the
+/// parameters of KVM's modules, if they have them.
 fn the_way_that_addresses_are_translated_is_observed() {
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(NUMBER), DONE);
@@ -419,7 +419,7 @@ fn pages_beyond_the_write_set_are_counted_and_let_go() {
     assert!(restored.outside >= 1, "{restored:?}");
     assert!(before >= private_pages(&machine));
     machine.assert_memory();
-    // In the write set: private before it was touched, and after.
+    // In the write set: private before it was accessed, and afterwards.
     let mut machine = Machine::new(Level::Ring3, programs::poke());
     assert_eq!(machine.run(NUMBER), DONE);
     let usual = machine.reset();
@@ -432,7 +432,7 @@ fn unused_pages_of_the_write_set_are_counted() {
     let mut copies = Copies::default();
     for count in [4, 1, 3, 2, 4] {
         assert_eq!(machine.run(count), DONE);
-        // The page with the number is one that every run uses.
+        // Every run uses the page with the number.
         let used = count + 1;
         let mut changed = |range| machine.source.changed(machine.ram, range, &mut copies);
         let written = [pages(NUMBER, 1), pages(9 << 20, 4), pages(36 << 20, 4)]
@@ -462,20 +462,20 @@ fn what_is_filled_in_takes_no_faults() {
         println!("KVM_PRE_FAULT_MEMORY is not offered here");
         return;
     }
-    // Brings in what every run touches.
+    // Brings in the pages that every run accesses.
     faults(&mut machine, 1);
     let private = private_pages(&machine);
     machine.vm.prefault(40 << 20, PAGES * PAGE);
     assert_eq!(private_pages(&machine), private, "a page lost its sharing");
     assert_eq!(faults(&mut machine, PAGES), 0, "reads after prefill");
     assert_eq!(private_pages(&machine), private);
-    // Twice as many are not filled in, so the count is one.
+    // Of twice as many pages, half are not filled in, so the count is meaningful.
     assert!(faults(&mut machine, 2 * PAGES) > 0);
 
     let mut machine = Machine::new(Level::Ring3, programs::writer());
     faults(&mut machine, 1);
     machine.reset();
-    // Private since the fork, as the write set is, and now mapped, too.
+    // Private since the fork, like the write set, and now also mapped.
     machine.vm.prefault(9 << 20, 4 * PAGE);
     assert_eq!(faults(&mut machine, 4), 0, "writes after prefill");
     machine.reset();

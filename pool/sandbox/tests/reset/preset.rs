@@ -1,5 +1,5 @@
-//! Sandboxes that were preset: an instance that is forked in two steps is the one that is
-//! forked in one, bit for bit.
+//! Sandboxes that were preset: an instance that is forked in two steps equals one that is forked in
+//! one step, bit for bit.
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::MAILBOX_BYTES;
@@ -29,7 +29,7 @@ fn image(windows: &[Window], written: &PageSet, state: VcpuState) -> Image {
     image
 }
 
-/// What the child that [`machine::seed`] makes differs in.
+/// Returns the order with the differences of the child that [`machine::seed`] makes.
 fn order(source: &Source, state: VcpuState) -> Fork {
     let filled = [pages(26 << 20, 2), pages(27 << 20, 1), pages(41 << 20, 1)];
     let mapped = [
@@ -51,7 +51,7 @@ fn order(source: &Source, state: VcpuState) -> Fork {
     }
 }
 
-/// A parent's state in which no register has what it has in `state`.
+/// Returns a parent's state in which registers differ from those in `state`.
 fn other(state: &VcpuState) -> VcpuState {
     let mut other = *state;
     for word in other.regs[..16 * 8]
@@ -66,14 +66,14 @@ fn other(state: &VcpuState) -> VcpuState {
     other
 }
 
-/// A sandbox that is preset with the parent of `source`.
+/// Makes a sandbox that is preset with the parent of `source`.
 fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Preset {
     let source = &machine.source;
     let windows = [Window {
         range: PageRange::of_bytes(0, 32 << 20),
         layer: 0,
     }];
-    // Some of it differs in the child, some is usual there, some is neither.
+    // Some of these pages differ in the child, some are usual there, some are neither.
     let written = [
         pages(NUMBER, 1),
         pages(9 << 20, 2),
@@ -92,7 +92,7 @@ fn preset(machine: &mut Machine, parent: VcpuState, read: &[PageRange]) -> Prese
     Preset::new(&mut machine.vm, &map, &image, layers, mailbox).unwrap()
 }
 
-/// All layers that the preset's image has not.
+/// Returns all layers that the preset's image lacks.
 fn attached(source: &Source) -> Attached {
     let later = source.layers.iter().skip(1);
     Attached {
@@ -102,7 +102,7 @@ fn attached(source: &Source) -> Attached {
     }
 }
 
-/// The machine becomes what `preset` becomes by `order`.
+/// Makes the machine the instance that `preset` becomes by `order`.
 fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno> {
     let attached = attached(&machine.source);
     let Instance {
@@ -122,7 +122,7 @@ fn fork(machine: &mut Machine, preset: Preset, order: &Fork) -> Result<(), Errno
     Ok(())
 }
 
-/// A machine that came by a specialised zygote, where [`Machine::new`] forks a bare one.
+/// Returns a machine that was made by a specialised zygote; [`Machine::new`] forks a bare one.
 pub fn two_steps(program: &[u8]) -> Machine {
     let mut machine = Machine::new(Level::Ring3, program);
     let state = machine.state;
@@ -160,7 +160,7 @@ pub fn a_fork_two_steps_down_the_tree_is_a_fork() {
     let state = machine.state;
     let preset = preset(&mut machine, other(&state), &[]);
     let mut order = order(&machine.source, state);
-    // The last of it is of both layers.
+    // The last range is of both layers.
     order.mapped = ranges(&[
         pages(LAST_TABLE, 1),
         pages(24 << 20, 512),
@@ -196,7 +196,7 @@ pub fn what_was_done_ahead_goes_back() {
     assert_eq!(machine.run((20 << 20) + PAGE), DONE);
     let restored = machine.reset();
     machine.assert_memory();
-    // Nobody wrote another value: none counts as used, and all go back.
+    // The guest wrote the values that were there: no page counts as used, and all are released.
     assert!(
         restored.let_go >= 80 && restored.outside < 5,
         "{restored:?}"
@@ -223,13 +223,13 @@ pub fn a_preset_sandbox_takes_fewer_faults() {
     assert!(now < bare.vm.page_faults());
 }
 
-/// What a guest finds at [`UNMAPPED`] when its seed maps `frames[1]` there and the
-/// preset's `frames[0]`.
+/// Returns what a guest finds at [`UNMAPPED`] if its seed maps `frames[1]` there and the preset
+/// image maps `frames[0]`.
 fn found(frames: [u64; 2], forgets_tables: bool) -> u64 {
     let source = machine::seed(programs::glance(), frames);
     let mut machine = Machine::forked(Level::Ring3, source);
     let state = machine.state;
-    // The run ahead has it translated where it can be.
+    // The run in advance translates the address if it can be translated.
     let read: &[PageRange] = match frames[0] {
         0 => &[],
         _ => &[pages(UNMAPPED, 1)],
@@ -247,7 +247,7 @@ pub fn translations_are_the_childs() {
     assert_eq!(found([0, there], false), there, "one more");
     assert_eq!(found([here, here], false), here, "the same");
     assert_eq!(found([here, there], true), there, "another");
-    // Where KVM keeps shadows, the parent's is found unless tables are forgotten.
+    // If KVM keeps shadows, the guest finds the parent's page unless tables are forgotten.
     if machine::new_vm().page_walk().has_shadows() {
         assert_eq!(found([here, there], false), here, "not forgotten");
     }
@@ -281,7 +281,7 @@ pub fn a_seed_that_does_not_descend_is_refused() {
     let state = machine.state;
     let preset = preset(&mut machine, state, &[]);
     let mut order = order(&machine.source, state);
-    // The parent has nothing of its layer there.
+    // The parent has no window of its layer there.
     let mut windows = order.image.windows.told().to_vec();
     windows[4].range.end = pages(36 << 20, 1).start;
     order.image.windows = Windows::of(&windows).unwrap();

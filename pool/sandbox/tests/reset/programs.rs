@@ -1,4 +1,4 @@
-//! What the guests of these tests run: machine code, independent of its place.
+//! The programs of these tests' guests: machine code that does not depend on its address.
 
 use std::arch::global_asm;
 use std::slice;
@@ -443,12 +443,12 @@ DONE bases
     options(att_syntax)
 );
 
-/// How many ways to a page `ways` knows.
+/// The number of ways to a page in `ways`.
 pub const WAYS: u64 = 14;
-/// Those that map the page elsewhere first.
+/// The ways that map the page at another address first.
 pub const TRANSLATING: [u64; 2] = [11, 12];
 
-/// Where in `trip` its gate leads.
+/// Returns the offset in `trip` to which its gate leads.
 pub fn trip_gate() -> u64 {
     unsafe extern "C" {
         static trip: u8;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time in which demand that is not renewed falls to half: longer than the pauses of a client
-/// that asks once in a while, short enough that capacity does not idle for minutes.
+/// Time in which demand that is not renewed falls to half: longer than the pauses of a client that
+/// sends a request once in a while, short enough that capacity does not idle for minutes.
 const HALF_LIFE: Duration = Duration::from_secs(10);
 
 /// Time from one decay to the next: 1 % of the half-life, and long enough that most requests

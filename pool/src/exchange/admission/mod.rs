@@ -36,18 +36,18 @@ const EVICTING: Duration = Duration::from_millis(50);
 /// How often a waiting request looks for an invocation to evict.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Bytes that an instance at work takes beside its function's memory at worst: mailbox, guest and
-/// tables.
+/// Bytes that an instance at work takes in addition to its function's memory at worst: mailbox,
+/// guest and tables.
 pub const INSTANCE_MEMORY: u64 = 16 << 20;
 
 /// Requests of one function that wait for a permit at once; more are rejected at once.
 const WAITING_MAX: usize = 1024;
 
-/// How many times the memory for microVMs those at work may come to at worst, where a
-/// control group ends some of them if they do.
+/// By how much the worst-case memory of the instances at work may exceed the memory for microVMs,
+/// if a control group ends some of them when they reach that.
 const OVERCOMMIT: u64 = 4;
 
-/// The right of an invocation to have an instance. Dropping it gives the right back.
+/// The right of an invocation to have an instance. Dropping it returns the right.
 #[derive(Debug)]
 #[must_use = "dropping a permit returns it"]
 pub struct AdmissionPermit(#[expect(dead_code, reason = "it is held, not used")] PooledPermit);
@@ -61,16 +61,16 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Admits at most `most` requests at once, as far as there is memory. Of these `running` may
-    /// run before others. `served` has the functions of the node.
+    /// Admits at most `most` requests at once, as far as there is memory. Of these, `running` may
+    /// run before others. `served` counts the functions of the node.
     pub fn new(
         most: usize,
         memory: MemoryStats,
         running: usize,
         served: Arc<ServedFunctions>,
     ) -> Self {
-        // A control group that holds all microVMs together to that limit ends some of them if
-        // several come to their worst at once, which is rare. Without one the worst case must fit.
+        // A control group that limits all microVMs together ends some of them if several reach
+        // their worst case at once, which is rare. Without one, the worst case must fit.
         let memory = match memory.used {
             Some(_) => memory.max.saturating_mul(OVERCOMMIT),
             None => memory.max,
@@ -139,8 +139,9 @@ impl Admission {
         }
     }
 
-    /// Admits a request that another invocation waits for, in the share of that one's function.
-    /// The request does not wait: invocations that hold permits might all wait for each other.
+    /// Admits a request that another invocation waits for, in the share of that invocation's
+    /// function. The request does not wait, because invocations that hold permits might all wait
+    /// for each other.
     ///
     /// # Errors
     /// Returns [`InvokeError::OverCapacity`] if there is no capacity now.
@@ -221,7 +222,7 @@ pub fn permit_request(version: &FunctionVersion) -> PermitRequest {
 mod tests {
     use super::*;
 
-    /// Of a node that serves several functions.
+    /// Returns the admission of a node that serves several functions.
     fn admission(most: usize) -> Admission {
         let memory = MemoryStats {
             max: 1 << 40,
@@ -252,7 +253,7 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO);
         drop((own, nested));
         assert_eq!(admission.taken(), 0);
-        // Run permits behave alike.
+        // Run permits behave in the same way.
         let permit = admission.run_permit(of(1)).await;
         assert!(admission.try_run_permit(of(2)).is_none());
         drop(permit);
@@ -271,7 +272,7 @@ mod tests {
             held.push((permit, wait));
         }
         assert_eq!(held.len(), MOST * 7 / 8);
-        // The refused request has evicted one of its own function, which does not end.
+        // The refused request has evicted an invocation of its own function, which does not end.
         let before = admission.evicted();
         let burst: Vec<_> = (0..3 * MOST)
             .map(|_| {
@@ -286,7 +287,7 @@ mod tests {
             admitted.extend(one.await.unwrap());
         }
         assert_eq!(admitted.len(), 1);
-        // With what was evicted for it either has as much as the other.
+        // With the evictions counted, both functions have the same amount.
         let lost = (admission.evicted() - before) as usize;
         let left = held.len() - lost;
         assert!(left.abs_diff(1 + lost) <= 1, "{left} {lost}");

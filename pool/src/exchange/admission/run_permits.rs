@@ -1,12 +1,13 @@
 //! Run permits: the right of a request to run before others.
 //!
 //! A few short requests run at a time. All are done sooner than if they took each other's
-//! processors. A request has its permit from before it has a sandbox until it has run for a moment.
+//! processors. A request holds its permit from before it has a sandbox until it has run for a
+//! moment.
 //!
-//! A returned permit goes to the waiting function that has the fewest, and among its requests to
-//! the first. A permit that lasts longer than a moment, such as when a sandbox must be made while
-//! all processors are busy, blocks only requests of its own function ([`OVERDUE`]): permits are for
-//! processors, and a request that waits needs none.
+//! A returned permit goes to the waiting function that has the fewest, and within it to the request
+//! that came first. A permit may last longer than a moment, for example if a sandbox must be made
+//! while all processors are busy. Then it blocks only requests of its own function ([`OVERDUE`]):
+//! permits are for processors, and a request that waits needs none.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -19,8 +20,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::seeds::FunctionNumber;
 
-/// How long a permit blocks other functions' requests: 1 ms, the time that a request may run in its
-/// permit while others wait.
+/// How long a permit blocks other functions' requests: 1 ms, the time that a request may run with
+/// its permit while others wait.
 const OVERDUE: Duration = Duration::from_millis(1);
 
 /// The permits of a node, and its functions' queues for them.
@@ -61,7 +62,7 @@ struct Waiting {
     permit: oneshot::Receiver<RunPermit>,
 }
 
-/// A permit. Dropping it gives it back.
+/// A permit. Dropping it returns it.
 #[derive(Debug)]
 #[must_use = "dropping it gives it back"]
 pub struct RunPermit {
@@ -113,7 +114,7 @@ impl RunPermits {
             if let Ok(permit) = given {
                 return permit;
             }
-            // The sender stays in the queue until it has sent, so that this is never reached.
+            // The sender stays in the queue until it has sent, so this is never reached.
             std::future::pending::<()>().await;
         }
     }
@@ -127,7 +128,7 @@ impl RunPermits {
             number,
             permit: sender,
         });
-        // A permit may have come back since the request looked for one.
+        // A permit may have been returned since the request looked for one.
         self.hand_out(state);
         Waiting {
             permits: self.clone(),
@@ -137,19 +138,19 @@ impl RunPermits {
         }
     }
 
-    /// Whether a request waits for a permit.
+    /// Returns whether a request waits for a permit.
     fn has_waiters(&self) -> bool {
         !self.lock().waiting.is_empty()
     }
 
-    /// Whether a function may have one more permit.
+    /// Returns whether a function may have one more permit.
     fn is_free(&self, state: &State, function: FunctionNumber, now: Instant) -> bool {
         let counts = |given: &&HeldPermit| given.function == function || given.is_fresh(now);
         state.given.iter().filter(counts).count() < self.most
     }
 
-    /// Returns the time until a permit of another function is overdue; `None` if the function has a
-    /// permit itself, whose return it waits for.
+    /// Returns the time until a permit of another function is overdue. Returns `None` if the
+    /// function has a permit itself, because it waits for the return of that.
     fn overdue_in(&self, function: FunctionNumber) -> Option<Duration> {
         let state = self.lock();
         if state.given_to(function) > 0 {
@@ -220,7 +221,7 @@ impl State {
         self.next
     }
 
-    /// How many permits a function has.
+    /// Returns how many permits a function has.
     fn given_to(&self, function: FunctionNumber) -> usize {
         let given = self.given.iter();
         given.filter(|given| given.function == function).count()
@@ -244,7 +245,7 @@ impl HeldPermit {
 }
 
 impl RunPermit {
-    /// Whether a request waits for one of these.
+    /// Returns whether a request waits for a permit.
     pub fn has_waiters(&self) -> bool {
         self.permits.has_waiters()
     }
@@ -268,7 +269,7 @@ impl Drop for Waiting {
         // A request that is not in the queue has received its permit.
         if let Some(Ok(index)) = found {
             state.leave(self.function, index);
-            // Its request may have blocked others.
+            // The removed request may have blocked others.
             self.permits.hand_out(state);
         }
     }
@@ -281,7 +282,7 @@ mod tests {
     const HOG: FunctionNumber = 1;
     const NEIGHBOUR: FunctionNumber = 2;
 
-    /// Whether a request of a function would have a permit at once.
+    /// Returns whether a request of a function would get a permit at once.
     async fn has_permit(permits: &Arc<RunPermits>, function: FunctionNumber) -> bool {
         let permit = pin!(permits.take(function));
         tokio::select! {
@@ -337,7 +338,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(9)).await;
         assert!(!has_permit(&permits, HOG).await, "it has two");
         assert!(has_permit(&permits, NEIGHBOUR).await);
-        // No function has more at once than there are.
+        // No function has more permits at once than there are.
         let another = permits.take(NEIGHBOUR).await;
         assert!(!has_permit(&permits, NEIGHBOUR).await);
         drop((held, of_neighbour, another));

@@ -1,4 +1,4 @@
-//! The functions that requests may come for, as far as admission needs to know them.
+//! The functions that requests may come for, as far as admission must know them.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use super::INSTANCE_MEMORY;
 #[derive(Debug, Default)]
 pub struct ServedFunctions {
     count: AtomicUsize,
-    /// How many functions there are by the memory that an instance may use at worst.
+    /// The number of functions for each amount of memory that an instance may use at worst.
     by_memory: Mutex<BTreeMap<u64, usize>>,
 }
 

@@ -3,9 +3,9 @@
 //!
 //! A client that neither sends what its function waits for nor takes what waits for it costs a
 //! permit for nothing. So does an outbound call without an answer, once that has taken longer than
-//! a function may. While there are permits enough such an invocation goes on, within its own
-//! limits. When another request finds none, the invocation that has waited longest is evicted,
-//! first of those that began before their request's body was there.
+//! a response may take. While there are enough permits, such an invocation continues within its own
+//! limits. When another request finds none, the invocation that has waited longest is evicted.
+//! Invocations that began before their request's body was there are evicted first.
 //!
 //! An evicted invocation has its permit until it has ended. Until then the permit counts as lost
 //! by its function and gained by the function that it was evicted for, so that requests that come
@@ -22,10 +22,10 @@ use tokio::time::Instant;
 use super::capacity::Amount;
 use crate::seeds::FunctionNumber;
 
-/// An invocation that has waited for less than this is at work: a round trip to a client far away.
+/// An invocation that has waited for less than this is at work: a round trip to a distant client.
 const AT_WORK: Duration = Duration::from_millis(100);
 
-/// Invocations that wait for their clients, or did.
+/// Invocations that have waited for their clients at least once.
 #[derive(Debug, Default)]
 pub struct Waits {
     exchanges: Mutex<Exchanges>,
@@ -83,7 +83,7 @@ impl Holder {
     }
 }
 
-/// The wait of one invocation. Dropping it ends the invocation's part in all of this.
+/// The entry of one invocation. Dropping it removes the invocation and its pending amounts.
 #[derive(Debug)]
 pub struct Wait {
     waits: Arc<Waits>,
@@ -95,17 +95,17 @@ pub struct Wait {
 struct Shared {
     holder: Holder,
     state: Mutex<State>,
-    /// The function that it was evicted for, once it was.
+    /// The function that the invocation was evicted for, once it was.
     evicted_for: OnceLock<FunctionNumber>,
     evicted: Notify,
 }
 
 #[derive(Debug)]
 struct State {
-    /// Since when it waits for its client; nothing while it does not. What is to come may be told
-    /// before: it is at work until then.
+    /// Since when the invocation waits for its client; `None` while it does not. The time may be in
+    /// the future: until then the invocation is at work.
     since: Option<Instant>,
-    /// It began before its request's body was there, and that is not there yet.
+    /// The invocation began before its request's body was there, and the body is still missing.
     is_early: bool,
 }
 
@@ -142,9 +142,9 @@ impl Waits {
     }
 
     /// Evicts the invocation that has waited longest among those that `may_lose` their permits.
-    /// Returns whether there was one. A request of the function `asking` gains by that, `waiting`
-    /// of whose requests wait. `may_lose` takes the pending amounts of the function that would
-    /// lose the permit, and those of `asking`.
+    /// Returns whether there was one. The freed permit is for the function `asking`, which has
+    /// `waiting` requests that wait. `may_lose` takes the pending amounts of the function that
+    /// would lose the permit, and those of `asking`.
     pub fn evict_longest(
         &self,
         asking: FunctionNumber,
@@ -154,7 +154,7 @@ impl Waits {
         let now = Instant::now();
         let mut exchanges = lock(&self.exchanges);
         let own = exchanges.pending_of(asking);
-        // Each of them has a permit coming.
+        // Each waiting request has a permit coming already.
         if own.gained.permits >= waiting {
             return false;
         }
@@ -206,13 +206,13 @@ impl Shared {
 }
 
 impl Wait {
-    /// Says since when it waits for its client, if it does, and whether its request's body
-    /// should have been there before.
+    /// Sets since when the invocation waits for its client, if it does, and whether its request's
+    /// body should have arrived before.
     pub fn set(&self, since: Option<Instant>, is_early: bool) {
         *lock(&self.shared.state) = State { since, is_early };
     }
 
-    /// Waits until it is evicted.
+    /// Waits until the invocation is evicted.
     pub async fn evicted(&self) {
         while !self.shared.is_evicted() {
             self.shared.evicted.notified().await;

@@ -1,13 +1,13 @@
-//! Which connections are closed when a shared budget is full.
+//! The choice of connections to close when a shared budget is full.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::connection::{Connection, LOOK_AGAIN, SMALL};
 
-/// A client that has taken nothing for so long is stalled, in microseconds.
+/// Time after which a client that takes nothing counts as stalled, in microseconds.
 const STALLED: u64 = 1_000_000;
 
-/// All connections of a node, and when some of them were closed last.
+/// All connections of a node, and when they were last searched for one to close.
 #[derive(Debug, Default)]
 pub struct Closing {
     listed: Mutex<Listed>,
@@ -20,11 +20,11 @@ struct Listed {
 }
 
 impl Closing {
-    /// Takes a connection up.
+    /// Adds a connection to the list.
     pub fn list(&self, connection: &Arc<Connection>) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         let all = &mut listed.connections;
-        // Full, and about to grow: those that are gone make room first.
+        // Before the list grows, entries of connections that are gone are removed.
         if all.len() == all.capacity() {
             all.retain(|connection| connection.strong_count() > 0);
             let count = all.len();
@@ -33,10 +33,11 @@ impl Closing {
         all.push(Arc::downgrade(connection));
     }
 
-    /// Closes stalled connections until `wanted` bytes are free, those first that hold
-    /// most; without any, the one that would take longest to empty. Only those that were
-    /// last given bytes of `function`, where one is named. Says how many. Now and then only:
-    /// what was closed takes a moment to be gone.
+    /// Closes stalled connections, those that hold most first, until `wanted` bytes are freed. If
+    /// no connection is stalled, closes the one that would take longest to empty. If `function` is
+    /// set, only connections that last received bytes of that function are considered. Returns how
+    /// many connections were closed. Does nothing if the last search was less than [`LOOK_AGAIN`]
+    /// ago, because a closed connection takes a moment to release its bytes.
     pub fn close(&self, now: u64, function: Option<usize>, wanted: u64) -> u64 {
         let open = {
             let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);

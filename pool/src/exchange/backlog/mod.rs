@@ -1,15 +1,14 @@
 //! The budget of bytes that clients have not taken yet, or that no instance has taken yet.
 //!
-//! A response leaves its instance's mailbox only into a [`Lease`]: bytes that count for
-//! the connection that they go to, for the function that made them, and for the node. What
-//! has no room stays in the mailbox, and the instance with it. A lease lives as long as the
-//! memory: [`Lease::hold`] makes it part of the [`Bytes`], so that whatever still has a
-//! piece of them, an HTTP library's send buffer for one, keeps it.
+//! A response leaves its instance's mailbox only into a [`Lease`]: bytes that count for the
+//! connection that receives them, for the function that made them, and for the node. Bytes without
+//! a lease stay in the mailbox, and the instance stays with them. A lease lives as long as the
+//! memory: [`Lease::hold`] makes it part of the [`Bytes`]. So each holder of a piece of them, such
+//! as the send buffer of an HTTP library, keeps the lease.
 //!
-//! A connection may hold very little at any time. When a shared budget is full, connections
-//! that have taken nothing for a second are closed, those first that hold most, until there
-//! is room again (`closing`); where all of them move, the one that would take longest to
-//! empty.
+//! A connection may always hold very little. When a shared budget is full, connections that have
+//! taken nothing for a second are closed until there is room again (`closing`), those that hold
+//! most first. If all connections move, the one that would take longest to empty is closed.
 
 mod closing;
 mod connection;
@@ -27,12 +26,12 @@ use tokio::time::{Instant, timeout};
 use self::closing::Closing;
 use self::connection::{Connection, LOOK_AGAIN, SMALL};
 
-/// The part of a budget that is for connections that hold no more than that: an eighth.
+/// A shared budget keeps this part, an eighth, for connections that hold little ([`SMALL`]).
 const KEPT_FREE: u64 = 8;
-/// What a connection may hold however full the shared budgets are.
+/// Bytes that a connection may hold however full the shared budgets are.
 const TINY: u64 = 8 << 10;
 
-/// How many bytes may wait, for one connection, of one function, and in all.
+/// How many bytes may wait for one connection, of one function, and in total.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BacklogLimits {
     /// For all connections together.
@@ -53,45 +52,45 @@ impl Default for BacklogLimits {
     }
 }
 
-/// What waits in a node's memory.
+/// The bytes that wait in a node's memory.
 #[derive(Debug)]
 pub struct Backlog {
     limits: BacklogLimits,
     held: AtomicU64,
     closing: Closing,
-    /// Times are told from here on.
+    /// Start of the node's time.
     begun: Instant,
-    /// Whoever waits for room.
+    /// The number of tasks that wait for room.
     waiting: AtomicUsize,
     freed: Notify,
     closed: AtomicU64,
 }
 
-/// What waits of one function's responses.
+/// The bytes that wait of one function's responses.
 #[derive(Debug)]
 pub struct FunctionBacklog {
     held: AtomicU64,
 }
 
-/// What waits for one connection.
+/// The bytes that wait for one connection.
 #[derive(Debug)]
 pub struct ConnectionBacklog {
     node: Arc<Backlog>,
     connection: Arc<Connection>,
-    /// Bytes that may wait for it.
+    /// The most bytes that may wait for the connection.
     most: u64,
-    /// Something was freed of what it holds.
+    /// Notified when bytes of a full connection are released.
     room: Notify,
 }
 
-/// Whom the bytes of one exchange count for.
+/// The function and the connection that the bytes of one exchange count for.
 #[derive(Clone, Debug)]
 pub struct Account {
     function: Arc<FunctionBacklog>,
     connection: Arc<ConnectionBacklog>,
 }
 
-/// Room for some bytes. Dropping it gives it back.
+/// Room for some bytes. Dropping it returns the room.
 #[derive(Debug)]
 #[must_use = "dropping it gives the room back"]
 pub struct Lease {
@@ -100,7 +99,7 @@ pub struct Lease {
 }
 
 impl Backlog {
-    /// A backlog of nothing.
+    /// Returns an empty backlog with these limits.
     #[must_use]
     pub fn new(limits: BacklogLimits) -> Arc<Self> {
         Arc::new(Self {
@@ -114,7 +113,7 @@ impl Backlog {
         })
     }
 
-    /// One more function.
+    /// Returns the backlog of one more function.
     #[must_use]
     pub fn function(&self) -> Arc<FunctionBacklog> {
         Arc::new(FunctionBacklog {
@@ -122,15 +121,15 @@ impl Backlog {
         })
     }
 
-    /// One more connection.
+    /// Returns the backlog of one more connection.
     #[must_use]
     pub fn connection(self: &Arc<Self>) -> Arc<ConnectionBacklog> {
         self.of_most(self.limits.connection)
     }
 
-    /// One more request of a function to another. That one takes what it likes and cannot be made
-    /// to take more, so what waits for it is what any connection may hold however full the budgets
-    /// are: 64 KiB.
+    /// Returns the backlog of one more request from a function to another. The calling function
+    /// reads at its own pace and cannot be made to read faster. So its limit is what any connection
+    /// may hold while the budgets are nearly full: 64 KiB.
     #[must_use]
     pub fn call(self: &Arc<Self>) -> Arc<ConnectionBacklog> {
         self.of_most(self.limits.connection.min(SMALL))
@@ -147,31 +146,31 @@ impl Backlog {
         })
     }
 
-    /// How many may wait.
+    /// Returns the limits.
     #[must_use]
     pub fn limits(&self) -> &BacklogLimits {
         &self.limits
     }
 
-    /// Bytes that wait now.
+    /// Returns the bytes that wait now.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// How many connections were closed for what they held.
+    /// Returns how many connections were closed for what they held.
     #[must_use]
     pub fn closed(&self) -> u64 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// Microseconds since it is there.
+    /// Returns the microseconds since the backlog was created.
     fn now(&self) -> u64 {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Has connections closed for want of so many bytes of a full budget: a function's, or
-    /// its own.
+    /// Has connections closed to free so many bytes of a full shared budget: that of a function, or
+    /// that of the node.
     fn make_room(&self, full: Full, bytes: u64) {
         let (limit, function) = match full {
             Full::Node => (self.limits.node, None),
@@ -185,16 +184,16 @@ impl Backlog {
     }
 }
 
-/// Which budget is full.
+/// The budget that is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Full {
     Connection,
-    /// The function's at this address.
+    /// The budget of the function at this address.
     Function(usize),
     Node,
 }
 
-/// The limit of a shared budget for a connection that holds `held` with what it wants.
+/// Returns the limit of a shared budget for a connection that holds `held` with the new bytes.
 fn limit_for(held: u64, limit: u64) -> u64 {
     if held <= TINY {
         u64::MAX
@@ -205,7 +204,7 @@ fn limit_for(held: u64, limit: u64) -> u64 {
     }
 }
 
-/// Adds to a counter if it stays within `limit`.
+/// Adds to a counter if it stays within `limit`. Returns whether it did.
 fn add(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
     let before = counter.fetch_add(bytes, Ordering::Relaxed);
     let fits = before.saturating_add(bytes) <= limit;
@@ -216,53 +215,54 @@ fn add(counter: &AtomicU64, bytes: u64, limit: u64) -> bool {
 }
 
 impl ConnectionBacklog {
-    /// Bytes that wait for its client.
+    /// Returns the bytes that wait for the client.
     #[must_use]
     pub fn held(&self) -> u64 {
         self.connection.held()
     }
 
-    /// Whether as much waits for its client as may.
+    /// Returns whether as many bytes wait for the client as may.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.held() >= self.most
     }
 
-    /// Waits until less waits for its client than may.
+    /// Waits until fewer bytes wait for the client than may.
     pub async fn has_room(&self) {
         while self.is_full() {
             let mut room = pin!(self.room.notified());
             room.as_mut().enable();
             if self.is_full() {
-                // What is given back without having been held is not told.
+                // A failed lease counts its bytes for a moment, and their return sends no
+                // notification.
                 let _ = timeout(LOOK_AGAIN, room).await;
             }
         }
     }
 
-    /// Its client has taken so many bytes.
+    /// Counts bytes that the client has taken.
     pub fn moves(&self, bytes: u64) {
         self.connection.moves(bytes, self.node.now());
     }
 
-    /// Has whoever serves it close it.
+    /// Requests that the task that serves the connection closes it.
     pub fn close(&self) {
         self.connection.close();
     }
 
-    /// Whether it is to be closed, for what it holds or another reason.
+    /// Returns whether the connection is to be closed, for what it holds or for another reason.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.connection.is_closed()
     }
 
-    /// Waits until it is to be closed.
+    /// Waits until the connection is to be closed.
     pub async fn closed(&self) {
         self.connection.closed().await;
     }
 
-    /// Bytes that are in memory whatever the budgets say, such as the fields of a
-    /// response: they count until they are [`ConnectionBacklog::release`]d.
+    /// Counts bytes that are in memory whatever the budgets say, such as the fields of a response,
+    /// until [`ConnectionBacklog::release`] is called for them.
     pub fn take(&self, bytes: u64) {
         self.hold(bytes);
         let in_all = self.node.held.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -271,7 +271,7 @@ impl ConnectionBacklog {
         }
     }
 
-    /// Bytes that were [`ConnectionBacklog::take`]n are not in memory any more.
+    /// Stops counting bytes that were counted by [`ConnectionBacklog::take`] and have left memory.
     pub fn release(&self, bytes: u64) {
         let before = self.connection.release(bytes);
         self.node.held.fetch_sub(bytes, Ordering::Relaxed);
@@ -283,14 +283,14 @@ impl ConnectionBacklog {
         }
     }
 
-    /// Counts bytes for itself; says how many it holds with them.
+    /// Counts bytes as held. Returns how many the connection holds with them.
     fn hold(&self, bytes: u64) -> u64 {
         self.connection.hold(bytes, || self.node.now())
     }
 }
 
 impl Default for Account {
-    /// An account without limits.
+    /// Returns an account without limits.
     fn default() -> Self {
         let node = Backlog::new(BacklogLimits {
             node: u64::MAX,
@@ -302,7 +302,7 @@ impl Default for Account {
 }
 
 impl Account {
-    /// Bytes count for these two, and for the node of the connection.
+    /// Returns the account for this function, this connection and the node of the connection.
     #[must_use]
     pub fn new(function: Arc<FunctionBacklog>, connection: Arc<ConnectionBacklog>) -> Self {
         Self {
@@ -311,29 +311,29 @@ impl Account {
         }
     }
 
-    /// Room for so many bytes, if there is.
+    /// Returns a lease of so many bytes if there is room.
     #[must_use]
     pub fn try_lease(&self, bytes: u64) -> Option<Lease> {
         self.try_each(bytes).ok()
     }
 
-    /// The most bytes that the connection may hold at any time.
+    /// Returns the most bytes that the connection may hold at any time.
     #[must_use]
     pub fn connection_limit(&self) -> u64 {
         self.connection.most
     }
 
-    /// Whether it is up to the connection's client that there is no room for so many bytes.
+    /// Returns whether room for so many bytes is missing because of the connection's own client.
     pub(crate) fn waits_for_client(&self, bytes: u64) -> bool {
         let held = self.connection.held().saturating_add(bytes);
         held > self.connection.most
     }
 
-    /// Room for so many bytes, or the budget that is full.
+    /// Returns a lease of so many bytes, or the budget that is full.
     fn try_each(&self, bytes: u64) -> Result<Lease, Full> {
         let connection = &self.connection;
         if bytes == 0 {
-            // Nothing fits everywhere.
+            // Zero bytes always fit.
             return Ok(Lease {
                 account: self.clone(),
                 bytes,
@@ -364,26 +364,27 @@ impl Account {
         })
     }
 
-    /// Room for so many bytes, as soon as there is. Where others fill a shared budget the
-    /// slowest of them are closed. Never comes back for more than a budget has.
+    /// Waits for room for so many bytes and returns a lease of it. While a shared budget is full,
+    /// stalled connections are closed, or else the slowest one. Never returns if `bytes` is more
+    /// than a budget.
     pub async fn lease(&self, bytes: u64) -> Lease {
         let node = &self.connection.node;
         let _waiting = Waiting::new(node);
         loop {
             let mut freed = pin!(node.freed.notified());
-            // From here on nothing that is freed is missed.
+            // From here on no release is missed.
             freed.as_mut().enable();
             match self.try_each(bytes) {
                 Ok(lease) => return lease,
                 Err(full) => node.make_room(full, bytes),
             }
-            // A connection's pace shows with time only.
+            // The rate of a connection shows only with time.
             let _ = timeout(LOOK_AGAIN, freed).await;
         }
     }
 }
 
-/// One more who waits for room.
+/// Counts one more task that waits for room.
 struct Waiting<'a>(&'a Backlog);
 
 impl<'a> Waiting<'a> {
@@ -400,12 +401,12 @@ impl Drop for Waiting<'_> {
 }
 
 impl Lease {
-    /// One lease of both, for the same account.
+    /// Joins two leases of the same account into one.
     pub fn join(&mut self, mut other: Self) {
         self.bytes += std::mem::take(&mut other.bytes);
     }
 
-    /// The bytes, which keep their room for as long as any piece of them is there.
+    /// Returns the bytes, which keep the lease for as long as any piece of them exists.
     #[must_use]
     pub fn hold(self, bytes: Bytes) -> Bytes {
         if bytes.is_empty() {

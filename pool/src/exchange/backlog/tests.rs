@@ -81,8 +81,8 @@ async fn who_waits_for_room_gets_it_when_there_is_some() {
     assert_eq!(node.held(), 0);
 }
 
-/// Waits until somebody waits for `bytes`, which are given as soon as those that are closed
-/// let go of what they hold; says which were.
+/// Waits until a lease of `bytes` is granted, which happens when the connections that are closed
+/// release what they hold. Returns which connections were closed.
 async fn closed_for(node: &Arc<Backlog>, held: Vec<(Account, Lease)>, bytes: u64) -> Vec<usize> {
     let wanting = account(node);
     let lease = wanting.lease(bytes);
@@ -139,7 +139,7 @@ async fn many_that_hold_little_and_take_nothing_are_closed_together() {
             (of, lease)
         })
         .collect();
-    // Whoever holds next to nothing is served meanwhile.
+    // A connection that holds next to nothing is served meanwhile.
     let tiny = account(&node).try_lease(8 * KIB).unwrap();
     let begun = Instant::now();
     let closed = closed_for(&node, held, 400 * KIB).await;

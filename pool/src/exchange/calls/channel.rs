@@ -1,4 +1,4 @@
-//! One channel of calls: a turn of it is one request and its answer.
+//! A channel of outbound calls: each turn carries one request and its answer.
 
 use std::mem;
 use std::task::{Context, Poll};
@@ -15,42 +15,42 @@ use crate::exchange::outbound::{AnswerPart, Outbound, OutgoingCall, OutgoingRequ
 use crate::exchange::pump::Pump;
 use crate::mailbox::{CallWork, Mailbox};
 
-/// A channel of calls, as the node moves it.
+/// A channel of outbound calls, as the node moves it.
 pub struct CallChannel {
-    /// What comes back, and what the guest waits for.
+    /// Moves the answer, and tracks what the guest waits for.
     pump: Pump,
     channel: Channel,
     stage: Stage,
     /// Bytes of the request's body that are to be passed on.
     waiting: u64,
-    /// The request's end was passed on.
+    /// The end of the request was passed on.
     has_ended: bool,
-    /// The guest was given the answer's head.
+    /// The guest received the head of the answer.
     has_head: bool,
-    /// When anything last passed, either way.
+    /// When anything last moved in either direction.
     moved: Instant,
-    /// What it took since that was last counted.
+    /// The work since it was last counted.
     work: CallWork,
 }
 
-/// How far a turn is.
+/// The progress of a turn.
 enum Stage {
-    /// Nothing was begun.
+    /// No request has begun.
     Free,
     /// A request is under way.
     UnderWay(Box<dyn OutgoingCall>),
-    /// Its answer has ended: what is still sent of it is for nobody.
+    /// The answer has ended. The rest of the request is discarded.
     Answered,
-    /// The guest has let go of it, and its words are still those of this turn.
+    /// The guest has dropped the request, but its words are still those of this turn.
     LetGo,
 }
 
-/// What happened to a request.
+/// An event of a request.
 #[derive(Debug)]
 pub enum News {
-    /// There is room for so many bytes of its body.
+    /// The outbound call has room for so many bytes of the request's body.
     Room(usize),
-    /// A part of its answer is there.
+    /// A part of the answer has arrived.
     Answer(AnswerPart),
 }
 
@@ -59,7 +59,7 @@ fn lie(what: &str) -> InvokeError {
 }
 
 impl CallChannel {
-    /// A channel on which nothing was said in this turn.
+    /// Returns a channel without a request in this turn.
     pub fn new(channel: Channel) -> Self {
         Self {
             pump: Pump::new(channel, false),
@@ -73,31 +73,30 @@ impl CallChannel {
         }
     }
 
-    /// What it took since this was last asked.
+    /// Returns the work since the last call.
     pub fn take_work(&mut self) -> CallWork {
         mem::take(&mut self.work)
     }
 
-    /// Which channel it is.
     pub fn number(&self) -> Channel {
         self.channel
     }
 
-    /// Whether a request is under way.
     pub fn is_under_way(&self) -> bool {
         matches!(self.stage, Stage::UnderWay(_))
     }
 
-    /// When anything of the request that is under way last passed.
+    /// Returns when anything of the request under way last moved.
     pub fn moved(&self) -> Option<Instant> {
         self.is_under_way().then_some(self.moved)
     }
 
-    /// Looks at the guest's words. Where one `may_begin`, a request is begun that is there; whether
-    /// there is one that was not.
+    /// Looks at the guest's words. If a new request is there and `may_begin` is set, begins it.
+    /// Returns whether a request is there that was not begun for lack of `may_begin`.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when they or a head cannot be; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the words or a head are impossible, and a platform
+    /// error if the mailbox cannot be accessed.
     pub fn look(
         &mut self,
         mailbox: &mut Mailbox,
@@ -125,7 +124,7 @@ impl CallChannel {
         Ok(is_left)
     }
 
-    /// Begins a request whose head is there, if there is one.
+    /// Begins a request if its head is there.
     fn begin(
         &mut self,
         mailbox: &mut Mailbox,
@@ -152,15 +151,15 @@ impl CallChannel {
         Ok(())
     }
 
-    /// The guest is not interested any more: nor is anybody. Where it says nothing else of its next
-    /// turn yet, that is begun.
+    /// Drops a request that the guest has dropped. If the guest has written nothing in its next
+    /// turn yet, that turn begins.
     fn let_go(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         *self = Self {
             stage: Stage::LetGo,
             work: self.work,
             ..Self::new(self.channel)
         };
-        // It may have been looked at in the middle of saying so.
+        // The node may have looked while the guest was still writing the change.
         if guest.channels[self.channel].is_untouched() {
             mailbox.take_turn(self.channel)?;
             self.stage = Stage::Free;
@@ -169,9 +168,9 @@ impl CallChannel {
         Ok(())
     }
 
-    /// Looks at what there is of the request behind its head.
+    /// Looks at the part of the request behind its head.
     fn pass_on(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
-        // Also before a head: counters that cannot be true end the guest.
+        // Checked before there is a head, too: impossible counters end the guest.
         self.waiting = mailbox.waiting(self.channel, guest)?;
         match &mut self.stage {
             Stage::UnderWay(call) if self.waiting == 0 && !self.has_ended => {
@@ -190,7 +189,7 @@ impl CallChannel {
         Ok(())
     }
 
-    /// What happens next to the request that is under way.
+    /// Returns the next event of the request that is under way.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<News> {
         let Stage::UnderWay(call) = &mut self.stage else {
             return Poll::Pending;
@@ -206,10 +205,11 @@ impl CallChannel {
         Poll::Pending
     }
 
-    /// Does what is to be done about that.
+    /// Handles an event.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible, and a platform
+    /// error if the mailbox cannot be accessed.
     pub fn happened(
         &mut self,
         news: News,
@@ -229,7 +229,7 @@ impl CallChannel {
         }
     }
 
-    /// Takes a part of an answer. One that cannot be is a failure that the function is told.
+    /// Receives a part of an answer. If the part is invalid, the function receives a failure.
     fn receive(
         &mut self,
         part: AnswerPart,
@@ -263,10 +263,10 @@ impl CallChannel {
         mailbox.put_head(self.channel, head)
     }
 
-    /// Nothing has moved for too long.
+    /// Fails the request because nothing has moved for too long.
     ///
     /// # Errors
-    /// As [`CallChannel::happened`].
+    /// Returns the errors of [`CallChannel::happened`].
     pub fn time_out(
         &mut self,
         mailbox: &mut Mailbox,
@@ -280,7 +280,7 @@ impl CallChannel {
         self.fail(Failure::new(code), mailbox, guest)
     }
 
-    /// The request fails wherever it is.
+    /// Fails the request, whatever its progress.
     fn fail(
         &mut self,
         failure: Failure,
@@ -297,7 +297,7 @@ impl CallChannel {
         self.end(tail, mailbox, guest)
     }
 
-    /// The answer ends, whatever is still to be sent of the request.
+    /// Ends the answer, whatever the guest still has to send of the request.
     fn end(
         &mut self,
         tail: Vec<u8>,
@@ -312,10 +312,10 @@ impl CallChannel {
         self.feed(mailbox, guest)
     }
 
-    /// Puts what is left of the answer into the ring, as far as there is room.
+    /// Puts the rest of the answer into the ring, as far as there is room.
     ///
     /// # Errors
-    /// As [`CallChannel::happened`].
+    /// Returns the errors of [`CallChannel::happened`].
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         if self.pump.feed(mailbox, guest)? {
             self.moved = Instant::now();
@@ -323,15 +323,15 @@ impl CallChannel {
         Ok(())
     }
 
-    /// Whether something is there that the guest waits for.
+    /// Returns whether something is there that the guest waits for.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.
     pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         self.pump.is_served(mailbox, guest)
     }
 
-    /// The guest was woken.
+    /// Notes that the guest was woken.
     pub fn woke(&mut self) {
         self.pump.woke();
     }
@@ -344,7 +344,7 @@ fn of_length(code: FailureCode, length: u64) -> Failure {
     }
 }
 
-/// Without a text that no tail has room for.
+/// Returns the failure without its text if no tail has room for that.
 fn short(mut failure: Failure) -> Failure {
     let text = mem::take(&mut failure.text);
     failure.text = text.filter(|text| text.len() as u64 <= TAIL_MAX / 2);

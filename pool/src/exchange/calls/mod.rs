@@ -1,10 +1,10 @@
-//! The channels of requests that a function makes: each moves one at a time between its guest and
-//! an [`Outbound`].
+//! The channels of outbound calls: each moves one request at a time between its guest and an
+//! [`Outbound`].
 //!
-//! A channel is used again, turn by turn ([`ChannelWords::turn`]): a guest that has let go of a
-//! request counts up, and what is left of that is dropped here before the node counts up, too. All
-//! of it belongs to the exchange and goes with it, before its instance is reset: what is late finds
-//! nobody.
+//! A channel is reused turn by turn ([`ChannelWords::turn`]). A guest that drops a request counts
+//! the turn up. The node drops what is left of the request before it counts up, too. All of this
+//! belongs to the exchange and ends with it, before its instance is reset. So a late answer reaches
+//! no instance.
 //!
 //! [`ChannelWords::turn`]: faasw_abi::channel::ChannelWords::turn
 
@@ -28,21 +28,22 @@ use super::outbound::Outbound;
 use crate::error::InvokeError;
 use crate::mailbox::{CallWork, Mailbox};
 
-/// What beginning requests may take in one look: 16 small ones, or one that is as large as they can
-/// be.
+/// The work that beginning requests may cost in one look: 16 small requests, or one of the largest
+/// size.
 const BEGUN_AT_ONCE: u64 = 1000;
 
-/// All channels of calls that are open.
+/// All open channels of outbound calls.
 pub struct Calls {
     outbound: Arc<dyn Outbound>,
     channels: Vec<CallChannel>,
-    /// What the guest waits for, and was not woken for yet.
+    /// The events that the guest waits for and was not woken for yet.
     waits: Waits,
-    /// Until when it may do so: behind that it has gone on without a word. For ever unless set.
+    /// When the guest's wait ends at the latest: after that it has gone on without notice. `None`
+    /// means that the wait has no end.
     waits_until: Option<Instant>,
-    /// When there is to be another look, since one was not enough to begin all that there was.
+    /// When the node looks again, because one look was not enough to begin all requests.
     look_again: Option<Instant>,
-    /// One was begun: what it has done cannot be undone.
+    /// A request was begun: its effects cannot be undone.
     has_begun: bool,
 }
 
@@ -56,7 +57,7 @@ impl fmt::Debug for Calls {
 }
 
 impl Calls {
-    /// So many channels, which were opened.
+    /// Returns the first `count` channels, which were opened.
     pub fn new(outbound: Arc<dyn Outbound>, count: usize) -> Self {
         Self {
             outbound,
@@ -68,27 +69,27 @@ impl Calls {
         }
     }
 
-    /// How many channels there are.
     pub fn count(&self) -> usize {
         self.channels.len()
     }
 
-    /// Whether any request was begun.
+    /// Returns whether any request was begun.
     pub fn has_begun(&self) -> bool {
         self.has_begun
     }
 
-    /// Another guest begins, with a mailbox of its own.
+    /// Starts over for another guest, which has a mailbox of its own.
     pub fn begin_again(&mut self) {
         *self = Self::new(self.outbound.clone(), self.count());
     }
 
-    /// Looks at the guest's words: begins requests that it has sent, as many as one look may, and
-    /// ends those that it has let go of. `count` is told what that took, and says when there may be
-    /// another look; see [`Calls::look_again`].
+    /// Looks at the guest's words. Begins the requests that the guest has sent, as many as one look
+    /// may, and ends those that it has dropped. `count` receives the work that this took and
+    /// returns when the next look is allowed; see [`Calls::look_again`].
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its words or a head cannot be; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the words or a head are impossible, and a platform
+    /// error if the mailbox cannot be accessed.
     pub fn look(
         &mut self,
         mailbox: &mut Mailbox,
@@ -105,7 +106,7 @@ impl Calls {
             let may_begin = work.amount() < BEGUN_AT_ONCE;
             let looked = channel.look(mailbox, guest, &*self.outbound, may_begin);
             let of_channel = channel.take_work();
-            // Also where the rest of it is a lie.
+            // Counted even if the rest is invalid.
             self.has_begun |= of_channel.begun > 0;
             work.begun += of_channel.begun;
             work.fields += of_channel.fields;
@@ -117,16 +118,17 @@ impl Calls {
         Ok(())
     }
 
-    /// When the guest's words are to be looked at again, whether or not it rings: something was
-    /// left to be begun.
+    /// Returns when the node must look at the guest's words again, whether or not the guest rings.
+    /// Returns `None` if no request was left to be begun.
     pub fn look_again(&self) -> Option<Instant> {
         self.look_again
     }
 
-    /// Something happened to the request of a channel.
+    /// Handles an event of a channel's request.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible, and a platform
+    /// error if the mailbox cannot be accessed.
     pub fn happened(
         &mut self,
         (number, news): (usize, CallNews),
@@ -139,25 +141,25 @@ impl Calls {
         }
     }
 
-    /// Puts what is left of answers into their rings, as far as there is room.
+    /// Puts the rest of the answers into their rings, as far as there is room.
     ///
     /// # Errors
-    /// As [`Calls::happened`].
+    /// Returns the errors of [`Calls::happened`].
     pub fn feed(&mut self, mailbox: &mut Mailbox, guest: &GuestWords) -> Result<(), InvokeError> {
         let mut channels = self.channels.iter_mut();
         channels.try_for_each(|channel| channel.feed(mailbox, guest))
     }
 
-    /// When a request is to fail on which nothing has moved for so long.
+    /// Returns when the first request fails if nothing moves on it: `idle` after its last movement.
     pub fn deadline(&self, idle: Duration) -> Option<Instant> {
         let moved = self.channels.iter().filter_map(CallChannel::moved);
         moved.min().map(|moved| moved + idle)
     }
 
-    /// Has all requests fail on which nothing has moved for so long.
+    /// Fails all requests on which nothing has moved for `idle`.
     ///
     /// # Errors
-    /// As [`Calls::happened`].
+    /// Returns the errors of [`Calls::happened`].
     pub fn end_idle(
         &mut self,
         idle: Duration,
@@ -173,8 +175,9 @@ impl Calls {
         Ok(())
     }
 
-    /// Whether the guest waits for others' answers and nothing else: it is their time. That of a
-    /// wait for some time is over with it, whatever it goes on with.
+    /// Returns whether the guest waits for answers to outbound calls and nothing else. That time is
+    /// not charged to the guest. A wait with a time limit counts only until that limit, whatever
+    /// the guest does afterwards.
     pub fn is_owed(&self) -> bool {
         if self
             .waits_until
@@ -192,15 +195,15 @@ impl Calls {
         !self.waits.is_empty() && self.waits.only(of_calls) == self.waits
     }
 
-    /// When [`Calls::is_owed`] is not true any more, though nothing happens, if it is now.
+    /// Returns when [`Calls::is_owed`] becomes false without any event, if it is true now.
     pub fn owed_until(&self) -> Option<Instant> {
         self.waits_until.filter(|_| self.is_owed())
     }
 
-    /// Whether something is there that the guest waits for: it is to be woken, once.
+    /// Returns whether something is there that the guest waits for, so that it must be woken once.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when the guest's words cannot be true.
+    /// Returns [`InvokeError::GuestFailed`] if the guest's words are impossible.
     pub fn is_served(&self, mailbox: &Mailbox, guest: &GuestWords) -> Result<bool, InvokeError> {
         for channel in &self.channels {
             if channel.is_served(mailbox, guest)? {
@@ -210,7 +213,7 @@ impl Calls {
         Ok(false)
     }
 
-    /// The guest was woken.
+    /// Notes that the guest was woken.
     pub fn woke(&mut self) {
         self.waits = Waits::default();
         self.channels.iter_mut().for_each(CallChannel::woke);
@@ -218,7 +221,7 @@ impl Calls {
 }
 
 impl Calls {
-    /// What has happened to a request that is under way, if anything has.
+    /// Returns an event of a request that is under way, if there is one.
     pub fn next_now(&mut self) -> Option<(usize, CallNews)> {
         let mut context = Context::from_waker(Waker::noop());
         match self.poll(&mut context) {
@@ -237,8 +240,8 @@ impl Calls {
     }
 }
 
-/// Waits until something happens to a request that is under way, and says to which; for ever where
-/// there is none.
+/// Waits for an event of a request that is under way. Returns the number of its channel and the
+/// event. Pends for ever without channels.
 pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
     let Some(calls) = calls else {
         return pending().await;

@@ -1,5 +1,5 @@
-//! A disk that fails, at each of its calls in turn: no wrong image is taken, the one that there is
-//! stays good until there is another, nothing is left behind, and what failed is told.
+//! A disk that fails at each of its calls in turn. No wrong image is accepted, the existing image
+//! stays valid until there is another, no files are left behind, and failures are logged.
 
 use std::io::ErrorKind;
 use std::sync::atomic::AtomicUsize;
@@ -11,18 +11,18 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use super::super::disk::{Names, Room};
 use super::*;
 
-/// What a disk does with one call instead of what it was asked for.
+/// The fault of a disk in one of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// It says so, by this number.
+    /// The call fails with this error number.
     Fails(i32),
-    /// It fails from then on: the process or the machine has stopped.
+    /// All calls fail from then on: the process or the machine has stopped.
     Stops,
-    /// It writes, or reads, a part, and says so.
+    /// The call writes or reads a part, and reports that.
     Short,
-    /// It says that it has read, and one bit is another.
+    /// The call reports success, but flips one bit of the data that it read.
     Flips,
-    /// A large disk, which has this number of free bytes from then on.
+    /// The disk is large, and has this number of free bytes from then on.
     HasFree(u64),
     Never,
 }
@@ -31,7 +31,7 @@ const ENOSPC: i32 = 28;
 const EIO: i32 = 5;
 const EROFS: i32 = 30;
 
-/// The calls of a disk, and what is to happen to one of them.
+/// The calls of a disk, and the fault of one of them.
 #[derive(Debug)]
 pub(super) struct Calls {
     fault: Fault,
@@ -56,7 +56,7 @@ impl Calls {
         lock(&self.made).clear();
     }
 
-    /// The name of the call that it happened to.
+    /// Returns the name of the call that had the fault.
     pub fn happened_to(&self) -> Option<&'static str> {
         self.made().get(self.at).copied()
     }
@@ -74,7 +74,7 @@ impl Calls {
     }
 }
 
-/// The system's disk, but for that.
+/// The real disk with that fault.
 #[derive(Debug)]
 pub(super) struct Faulty(pub Arc<Calls>);
 
@@ -187,7 +187,7 @@ impl Disk for Faulty {
     }
 }
 
-/// Counts what is told to whoever runs a node.
+/// Counts the warnings for the operator.
 struct Warnings(Arc<AtomicUsize>);
 
 impl Subscriber for Warnings {
@@ -212,7 +212,7 @@ impl Subscriber for Warnings {
     fn exit(&self, _: &Id) {}
 }
 
-/// What `work` gives, and how often it warned.
+/// Returns the result of `work`, and the number of its warnings.
 fn warned<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let count = Arc::new(AtomicUsize::new(0));
     let given = tracing::subscriber::with_default(Warnings(count.clone()), work);
@@ -261,13 +261,13 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
             happened.insert(call);
             let what = format!("{fault:?} {at}: {call}, {kept:?}");
             assert_eq!(kept.is_some(), new.content().is_some(), "{what}");
-            // Nothing is told of a file that was to go and was not there.
+            // Removing a file that is already gone logs nothing.
             let is_told = warnings > 0;
             match fault {
                 Fault::Short => assert!(kept.is_some() && !is_told, "{what}"),
                 _ => assert!(is_told || (kept.is_some() && call == "remove"), "{what}"),
             }
-            // Whatever is left of it, somebody else finds the one or the other, whole.
+            // Whatever is left, another process finds one of the two images, complete.
             let again = images(&folder, 1 << 30);
             let expected = if kept.is_some() { "new" } else { "old" };
             let (found, warnings) = warned(|| restored(&again, &of));
@@ -282,7 +282,7 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
             again.retain([&ID]);
             again.tidy();
             assert_eq!(names(&folder), 1, "{what}");
-            // The same node goes on.
+            // The same node continues to work.
             if fault != Fault::Stops {
                 assert!(node.keep(&of, &frozen_with(b"newer")).is_some(), "{what}");
                 assert_eq!(restored(&again, &of).as_deref(), Some("newer"));
@@ -290,7 +290,7 @@ fn whatever_fails_while_it_is_written_the_old_one_stays_until_there_is_a_new_one
             }
         }
     }
-    // It has been everywhere.
+    // The fault has happened in every call.
     for call in [
         "names",
         "name",
@@ -351,7 +351,7 @@ fn whatever_fails_while_it_is_read_it_is_as_it_was_or_made_anew() {
             };
             assert_eq!(found.is_none(), is_none, "{what}");
             assert_eq!(warnings > 0, found.is_none(), "{what}");
-            // A disk that fails now may not fail later; what is not what was written never is.
+            // A failing disk may recover; content that differs from what was written never does.
             let is_gone = matches!(fault, Fault::Short | Fault::Flips) && call == "read";
             assert_eq!(names(&folder), usize::from(!is_gone), "{what}");
             let now = restored(&healthy, &of);
@@ -366,7 +366,7 @@ fn whatever_fails_while_it_is_read_it_is_as_it_was_or_made_anew() {
     assert!(happened.is_empty(), "{happened:?}");
 }
 
-/// What a version leaves behind when it goes and its file does not.
+/// A version that is removed while its file cannot be.
 #[test]
 fn what_cannot_be_removed_is_told_and_removed_at_the_next_start() {
     let of = ImageOf::function(&ID, &[]);
@@ -396,7 +396,7 @@ fn one_that_cannot_be_removed_does_not_keep_the_others() {
     }
     let calls = Calls::new(Fault::Never, 0);
     faulty(&folder, &calls).tidy();
-    // The first call behind that.
+    // The first call after those.
     let calls = Calls::new(Fault::Fails(EIO), calls.made().len());
     let node = faulty(&folder, &calls);
     node.tidy();
@@ -405,7 +405,7 @@ fn one_that_cannot_be_removed_does_not_keep_the_others() {
     assert!(node.evict_to(0, "") && names(&folder) == 0);
 }
 
-/// A twentieth of a large disk is more than images leave free: 4 GiB are enough.
+/// A twentieth of a large disk is more than the space that images leave free: 4 GiB are enough.
 #[test]
 fn a_short_disk_is_told_once_until_it_has_more() {
     let of = ImageOf::function(&ID, &[]);

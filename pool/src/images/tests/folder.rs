@@ -1,4 +1,4 @@
-//! A folder in which others do what they like.
+//! A folder that other programs change at will.
 
 use std::os::unix::fs::symlink;
 use std::thread;
@@ -31,13 +31,13 @@ fn a_folder_that_is_gone_is_made_again() {
     assert_eq!(lock(&images.account).bytes_beside(""), bytes);
     let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
     assert_eq!(mode & 0o777, 0o700);
-    // Another one in its place, or a link to one.
+    // Another folder in its place, or a link to one.
     let aside = folder.path().join("aside");
     fs::rename(&path, &aside).unwrap();
     symlink(&aside, &path).unwrap();
     assert_eq!(restored(&images, &of(2)).as_deref(), Some("here"));
     assert!(images.keep(&of(3), &frozen()).is_some());
-    // A file: nothing can be there, and nothing else is touched.
+    // A file in its place: no image can be written, and the file is not touched.
     fs::remove_file(&path).unwrap();
     fs::write(&path, "mine").unwrap();
     assert_eq!(images.keep(&of(4), &frozen()), None);
@@ -45,7 +45,7 @@ fn a_folder_that_is_gone_is_made_again() {
     images.serve(None, &[ID]);
     assert!(!images.clear());
     assert_eq!(fs::read(&path).unwrap(), b"mine");
-    // With all that it stood in: told, and no more.
+    // Without its parent folder: writing fails, and nothing else happens.
     fs::remove_file(&path).unwrap();
     let nowhere = folder.path().join("nowhere/images");
     let images = Images::new(nowhere, &[3; Images::SECRET], 1 << 30);
@@ -79,7 +79,7 @@ fn what_others_keep_there_stays() {
             .all(|path| fs::read(path).unwrap() == b"theirs")
     );
     assert_eq!(fs::read(&target).unwrap(), b"theirs");
-    // The folder of that name is not ours to empty.
+    // The node must not empty a folder of that name.
     assert_eq!(names(&folder), theirs.len() + 1);
 }
 
@@ -102,7 +102,7 @@ fn a_folder_in_an_images_place_is_no_image() {
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
 }
 
-/// The same file by two names is one image, that of its own name.
+/// The same file under two names is one image, that of its own name.
 #[test]
 fn another_name_for_an_image_is_refused_and_its_own_stays_good() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn another_name_for_an_image_is_refused_and_its_own_stays_good() {
     assert_eq!(restored(&images, &of(2)), None);
     assert!(!other.exists());
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
-    // Nor does a new one write into the file of the old name.
+    // A new image does not overwrite the file of the old name, either.
     fs::hard_link(&own, &other).unwrap();
     assert!(images.keep(&of(2), &frozen_with(b"another")).is_some());
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
@@ -147,7 +147,7 @@ fn two_nodes_in_one_folder_have_each_others_images_whole_or_not_at_all() {
                 read += 1;
             }
         }
-        // Neither takes away what the other is writing.
+        // Neither node removes the file that the other one writes.
         let kept: Vec<usize> = writers
             .into_iter()
             .map(|writer| writer.join().unwrap())
@@ -170,7 +170,7 @@ fn another_key_finds_and_leaves_nothing() {
         (after.bytes_of(&[1; 32]), restored(&after, &of(1))),
         (None, None)
     );
-    // Under the name that it would have there.
+    // The file gets the name that the image would have with the other key.
     fs::rename(before.path(&of(1).what), after.path(&of(1).what)).unwrap();
     assert!(after.bytes_of(&[1; 32]).is_some());
     assert_eq!(restored(&after, &of(1)), None);
@@ -187,12 +187,12 @@ fn what_is_written_for_nothing_costs_no_other_image() {
     let frozen = frozen();
     let images = images(&folder, SHARE * frozen.layer().data_bytes());
     assert!(images.keep(&of(1), &frozen).is_some());
-    // What all functions share takes all that there may be.
+    // The shared seeds' images take the whole budget.
     let shared = images.name(&What::Shared(SHARED[0].to_owned()));
     lock(&images.account).note(&shared, images.budget);
     assert_eq!(images.keep(&of(2), &frozen), None);
     assert_eq!(restored(&images, &of(1)).as_deref(), Some("here"));
-    // Nor does one that has no parent on the disk, or is gone.
+    // An image without a parent on the disk, or of a removed version, displaces none, either.
     let child = LayerBuilder::new("child", 64 << 20).unwrap();
     let child = child.freeze(1).unwrap();
     let parent = Some(Arc::new(frozen_with(b"without an image")));
@@ -235,7 +235,7 @@ fn clocks_that_jump_change_neither_what_is_kept_nor_whose_turn_it_is() {
     assert_eq!(names(&folder), 4);
     assert!(images.path(&engines[0].what).exists());
     assert!(!images.path(&engines[2].what).exists());
-    // What was used here was used later than whatever another clock says.
+    // A use by this node counts as later than any time of another clock.
     assert!(restored(&images, &of(2)).is_some());
     assert!(images.evict_to(3 * bytes, ""));
     assert_eq!(

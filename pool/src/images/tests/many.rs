@@ -1,4 +1,4 @@
-//! A folder of very many files: whoever writes one does not look through it.
+//! A folder of very many files, which is not searched for each image that is written.
 
 use std::time::Instant;
 
@@ -22,7 +22,7 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
     let bytes = images(&folder, 1 << 30)
         .keep(&ImageOf::function(&id(0), &[]), &frozen)
         .unwrap();
-    // Room for all that there are, and no more: each new one takes an old one's place.
+    // The budget is exactly used up: each new image replaces old ones.
     let budget = (MANY - 1) * 100 + bytes;
     let images = Images::on(disk, folder.path().into(), &[3; Images::SECRET], budget);
     let ids: Vec<ImageId> = (0..MANY).map(id).collect();
@@ -32,7 +32,7 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
     let begun = Instant::now();
     images.retain(&ids);
     let told = begun.elapsed();
-    // Starting a node is no more than that.
+    // Starting a node does no more than that.
     assert!(calls.made().is_empty());
     let begun = Instant::now();
     images.tidy();
@@ -61,7 +61,7 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
         "a write: {:?}, {most} calls at most",
         begun.elapsed() / times as u32
     );
-    // Those it takes the place of, and its own.
+    // Calls for the images that it replaces, and for its own.
     assert!(most <= 1 + bytes / 100 + 12, "{most}");
     let account = lock(&images.account).bytes_beside("");
     let there = fs::read_dir(folder.path()).unwrap();
@@ -70,14 +70,14 @@ fn among_ten_thousand_a_write_costs_what_it_costs_among_none() {
         .sum();
     assert_eq!(account, there);
     assert!(there <= budget);
-    // A use is noted without a look, too.
+    // A use is noted without reading the folder, too.
     calls.forget();
     let last = ImageOf::function(&id(MANY + times - 1), &[]);
     assert!(restored(&images, &last).is_some());
     assert_eq!((of("names"), of("status")), (0, 1));
 }
 
-/// `FAASW_TEST_STRAYS` says how many there are.
+/// `FAASW_TEST_STRAYS` sets the number of strays.
 #[test]
 fn any_number_of_strays_is_removed_beside_what_else_is_done() {
     let strays = std::env::var("FAASW_TEST_STRAYS").ok();
@@ -92,7 +92,7 @@ fn any_number_of_strays_is_removed_beside_what_else_is_done() {
     std::thread::scope(|scope| {
         let begun = Instant::now();
         let tidying = scope.spawn(|| images.tidy());
-        // A deployment goes on meanwhile.
+        // A deployment continues meanwhile.
         images.serve(Some(id(0)), &[id(1)]);
         assert_eq!(images.bytes_of(&id(1)), None);
         println!("a deployment after {:?}", begun.elapsed());

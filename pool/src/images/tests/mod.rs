@@ -1,4 +1,4 @@
-//! Which files there are of seeds, and what is taken for one.
+//! The files of images, and which of them are accepted.
 
 mod faults;
 mod folder;
@@ -37,12 +37,12 @@ fn images(folder: &tempfile::TempDir, budget: u64) -> Images {
     Images::new(folder.path().into(), &[3; Images::SECRET], budget)
 }
 
-/// A root with one page of its own.
+/// Returns a root with one page of its own.
 fn frozen() -> Frozen {
     frozen_with(b"here")
 }
 
-/// The same with these bytes in that page.
+/// Returns a root with these bytes in that page.
 fn frozen_with(bytes: &[u8]) -> Frozen {
     let layer = LayerBuilder::new("test", 64 << 20).unwrap();
     layer.write(RODATA_END, bytes).unwrap();
@@ -60,7 +60,7 @@ fn restored(images: &Images, of: &ImageOf) -> Option<Frozen> {
     Some(restored.frozen)
 }
 
-/// What is in that page.
+/// Returns the content of that page.
 fn text(frozen: &Frozen) -> String {
     let mut bytes = [0; 32];
     let address = GuestAddress::new(RODATA_END);
@@ -85,7 +85,7 @@ fn what_is_gone_meanwhile_is_not_written() {
     assert_eq!((images.bytes_of(&id), names(&folder)), (None, 0));
     assert_eq!(images.keep(&of, &frozen), None);
     assert_eq!(names(&folder), 0);
-    // It was rolled back to.
+    // The version was rolled back to.
     images.serve(Some(id), &[[2; 32]]);
     assert!(images.keep(&of, &frozen).is_some());
     let again = restored(&images, &of).unwrap();
@@ -104,7 +104,7 @@ fn one_that_is_too_large_costs_the_others_nothing() {
     let small = images(&folder, frozen.layer().data_bytes() * SHARE - 1);
     assert_eq!(small.keep(&of(2), &frozen), None);
     assert_eq!(small.bytes_of(&[1; 32]), Some(kept));
-    // Without room for two the first one goes.
+    // Without room for two images, the first one is evicted.
     let room = images(&folder, frozen.layer().data_bytes() * SHARE);
     for number in 2..20 {
         assert!(room.keep(&of(number), &frozen).is_some());
@@ -153,7 +153,7 @@ fn sizes_are_known_without_a_look_at_the_disk() {
     let content = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     assert_eq!(images.known_bytes_of(&id), bytes);
-    // Until somebody wants it.
+    // Until the image is needed.
     assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
     fs::write(&path, &content).unwrap();
@@ -162,7 +162,7 @@ fn sizes_are_known_without_a_look_at_the_disk() {
     fs::write(&path, &content[..5000]).unwrap();
     assert!(restored(&images, &of).is_none());
     assert_eq!(images.known_bytes_of(&id), None);
-    // What the next start finds.
+    // The account of the next start.
     assert_eq!(images.keep(&of, &frozen), bytes);
     let next = self::images(&folder, 1 << 30);
     next.retain([&id]);
@@ -213,11 +213,11 @@ fn an_image_is_good_over_its_own_parent_only() {
     assert_eq!((told.pages.stored, told.pages.inherited), (1, 0));
     let told = images.describe(&changed, None, None).unwrap().unwrap();
     assert!(told.unfit.unwrap().contains("something else"));
-    // What has no parent is no function.
+    // An image without a parent is not a function's.
     assert!(matches!(
         images.check(&shared, &parent),
         Err(ImageError::Parent)
     ));
-    // A look is no use: nothing of it was removed.
+    // A check is no use: it removed nothing.
     assert_eq!(names(&folder), 2);
 }

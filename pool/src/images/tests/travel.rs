@@ -1,5 +1,5 @@
-//! Images on their way from one folder to another: piece by piece, within what there is of room,
-//! and without a trace where they do not come to their end.
+//! Images that are sent from one folder to another: piece by piece, within the available space, and
+//! without leaving files if they do not arrive completely.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -23,7 +23,7 @@ fn module() -> (u64, Box<dyn io::Read + Send + Sync>) {
     (6, Box::new(&b"module"[..]))
 }
 
-/// The pieces of an export.
+/// Returns the pieces of an export.
 fn pieces(images: &Images, note: &[u8]) -> Result<Vec<Vec<u8>>, ExportError> {
     let mut export = images.export(&ID, note, module())?;
     let mut pieces = Vec::new();
@@ -35,7 +35,7 @@ fn pieces(images: &Images, note: &[u8]) -> Result<Vec<Vec<u8>>, ExportError> {
     Ok(pieces)
 }
 
-/// An image of some size, as a file.
+/// Returns an image of this size, as a file.
 fn image_of(folder: &tempfile::TempDir, pages: usize) -> Vec<u8> {
     let images = images(folder, 1 << 40);
     let content: Vec<u8> = (0..pages * 4096).map(|at| (at % 251) as u8 + 1).collect();
@@ -43,7 +43,7 @@ fn image_of(folder: &tempfile::TempDir, pages: usize) -> Vec<u8> {
     fs::read(images.path(&of().what)).unwrap()
 }
 
-/// Writes it in pieces.
+/// Writes the image in pieces.
 fn arrives(images: &Arc<Images>, image: &[u8]) -> Result<Arriving, ImageError> {
     let mut arriving = images.receive(image.len() as u64)?;
     for piece in image.chunks(16 << 10) {
@@ -52,7 +52,7 @@ fn arrives(images: &Arc<Images>, image: &[u8]) -> Result<Arriving, ImageError> {
     Ok(arriving)
 }
 
-/// Names of what has none of an image.
+/// Returns the paths of incomplete files.
 fn by_half(folder: &tempfile::TempDir) -> Vec<PathBuf> {
     let names = fs::read_dir(folder.path()).unwrap();
     let names = names.map(|entry| entry.unwrap().path());
@@ -73,7 +73,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     let export = pieces(&from, b"note").unwrap();
     let to = shared(&here, 1 << 30);
     assert_eq!(to.origin(), from.origin());
-    // What it begins with, and each piece of a part.
+    // The beginning of the export, then each piece of a part.
     let (begin, note) = export[0].split_at(faasw_seedtree::image::Opening::BEGIN);
     let opening = to.open_export(begin).unwrap();
     let (note, mut contents) = opening.open_note(note.to_vec()).unwrap();
@@ -88,7 +88,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     assert_eq!(contents.next_piece(), None);
     let [module, image] = parts;
     assert_eq!(&*module, b"module");
-    // Whatever was gone before.
+    // Even if the version was removed before.
     to.serve(None, &[ID]);
     arrives(&to, &image).unwrap().place(&ID).unwrap();
     assert_eq!(to.known_bytes_of(&ID), Some(bytes));
@@ -99,7 +99,7 @@ fn an_export_is_opened_where_the_key_is_the_same() {
     let stranger = Images::new(here.path().into(), &[4; Images::SECRET], 1 << 30);
     let error = stranger.open_export(begin).unwrap_err();
     assert!(matches!(error, ParcelError::Key), "{error}");
-    // Nothing that is damaged is sent on its way.
+    // A damaged image is not exported.
     let path = from.path(&of().what);
     let mut damaged = fs::read(&path).unwrap();
     *damaged.last_mut().unwrap() ^= 1;
@@ -128,14 +128,14 @@ fn what_does_not_come_to_its_end_leaves_nothing() {
     assert_eq!(to.bytes_left(), (1 << 30) - image.len() as u64);
     drop(other);
     assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
-    // Somebody else has removed it.
+    // Another program has removed the file.
     let gone = arrives(&to, &image).unwrap();
     fs::remove_file(&by_half(&here)[0]).unwrap();
     assert!(gone.place(&ID).is_err());
     assert_eq!((to.bytes_left(), to.bytes_of(&ID)), (1 << 30, None));
 }
 
-/// Whose threads serve others meanwhile.
+/// The threads of the runtime serve other tasks meanwhile.
 #[test]
 fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -143,7 +143,7 @@ fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
     let to = shared(&here, 1 << 30);
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.max_blocking_threads(2).build().unwrap();
-    // All threads that may wait do so.
+    // All blocking threads are busy.
     let (go, going) = std::sync::mpsc::channel::<()>();
     let going = Arc::new(Mutex::new(going));
     let waiting: Vec<_> = (0..2)
@@ -160,7 +160,7 @@ fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
         go.send(()).unwrap();
         runtime.block_on(waiting).unwrap();
     }
-    // What was begun comes to its end.
+    // A removal that was started is completed.
     drop(runtime);
     assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
     let ended = tokio::runtime::Runtime::new().unwrap();
@@ -172,7 +172,7 @@ fn a_runtime_does_not_wait_for_a_file_to_be_removed() {
     assert_eq!((names(&here), to.bytes_left()), (0, 1 << 30));
 }
 
-/// What a process that was killed has left.
+/// The files that a killed process has left.
 #[test]
 fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -181,7 +181,7 @@ fn what_a_start_finds_by_half_goes_and_what_arrives_meanwhile_stays() {
     std::mem::forget(arrives(&killed, &image).unwrap());
     assert_eq!(by_half(&here).len(), 1);
     let next = shared(&here, 1 << 30);
-    // The folder is read when the first one writes there, and once more where that failed.
+    // The folder is read before the first write, and again only if that failed.
     next.retain([]);
     let arriving = arrives(&next, &image).unwrap();
     assert_eq!(by_half(&here).len(), 1, "its own");
@@ -199,7 +199,7 @@ fn others_go_for_what_has_come_and_not_for_what_was_announced() {
     let (there, here) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let image = image_of(&there, 32);
     let bytes = image.len() as u64;
-    // Room for eight of that size.
+    // Room for eight images of that size.
     let to = shared(&here, bytes * SHARE);
     for number in 2..10 {
         arrives(&to, &image).unwrap().place(&[number; 32]).unwrap();
@@ -213,7 +213,8 @@ fn others_go_for_what_has_come_and_not_for_what_was_announced() {
     assert_eq!(names(&here), 8, "that was room for all of it");
     arriving.place(&ID).unwrap();
     assert_eq!((names(&here), to.bytes_left()), (8, 0));
-    // More than one may take is not begun with; nor is what there is no room for, as others come.
+    // An image above the limit for one image is rejected at once. So is one without room while
+    // others are being received.
     assert!(to.receive(bytes + 1).is_err());
     let all: Vec<Arriving> = (0..8).map(|_| arrives(&to, &image).unwrap()).collect();
     assert!(to.receive(bytes).is_err());
@@ -222,7 +223,7 @@ fn others_go_for_what_has_come_and_not_for_what_was_announced() {
     assert_eq!((names(&here), to.bytes_left()), (0, bytes * SHARE));
 }
 
-/// Each call of the disk fails in turn: it is there whole, or nothing is left of it.
+/// Each call of the disk fails in turn: the image is complete, or none of it is left.
 #[test]
 fn whatever_fails_while_it_comes_it_is_whole_or_not_there() {
     let there = tempfile::tempdir().unwrap();

@@ -9,29 +9,29 @@ use tokio::sync::Notify;
 use super::{Parked, Parking, Places, Rest, Waiting};
 use crate::instances::Instance;
 
-/// An instance that will be parked, or not.
+/// An announced instance: it is parked later, or ends.
 #[derive(Debug)]
 pub struct Coming {
     pub(super) parking: Arc<Parking>,
     pub(super) wanted: Option<Arc<Notify>>,
 }
 
-/// A request that waits for one instance, which nobody else gets: to others it is as if the
-/// instance did not come. Dropping it sends the request elsewhere.
+/// A request that waits for one particular instance. No other request gets that instance: for them,
+/// it counts as not coming. Dropping this closes the request's channel, so that it goes elsewhere.
 #[derive(Debug)]
 pub struct Held {
-    /// Nothing once it was let go.
+    /// `None` once the request was taken out.
     waiting: Option<Waiting>,
     parking: Arc<Parking>,
 }
 
 impl Held {
-    /// Whether it waits no more.
+    /// Returns whether the request has stopped waiting.
     pub fn is_closed(&self) -> bool {
         self.waiting.as_ref().is_none_or(Waiting::is_closed)
     }
 
-    /// Waits until it waits no more.
+    /// Waits until the request has stopped waiting.
     pub async fn gone(&mut self) {
         if let Some(waiting) = &mut self.waiting {
             waiting.sender.closed().await;
@@ -55,19 +55,21 @@ impl Drop for Held {
 }
 
 impl Coming {
-    /// From now on requests know of it before it is parked: its guest looks for one, or will.
+    /// Makes the instance known to requests before it is parked, because its guest polls for one,
+    /// or will.
     pub fn look_out(&mut self) {
         let wanted = self.wanted.insert(Arc::default()).clone();
         let mut places = self.parking.places();
         if places.waiting.is_empty() {
             places.hot.push(wanted)
         } else {
-            // It came before its instance was known to look.
+            // The request came before the instance was known to poll.
             wanted.notify_one()
         }
     }
 
-    /// Waits until a request wants an instance that looks for one; for ever where it does not look.
+    /// Waits until a request wants this instance, which polls for one. Pends for ever if it does
+    /// not poll.
     pub async fn wanted(&self) {
         match &self.wanted {
             Some(wanted) => wanted.notified().await,
@@ -75,8 +77,9 @@ impl Coming {
         }
     }
 
-    /// The request that waits longest for an instance, which is for it and nobody else then. If
-    /// there is none, the next one is told of again.
+    /// Takes the request that has waited longest; from then on the instance is for that request
+    /// alone. If no request waits, the instance is listed again, so that the next request notifies
+    /// it.
     pub fn take_waiting(&self) -> Option<Held> {
         let mut places = self.parking.places();
         while let Some(waiting) = places.waiting.pop_front() {
@@ -96,7 +99,8 @@ impl Coming {
         None
     }
 
-    /// It waits on, for whichever instance is there first.
+    /// Returns a request to the front of the queue, where it waits for the first instance that is
+    /// ready.
     pub fn give_back(&self, mut held: Held) {
         let mut places = self.parking.places();
         if let Some(waiting) = held.let_go(&mut places) {
@@ -104,8 +108,8 @@ impl Coming {
         }
     }
 
-    /// Hands an instance to a request that was taken. Where that has gone meanwhile it ends: it has
-    /// been claimed.
+    /// Hands the instance to a request that was taken. If the request is gone, the instance ends,
+    /// because it has been claimed.
     pub fn hand(self, mut held: Held, instance: Instance) {
         let waiting = held.let_go(&mut self.parking.places());
         drop(self);
@@ -114,8 +118,8 @@ impl Coming {
         }
     }
 
-    /// Parks an instance that has `bytes` of private pages and has had nothing to do `since` then;
-    /// or hands it to who waits for one.
+    /// Parks an instance that has `bytes` of private pages and has had nothing to do since `since`,
+    /// or hands it to a request that waits for one.
     pub fn park(self, mut instance: Instance, bytes: u64, since: Instant) {
         let keeper = &self.parking.keeper;
         instance.sandbox.let_go_of_faults();
@@ -132,9 +136,9 @@ impl Coming {
             if keeper.has_stopped() {
                 return;
             }
-            // Before anybody can take it and count it out.
+            // Counted before a request can take the instance and count it out.
             is_too_many = keeper.came();
-            // A sandbox's word, of no more than a guest's memory.
+            // The sandbox reports this number, so it is limited to the memory of a guest.
             let bytes = bytes.min(RAM_MAX);
             places.bytes += bytes;
             places.parked.push_back(Parked {
@@ -156,7 +160,7 @@ impl Drop for Coming {
         if let Some(wanted) = &self.wanted {
             places.hot.retain(|other| !Arc::ptr_eq(other, wanted));
         }
-        // Whoever waits for what does not come is told so.
+        // Requests that wait for an instance that does not come are notified.
         while places.wanted() > places.coming && places.waiting.pop_back().is_some() {}
     }
 }

@@ -1,11 +1,10 @@
-//! Parked instances: specialised, reset to their seed's exact state, warm, and
-//! waiting for a request of their function.
+//! Parked instances: specialised, reset to their seed's exact state, warm, and waiting for a
+//! request of their function.
 //!
-//! How many there are follows demand by itself: every instance that ends well
-//! is parked, the last one parked is the first one taken, and what nobody took
-//! for the keep-alive time is ended (the pooling of AFaaS §4.2 and the warm
-//! Zygotes of Catalyzer §4.2, with clean state). A request that comes while an
-//! instance is being reset waits for that one: it takes a tenth of a fork.
+//! Their number follows demand by itself. Every instance that ends well is parked, the one parked
+//! last is taken first, and an instance that no request takes for the keep-alive time is ended (the
+//! pooling of AFaaS §4.2 and the warm Zygotes of Catalyzer §4.2, with clean state). A request that
+//! arrives while an instance is being reset waits for that one: this takes a tenth of a fork.
 
 mod coming;
 #[cfg(test)]
@@ -30,25 +29,26 @@ pub struct Parking {
     keeper: Arc<Keeper>,
     places: Mutex<Places>,
     arrivals: Arrivals,
-    /// Whether instances are parked ahead of requests, as many as the rules say.
+    /// Whether instances are parked ahead of requests, as many as the rules require.
     is_provided: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct Places {
-    /// Oldest first.
+    /// The parked instances, oldest first.
     parked: VecDeque<Parked>,
-    /// Bytes of their private pages in all.
+    /// Bytes of the private pages of all parked instances.
     bytes: u64,
-    /// Instances that are being reset.
+    /// The number of instances that are being reset or made.
     coming: usize,
     /// Requests that wait for one of those.
     waiting: VecDeque<Waiting>,
-    /// Requests that one of those has taken already, and will be handed to.
+    /// The number of requests that one of those has taken already, and will be handed to.
     held: usize,
-    /// Those of them whose guests look for a request, or will: each is told when there is one.
+    /// The instances among those whose guests poll for a request, or will. A request notifies one
+    /// of them.
     hot: Vec<Arc<Notify>>,
-    /// An instance is being made because one was waited for.
+    /// An instance is being made because a request had to wait.
     making: bool,
 }
 
@@ -56,7 +56,7 @@ struct Places {
 #[derive(Debug)]
 struct Waiting {
     sender: oneshot::Sender<Instance>,
-    /// Since when.
+    /// Since when the request waits.
     since: Instant,
 }
 
@@ -73,12 +73,12 @@ struct Parked {
 }
 
 impl Places {
-    /// Requests that have one of those that are being reset to wait for.
+    /// Returns the number of requests that have an instance to wait for.
     fn wanted(&self) -> usize {
         self.waiting.len() + self.held
     }
 
-    /// One more request waits.
+    /// Adds a request that waits.
     fn wait(&mut self) -> oneshot::Receiver<Instance> {
         let (sender, receiver) = oneshot::channel();
         let since = Instant::now();
@@ -90,9 +90,9 @@ impl Places {
 /// How an instance is parked.
 #[derive(Clone, Copy, Debug)]
 pub struct Rest {
-    /// Since when: of one that has looked for a request in vain, since it began to look.
+    /// When the instance was parked. If it has polled for a request in vain, when it began to poll.
     pub since: Instant,
-    /// Bytes of its private pages, as its sandbox told them.
+    /// Bytes of its private pages, as its sandbox reported them.
     pub bytes: u64,
 }
 
@@ -107,7 +107,8 @@ impl Drop for Making {
 }
 
 impl Parking {
-    /// Room for the instances of one more seed, which look for requests for so long at most.
+    /// Returns the parking for the instances of one more seed, which poll for requests for at most
+    /// `most`.
     pub(super) fn new(keeper: &Arc<Keeper>, most: Duration) -> Self {
         Self {
             keeper: keeper.clone(),
@@ -135,8 +136,8 @@ impl Parking {
         }
     }
 
-    /// Waits for an instance whose guest looks for a request by itself, if there is one. The
-    /// channel closes when it comes to nothing.
+    /// Waits for an instance whose guest polls for a request, if there is one. The channel closes
+    /// if the instance does not come.
     pub fn wait_for_hot(&self) -> Option<oneshot::Receiver<Instance>> {
         let mut places = self.places();
         let wanted = places.hot.pop()?;
@@ -146,28 +147,28 @@ impl Parking {
         Some(receiver)
     }
 
-    /// A request has come for an instance that could have looked for it for so long.
+    /// Notes the arrival of a request. `waited` is how long an instance could have polled for it.
     fn note_arrival(&self, waited: Duration) {
         self.arrivals.note(waited);
     }
 
-    /// How much polling there may be.
+    /// Returns the pool's limits of polling.
     pub fn polling(&self) -> &Arc<Polling> {
         self.keeper.polling()
     }
 
-    /// The resets of all instances of the pool.
+    /// Returns the record of the resets of all instances of the pool.
     pub fn resets(&self) -> &ResetRecord {
         self.keeper.resets()
     }
 
-    /// When requests come.
+    /// Returns the arrivals of requests.
     pub fn arrivals(&self) -> &Arrivals {
         &self.arrivals
     }
 
-    /// Waits for an instance that is being reset, if there is one that nobody
-    /// else waits for. The channel closes when it comes to nothing.
+    /// Waits for an instance that is being reset, if there is one that no other request waits for.
+    /// The channel closes if no instance comes.
     pub fn wait(&self) -> Option<oneshot::Receiver<Instance>> {
         let mut places = self.places();
         places.waiting.retain(|waiting| !waiting.is_closed());
@@ -179,8 +180,8 @@ impl Parking {
         Some(places.wait())
     }
 
-    /// The right to make one more, because a request had to wait; `None` while
-    /// somebody else has it.
+    /// Returns the right to make one more instance, because a request had to wait. Returns `None`
+    /// while the right is held elsewhere.
     pub fn make_more(self: &Arc<Self>) -> Option<Making> {
         let mut places = self.places();
         if places.making {
@@ -191,8 +192,8 @@ impl Parking {
         Some(Making(self.clone()))
     }
 
-    /// Announces an instance; `None` when it should not come back, because it
-    /// has served enough.
+    /// Announces an instance. Returns `None` if it should not be parked again, because it has
+    /// served enough requests or the keeper has stopped.
     pub fn announce(self: &Arc<Self>, uses: u32) -> Option<Coming> {
         if uses >= self.keeper.rules().max_reuse || self.keeper.has_stopped() {
             return None;
@@ -204,36 +205,38 @@ impl Parking {
         })
     }
 
-    /// How many are parked.
+    /// Returns how many instances are parked.
     pub fn count(&self) -> usize {
         self.places().parked.len()
     }
 
-    /// Each that is parked, those first that wait longest.
+    /// Returns how each instance is parked, those that wait longest first.
     pub fn rests(&self) -> Vec<Rest> {
         let places = self.places();
         places.parked.iter().map(|parked| parked.rest).collect()
     }
 
-    /// Bytes of the private pages of those that are parked.
+    /// Returns the bytes of the private pages of all parked instances.
     pub fn bytes(&self) -> u64 {
         self.places().bytes
     }
 
-    /// How many are being reset or made.
+    /// Returns how many instances are being reset or made.
     pub fn coming(&self) -> usize {
         self.places().coming
     }
 
-    /// Instances are to be parked ahead of requests from now on; whether that was not so before.
+    /// Notes that instances are to be parked ahead of requests from now on. Returns whether this is
+    /// new.
     pub fn begin_to_provide(&self) -> bool {
-        // Asked for each request: nearly always it is so already.
+        // Called for each request: nearly always it is set already.
         !self.is_provided.load(Ordering::Relaxed) && !self.is_provided.swap(true, Ordering::Relaxed)
     }
 
-    /// How many instances fewer there are than are to be at all times, where so many are at
-    /// work or being reset: those count, and of those that are parked the ones that were forked
-    /// with the working set of this generation. The others do not come back from a request.
+    /// Returns how many instances are missing from those that must be there at all times. `at_work`
+    /// instances are at work or being reset, and count as present. Parked instances count if they
+    /// were forked with the working set of this generation. The others are not parked again after a
+    /// request.
     pub fn missing(&self, generation: u32, at_work: usize) -> usize {
         let places = self.places();
         let parked = places.parked.iter();
@@ -242,7 +245,7 @@ impl Parking {
         self.keeper.rules().least.saturating_sub(there)
     }
 
-    /// Takes out those that have ended by themselves; how many they were.
+    /// Removes parked instances that have ended by themselves. Returns how many there were.
     pub fn sweep(&self) -> usize {
         let mut places = self.places();
         let before = places.parked.len();
@@ -259,8 +262,8 @@ impl Parking {
         ended
     }
 
-    /// Ends the one that waits longest of those that were forked with another working set than
-    /// that of this generation; whether there was one.
+    /// Ends the instance that has waited longest among those that were forked with a working set of
+    /// another generation. Returns whether there was one.
     pub fn end_outdated(&self, generation: u32) -> bool {
         let mut places = self.places();
         let mut parked = places.parked.iter();
@@ -270,18 +273,18 @@ impl Parking {
         let ended = places.parked.remove(place);
         places.bytes -= ended.as_ref().map_or(0, |ended| ended.rest.bytes);
         drop(places);
-        // Ending takes a moment in which others may take the rest.
+        // Ending takes a moment, in which requests may take other instances.
         drop(ended);
         self.keeper.left(1);
         true
     }
 
-    /// Whether more are parked than have to be at all times.
+    /// Returns whether more instances are parked than must be there at all times.
     pub fn has_surplus(&self) -> bool {
         self.count() > self.keeper.rules().least
     }
 
-    /// Ends those that were parked before `before`, but for the last `kept`.
+    /// Ends instances that were parked before `before`, except for the last `kept`.
     pub(super) fn expire(&self, before: Instant, kept: usize) {
         let places = self.places();
         let old = places
@@ -291,8 +294,9 @@ impl Parking {
         self.end(places, old);
     }
 
-    /// Those that were parked between `from` and `until` and come behind everybody else do not any
-    /// more: they look for nothing, and whoever takes one would wait for that.
+    /// Gives the usual priority to instances that were parked between `from` and `until` and still
+    /// have the lowest. They do not poll, and a request that takes one would have to wait for its
+    /// processor.
     pub(super) fn bring_back(&self, from: Instant, until: Instant) {
         let places = self.places();
         let is_before = |moment: Instant| move |parked: &Parked| parked.rest.since <= moment;
@@ -305,7 +309,7 @@ impl Parking {
         }
     }
 
-    /// Ends those `count` that wait longest.
+    /// Ends the `count` instances that have waited longest.
     pub fn end_oldest(&self, count: usize) {
         self.end(self.places(), count);
     }
@@ -314,12 +318,12 @@ impl Parking {
         let count = count.min(places.parked.len());
         let ended: Vec<_> = places.parked.drain(..count).collect();
         places.bytes -= ended.iter().map(|parked| parked.rest.bytes).sum::<u64>();
-        // Ending takes a moment in which others may take the rest.
+        // Ending takes a moment, in which requests may take other instances.
         drop(places);
         self.keeper.left(ended.len());
     }
 
-    /// Since when the oldest is parked.
+    /// Returns since when the oldest instance is parked.
     pub(super) fn oldest(&self) -> Option<Instant> {
         self.places().parked.front().map(|parked| parked.rest.since)
     }

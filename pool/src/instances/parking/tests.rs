@@ -1,4 +1,4 @@
-//! Requests that wait for instances, as far as that needs none.
+//! Requests that wait for instances, as far as the tests need no instance for that.
 
 use tokio::sync::oneshot::error::TryRecvError;
 
@@ -9,7 +9,7 @@ fn parking() -> Arc<Parking> {
     Keeper::of_tests(ParkingRules::of_tests(), Duration::ZERO).parking(None)
 }
 
-/// One whose guest looks for a request, or will.
+/// Announces an instance whose guest polls for a request, or will.
 fn looking(parking: &Arc<Parking>) -> Coming {
     let mut coming = parking.announce(1).unwrap();
     coming.look_out();
@@ -26,7 +26,7 @@ async fn nobody_waits_for_what_another_request_has() {
     let second = parking.announce(1).unwrap();
     let mut other = parking.wait().unwrap();
     assert!(parking.wait().is_none());
-    // What does not come is known at once, whoever has the other one.
+    // The end of an announcement is noticed at once, whichever request has the other instance.
     drop(second);
     assert_eq!(other.try_recv().unwrap_err(), TryRecvError::Closed);
     assert_eq!(hot.try_recv().unwrap_err(), TryRecvError::Empty);
@@ -48,7 +48,7 @@ async fn one_that_goes_makes_room_for_another() {
     held.gone().await;
     assert!(held.is_closed());
     drop(held);
-    // However often it finds nobody, it is one.
+    // However often it finds no request, it is listed once.
     assert!(first.take_waiting().is_none() && first.take_waiting().is_none());
     let mut next = parking.wait_for_hot().unwrap();
     assert!(parking.wait_for_hot().is_none() && parking.wait().is_none());

@@ -1,12 +1,12 @@
-//! Which instances are hot, and for how long: parked with the vCPU in the guest, which looks for
+//! Hot instances, and for how long they are hot: parked with the vCPU in the guest, which polls for
 //! its next request itself.
 //!
-//! That saves two wakes and a way into the VM, and costs a processor while nothing comes. So it is
-//! done as KVM does it before it lets a halted vCPU sleep (`halt_poll_ns`): how long a function's
-//! instances look grows while its requests come within that, and shrinks when they do not; there
-//! are never more of them than processors that have nothing to do; and each of them comes behind
-//! everything else that wants a processor, by its control group. See
-//! `docs/decisions/0025-hot-instances.md`.
+//! Polling saves two wakes and an entry into the VM, and costs a processor while no request comes.
+//! So it follows KVM, which polls before it lets a halted vCPU sleep (`halt_poll_ns`). The time for
+//! which a function's instances poll grows while its requests come within that time, and shrinks
+//! when they do not. There are never more polling instances than processors that have nothing to
+//! do. Each of them has the lowest priority: by the weight of its control group, everything else
+//! that wants a processor comes first. See `docs/decisions/0025-hot-instances.md`.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,47 +14,48 @@ use std::time::{Duration, Instant};
 
 use crate::stats::PollingStats;
 
-/// How long it is tried with at first.
+/// The time for which the first polls last.
 const FIRST: Duration = Duration::from_micros(20);
 
-/// Whose answers take longer gains nothing by being hot.
+/// A function whose answers take longer than this gains nothing from hot instances.
 const SLOW: Duration = Duration::from_micros(500);
 
-/// One in so many times it is tried whether answers come sooner now.
+/// The interval of trials: one time in this many checks whether answers come sooner now.
 const RETRY: u64 = 64;
 
-/// What is known of whether answers come while they are looked for: from none of late to all.
+/// The scale for late answers: 0 if all recent answers came while the node polled for them, this
+/// value if none did.
 const ALL_PROMPT: u64 = 1 << 12;
 
-/// From here on they are looked for. Looking in vain costs a third of what it saves where it is
-/// not.
+/// The share of prompt answers from which the node polls for them: a quarter, because polling in
+/// vain costs a third of what successful polling saves.
 const PROMPT: u64 = ALL_PROMPT / 4;
 
 /// The share of one processor that all polling of one function may take, in percent.
 const SHARE: u32 = 80;
 
-/// How long none of a function's instances is hot once one had no processor.
+/// How long no instance of a function is hot after one of them had no processor.
 const HOLD_OFF_LEAST: Duration = Duration::from_millis(5);
 
-/// The same where that happens again and again.
+/// The longest such time, if that happens again and again.
 const HOLD_OFF_MOST: Duration = Duration::from_secs(1);
 
-/// How long none of a function's is hot once one of them strayed.
+/// How long no instance of a function is hot after one of them strayed.
 const STRAY: Duration = Duration::from_secs(60);
 
-/// How much of that may be saved up.
+/// How much unused polling time a function may save up.
 const SAVED: Duration = Duration::from_millis(100);
 
-/// When requests of a function come.
+/// When requests of a function come, and what is known of its answers.
 #[derive(Debug, Default)]
 pub struct Arrivals {
-    /// How long its instances look at most; zero where none does.
+    /// How long its instances poll at most; zero if none polls.
     most: Duration,
-    /// How long its instances look, in nanoseconds.
+    /// How long its instances poll now, in nanoseconds.
     bound: AtomicU64,
-    /// How long its answers take, about, in nanoseconds; 0 where that is not known.
+    /// How long its answers take approximately, in nanoseconds; 0 if that is not known.
     answer: AtomicU64,
-    /// How many of the last answers that were looked for did not come meanwhile, in parts of
+    /// How many of the last answers that the node polled for came too late, on the scale of
     /// [`ALL_PROMPT`].
     late: AtomicU64,
     answers: AtomicU64,
@@ -63,13 +64,13 @@ pub struct Arrivals {
     held_off: Mutex<HeldOff>,
 }
 
-/// For how long none of a function's instances is to be hot.
+/// For how long no instance of a function is to be hot.
 #[derive(Debug)]
 struct HeldOff {
     until: Option<Instant>,
-    /// Since one of them has strayed, which no other reason makes shorter.
+    /// The end of the time after an instance strayed. No other reason makes it shorter.
     strayed_until: Option<Instant>,
-    /// How long it is the next time.
+    /// How long the next time lasts.
     next: Duration,
 }
 
@@ -89,7 +90,7 @@ impl Default for HeldOff {
     }
 }
 
-/// What polling may cost.
+/// The CPU time that polling may still use.
 #[derive(Debug)]
 struct Budget {
     left: Duration,
@@ -106,7 +107,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// With what has come in until `now`.
+    /// Adds what has accrued until `now`.
     fn refill(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.since);
         self.since = now;
@@ -119,7 +120,7 @@ fn nanoseconds(time: Duration) -> u64 {
 }
 
 impl Arrivals {
-    /// Of a function whose instances look for so long at most.
+    /// Returns the arrivals of a function whose instances poll for at most `most`.
     pub fn new(most: Duration) -> Self {
         Self {
             most,
@@ -127,7 +128,7 @@ impl Arrivals {
         }
     }
 
-    /// A request has come for an instance that had waited so long for it.
+    /// Notes a request for an instance that had waited for it for `waited`.
     pub fn note(&self, waited: Duration) {
         let (waited, most) = (nanoseconds(waited), nanoseconds(self.most));
         let bound = self.bound.load(Ordering::Relaxed);
@@ -136,27 +137,29 @@ impl Arrivals {
                 half if half < nanoseconds(FIRST) / 2 => 0,
                 half => half,
             },
-            // Who comes about when all give up is missed as often as found: that is not begun with.
+            // Requests that come about when all instances give up are missed as often as found, so
+            // polling does not begin for them.
             _ if bound == 0 && waited > most / 4 * 3 => 0,
-            // One that comes just when its guest has given up waits for a whole round trip.
+            // A request that comes just when its guest has given up waits for a whole round trip.
             _ if waited > bound / 2 || bound == 0 => (2 * bound).max(nanoseconds(FIRST)).min(most),
             _ => bound,
         };
         self.bound.store(new, Ordering::Relaxed);
     }
 
-    /// How long an instance may look for the next request.
+    /// Returns how long an instance may poll for the next request.
     fn bound(&self) -> Duration {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed))
     }
 
-    /// Whether requests come while they are looked for, or nothing is known against it.
+    /// Returns whether requests come while instances poll for them, or whether nothing contradicts
+    /// that.
     pub fn are_worth_looking_for(&self) -> bool {
         !self.bound().is_zero()
     }
 
-    /// An answer came so long after its request was there; or, of an instance that was not hot, its
-    /// function ran for so long, which counts only where that is long by itself, or what is known
+    /// Notes how long an answer took after its request was there. For an instance that was not hot,
+    /// `took` is how long its function ran. That counts only if it is long, or if the known time
     /// is.
     pub fn note_answer(&self, took: Duration, was_hot: bool) {
         let about = Duration::from_nanos(self.answer.load(Ordering::Relaxed));
@@ -169,22 +172,23 @@ impl Arrivals {
         );
         let about = match before {
             0 => took,
-            // An eighth of what is new.
+            // The new value counts for an eighth.
             before => before - before / 8 + took / 8,
         };
         self.answer.store(about.max(1), Ordering::Relaxed);
     }
 
-    /// Whether the next answer is likely to come sooner than a sleep and a wake would take: while
-    /// it is looked for, as enough of the last did, or as is tried now and then. How long those
-    /// took that were not looked for says nothing of that: most of it is the sleep and the wake.
+    /// Returns whether the next answer is likely to come sooner than a sleep and a wake would take,
+    /// so that the node should poll for it. That is so if enough of the last answers came during a
+    /// poll, and occasionally as a trial. The duration of other answers is no evidence: most of it
+    /// is the sleep and the wake.
     pub fn is_quick(&self) -> bool {
         let nth = self.answers.fetch_add(1, Ordering::Relaxed);
         let late = self.late.load(Ordering::Relaxed);
         late <= ALL_PROMPT - PROMPT || nth.is_multiple_of(RETRY)
     }
 
-    /// An answer was looked for, and came meanwhile or not.
+    /// Notes that the node polled for an answer, and whether it came meanwhile.
     pub fn note_look(&self, has_come: bool) {
         let late = self.late.load(Ordering::Relaxed);
         let more = if has_come { 0 } else { ALL_PROMPT / 8 };
@@ -194,8 +198,8 @@ impl Arrivals {
         }
     }
 
-    /// Whether its answers take so long that what is saved before them does not show; sometimes it
-    /// is tried again.
+    /// Returns whether the answers take so long that the gain before them is negligible.
+    /// Occasionally returns `false` as a trial.
     fn is_slow(&self) -> bool {
         let about = self.answer.load(Ordering::Relaxed);
         about > nanoseconds(SLOW)
@@ -205,11 +209,11 @@ impl Arrivals {
                 .is_multiple_of(RETRY)
     }
 
-    /// None is to be hot for a while, which is longer each time: one that was has not had a
-    /// processor.
+    /// Keeps all instances of the function from being hot for a while, because one that was hot has
+    /// had no processor. The time grows with each call, up to [`HOLD_OFF_MOST`].
     pub fn hold_off(&self) {
         let (now, mut held_off) = (Instant::now(), self.held_off());
-        // What was long ago says nothing of today.
+        // Events of long ago do not count.
         let is_long_ago =
             |until: Instant| now.saturating_duration_since(until) > 16 * held_off.next;
         if held_off.until.is_none_or(is_long_ago) {
@@ -219,7 +223,7 @@ impl Arrivals {
         held_off.next = (2 * held_off.next).min(HOLD_OFF_MOST);
     }
 
-    /// One of its guests was to look for a request, and did something else.
+    /// Notes that a guest that was to poll for a request did something else.
     fn note_stray(&self) {
         self.held_off().strayed_until = Some(Instant::now() + STRAY);
     }
@@ -228,7 +232,7 @@ impl Arrivals {
         self.held_off.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Polling has cost so much CPU time.
+    /// Charges the CPU time of polling to the function.
     pub fn charge(&self, cpu: Duration) {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         budget.left = budget.left.saturating_sub(cpu);
@@ -241,16 +245,16 @@ impl Arrivals {
     }
 }
 
-/// How much polling there may be.
+/// The limits of polling in a pool, and what it has cost and gained.
 #[derive(Debug)]
 pub struct Polling {
-    /// How long an instance looks at most whose function says nothing of that; zero where it does
-    /// not look.
+    /// How long an instance polls at most if its function has no setting for that; zero if it does
+    /// not poll.
     most: Duration,
     processors: usize,
-    /// Instances that look.
+    /// The number of instances that poll.
     looking: AtomicUsize,
-    /// Requests under way.
+    /// The number of requests under way.
     under_way: AtomicUsize,
     /// CPU time that polling has taken, in nanoseconds.
     polled: AtomicU64,
@@ -258,7 +262,7 @@ pub struct Polling {
     strayed: AtomicU64,
 }
 
-/// An instance that is to look for its next request, or does.
+/// An instance that polls for its next request, or is to poll.
 #[derive(Debug)]
 pub struct Looking(Arc<Polling>);
 
@@ -279,15 +283,15 @@ impl Drop for UnderWay {
 }
 
 impl UnderWay {
-    /// Whether it is the only one.
+    /// Returns whether it is the only one.
     pub fn is_alone(&self) -> bool {
         self.0.under_way.load(Ordering::Relaxed) == 1
     }
 }
 
 impl Polling {
-    /// At most `most` for each instance whose function says nothing, on a machine with so many
-    /// processors, one of which is the node's.
+    /// Returns limits for a machine with so many processors, one of which is for the node. An
+    /// instance whose function has no setting polls for at most `most`.
     pub fn new(most: Duration, processors: usize) -> Arc<Self> {
         Arc::new(Self {
             most,
@@ -300,18 +304,19 @@ impl Polling {
         })
     }
 
-    /// How long an instance looks at most whose function says nothing of that.
+    /// Returns how long an instance polls at most if its function has no setting for that.
     pub fn most(&self) -> Duration {
         self.most
     }
 
-    /// A request is under way, as long as what is given is held.
+    /// Counts a request as under way for as long as the returned value is held.
     pub fn begin(self: &Arc<Self>) -> UnderWay {
         self.under_way.fetch_add(1, Ordering::Relaxed);
         UnderWay(self.clone())
     }
 
-    /// Whether an instance of a function should be hot, and for how long, if there is a place.
+    /// Returns how long an instance of the function should poll, if it should be hot and has a
+    /// place.
     pub fn bound(&self, arrivals: &Arrivals) -> Option<Duration> {
         self.bound_at(arrivals, Instant::now())
     }
@@ -325,8 +330,8 @@ impl Polling {
         (!is_held_off && arrivals.has_budget(now)).then_some(bound)
     }
 
-    /// A place for an instance that is to be hot, as long as what is given is held: there are no
-    /// more than processors that nothing else is known to want.
+    /// Returns a place for an instance that is to be hot, for as long as the returned value is
+    /// held. There are no more places than processors that nothing else is known to want.
     pub fn place(self: &Arc<Self>) -> Option<Looking> {
         let wanted = 1 + self.under_way.load(Ordering::Relaxed);
         let places = self.processors.saturating_sub(wanted);
@@ -337,7 +342,8 @@ impl Polling {
         counted.is_ok().then(|| Looking(self.clone()))
     }
 
-    /// An instance of a function has looked for so long, and found a request or not.
+    /// Charges the time for which an instance of a function has polled, and notes whether it found
+    /// a request.
     pub fn charge(&self, arrivals: &Arrivals, cpu: Duration, has_found: bool) {
         arrivals.charge(cpu);
         self.polled.fetch_add(nanoseconds(cpu), Ordering::Relaxed);
@@ -345,14 +351,14 @@ impl Polling {
             .fetch_add(u64::from(has_found), Ordering::Relaxed);
     }
 
-    /// A guest of a function was to look for a request, and did something else. None of that
-    /// function is hot for a while.
+    /// Notes that a guest of a function was to poll for a request and did something else. No
+    /// instance of that function is hot for a while.
     pub fn note_stray(&self, arrivals: &Arrivals) {
         arrivals.note_stray();
         self.strayed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What came of it.
+    /// Returns the counters of polling.
     pub fn stats(&self) -> PollingStats {
         PollingStats {
             found: self.found.load(Ordering::Relaxed),

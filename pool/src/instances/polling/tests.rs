@@ -36,7 +36,7 @@ fn it_grows_while_requests_come_and_shrinks_when_they_do_not() {
 #[test]
 fn answers_are_looked_for_while_enough_come_meanwhile_and_sometimes_again() {
     let arrivals = Arrivals::new(MOST);
-    // Whatever those took that were not looked for.
+    // However long answers took that the node did not poll for.
     arrivals.note_answer(micros(400), true);
     assert!(
         (0..2 * RETRY).all(|_| arrivals.is_quick()),
@@ -135,7 +135,7 @@ fn nobody_is_hot_for_a_while_once_one_had_no_processor() {
         polling.bound_at(&arrivals, now + HOLD_OFF_LEAST),
         Some(FIRST)
     );
-    // One that has strayed is held off for no less by that.
+    // This does not shorten the time after an instance has strayed.
     let begun = Instant::now();
     arrivals.note_stray();
     arrivals.hold_off();

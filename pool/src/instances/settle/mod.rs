@@ -1,9 +1,10 @@
-//! A guest that has said that it is done, until its vCPU stands still.
+//! An instance after its guest has reported that it is done: until its vCPU stands still, and until
+//! it is reset.
 //!
-//! Its caller has the answer by then, so nobody waits for it any more: what it still does
-//! is held to a small part of its CPU time, and it is heard a few times at once at most.
-//! CPU time is counted, not wall time: on a busy machine a good guest may have to wait long
-//! for a processor before it can stop, and that is not its fault.
+//! By then the caller has the answer, so no client waits for the instance. What the guest still
+//! does is limited to a small part of its CPU time, and the node handles only a few of its rings at
+//! once. The limit counts CPU time, not wall time: on a busy machine a well-behaved guest may wait
+//! long for a processor before it can stop.
 
 use std::future::pending;
 use std::time::Duration;
@@ -20,53 +21,53 @@ use crate::mailbox::{Mailbox, RateLimit};
 use crate::sandboxes::{Event, Reached, Report};
 use crate::sink::Effort;
 
-/// CPU time that a guest has at most once it has said that it is done: a thousand times
-/// what it takes to stop.
+/// CPU time that a guest may use after it has reported that it is done: a thousand times what it
+/// takes to stop.
 pub const AFTER_END: Duration = Duration::from_millis(50);
 
-/// How long a guest may take to stop without using any CPU time, and how long a sandbox may
-/// take to reset it then.
+/// How long a guest may take to stop without using any CPU time, and how long a sandbox may then
+/// take to reset it.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long a request waits for it in all: about as long as a fork takes.
+/// How long a request waits for the instance in total: about as long as a fork takes.
 const WAIT_MAX: Duration = Duration::from_millis(2);
 
-/// How long bringing an instance back may take behind everybody else who wants a processor: many
-/// times what it takes where one is free.
+/// How long a reset may take at the lowest priority: many times what it takes if a processor is
+/// free.
 const ASIDE_MAX: Duration = Duration::from_millis(5);
 
-/// What a guest has left until it stands still.
+/// The limits of a guest until it stands still.
 #[derive(Debug)]
 pub struct Settling {
     rate_limit: RateLimit,
-    /// What it may have used in all, for its request.
+    /// CPU time that the guest may have used in total for its request.
     cpu: Duration,
-    /// It cannot have used that up before.
+    /// The guest cannot have used up `cpu` before this time.
     cpu_due: Instant,
-    /// When it should have stopped, or used some of that.
+    /// When the guest should have stopped, or used some CPU time.
     due: Instant,
-    /// What it had used when that was last looked at.
+    /// The CPU time that the guest had used at the last check.
     used: Duration,
     is_still: bool,
-    /// Its sandbox has said that it stands still.
+    /// The sandbox has reported that the guest stands still.
     is_told: bool,
     was_late: bool,
 }
 
-/// The order to bring an instance back to its seed's state after a request.
+/// The order to reset an instance to the state of its seed after a request.
 #[derive(Debug)]
 pub struct Order {
     message: Reset,
-    /// For how long its guest looks for the next request by itself then.
+    /// How long its guest polls for the next request after the reset.
     poll: Duration,
     was_given: bool,
     since: Instant,
 }
 
 impl Order {
-    /// With `count_unused` the effort will say what of its write set the instance did not use. For
-    /// so long as `poll` its guest looks for the next request by itself then. The sandbox of one
-    /// that was claimed looks for its order, and has it at once.
+    /// Creates the order, and gives it at once to the sandbox of a claimed instance, which polls
+    /// for it. With `count_unused`, the reported effort includes the part of the write set that the
+    /// instance did not use. After the reset, the guest polls for the next request for `poll`.
     pub fn give(instance: &Instance, count_unused: bool, poll: Duration) -> Self {
         let message = instance.sandbox.reset_order(count_unused, poll);
         Self {
@@ -77,14 +78,14 @@ impl Order {
         }
     }
 
-    /// For how long the guest looks for the next request by itself.
+    /// Returns how long the guest polls for the next request.
     pub fn poll(&self) -> Duration {
         self.poll
     }
 
-    /// Since when an instance that is parked now has had nothing to do: from when its guest began
-    /// to look for a request, if it has looked for one in vain for so long as `polled`. It was
-    /// brought back before that and behind it, which takes about as long each time.
+    /// Returns since when an instance that is parked now has had nothing to do. If its guest has
+    /// polled in vain for `polled`, that is the time at which it began to poll. The instance was
+    /// reset before and after that, which takes about as long each time.
     fn at_rest(&self, polled: Duration) -> Instant {
         if polled.is_zero() {
             Instant::now()
@@ -94,33 +95,33 @@ impl Order {
     }
 }
 
-/// How an instance that was brought back goes on.
+/// The state of an instance after its reset.
 #[derive(Debug)]
 pub enum Back {
-    /// It waits for an order. Its guest has looked for the next request for so long, in vain; it
-    /// has had nothing to do since then.
+    /// The instance waits for an order. Its guest has polled for the next request in vain for this
+    /// long, and it has had nothing to do since this time.
     Parked(Effort, Duration, Instant),
-    /// Its guest has looked for so long, and was claimed for this one.
+    /// The guest has polled for this long, and was claimed for this request.
     Found(Effort, Duration, Held),
 }
 
-/// Why an instance came to no good end.
+/// Why an instance was not reset or did not stop.
 #[derive(Debug, thiserror::Error)]
 pub enum Unsettled {
-    /// Its guest went on instead.
+    /// The guest went on instead of stopping.
     #[error("it went on after it had said that it was done")]
     WentOn,
-    /// Its guest was to look for its next request, and did something else.
+    /// The guest was to poll for its next request, and did something else.
     #[error("it strayed: {0}")]
     Strayed(String),
-    /// Anything else.
+    /// Any other failure.
     #[error(transparent)]
     Failed(#[from] PlatformError),
 }
 
 impl Settling {
-    /// For a guest that may use `cpu` in all, which cannot be before `cpu_due`, and rings at
-    /// `rate_limit`; or that stands still already.
+    /// Creates the limits for a guest that rings at `rate_limit` and may use `cpu` in total, which
+    /// it cannot reach before `cpu_due`; or for a guest that stands still already.
     pub fn new(rate_limit: RateLimit, cpu: Duration, cpu_due: Instant, is_still: bool) -> Self {
         Self {
             rate_limit: rate_limit.at_the_end(),
@@ -134,12 +135,12 @@ impl Settling {
         }
     }
 
-    /// Has an instance brought back as `order` says, which was given to it, or is now: the sandbox
-    /// finds it when its guest stands still. `coming` hears of it when that looks for the next
-    /// request.
+    /// Has the instance reset as `order` says. If the order was not given yet, it is sent now; the
+    /// sandbox finds it when the guest stands still. `coming` connects the instance with requests
+    /// when its guest polls for the next one.
     ///
     /// # Errors
-    /// Why it was not. It is to be ended.
+    /// Returns an [`Unsettled`] that says why the instance was not reset. It must then be ended.
     pub async fn reset(
         &mut self,
         order: Order,
@@ -154,7 +155,7 @@ impl Settling {
                 Ok(back)
             }
             Back::Found(effort, looked, waiting) => {
-                // No more than it may, nor than there was time for.
+                // The time is limited to what was allowed, and to what has passed since the order.
                 let looked = looked.min(poll).min(order.since.elapsed());
                 instance.note_claimed(looked)?;
                 Ok(Back::Found(effort, looked, waiting))
@@ -170,7 +171,7 @@ impl Settling {
     ) -> Result<Back, Unsettled> {
         let (poll, was_given) = (order.poll, order.was_given);
         let mut is_ordered = was_given;
-        // A request that waits for what is not offered yet, and until when.
+        // A request that waits for an instance that is not offered yet, and until when.
         let mut held: Option<(Held, Instant)> = None;
         let mut aside_due = instance
             .sandbox
@@ -224,7 +225,7 @@ impl Settling {
                 () = sleep_until(due) => {
                     let now = Instant::now();
                     if held_due.is_some_and(|due| due <= now) {
-                        // It goes elsewhere.
+                        // The request goes elsewhere.
                         held = None;
                     } else if aside_due.is_some_and(|due| due <= now) {
                         aside_due = self.hurry(instance, poll).map(|left| now + left);
@@ -249,7 +250,7 @@ impl Settling {
                 Find::Held(waiting, due) => held = Some((waiting, due)),
                 Find::Found(effort, looked, waiting) => {
                     if !was_given {
-                        // It may have rung before the order came.
+                        // The guest may have rung before the order came.
                         instance.sandbox.forget_ring()?;
                     }
                     return Ok(Back::Found(effort, looked, waiting));
@@ -258,8 +259,8 @@ impl Settling {
         }
     }
 
-    /// Its sandbox says that it stands still, which may cross the order; a second time it says
-    /// nothing new.
+    /// Notes the sandbox's report that its guest stands still, which may cross the order. A second
+    /// report is an error.
     fn note_told(&mut self) -> Result<(), PlatformError> {
         if std::mem::replace(&mut self.is_told, true) {
             let what = "the sandbox said twice that its guest stands still".to_owned();
@@ -269,16 +270,16 @@ impl Settling {
         }
     }
 
-    /// Has an instance that everybody else comes before, and that is not back yet, take turns with
-    /// them; it is parked then, since whose guest looks for a request is to be in nobody's way.
-    /// Where it was offered already: in how long that is to be done.
+    /// Gives the usual priority to an instance that is not reset yet, and has it parked, because a
+    /// guest that polls must not be in the way of others. If the instance was offered already and
+    /// its guest may still poll, it keeps the lowest priority, and the remaining time is returned.
     fn hurry(&mut self, instance: &mut Instance, poll: Duration) -> Option<Duration> {
         let looked = if poll.is_zero() {
             None
         } else {
             instance.mailbox.refuse()
         };
-        // It leaves by itself then, and is brought back.
+        // Within that time the guest stops polling by itself, and the instance is reset.
         let left = looked.and_then(|looked| (poll + ASIDE_MAX).checked_sub(looked));
         let left = left.filter(|left| !left.is_zero());
         if left.is_none() {
@@ -288,7 +289,8 @@ impl Settling {
         left
     }
 
-    /// Whether bringing it back took so long behind everybody else that all processors are wanted.
+    /// Returns whether the reset took so long at the lowest priority that all processors must be in
+    /// use.
     pub fn was_late(&self) -> bool {
         self.was_late
     }
@@ -296,9 +298,9 @@ impl Settling {
     /// Waits until the guest stands still.
     ///
     /// # Errors
-    /// Why it does not. It is to be ended.
+    /// Returns an [`Unsettled`] that says why it does not. The instance must then be ended.
     pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, Unsettled> {
-        // Nothing keeps it from waiting again and again.
+        // Progress does not extend the timeout here, because the guest could wait again and again.
         self.used = Duration::MAX;
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());
@@ -323,7 +325,7 @@ impl Settling {
         }
     }
 
-    /// The guest stands still, and its sandbox is at work.
+    /// Notes that the guest stands still and its sandbox resets it.
     fn note_reset_begun(&mut self) -> Result<(), Unsettled> {
         if self.is_still {
             let what = "its reset takes too long".to_owned();
@@ -334,7 +336,7 @@ impl Settling {
         Ok(())
     }
 
-    /// The guest still runs: whether it may.
+    /// Checks whether a guest that still runs may go on.
     fn goes_on(&mut self, instance: &Instance) -> Result<(), Unsettled> {
         let used = instance.cpu_time()?;
         let left = self.cpu.checked_sub(used).filter(|left| !left.is_zero());
@@ -352,7 +354,7 @@ impl Settling {
     }
 }
 
-/// Waits until a request that waits for an instance has gone; for ever where there is none.
+/// Waits until a request that waits for the instance has gone. Pends for ever without one.
 async fn gone(held: &mut Option<(Held, Instant)>) {
     match held {
         Some((held, _)) => held.gone().await,
@@ -360,19 +362,20 @@ async fn gone(held: &mut Option<(Held, Instant)>) {
     }
 }
 
-/// What comes of looking for an instance that will look for a request.
+/// The result of trying to claim an instance for a request.
 enum Find {
-    /// Nobody wants it any more.
+    /// No request wants the instance any more.
     Not,
-    /// This request waits for it until then; it will be told of.
+    /// This request waits for the instance until this time; the sandbox will notify the node.
     Held(Held, Instant),
-    /// It was claimed for this request; what bringing it back took, and for how long its guest has
-    /// looked, by the sandbox's word.
+    /// The instance was claimed for this request. Has the effort of its reset, and how long its
+    /// guest has polled, as the sandbox reported them.
     Found(Effort, Duration, Held),
 }
 
-/// Claims the instance, which looks for a request or will in a moment, for one that waits for it.
-/// What bringing it back takes is looked for; after that its sandbox says when it is done.
+/// Claims the instance, which polls for a request or will in a moment, for a request that waits for
+/// it. The node first polls for that ([`look_for`]); if the reset takes longer, the sandbox
+/// notifies it.
 async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     let Some(mut waiting) = coming.take_waiting() else {
         return Find::Not;
@@ -385,9 +388,10 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     let looked = look_for(|| attempt(mailbox, coming, &mut waiting)).await;
     let looked = match looked {
         Some(looked) => looked,
-        // Whom a processor is kept from by this looking does not get further by it.
+        // This poll may itself keep the sandbox from a processor, so a longer one would not help.
         None if mailbox.want() => Attempt::Late,
-        // It was offered at this moment, or is what no sandbox of ours makes of it.
+        // The instance was offered at this moment, or is in a state that no sandbox of ours
+        // produces.
         None => attempt(mailbox, coming, &mut waiting).unwrap_or(Attempt::Late),
     };
     match looked {
@@ -397,21 +401,21 @@ async fn find(instance: &mut Instance, coming: &Coming) -> Find {
     }
 }
 
-/// What came of trying to claim an instance.
+/// The result of one attempt to claim an instance.
 enum Attempt {
-    /// It is claimed; what bringing it back took, and for how long its guest has looked, by the
-    /// sandbox's word.
+    /// The instance is claimed. Has the effort of its reset, and how long its guest has polled, as
+    /// the sandbox reported them.
     Claimed(Effort, Duration),
-    /// The node is told of it in a moment, or when it can be claimed.
+    /// The sandbox notifies the node in a moment, or when the instance can be claimed.
     Late,
-    /// Nobody wants it any more.
+    /// No request wants the instance any more.
     Unwanted,
 }
 
-/// Tries to claim an instance once; nothing where it is not offered yet.
+/// Tries to claim an instance once. Returns `None` if it is not offered yet.
 fn attempt(mailbox: &Mailbox, coming: &Coming, waiting: &mut Held) -> Option<Attempt> {
     if waiting.is_closed() {
-        // It has gone: what is claimed has to serve somebody.
+        // The request has gone: a claimed instance must serve another one.
         match coming.take_waiting() {
             Some(next) => *waiting = next,
             None => return Some(Attempt::Unwanted),
@@ -420,7 +424,7 @@ fn attempt(mailbox: &Mailbox, coming: &Coming, waiting: &mut Held) -> Option<Att
     if let Some((effort, looked)) = mailbox.claim() {
         return Some(Attempt::Claimed(effort, looked));
     }
-    // It is parked then.
+    // If the guest stops polling, the instance is parked.
     mailbox.is_leaving().then_some(Attempt::Late)
 }
 

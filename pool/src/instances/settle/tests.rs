@@ -1,4 +1,4 @@
-//! What the node makes of a sandbox's words, whatever they are, while an instance is brought back.
+//! How the node handles a sandbox's messages, valid or not, while an instance is reset.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ use crate::snapshots::Frozen;
 
 const POLL: Duration = Duration::from_millis(10);
 
-/// An instance, what stands in for its process, and where it will be parked.
+/// An instance, a stand-in for its process, and the parking that it goes to.
 struct Field {
     instance: Instance,
     sandbox: StandIn,
-    /// The page that both share, as the sandbox has it.
+    /// The page that both share, as the sandbox maps it.
     control: Control,
     parking: Arc<Parking>,
 }
@@ -105,7 +105,7 @@ fn parked() -> Parked {
     }
 }
 
-/// However fast a sandbox says that its guest stands still, it is heard once.
+/// However fast a sandbox reports that its guest stands still, the report counts once.
 #[tokio::test]
 async fn a_sandbox_that_talks_without_end_is_ended() {
     let mut field = Field::new();
@@ -113,7 +113,7 @@ async fn a_sandbox_that_talks_without_end_is_ended() {
     for is_still in [false, true] {
         let socket = field.sandbox.socket.try_clone().unwrap();
         let talks = std::thread::spawn(move || {
-            // Until it is full of what nobody hears any more.
+            // Until the socket is full of messages that are not read any more.
             while send(&socket, &rang(), &[], SendFlags::DONTWAIT).is_ok() {}
         });
         let mut settling = settling(is_still);
@@ -173,7 +173,7 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
         let has_strayed = matches!(error, Unsettled::Strayed(_));
         assert_eq!(has_strayed, strayed, "{failure:?}, {is_offered}: {error}");
     }
-    // One that is ended by somebody says nothing.
+    // A sandbox that is killed from outside sends nothing.
     let mut field = Field::new();
     let coming = field.coming();
     field.control.offer(now());
@@ -187,7 +187,7 @@ async fn only_what_a_guest_does_while_it_looks_is_straying() {
     assert!(matches!(reset, Err(Unsettled::Failed(_))), "{reset:?}");
 }
 
-/// What its guest does before it is offered is its last request's.
+/// The actions of a guest before its offer belong to its last request.
 #[tokio::test]
 async fn only_the_time_since_it_was_offered_counts_as_looking() {
     let looked = |offered_at| async move {
@@ -208,14 +208,15 @@ async fn only_the_time_since_it_was_offered_counts_as_looking() {
         assert!(taken.try_recv().is_ok());
         looked
     };
-    // It was not yet, by its sandbox's word.
+    // By the sandbox's word, the guest has not begun to poll yet.
     assert_eq!(looked(u64::MAX).await, Duration::ZERO);
-    // Since for ever: but it was ordered to a moment ago, and may for so long.
+    // By the sandbox's word, the guest has always polled. But the order is recent, and limits the
+    // time.
     let looked = looked(0).await;
     assert!(!looked.is_zero() && looked <= POLL, "{looked:?}");
 }
 
-/// Behind everybody else a reset could take for ever. Nobody is interrupted by one that looks.
+/// A reset at the lowest priority could take for ever. A guest that polls must not disturb others.
 #[tokio::test(start_paused = true)]
 async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothing() {
     let mut field = Field::new();
@@ -241,7 +242,7 @@ async fn who_takes_long_to_be_brought_back_takes_turns_again_and_looks_for_nothi
     assert!(settling.was_late() && begun.elapsed() < STOP_TIMEOUT);
 }
 
-/// A sandbox says nothing of an offer that was refused. Nobody waits for its word the next time.
+/// A sandbox sends nothing about a refused offer. The next time, the node does not wait for that.
 #[tokio::test]
 async fn who_was_wanted_and_refused_is_found_the_next_time() {
     let mut field = Field::new();
@@ -286,11 +287,11 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
     } = &mut field;
     let mut settling = settling(true);
     let works = async {
-        // It has all of its time left, by its word.
+        // By the sandbox's word, the guest has all of its time left.
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
         assert!(sandbox.is_aside());
-        // As if that had passed, and what it takes to leave.
+        // The state as if that time, and the time to stop polling, had passed.
         let passed = u64::try_from((POLL + ASIDE_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;
@@ -309,12 +310,12 @@ async fn one_that_has_looked_in_vain_is_at_rest_since_it_began_to() {
     let order = order(&field.instance);
     tokio::time::advance(3 * POLL).await;
     assert_eq!(order.at_rest(Duration::ZERO), Instant::now());
-    // It was brought back for as long before it looked as behind that.
+    // The reset took as long before the poll as after it.
     assert_eq!(order.at_rest(POLL), order.since + POLL);
 }
 
-/// A request that meets an instance on its way out says that it was looked for too short, or in
-/// vain.
+/// A request that meets an instance that has just stopped polling notes that the poll was too
+/// short, or in vain.
 #[tokio::test]
 async fn a_request_that_comes_behind_a_vain_look_is_one_that_was_not_found() {
     // A second is far longer than a busy machine delays this test between two steps.

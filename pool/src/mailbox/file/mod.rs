@@ -1,9 +1,9 @@
 //! The node's side of a mailbox.
 //!
-//! The node copies in and out by `pread` and `pwrite` (but for single words of one that is hot), so
-//! there is no reference to memory that a guest writes at the same time, and a
-//! value is looked at only after it was copied. Lengths and counters are the
-//! guest's word: each is held against its area before anything is copied.
+//! The node copies data by `pread` and `pwrite`, except for single words of a hot mailbox. So it
+//! has no reference to memory that a guest writes at the same time, and it examines a value only
+//! after copying it. Lengths and counters are the guest's word: each is checked against its area
+//! before anything is copied.
 
 #[cfg(test)]
 mod tests;
@@ -27,18 +27,19 @@ use super::hot::Mapped;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
-/// How often the guest's words are read until they hold still. A guest writes
-/// them far less often than this takes.
+/// How often the guest's words are read until two readings agree. A guest writes them far less
+/// often than a reading takes.
 const READS: u32 = 16;
 
-/// A mailbox of one instance, and how far the node is with it.
+/// The mailbox of one instance, and the node's progress in it.
 #[derive(Debug)]
 pub struct Mailbox {
     pub(super) file: OwnedFd,
-    /// What the node has said, and how far it has read: it never reads that back.
+    /// The node's words in the mailbox, including how far it has read. The node never reads them
+    /// back.
     pub(crate) said: HostWords,
     commands: u32,
-    /// Once it was to be hot.
+    /// Set once the instance was to be hot.
     pub(super) mapped: Option<Mapped>,
 }
 
@@ -55,7 +56,7 @@ pub(super) fn lie(what: &dyn fmt::Display, length: u64, most: u64) -> InvokeErro
     ))
 }
 
-/// How much is in a ring, if the counters can be true.
+/// Returns how much is in a ring, if the counters are possible.
 pub(super) fn in_ring(
     what: &dyn fmt::Display,
     written: u64,
@@ -70,21 +71,22 @@ pub(super) fn in_ring(
     })
 }
 
-/// How many of the guest's words tell of these channels and of what is no channel's.
+/// Returns how many bytes of the guest's words describe these channels and everything that belongs
+/// to no channel.
 fn words_of(open: u32) -> usize {
     offset_of!(GuestWords, channels) + channels_to(open) * size_of::<ChannelWords>()
 }
 
-/// How many channels there are up to the last of these.
+/// Returns the number of channels up to the last of these.
 fn channels_to(open: u32) -> usize {
     (u32::BITS - open.leading_zeros()) as usize
 }
 
 impl Mailbox {
-    /// An empty mailbox of fixed size.
+    /// Creates an empty mailbox of fixed size.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system if the file cannot be made.
     pub fn new() -> Result<Self, PlatformError> {
         let file = memory_file("faasw-mailbox").map_err(system)?;
         rustix::fs::ftruncate(&file, FILE_BYTES).map_err(system)?;
@@ -98,16 +100,16 @@ impl Mailbox {
         })
     }
 
-    /// Takes note that the instance wiped the whole mailbox.
+    /// Records that the sandbox wiped the whole mailbox.
     pub fn note_wiped(&mut self) {
         self.said = HostWords::new_zeroed();
         self.commands = 0;
     }
 
-    /// Appends to what the guest is to do, when it is activated or goes on.
+    /// Appends commands for the guest to run when it is activated or continues.
     ///
     /// # Errors
-    /// `NOSPC` when they do not fit; the system's.
+    /// Returns `NOSPC` if they do not fit, or the error of writing to the mailbox.
     pub fn put_commands(&mut self, commands: &Commands) -> Result<(), PlatformError> {
         let area = mailbox::COMMANDS;
         let at = self.said.commands_written;
@@ -121,21 +123,21 @@ impl Mailbox {
         self.say(offset_of!(HostWords, commands_written), &end)
     }
 
-    /// How many commands the guest was given in this activation.
+    /// Returns how many commands the guest received in this activation.
     pub fn commands(&self) -> u32 {
         self.commands
     }
 
-    /// Whether the guest was asked to ring at its end, before it stops.
+    /// Returns whether the guest was requested to ring at its end, before it stops.
     pub fn has_asked_for_end(&self) -> bool {
         self.said.tell_end != 0
     }
 
-    /// Whether there is no trace of a guest: it has published nothing, and so has
-    /// taken nothing of the request.
+    /// Returns whether there is no trace of a guest: it has published nothing, and so has taken
+    /// nothing of the request.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the mailbox.
     pub fn is_untouched(&self) -> Result<bool, PlatformError> {
         let words = self.guest()?;
         let read = self.said.channels.0.iter().map(|channel| channel.read);
@@ -143,20 +145,20 @@ impl Mailbox {
         Ok(!taken && words.as_bytes().iter().all(|byte| *byte == 0))
     }
 
-    /// Asks the guest to ring for what it flushes from now on.
+    /// Requests that the guest ring for data that it flushes from now on.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of writing to the mailbox.
     pub fn listen(&mut self) -> Result<(), PlatformError> {
         self.said.listening = 1;
         self.say(offset_of!(HostWords, listening), &1_u32)
     }
 
-    /// A copy of the guest's words as they are now. Of channels that are not open they are
+    /// Returns a copy of the guest's present words. The words of channels that are not open are
     /// zero, whatever the guest has written there.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the mailbox.
     pub fn guest(&self) -> Result<GuestWords, PlatformError> {
         let told = words_of(self.said.open);
         let read = |words: &mut GuestWords| {
@@ -165,7 +167,7 @@ impl Mailbox {
         };
         let mut words = GuestWords::new_zeroed();
         read(&mut words)?;
-        // A guest that runs may change a counter in the middle of the copy.
+        // A running guest may change a counter during the copy.
         for _ in 0..READS {
             let mut again = GuestWords::new_zeroed();
             read(&mut again)?;
@@ -189,10 +191,11 @@ impl Mailbox {
         Ok(words)
     }
 
-    /// A copy of the report, escaped but for its line breaks.
+    /// Returns a copy of the report, escaped except for its line breaks.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when its length is a lie; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if its length is impossible, or the error of reading
+    /// the mailbox.
     pub fn report(&self, guest: &GuestWords) -> Result<String, InvokeError> {
         let area = mailbox::REPORT;
         let length = u64::from(guest.report_len);
@@ -204,11 +207,11 @@ impl Mailbox {
         Ok(Lines(String::from_utf8_lossy(&bytes)).to_string())
     }
 
-    /// Takes the log out.
+    /// Takes the log.
     ///
     /// # Errors
-    /// [`InvokeError::GuestFailed`] when it is not made of records or the
-    /// guest's counter cannot be true; the system's.
+    /// Returns [`InvokeError::GuestFailed`] if it does not consist of records or the guest's
+    /// counter is impossible, or the error of accessing the mailbox.
     pub fn take_log(&mut self, guest: &GuestWords) -> Result<Vec<LogRecord>, InvokeError> {
         let read = self.said.log_read;
         let count = in_ring(&"log", guest.log_written, read, LOG)?;
@@ -221,7 +224,7 @@ impl Mailbox {
         parse_log(&bytes)
     }
 
-    /// Puts bytes into a ring, from byte number `at` on.
+    /// Writes bytes to a ring, from byte number `at` on.
     pub(crate) fn put_ring(
         &self,
         ring: RingBuffer,
@@ -237,7 +240,7 @@ impl Mailbox {
         Ok(())
     }
 
-    /// A copy of the bytes of a ring from byte number `at` on.
+    /// Returns a copy of the bytes of a ring from byte number `at` on.
     pub(crate) fn copy_ring(
         &self,
         ring: RingBuffer,
@@ -254,17 +257,17 @@ impl Mailbox {
         Ok(bytes)
     }
 
-    /// Says what there is of a channel. Of what a guest that runs draws conclusions from
-    /// together, how much was written and its end, only one may have changed: it could see
-    /// them in any order.
+    /// Publishes the words of a channel to a guest that may run. The guest draws conclusions from
+    /// the written count and the end together, and could see them change in any order. So only one
+    /// of the two may have changed.
     pub(super) fn say_of(&self, channel: Channel) -> Result<(), PlatformError> {
         let within = channel.number() * size_of::<ChannelWords>();
         let at = offset_of!(HostWords, channels) + within;
         self.say(at, &self.said.channels[channel])
     }
 
-    /// Says all that is said of the channels up to this one and of what comes before them,
-    /// to a guest that does not run.
+    /// Publishes the words of the channels up to this one, and everything before them, to a guest
+    /// that does not run.
     pub(super) fn say_up_to(&self, channel: Channel) -> Result<(), PlatformError> {
         let channels = (channel.number() + 1) * size_of::<ChannelWords>();
         let said = self.said.as_bytes();
@@ -272,7 +275,7 @@ impl Mailbox {
         self.write(HOST_WORDS.offset, said.unwrap_or_default())
     }
 
-    /// Changes a word of the host's.
+    /// Changes a word of the node's.
     pub(super) fn say(&self, offset: usize, value: &impl WordValue) -> Result<(), PlatformError> {
         self.write(HOST_WORDS.offset + offset as u64, value.as_bytes())
     }
@@ -300,7 +303,7 @@ impl Mailbox {
     }
 }
 
-/// What a word of the host's can be.
+/// The types of the node's words.
 pub(super) trait WordValue: IntoBytes + zerocopy::Immutable {}
 impl WordValue for u32 {}
 impl WordValue for u64 {}

@@ -4,7 +4,7 @@ use super::*;
 use crate::error::RequestPart;
 use crate::sink::LogStream;
 
-/// What a guest would write.
+/// Returns the words that a guest would write.
 fn forge(mailbox: &Mailbox, change: impl FnOnce(&mut GuestWords)) -> GuestWords {
     let mut words = GuestWords::new_zeroed();
     mailbox
@@ -30,7 +30,7 @@ fn record(stream: u8, bytes: &[u8]) -> Vec<u8> {
     record
 }
 
-/// Channels that the tests of both kinds are run with.
+/// Returns the channels with which the tests of both kinds are run.
 fn channels() -> [Channel; 3] {
     [0, 1, 23].map(|number| Channel::new(number).unwrap())
 }
@@ -83,7 +83,7 @@ fn messages_of_any_size_pass_through_the_rings() {
             let bytes: Vec<u8> = (sent..).take(step).map(byte).collect();
             sent += mailbox.put(channel, &guest, &bytes).unwrap() as u64;
             assert_eq!(host(&mailbox).channels[channel].written, sent);
-            // A guest that echoes what it finds, the head first.
+            // The guest echoes what it finds, the head first.
             let told = guest.channels[channel];
             let there = (sent - told.read) as usize;
             let echoed = mailbox
@@ -145,7 +145,7 @@ fn a_message_has_a_head_a_body_and_a_tail() {
         );
         assert_eq!(mailbox.waiting(channel, &guest).unwrap(), 0);
 
-        // And the other way.
+        // The other direction.
         mailbox.finish(channel, b"tail").unwrap();
         let said = host(&mailbox).channels[channel];
         assert_eq!((said.head, said.written, said.tail()), (2, 2, Some(4)));
@@ -159,7 +159,7 @@ fn both_sides_count_the_same_room() {
     for channel in channels() {
         let size = channel.to_host().size();
         let mut mailbox = opened(channel, b"to");
-        // A guest that fills the ring, its head included, as far as a body may.
+        // The guest fills the ring, its head included, as far as a body may.
         let guest = forge(&mailbox, |guest| {
             guest.channels[channel].written = size - TAIL_MAX;
             guest.channels[channel].head = 4;
@@ -182,12 +182,12 @@ fn a_channel_that_is_not_open_is_not_read_and_takes_no_page() {
     assert_eq!(mailbox.guest().unwrap().channels[other].written, 0);
     assert!(mailbox.is_untouched().unwrap());
     let blocks = |mailbox: &Mailbox| rustix::fs::fstat(mailbox).unwrap().st_blocks;
-    // The request's page, and the words'.
+    // The page of the request, and that of the words.
     assert_eq!(blocks(&mailbox), 2 * 8);
     mailbox.open_channel(other, b"head", true, false).unwrap();
     assert_eq!(blocks(&mailbox), 3 * 8);
     assert_eq!(mailbox.guest().unwrap().channels[other].written, u64::MAX);
-    // Nor is one that lies between others.
+    // Neither is a channel that lies between others.
     let between = Channel::new(5).unwrap();
     forge(&mailbox, |guest| guest.channels[between].written = u64::MAX);
     assert!(mailbox.guest().unwrap().channels[between].is_untouched());
@@ -209,7 +209,7 @@ fn what_no_guest_has_touched_can_be_taken_back() {
     let guest = forge(&mailbox, |guest| guest.channels[channel].read = 10);
     assert!(!mailbox.is_untouched().unwrap());
     mailbox.put(channel, &guest, &bytes[put..]).unwrap();
-    // A guest that goes back on its word.
+    // The guest decreases a counter.
     let guest = forge(&mailbox, |guest| guest.channels[channel].read = 0);
     assert_eq!(mailbox.put(channel, &guest, b"x").unwrap(), 0);
 }
@@ -238,7 +238,7 @@ fn a_full_ring_takes_no_more_but_a_tail() {
         assert_eq!(mailbox.put(channel, &guest, &large).unwrap(), 10);
         let tail = vec![2; TAIL_MAX as usize];
         mailbox.finish(channel, &tail).unwrap();
-        // Nothing that was not taken was written over.
+        // No byte that was not taken was overwritten.
         let body = mailbox.copy_ring(channel.to_guest(), 10, room + 4).unwrap();
         assert!(body.iter().all(|byte| *byte == 1));
     }
@@ -250,7 +250,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
         let size = channel.to_host().size();
         let mut mailbox = opened(channel, b"");
         let lies = [
-            // More than there is of the ring, or of the message.
+            // More than the ring, or the message, contains.
             (size + 1, 0, 1, 1),
             (u64::MAX, 0, 1, 1),
             (10, 0, 11, 1),
@@ -297,7 +297,7 @@ fn lengths_and_counters_that_cannot_be_are_the_guests_fault() {
         ] {
             assert!(matches!(lie, Err(InvokeError::GuestFailed(_))));
         }
-        // Going back is a lie, too.
+        // Decreasing a counter is rejected, too.
         let guest = forge(&mailbox, |guest| {
             guest.channels[channel].head = 1;
             guest.channels[channel].written = 6;

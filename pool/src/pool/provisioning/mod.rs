@@ -1,18 +1,18 @@
-//! Instances that are parked ahead of requests, so many of each function as
-//! [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says (elsewhere called provisioned
-//! concurrency; the pooling of AFaaS §4.2 for functions that nobody has called yet).
+//! Instances that are parked ahead of requests, as many of each function as
+//! [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says. Elsewhere this is called
+//! provisioned concurrency; it is the pooling of AFaaS §4.2 for functions without requests so far.
 //!
-//! One task makes what is missing, one instance after the other, each function's first before any
-//! has its second, and behind what requests ask for: its sandboxes are made when nothing else wants
-//! to run, those that are ready are left to requests, and seeds that are being made for some are
-//! waited for a while. What does not fit the budgets is not made, since it would end others that
-//! are made again then; and what comes to nothing is tried again ever more rarely.
+//! A single task makes missing instances, one after the other: the first of each function before
+//! the second of any. Requests go first: sandboxes are made when nothing else wants to run, ready
+//! sandboxes are left to requests, and the task waits a while for seeds that are being made for
+//! requests. An instance that does not fit the budgets is not made, because it would end others
+//! that are then made again. Failures are retried at growing intervals.
 //!
-//! A version whose seed is not in memory has it made, as far as all that seeds may take has room
-//! for it; what lacks for which reason is kept for whoever asks, and said once for each reason.
+//! If the seed of a version is not in memory, it is made, if the budget of all seeds has room for
+//! it. What is missing, and why, is kept for queries, and is logged once for each reason.
 //!
-//! What is missing is looked for when a version begins to serve and once a second, so that
-//! nobody has to say why an instance ended.
+//! The task looks for missing instances when a version begins to serve, and once a second. So the
+//! end of an instance need not be reported.
 
 mod queue;
 mod trouble;
@@ -33,64 +33,68 @@ use crate::seeds::{FunctionVersion, Held, Origin};
 use crate::snapshots::Frozen;
 use crate::stats::{Lack, Lacking};
 
-/// How often what is missing is looked for.
+/// How often the task looks for missing instances.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long it is waited before each instance while more requests are at work than there are
-/// processors, and how often at most: what they have begun with takes no longer, mostly.
+/// How long, and how often at most, the task pauses before each instance while more requests are at
+/// work than there are processors. Most requests have passed their start by then.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSES: u32 = 10;
 
-/// How long seeds that are made for requests are waited for before each instance, at most: their
-/// functions' initialisations may take longer, and others have to have theirs.
+/// How long the task waits before each instance, at most, for seeds that are made for requests.
+/// Their functions' initialisations may take longer, and other functions need their instances.
 const SEEDS: Duration = Duration::from_secs(1);
 
-/// How long making one instance may take: its sandbox, and then its fork. Others wait for that.
+/// How long each of the two steps of making an instance may take, its sandbox and its fork: other
+/// instances wait for it.
 const MAKING: Duration = Duration::from_secs(10);
 
-/// What came of a look at one version.
+/// The result of a look at one version.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
-    /// One instance more is parked.
+    /// An instance was made and parked.
     Made,
-    /// None is missing, or can be made now.
+    /// No instance is missing, or none can be made now.
     Nothing,
-    /// No sandbox could be made, or requests wait for places: no version can have any now.
+    /// No sandbox could be made, or requests wait for permits: no version can have an instance now.
     Later,
 }
 
-/// What the keeper has said of its room: nothing while it was not asked. It is asked once for all
-/// versions, since it reads what memory the machine has, and again once there are more or fewer.
+/// The keeper's answer about its room; `None` while it has not been queried. One answer serves all
+/// versions, because the keeper reads the machine's memory for it. It is discarded when the number
+/// of instances changes.
 type Said = Option<Option<Lack>>;
 
 impl Pool {
-    /// Has as many instances of a function parked ahead of requests from now on as
+    /// Keeps as many instances of a function parked ahead of requests as
     /// [`PoolOptions::min_parked`](crate::PoolOptions::min_parked) says, as far as they fit the
-    /// budgets, for as long as somebody has the version. A version that is requested is from then
-    /// on. Where its seed is in no memory, it is made for that in the background.
+    /// budgets and for as long as the version exists. The first request to a version has the same
+    /// effect. If the version's seed is not in memory, it is made in the background.
     pub fn provide(&self, version: &FunctionVersion) {
         if self.inner.options.min_parked > 0 && version.parking().begin_to_provide() {
             self.inner.provisioning.add(version);
         }
     }
 
-    /// The same, and waits until they are there, or as many of them as can be for now.
+    /// Calls [`Pool::provide`] and waits until the instances are parked, or as many as are possible
+    /// for now.
     pub async fn provided(&self, version: &FunctionVersion) {
         self.provide(version);
         if let Some(settled) = self.inner.provisioning.wait_for(version) {
-            // It has an end and no value.
+            // The channel ends without a value.
             let _ = settled.await;
         }
     }
 
-    /// What a version lacks of the instances that are to be parked of it ahead of requests, and
-    /// what keeps them from being made; nothing where it has all, or they are being made.
+    /// Returns how many of its instances ahead of requests a version lacks, and why they cannot be
+    /// made. Returns `None` if it lacks none, or if they are being made.
     #[must_use]
     pub fn lacking(&self, version: &FunctionVersion) -> Option<Lacking> {
         self.inner.provisioning.lacking_of(version)
     }
 
-    /// Of how many functions all that is to be parked ahead of requests may be parked together.
+    /// Returns for how many functions all instances ahead of requests fit the limit of parked
+    /// instances.
     #[must_use]
     pub fn provided_functions(&self) -> usize {
         let options = &self.inner.options;
@@ -100,25 +104,24 @@ impl Pool {
         }
     }
 
-    /// Instances that each function is to have at all times.
+    /// Returns the number of instances that each function is to have at all times.
     #[must_use]
     pub fn min_parked(&self) -> usize {
         self.inner.options.min_parked
     }
 
-    /// Starts looking for what is missing, for as long as the pool exists. Must be called inside a
-    /// tokio runtime.
+    /// Starts the task that looks for missing instances for as long as the pool exists. Must be
+    /// called inside a tokio runtime.
     pub(super) fn start_providing(&self) {
         if self.inner.options.min_parked > 0 {
             tokio::spawn(look_after(Arc::downgrade(&self.inner)));
         }
     }
 
-    /// Makes what is missing, as far as it can be made now; says whether anything may be missing
-    /// later.
+    /// Makes the missing instances that can be made now. Returns whether any may be missing later.
     async fn provide_all(&self) -> bool {
         let provisioning = &self.inner.provisioning;
-        // Versions to look at until nothing was to be done for any of them in a row.
+        // The loop ends after this many versions in a row for which there was nothing to do.
         let mut left = provisioning.count();
         let mut said = None;
         while left > 0 && !self.inner.keeper.has_stopped() {
@@ -133,13 +136,13 @@ impl Pool {
                     break;
                 }
             }
-            // There may be thousands that have all that they are to have.
+            // Thousands of versions may lack nothing.
             consume_budget().await;
         }
         provisioning.count() > 0
     }
 
-    /// What keeps instances from being made, as far as that is nothing of their function's.
+    /// Returns the reason, if there is one, that keeps instances of any function from being made.
     fn full(&self, said: &mut Said) -> Option<Lack> {
         *said.get_or_insert_with(|| {
             let (at_work, keeper) = (self.inner.admission().taken(), &self.inner.keeper);
@@ -147,8 +150,8 @@ impl Pool {
         })
     }
 
-    /// Whether a version lacks an instance that it can have now. What it lacks and cannot have is
-    /// noted.
+    /// Returns whether a version lacks an instance that it can have now. Notes what it lacks and
+    /// cannot have.
     fn is_to_be_made(&self, provided: &Arc<Provided>, said: &mut Said) -> bool {
         let Some(version) = provided.version.upgrade() else {
             return false;
@@ -174,7 +177,7 @@ impl Pool {
         is_missing && why.is_none() && frozen.is_some()
     }
 
-    /// What keeps one more instance of a version from being made, if anything does.
+    /// Returns what keeps one more instance of a version from being made, if anything does.
     fn lacks_room(
         &self,
         version: &FunctionVersion,
@@ -183,7 +186,7 @@ impl Pool {
     ) -> Option<Lack> {
         let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
         let why = full(said)?;
-        // One that will not come back from a request makes room for one that will.
+        // An instance that cannot be reset after a request makes room for one that can.
         let generation = frozen.working_set().current().generation;
         if !version.parking().end_outdated(generation) {
             return Some(why);
@@ -192,8 +195,8 @@ impl Pool {
         full(said)
     }
 
-    /// What keeps a version's seed from being made, if anything does; else it is, in the
-    /// background.
+    /// Returns what keeps a version's seed from being made, if anything does. Otherwise has it made
+    /// in the background.
     fn lacks_seed(&self, version: &FunctionVersion, provided: &Arc<Provided>) -> Option<Lack> {
         if let Some(lack) = version.has_no_room_for_seed() {
             return Some(lack);
@@ -210,7 +213,7 @@ impl Pool {
             {
                 let instances = version.missing_instances(None);
                 provided.note_lacking((instances > 0).then_some(Lacking { instances, why }));
-                // It may be made only to go at once.
+                // The seed may be evicted as soon as it is made, so the next attempt has to wait.
                 lock(&provided.trouble).note(Instant::now());
             }
             provided.has_seed_made.store(false, Ordering::Relaxed);
@@ -229,7 +232,7 @@ impl Pool {
             provided.fails();
             return Step::Later;
         }
-        // Nobody's version or seed is kept for that.
+        // No version or seed is held during these waits.
         self.inner.tree.behind_clients(SEEDS).await;
         if !self.lets_requests_go_first().await {
             return Step::Later;
@@ -247,7 +250,7 @@ impl Pool {
                 }
                 drop(frozen);
                 if had_trouble {
-                    // Whether this one stays is to be seen first.
+                    // First the task must see whether this instance stays.
                     settled(provided)
                 } else {
                     Step::Made
@@ -272,15 +275,15 @@ impl Pool {
         }
     }
 
-    /// A version that still lacks an instance, for which there still is room, with its seed:
-    /// requests have gone on while it was waited for something.
+    /// Returns a version that still lacks an instance and has room for it, with its seed. Requests
+    /// may have changed that during a wait.
     fn still_lacking(&self, provided: &Provided) -> Option<(FunctionVersion, Held)> {
         let (version, frozen) = provided.lacking()?;
         let full = self.full(&mut None).or_else(|| version.is_full(&frozen));
         full.is_none().then_some((version, frozen))
     }
 
-    /// Parks one more instance; `false` where none is parked any more.
+    /// Parks one more instance. Returns `false` if none can be parked or none is missing any more.
     async fn park_one(
         &self,
         version: &FunctionVersion,
@@ -294,25 +297,25 @@ impl Pool {
         let making = self.inner.stock.make_for(origin.parent());
         let ready = in_time("making a sandbox", making).await?;
         let ready = ready.map_err(Failed::Sandbox)?;
-        // A sandbox comes when nothing else wants to run. One that is not wanted any more ends: an
-        // instance would be made only to end, or to end another.
+        // A sandbox is made when nothing else wants to run, so time has passed. If it is not needed
+        // any more, it ends: an instance would be made only to end, or to end another.
         if self.still_lacking(provided).is_none() {
             return Ok(false);
         }
-        // Requests wait for it from now on: not for its sandbox, which comes when nothing else
-        // runs.
+        // From now on requests wait for the instance. They did not wait for its sandbox, because
+        // that is made only when nothing else runs.
         let Some(coming) = version.parking().announce(0) else {
             return Ok(false);
         };
         let forking = Self::fork_ahead(version, ready, origin);
         let instance = in_time("forking an instance", forking).await?;
         let instance = instance.map_err(Failed::Own)?;
-        // At once private, before it runs.
+        // The bytes that are private at once, before the instance runs.
         coming.park(instance, frozen.bytes_of_new(), Instant::now().into_std());
         Ok(true)
     }
 
-    /// Waits a moment for requests that are at work; `false` where some wait for places.
+    /// Waits a moment for requests that are at work. Returns `false` if some wait for permits.
     async fn lets_requests_go_first(&self) -> bool {
         let admission = self.inner.admission();
         for _ in 0..PAUSES {
@@ -324,7 +327,7 @@ impl Pool {
         admission.waiting() == 0
     }
 
-    /// Something was wrong with a version's instances.
+    /// Notes a failure of a version's instances.
     fn note(&self, version: &FunctionVersion, provided: &Provided, why: &str) {
         let is_first = lock(&provided.trouble).note(Instant::now());
         if is_first && !self.inner.keeper.has_stopped() {
@@ -334,9 +337,9 @@ impl Pool {
         }
     }
 
-    /// Not all that is to be parked is there: said once for each reason.
+    /// Logs that instances ahead of requests are missing, once for each reason.
     fn say_lacking(&self, version: &FunctionVersion, lacking: Lacking) {
-        // Of what failed it is said what.
+        // Failures are logged where they happen.
         if lacking.why == Lack::Failures {
             return;
         }
@@ -358,7 +361,7 @@ impl Pool {
     }
 }
 
-/// Nothing more can be done for one of them now.
+/// Notes that nothing more can be done for a version now.
 fn settled(provided: &Provided) -> Step {
     provided.settle();
     Step::Nothing
@@ -366,13 +369,13 @@ fn settled(provided: &Provided) -> Step {
 
 /// Why an instance was not made.
 enum Failed {
-    /// No sandbox can be made, for whatever function.
+    /// No sandbox can be made for any function.
     Sandbox(PlatformError),
-    /// It may be something of its function's.
+    /// The function may be the cause.
     Own(PlatformError),
 }
 
-/// Gives a making up that takes too long. It may be its function's doing, so that others go on.
+/// Ends an attempt that takes too long. The function may be the cause, so other functions go on.
 async fn in_time<T>(what: &'static str, making: impl Future<Output = T>) -> Result<T, Failed> {
     let made = timeout(MAKING, making).await;
     made.map_err(|_| {
@@ -381,7 +384,7 @@ async fn in_time<T>(what: &'static str, making: impl Future<Output = T>) -> Resu
     })
 }
 
-/// Keeps looking for as long as the pool exists.
+/// Looks for missing instances for as long as the pool exists.
 async fn look_after(pool: Weak<Inner>) {
     loop {
         let Some(inner) = pool.upgrade() else {
@@ -392,11 +395,11 @@ async fn look_after(pool: Weak<Inner>) {
             return;
         }
         let has_any = pool.provide_all().await;
-        // Waits without keeping the pool: whoever drops it notifies.
+        // Waits without holding the pool: dropping it notifies.
         let look = pool.inner.provisioning.look.clone();
         drop(pool);
         if has_any {
-            // Late or early makes no difference.
+            // A timeout and a notification have the same effect.
             let _ = timeout(LOOK, look.notified()).await;
         } else {
             look.notified().await

@@ -1,4 +1,5 @@
-//! Who is to have instances parked ahead of requests, what each lacks, and who waits for them.
+//! The versions that have instances parked ahead of requests, what each lacks, and the callers that
+//! wait for them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,54 +14,54 @@ use crate::stats::{Lack, Lacking, LackingStats};
 /// The versions that have instances parked ahead of requests.
 #[derive(Debug)]
 pub struct Provisioning {
-    /// Nothing once the pool ends.
+    /// `None` once the pool ends.
     queue: Mutex<Option<VecDeque<Arc<Provided>>>>,
     pub look: Arc<Notify>,
-    /// Somebody may wait for one of them.
+    /// Callers may wait for one of the versions.
     is_waited_for: AtomicBool,
-    /// With making sandboxes: that is nobody's own.
+    /// Failures to make sandboxes, which concern all versions.
     pub trouble: Mutex<Trouble>,
-    /// Why not all of them are there, as far as that was said.
+    /// The reasons for missing instances that were logged.
     pub said: Mutex<Vec<Lack>>,
 }
 
-/// One of them.
+/// A version that has instances parked ahead of requests.
 #[derive(Debug)]
 pub struct Provided {
     pub version: WeakVersion,
-    /// With its own instances, or its seed.
+    /// Failures of the version's instances, or of its seed.
     pub trouble: Mutex<Trouble>,
-    /// What it lacked when it was looked at last, and could not be made.
+    /// The instances that the version lacked at the last look and could not get.
     lacking: Mutex<Option<Lacking>>,
-    /// Its seed is being made for its instances.
+    /// The seed of the version is being made for its instances.
     pub has_seed_made: AtomicBool,
-    /// Who waits until it has what it is to have, or cannot have it now.
+    /// The callers that wait until the version has its instances, or cannot have them now.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
 }
 
-/// What a mutex has: nothing here panics half way.
+/// Locks a mutex, poisoned or not: no code here panics halfway through a change.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Provided {
-    /// Nothing more can be done for it now.
+    /// Notes that nothing more can be done for the version now.
     pub fn settle(&self) {
-        // Who waits hears that by their end.
+        // The closed channels notify the callers.
         lock(&self.waiting).clear();
     }
 
-    /// What it lacks.
+    /// Sets what the version lacks.
     pub fn note_lacking(&self, lacking: Option<Lacking>) {
         *lock(&self.lacking) = lacking;
     }
 
-    /// Why it lacks some, as far as that was found.
+    /// Returns why the version lacks instances, as far as that is known.
     pub fn why(&self) -> Option<Lack> {
         lock(&self.lacking).map(|lacking| lacking.why)
     }
 
-    /// What it lacks cannot be made, for whatever function.
+    /// Notes that the missing instances cannot be made because of failures.
     pub fn fails(&self) {
         let lacked = self.lacking();
         let lacked = lacked.map(|(version, frozen)| version.missing_instances(Some(&frozen)));
@@ -68,14 +69,15 @@ impl Provided {
         self.note_lacking(lacked.map(|instances| Lacking { instances, why }));
     }
 
-    /// Whether somebody still waits.
+    /// Returns whether a caller still waits.
     fn is_waited_for(&self) -> bool {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|waiting| !waiting.is_closed());
         !waiting.is_empty()
     }
 
-    /// The version and its seed, if that is in memory and has fewer instances than it is to have.
+    /// Returns the version and its seed, if that is in memory and has fewer instances than
+    /// required.
     pub fn lacking(&self) -> Option<(FunctionVersion, Held)> {
         let version = self.version.upgrade()?;
         let frozen = version.held()?;
@@ -97,14 +99,14 @@ impl Default for Provisioning {
 }
 
 impl Provisioning {
-    /// The next one to look at: first those that somebody waits for.
+    /// Returns the next version to look at: first those that callers wait for.
     pub fn next(&self) -> Option<Arc<Provided>> {
         let mut queue = lock(&self.queue);
         let queue = queue.as_mut()?;
         let place = if self.is_waited_for.swap(false, Ordering::Relaxed) {
             let mut all = queue.iter();
             let place = all.position(|provided| provided.is_waited_for());
-            // There may be more of them.
+            // Callers may wait for further versions.
             self.is_waited_for
                 .fetch_or(place.is_some(), Ordering::Relaxed);
             place
@@ -116,7 +118,6 @@ impl Provisioning {
         Some(next)
     }
 
-    /// How many there are.
     pub fn count(&self) -> usize {
         let mut queue = lock(&self.queue);
         queue.as_mut().map_or(0, |queue| {
@@ -125,7 +126,6 @@ impl Provisioning {
         })
     }
 
-    /// One more is to have them.
     pub fn add(&self, version: &FunctionVersion) {
         if let Some(queue) = lock(&self.queue).as_mut() {
             queue.push_back(Arc::new(Provided {
@@ -139,7 +139,7 @@ impl Provisioning {
         self.look.notify_one();
     }
 
-    /// What ends once a version has what it is to have, or cannot have it now.
+    /// Returns a channel that closes once a version has its instances, or cannot have them now.
     pub fn wait_for(&self, version: &FunctionVersion) -> Option<oneshot::Receiver<()>> {
         let queue = lock(&self.queue);
         let mut all = queue.iter().flatten();
@@ -151,12 +151,12 @@ impl Provisioning {
         Some(settled)
     }
 
-    /// What lacks, of all of them.
+    /// Returns what all versions lack together.
     pub fn lacking(&self) -> LackingStats {
         let mut stats = LackingStats::default();
         let queue = lock(&self.queue);
         for provided in queue.iter().flatten() {
-            // What goes now lacks nothing.
+            // A version that has just been removed lacks nothing.
             let lacking = *lock(&provided.lacking);
             let lacking = lacking.filter(|_| !provided.version.is_gone());
             lacking.into_iter().for_each(|lacking| stats.add(lacking));
@@ -164,7 +164,7 @@ impl Provisioning {
         stats
     }
 
-    /// What one of them lacks.
+    /// Returns what a version lacks.
     pub fn lacking_of(&self, version: &FunctionVersion) -> Option<Lacking> {
         let queue = lock(&self.queue);
         let mut all = queue.iter().flatten();
@@ -172,17 +172,17 @@ impl Provisioning {
         *lock(&provided.lacking)
     }
 
-    /// No version can have more now.
+    /// Notes that no version can have more instances now.
     pub fn settle_all(&self) {
         for provided in lock(&self.queue).iter().flatten() {
             provided.settle();
         }
     }
 
-    /// Nothing is parked any more.
+    /// Removes all versions: nothing is parked any more.
     pub fn stop(&self) {
         let stopped = lock(&self.queue).take();
-        // Who waits hears of it.
+        // Dropping the channels notifies the callers.
         drop(stopped);
         self.look.notify_one();
     }

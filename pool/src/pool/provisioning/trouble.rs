@@ -1,30 +1,30 @@
-//! When what came to nothing is tried again.
+//! When a failed attempt is retried.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long nothing is tried after the first failure; twice as long after each further one.
+/// The pause after the first failure; it doubles with each further one.
 const FIRST: Duration = Duration::from_secs(1);
-/// The longest.
+/// The longest pause.
 const MOST: Duration = Duration::from_secs(300);
-/// How long nothing has to fail, from when it may be tried again, until that counts as mended.
+/// Time without failure, counted from the end of a pause, after which the trouble counts as over.
 const CALM: Duration = Duration::from_secs(60);
 
-/// What has failed lately.
+/// The recent failures.
 #[derive(Debug, Default)]
 pub struct Trouble(Option<Lately>);
 
 #[derive(Clone, Copy, Debug)]
 struct Lately {
-    /// When it may be tried again.
+    /// When the next attempt may begin.
     until: Instant,
-    /// How long it was waited for that.
+    /// The length of the current pause.
     pause: Duration,
 }
 
 impl Trouble {
-    /// It has failed now; whether it had not lately.
+    /// Notes a failure now. Returns whether there was none recently.
     pub fn note(&mut self, now: Instant) -> bool {
         let before = self.0.filter(|_| self.is_there(now));
         let pause = before.map_or(FIRST, |before| (2 * before.pause).min(MOST));
@@ -35,12 +35,12 @@ impl Trouble {
         before.is_none()
     }
 
-    /// Whether it is not to be tried now.
+    /// Returns whether a pause is in progress.
     pub fn holds(&self, now: Instant) -> bool {
         self.0.is_some_and(|lately| now < lately.until)
     }
 
-    /// Whether it has failed lately.
+    /// Returns whether there was a failure recently.
     pub fn is_there(&self, now: Instant) -> bool {
         self.0.is_some_and(|lately| now < lately.until + CALM)
     }

@@ -1,4 +1,4 @@
-//! How a sandbox comes to be: made, and preset with a seed that others descend from.
+//! Making sandboxes, and specialising them for a seed that others descend from.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -21,20 +21,19 @@ use crate::sandboxes::watch::watch;
 use crate::snapshots::Template;
 
 impl Sandbox {
-    /// Makes a sandbox, whose guest's time of day is `wall_clock`'s, and waits until its VM
-    /// is there.
+    /// Makes a sandbox, whose guest's time of day is `wall_clock`'s, and waits until its VM exists.
     ///
     /// # Errors
-    /// When it cannot be made, or fails to make its VM.
+    /// Returns an error if it cannot be made, or fails to make its VM.
     pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mut sandbox = Self::spawn(maker, wall_clock, false).await?;
         sandbox.wait_made().await?;
         Ok(sandbox)
     }
 
-    /// Makes a sandbox when nothing else wants to run, and waits until its VM is there. With
-    /// a template it is preset, too. The inner error says why it cannot be; it has ended
-    /// then.
+    /// Makes a sandbox when nothing else wants to run, and waits until its VM exists. With a
+    /// template it is specialised, too. If that fails, the inner error states the reason, and the
+    /// sandbox has ended.
     ///
     /// # Errors
     /// As [`Sandbox::make`].
@@ -46,7 +45,7 @@ impl Sandbox {
     ) -> Result<Result<Self, String>, PlatformError> {
         let mut sandbox = Self::spawn(maker, wall_clock, true).await?;
         if let Some(template) = template {
-            // It takes the order when its VM is there.
+            // The sandbox receives the order when its VM exists.
             sandbox.order_preset(template, mailbox).await?;
         }
         sandbox.wait_made().await?;
@@ -101,8 +100,8 @@ impl Sandbox {
         Ok(())
     }
 
-    /// The first word of a sandbox, unless that hands over its page faults. It has seen nothing of
-    /// anybody yet, so it may send a descriptor; later it may not.
+    /// Receives the first message of a sandbox, unless that hands over its page faults. The sandbox
+    /// has seen no tenant's data yet, so it may send a descriptor; later it may not.
     async fn born(&mut self) -> Result<Option<Packet>, PlatformError> {
         let mut packet = receive_by(&self.socket, &mut self.process, |socket, flags| {
             faasw_fri::receive(socket, flags)
@@ -119,18 +118,18 @@ impl Sandbox {
         Ok(None)
     }
 
-    /// Waits until the sandbox is ready for what comes next; the inner error says why it
-    /// will not be.
+    /// Waits until the sandbox is ready for its next order; the inner error says why it will not
+    /// be.
     async fn prepared(&mut self) -> Result<Result<Prepared, PlatformError>, PlatformError> {
         told_ready(&self.receive().await?)
     }
 
-    /// Makes the sandbox an image of a seed that others descend from, and has its guest run
-    /// once, when nothing else wants to. `mailbox` is its mailbox from then on. The
-    /// inner error says why it cannot be preset; it has ended then.
+    /// Makes the sandbox an image of a seed that others descend from, and runs its guest once, when
+    /// nothing else wants to run. `mailbox` is its mailbox from then on. If it cannot be
+    /// specialised, the inner error states the reason, and the sandbox has ended.
     ///
     /// # Errors
-    /// When the sandbox is gone, or says anything else.
+    /// Returns an error if the sandbox has ended, or sends another message.
     pub async fn preset(
         &mut self,
         template: &Template,
@@ -167,7 +166,7 @@ impl Sandbox {
     }
 }
 
-/// What a sandbox says that is to be ready; the inner error says why it will not be.
+/// Parses the message of a sandbox that is to be ready; the inner error says why it will not be.
 fn told_ready(packet: &Packet) -> Result<Result<Prepared, PlatformError>, PlatformError> {
     match packet.kind() {
         Some(Kind::Failed) => Ok(Err(not_prepared(packet))),

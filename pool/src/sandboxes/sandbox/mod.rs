@@ -53,32 +53,32 @@ pub struct Sandbox {
     socket: AsyncFd<OwnedFd>,
     progress: Progress,
     wall_clock: WallClock,
-    /// The seed that it is an image of, from when it was preset until it is forked.
+    /// The seed that it is specialised for, until it is forked.
     image: Option<Parent>,
     parts: Parts,
-    /// Its page faults, where they can be answered. The process's account has them, too, until it
-    /// is reaped.
+    /// The descriptor of its page faults, if they can be answered. The process's account holds it,
+    /// too, until the process is reaped.
     faults: Option<Arc<Faults>>,
-    /// It waits for pages of its seed, as long as some are missing.
+    /// The registration with the pager of its seed, as long as pages are missing.
     paged: Option<Paged>,
 }
 
 impl Sandbox {
-    /// What it took to make it, as spawner and sandbox tell.
+    /// Returns how long the steps of making it took, as spawner and sandbox report.
     #[cfg(feature = "measuring")]
     pub fn parts(&self) -> Parts {
         self.parts
     }
 
-    /// The seed that it was preset with, and has not been forked from yet.
+    /// Returns the seed that it is specialised for, if it has not been forked yet.
     pub fn image(&self) -> Option<&Parent> {
         self.image.as_ref()
     }
 
-    /// Makes the sandbox run in `ram` itself: whatever the guest writes stays there.
+    /// Runs the guest in `ram` itself: whatever the guest writes stays there.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns an error if the sandbox has ended.
     pub async fn boot(
         &mut self,
         ram: &LayerBuilder,
@@ -86,20 +86,21 @@ impl Sandbox {
         state: &VcpuState,
     ) -> Result<(), PlatformError> {
         let order = fork_order(Origin::Shared, Image::empty(ram.bytes(), state));
-        // It is wanted now, whenever it was made.
+        // The sandbox is needed now, even if it was made ahead of need.
         self.process
             .assign(ram.bytes().saturating_add(VM_OVERHEAD), None);
         self.tell(&*order, &[mailbox.as_fd(), ram.as_fd()]).await
     }
 
-    /// Makes the sandbox an instance of a seed, with `ram_bytes` of RAM and the code
-    /// of its function, if it has one. The pages of the working set are filled in
-    /// before the guest runs, those that it will write as private ones. A sandbox that
-    /// was preset has its mailbox already, and does what differs. Its code is in the pages that its
-    /// file has, or in small ones. The instance shares processors with the others of `function`.
+    /// Makes the sandbox an instance of a seed, with `ram_bytes` of RAM and the code of its
+    /// function, if it has one. The pages of the working set are filled before the guest runs,
+    /// those that it will write as private pages. A specialised zygote has its mailbox already, and
+    /// only does what differs. The code is mapped in the pages that its file has, or in small ones.
+    /// The instance shares processors with the other instances of `function`.
     ///
     /// # Errors
-    /// When the sandbox is gone, or was preset with what the seed does not descend from.
+    /// Returns an error if the sandbox has ended, if it was specialised for a seed that is not an
+    /// ancestor of this one, or if the seed's memory cannot be read completely.
     pub async fn fork(
         &mut self,
         frozen: &Frozen,
@@ -133,11 +134,12 @@ impl Sandbox {
                 })?;
                 order.origin = Origin::Preset;
                 put_difference(&mut order, &frozen.difference_below(steps))?;
-                // It has the others.
+                // The sandbox has the other layers already.
                 (None, frozen.layers_below(steps))
             }
         };
-        // What it touches of its seed's holes becomes the seed's, and is charged to it.
+        // Pages of the seed's holes that the guest touches become the seed's, and are charged to
+        // the sandbox.
         let most = ram_bytes.saturating_add(frozen.hole_bytes());
         self.process
             .assign(most.saturating_add(VM_OVERHEAD), function);
@@ -154,15 +156,16 @@ impl Sandbox {
         }
     }
 
-    /// Who brings what is missing of a seed's memory and code, for this sandbox to wait for; nobody
-    /// where all of it is there by now.
+    /// Returns the pager that reads the missing memory and code of a seed, for this sandbox to wait
+    /// for; `None` if everything is present.
     async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
-        // What will never be there nobody may bring, or know to be missing: a guest would touch it.
+        // If pages will never come, no pager may read them or report them as missing, and a guest
+        // would touch them.
         if has_failed(frozen) {
             return Err(PlatformError::SeedUnreadable);
         }
         let pager = frozen.state().pager().filter(|pager| {
-            // What is copied is read from the layer itself.
+            // Pages to be copied are read from the layer itself, so they have to be present.
             let steps = self.image.as_ref().and_then(|image| image.steps_to(frozen));
             let copied = steps.map(|steps| frozen.difference_below(steps));
             let is_there = |copied: &PageSet| copied.intersection(&pager.missing()).is_empty();
@@ -178,7 +181,7 @@ impl Sandbox {
         }
     }
 
-    /// Has the guest wait for what is not there, once the sandbox is an instance.
+    /// Makes the guest wait for missing pages, once the sandbox is an instance.
     async fn wait_for_pages(&mut self, pager: &Arc<Pager>) -> Result<(), PlatformError> {
         let packet = self.receive().await?;
         if packet.kind() == Some(Kind::Failed) {
@@ -199,29 +202,31 @@ impl Sandbox {
         Ok(())
     }
 
-    /// Whether its guest may have had to wait for memory: it began before all of that was there.
+    /// Returns whether its guest may have had to wait for memory, because it started before all of
+    /// it was present.
     pub fn was_paged(&self) -> bool {
         self.paged.is_some()
     }
 
-    /// Lets go of its page faults, if none was ever to be answered: it is an instance, whose memory
-    /// was all there. Takes a lock of the process's memory, so not while its guest runs.
+    /// Closes its page-fault descriptor if no fault will ever have to be answered, because all
+    /// memory of the instance was present. Takes a lock of the process's address space, so it must
+    /// not be called while the guest runs.
     pub fn let_go_of_faults(&mut self) {
         if self.paged.is_none() && self.faults.take().is_some() {
             self.process.account().let_go();
         }
     }
 
-    /// Whether its page faults can be answered.
+    /// Returns whether its page faults can be answered.
     pub fn tells_faults(&self) -> bool {
         self.faults.is_some()
     }
 
-    /// Lets the guest run as instance number `instance`; its monotonic time continues
-    /// from `monotonic_nanoseconds`, its wall time is that of now.
+    /// Runs the guest as instance number `instance`. Its monotonic time continues from
+    /// `monotonic_nanoseconds`; its wall time is the current one.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns an error if the sandbox has ended.
     pub async fn activate(
         &mut self,
         instance: u64,
@@ -235,54 +240,54 @@ impl Sandbox {
         self.tell(&order, &[]).await
     }
 
-    /// Lets the guest go on after a ring.
+    /// Continues the guest after a ring.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns an error if the sandbox has ended.
     pub async fn resume(&mut self) -> Result<(), PlatformError> {
         self.tell(&Resume { reserved: 0 }, &[]).await
     }
 
-    /// Ends the guest's wait, if it is in one.
+    /// Ends the guest's wait, if it is waiting.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns [`PlatformError::SandboxEnded`] if the message cannot be sent for another reason
+    /// than the end of the sandbox.
     pub fn wake(&self) -> Result<(), PlatformError> {
         let socket = self.socket.get_ref();
         match queue::wake(socket) {
             Ok(()) | Err(FriError::System(Errno::AGAIN)) => Ok(()),
-            // Whoever listens to it learns that, and why.
+            // The receiver of its messages learns of the end and its cause.
             Err(FriError::Closed) => Ok(()),
             Err(error) => Err(PlatformError::SandboxEnded(error.to_string())),
         }
     }
 
-    /// CPU time that the sandbox and its guest have used.
+    /// Returns the CPU time that the sandbox and its guest have used.
     ///
     /// # Errors
-    /// The system's, when the process is gone.
+    /// Returns an error of the system if the process is gone.
     pub fn cpu_time(&self) -> Result<Duration, PlatformError> {
         self.process.cpu_time()
     }
 
-    /// Whom its CPU time is charged to.
+    /// Returns the account that its CPU time is charged to.
     pub fn account(&self) -> &Account {
         self.process.account()
     }
 
-    /// Orders that an instance that is done, or has said that it will be in a moment, be
-    /// brought back to its seed's state; [`Sandbox::reset_news`] says what comes of it. Its
-    /// mailbox is wiped. With `count_unused` the sandbox counts what of the write set was
-    /// not used ([`Sandbox::reset_order`]).
+    /// Orders the reset of an instance that is done, or has reported that it will be in a moment.
+    /// [`Sandbox::reset_news`] returns the result. The mailbox is wiped. [`Sandbox::reset_order`]
+    /// makes the order.
     ///
     /// # Errors
-    /// When the sandbox is gone.
+    /// Returns an error if the sandbox has ended.
     pub async fn order_reset(&mut self, order: &Reset) -> Result<(), PlatformError> {
         self.tell(order, &[]).await
     }
 
-    /// What is ordered by it: whether the sandbox counts what of the write set was not used, and
-    /// for how long its guest looks for the next request by itself then.
+    /// Returns an order to reset. With `count_unused` the sandbox counts the pages of the write set
+    /// that were not used. Afterwards its guest polls for the next request for the time `poll`.
     pub fn reset_order(&self, count_unused: bool, poll: Duration) -> Reset {
         Reset {
             count_unused: count_unused.into(),
@@ -295,34 +300,34 @@ impl Sandbox {
         }
     }
 
-    /// Has it run at the background priority, or at the usual one.
+    /// Sets the background priority or the usual one.
     pub fn set_background(&self, background: bool) {
         self.process.set_background(background);
     }
 
-    /// Has all that wants a processor come before it, or not any more; [`Sandbox::is_aside`] says
-    /// when that is so, on a host that can have it.
+    /// Lets all other processes that want a processor run before it, or stops that.
+    /// [`Sandbox::is_aside`] reports when this has taken effect, on hosts that support it.
     pub fn step_aside(&self, aside: bool) {
         self.process.step_aside(aside);
     }
 
-    /// Whether all that wants a processor comes before it.
+    /// Returns whether all other processes that want a processor run before it.
     pub fn is_aside(&self) -> bool {
         self.process.is_aside()
     }
 
-    /// Whether it does, or may at any moment.
+    /// Returns whether it is put aside, or may be at any moment.
     pub fn may_be_aside(&self) -> bool {
         self.process.may_be_aside()
     }
 
-    /// Waits for what comes of an instance that is brought back; or for a ring of a guest that
-    /// still runs, which says nothing, and is not heard before `until`. Each thing that the sandbox
-    /// says counts: it could say some of them without end. May be dropped at any point without
-    /// losing anything.
+    /// Waits for the result of a reset, or for a ring of a guest that still runs. Such a ring
+    /// carries no message, and is not received before `until`. The caller has to count what the
+    /// sandbox reports, because a sandbox could send some reports without end. Cancel-safe.
     ///
     /// # Errors
-    /// When the sandbox has ended without a word, or says what makes no sense.
+    /// Returns an error if the sandbox has ended without a report, or sends a message that is not
+    /// valid here.
     pub async fn reset_news(
         &mut self,
         until: Option<Instant>,
@@ -348,11 +353,11 @@ impl Sandbox {
         }))
     }
 
-    /// Takes the ring with which the guest's last run ended, if that was sent and not heard: of an
-    /// instance that was brought back since, and goes on without a message.
+    /// Discards the ring with which the guest's last run ended, if it was sent but not received.
+    /// This is for an instance that was reset since, and continues without a message.
     ///
     /// # Errors
-    /// When it has sent anything else.
+    /// Returns an error if the sandbox has sent anything else.
     pub fn forget_ring(&mut self) -> Result<(), PlatformError> {
         match receive_from_untrusted(self.socket.get_ref(), RecvFlags::DONTWAIT) {
             Ok(packet) if packet.kind() == Some(Kind::Rang) => Ok(()),
@@ -364,40 +369,40 @@ impl Sandbox {
         }
     }
 
-    /// Whether there is an order that the sandbox has not taken. While its guest runs it
-    /// takes none, so after an order to reset this says whether the guest stands still,
-    /// by the system's word.
+    /// Returns whether the sandbox has not yet received an order. While its guest runs it receives
+    /// none. So after an order to reset, this shows whether the guest has stopped, by the kernel's
+    /// account.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if the socket's queue cannot be examined.
     pub fn has_untaken_order(&self) -> Result<bool, PlatformError> {
         let untaken = queue::untaken_bytes(self.socket.get_ref());
         Ok(untaken.map_err(protocol)? > 0)
     }
 
-    /// Looks whether the process is still there, as far as is known without waiting.
+    /// Returns whether the process still exists, as far as that is known without waiting.
     pub fn check_alive(&mut self) -> bool {
         self.process.check_alive()
     }
 
-    /// What the instance has used. Its guest must stand still. It is the sandbox's
-    /// word.
+    /// Returns the pages that the instance has used, as the sandbox reports them. Its guest must
+    /// have stopped.
     ///
     /// # Errors
-    /// When the sandbox fails or says anything else.
+    /// Returns an error if the sandbox fails or sends another message.
     pub async fn survey(&mut self) -> Result<UsedPages, PlatformError> {
         self.tell(&Survey { reserved: 0 }, &[]).await?;
         let used: Used = self.receive().await?.message().map_err(protocol)?;
         Ok(used.into())
     }
 
-    /// Takes the vCPU's state, and ends the sandbox, so that nobody has its memory
-    /// mapped any more. What a forked instance changed is written to `layer`; says
-    /// where. It is the sandbox's word. The inner error says why nothing can be made of what
-    /// its guest has become.
+    /// Returns the state of the vCPU, and ends the sandbox, so that its memory is no longer mapped
+    /// by any process. The pages that a forked instance changed are written to `layer`; the result
+    /// contains their ranges. Both are the sandbox's word. The inner error is the reason why no
+    /// seed can be made of the guest.
     ///
     /// # Errors
-    /// When the sandbox is gone or says anything else.
+    /// Returns an error if the sandbox has ended or sends another message.
     pub async fn seal(
         mut self,
         layer: Option<&LayerBuilder>,
@@ -416,11 +421,11 @@ impl Sandbox {
         Ok(Ok((state, own)))
     }
 
-    /// Waits for the sandbox or its guest to say something; progress is not heard before
-    /// `until`. May be dropped at any point without losing anything.
+    /// Waits for a message of the sandbox or a signal of its guest; progress is not received before
+    /// `until`. Cancel-safe.
     ///
     /// # Errors
-    /// When it ends instead, or says what makes no sense.
+    /// Returns an error if the sandbox ends, or sends a message that is not valid here.
     pub async fn event_while_resting(
         &mut self,
         until: Option<Instant>,
@@ -438,7 +443,7 @@ impl Sandbox {
         }
     }
 
-    /// A packet of the sandbox, or nothing where the guest rang.
+    /// Receives a packet of the sandbox; `None` if the guest rang.
     async fn packet_while_resting(
         &mut self,
         until: Option<Instant>,
@@ -450,22 +455,22 @@ impl Sandbox {
             ..
         } = self;
         tokio::select! {
-            // A guest that stands still is the more urgent news.
+            // A guest that has stopped is more urgent.
             biased;
             packet = receive(socket, process) => packet.map(Some),
             () = progress.rung(until) => Ok(None),
         }
     }
 
-    /// Asks for its end and waits until it has come.
+    /// Kills the sandbox and waits until it has ended.
     pub async fn destroy(mut self) {
         self.end().await;
     }
 
-    /// As [`Sandbox::destroy`], where what belongs to the sandbox is still looked at.
+    /// As [`Sandbox::destroy`], for a caller that still needs the sandbox's data.
     pub async fn end(&mut self) {
         self.process.kill();
-        // An error says that the spawner is gone, and its sandboxes with it.
+        // An error means that the spawner is gone, and its sandboxes with it.
         let _ = self.process.ended().await;
     }
 
@@ -480,7 +485,7 @@ impl Sandbox {
         .await;
         match sent {
             Ok(()) => Ok(()),
-            // Why it has ended says more.
+            // The cause of its end is more informative.
             Err(error) if is_end(&error) => Err(self.process.ended().await?.into()),
             Err(error) => Err(PlatformError::SandboxEnded(error.to_string())),
         }
@@ -491,27 +496,29 @@ impl Sandbox {
     }
 }
 
-/// What becomes of an instance that is brought back.
+/// The state of an instance that is being reset.
 #[derive(Debug)]
 pub enum Reached {
-    /// Its guest had stopped before the order came.
+    /// The guest had stopped before the order arrived.
     Stopped,
-    /// It can be claimed, if its guest looks for a request still.
+    /// The instance can be claimed if its guest still polls for a request.
     Offered,
-    /// It is parked: what that took, and for how long its guest has looked for a request in vain.
+    /// The instance is parked. The fields are the effort of the reset, and for how long its guest
+    /// has polled in vain.
     Parked(Effort, Duration),
-    /// It cannot be brought back, and its sandbox has ended; whether its guest did something that
-    /// no guest of ours does.
+    /// The reset failed, and its sandbox has ended; `by_guest` if the guest did something that no
+    /// intact guest does.
     Failed { why: String, by_guest: bool },
 }
 
-/// Whether an error of a socket says that the other side has ended.
+/// Returns whether an error of a socket means that the other side has ended.
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionReset};
     matches!(error.kind(), BrokenPipe | ConnectionReset)
 }
 
-/// A packet from the sandbox. It may send no descriptors: there is no room for them.
+/// Receives a packet from the sandbox. The packet cannot carry descriptors: there is no buffer for
+/// them.
 async fn receive(
     socket: &AsyncFd<OwnedFd>,
     process: &mut Process,
@@ -522,7 +529,7 @@ async fn receive(
     .await
 }
 
-/// A packet from the sandbox, as `receive` takes it.
+/// Receives a packet from the sandbox with the function `receive`.
 async fn receive_by(
     socket: &AsyncFd<OwnedFd>,
     process: &mut Process,
@@ -543,7 +550,8 @@ async fn receive_by(
     }
 }
 
-/// Of a working set what is there: what is missing is not to be touched before it is waited for.
+/// Returns the part of a working set that is present. A guest must not touch missing pages before
+/// it waits for them.
 fn present(working_set: &PageSets, pager: &Pager) -> PageSets {
     let missing = pager.missing();
     PageSets {

@@ -1,4 +1,4 @@
-//! What a sandbox is told to become.
+//! The orders that make a sandbox an instance.
 
 use faasw_abi::pages::{PageRange, PageSet, Ranges};
 use faasw_fri::messages::{Answer, Fork, Image, Origin};
@@ -9,8 +9,8 @@ use crate::ablation::Mechanism;
 use crate::error::PlatformError;
 use crate::snapshots::{Code, Frozen};
 
-/// An order to become an instance of `image`, without code and difference. Boxed: it is
-/// large, and futures hold it.
+/// Returns an order to become an instance of `image`, without code and difference. It is boxed
+/// because it is large and futures hold it.
 pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
     Box::new(Fork {
         code_bytes: 0,
@@ -25,10 +25,10 @@ pub fn fork_order(origin: Origin, image: Image) -> Box<Fork> {
     })
 }
 
-/// The image of a seed, with what its instances use.
+/// Returns the image of a seed, with the pages that its instances use.
 ///
 /// # Errors
-/// When it has more windows than an order has room for.
+/// Returns an error if it has more windows than an order can name.
 pub fn image(
     frozen: &Frozen,
     ram_bytes: u64,
@@ -41,7 +41,7 @@ pub fn image(
     Ok(image)
 }
 
-/// What a build for measurements is to fill in instead of this, if not this.
+/// Returns the working set that a build for measurements fills instead, if it differs.
 pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
     if Mechanism::Prefill.is_off() {
         return Some(PageSets::default());
@@ -49,25 +49,25 @@ pub fn instead_of(working_set: &PageSets) -> Option<PageSets> {
     let used = || working_set.written.union(&working_set.read);
     Mechanism::SetSplit.is_off().then(|| PageSets {
         written: PageSet::new(),
-        // Joining ranges could take in what is missing.
+        // Joining ranges could include missing pages.
         read: used().iter().take(SET_MAX).collect(),
         code: working_set.code.clone(),
         generation: working_set.generation,
     })
 }
 
-/// In which pages code is mapped.
+/// The size of the pages in which code is mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodePages {
-    /// Those that its file has.
+    /// The pages that its file has.
     AsTheyAre,
-    /// Small ones: a survey is to tell which of them are used.
+    /// Small pages, so that a survey can determine which of them are used.
     Small,
 }
 
-/// Of which pages of code second-level tables are filled in advance: of all, where that is little
-/// because they are large ones. Of small ones only what is used, as far as that is known, or all
-/// would count as used at a survey.
+/// Returns the pages of code whose second-level page tables are filled in advance. For large pages
+/// these are all, because the tables are small. For small pages these are only the used ones, as
+/// far as known, because all would count as used in a survey.
 pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges<SET_MAX> {
     if Mechanism::Prefill.is_off() {
         return Ranges::default();
@@ -76,16 +76,16 @@ pub fn code_set(code: &Code, pages: CodePages, working_set: &PageSets) -> Ranges
     if code.is_gathered() && pages == CodePages::AsTheyAre {
         Ranges::covering(&all)
     } else {
-        // Joining ranges could take in what is missing.
+        // Joining ranges could include missing pages.
         Ranges::of(&working_set.code.intersection(&all)).unwrap_or_default()
     }
 }
 
-/// Puts where a seed differs from what a sandbox is an image of.
+/// Adds the difference between a seed and the seed that a sandbox is specialised for.
 ///
 /// # Errors
-/// When that is more than an order has room for: where it was left out, the image's memory
-/// would show.
+/// Returns an error if it has more ranges than an order can name: in pages left out, the image's
+/// memory would be visible.
 pub fn put_difference(order: &mut Fork, difference: &Difference) -> Result<(), PlatformError> {
     order.filled = Ranges::of(&difference.filled).ok_or_else(too_many)?;
     order.mapped = Ranges::of(&difference.mapped).ok_or_else(too_many)?;

@@ -1,8 +1,8 @@
-//! What waits in a socket for the other side to take it, by the system's account.
+//! The data that waits in a socket for the other side to receive it, by the kernel's account.
 //!
-//! A sandbox takes orders while its guest stands still or waits, and no others. So a guest
-//! that asks to be woken and never waits could fill the socket with orders to wake. One is
-//! enough: the wait that takes it ends, and what the guest waits for was there before.
+//! A sandbox receives orders only while its guest has stopped or waits. So a guest that requests a
+//! wake-up and never waits could fill the socket with orders to wake. One order is enough: the wait
+//! that receives it ends, and what the guest waits for was there before.
 
 use std::ffi::c_int;
 use std::os::fd::{AsFd, AsRawFd};
@@ -12,8 +12,8 @@ use faasw_fri::{FriError, send};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
-/// Orders to wake over `socket`, unless an order waits there that has the guest look at
-/// its mailbox anyway.
+/// Sends an order to wake over `socket`, unless an order waits there that makes the guest check its
+/// mailbox anyway.
 ///
 /// # Errors
 /// As [`send`].
@@ -24,14 +24,14 @@ pub fn wake(socket: impl AsFd) -> Result<(), FriError> {
     send(socket, &Wake { reserved: 0 }, &[], SendFlags::DONTWAIT)
 }
 
-/// Memory of packets that were sent over `socket` and not taken by the other side: 0 where
-/// it has taken all.
+/// Returns the memory of the packets that were sent over `socket` and not yet received by the other
+/// side; 0 if all were received.
 ///
 /// # Errors
-/// The system's.
+/// Returns `IO` if the kernel does not report it.
 #[expect(unsafe_code, reason = "no safe interface asks for it")]
 pub fn untaken_bytes(socket: impl AsFd) -> Result<u32, Errno> {
-    /// What a socket takes in memory (`SO_MEMINFO`, Linux 4.12): what was sent is third.
+    /// The memory use of a socket (`SO_MEMINFO`, Linux 4.12): the third word is for sent data.
     const MEMORY: c_int = 55;
     let mut told = [0_u32; 9];
     let mut bytes = size_of_val(&told) as libc::socklen_t;

@@ -1,4 +1,4 @@
-//! A sandbox without a process: a test is what says and does what its process would.
+//! A sandbox without a process, whose messages and actions come from a test.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::sandboxes::progress::Progress;
 use crate::sandboxes::watch::watch;
 use crate::seeds::FunctionNumber;
 
-/// What is at the other end.
+/// The other end of the sandbox's socket.
 #[derive(Debug)]
 pub struct StandIn {
-    /// Where the sandbox's words come from, and its orders go to.
+    /// Carries the sandbox's messages and receives its orders.
     pub socket: OwnedFd,
     made: Arc<Words>,
     _ended: oneshot::Sender<Exit>,
 }
 
-/// What was asked of the process.
+/// The orders for the process.
 #[derive(Debug)]
 struct Words {
     is_aside: AtomicBool,
@@ -64,14 +64,14 @@ impl Made for Words {
 }
 
 impl StandIn {
-    /// Whether all that wants a processor is to come before the sandbox.
+    /// Returns whether all other processes that want a processor are to run before the sandbox.
     pub fn is_aside(&self) -> bool {
         self.made.is_aside()
     }
 }
 
 impl Sandbox {
-    /// One that is aside, and what stands in for its process.
+    /// Returns a sandbox that is put aside, and the stand-in for its process.
     pub fn standing_in() -> (Self, StandIn) {
         let (ours, socket) = faasw_fri::pair().unwrap();
         let signalled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();

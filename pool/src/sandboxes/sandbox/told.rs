@@ -1,4 +1,4 @@
-//! What a sandbox says, as far as the node believes it.
+//! The reports of a sandbox, as far as the node trusts them.
 
 use std::time::Duration;
 
@@ -12,51 +12,51 @@ use crate::error::{PlatformError, errno_told};
 use crate::sandboxes::process::Birth;
 use crate::sink::{Effort, ResetEffort};
 
-/// What comes from a sandbox.
+/// An event of a sandbox.
 #[derive(Debug)]
 pub enum Event {
-    /// The guest asks to have its mailbox looked at, and runs on.
+    /// The guest signals that its mailbox needs attention, and continues to run.
     Progress,
-    /// The guest rang and stands still.
+    /// The guest rang and has stopped.
     Rang(Report),
-    /// The VM cannot go on. The text says why.
+    /// The VM cannot continue. The text states the reason.
     Failed(String),
 }
 
-/// A ring of the doorbell, and what the sandbox measured.
+/// A ring of the doorbell, with the sandbox's measurements.
 #[derive(Clone, Copy, Debug)]
 pub struct Report {
     /// Why the guest rang; `None` for a value that has no meaning.
     pub doorbell: Option<Doorbell>,
-    /// Time that turning the sandbox into an instance took.
+    /// The time that turning the sandbox into an instance took.
     pub fork: Duration,
-    /// Time since the activation.
+    /// The time since the activation.
     pub run: Duration,
-    /// Exits from the VM since then.
+    /// The number of exits from the VM since then.
     pub exits: u64,
-    /// Page faults that KVM fixed for this request.
+    /// The number of page faults that KVM fixed for this request.
     pub page_faults: u64,
 }
 
-/// What it took to make a sandbox, part by part.
+/// How long the steps of making a sandbox took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Its control group, found or made.
+    /// Finding or making its control group.
     pub group: Duration,
-    /// The fork into its namespaces, on the spawner's side.
+    /// The fork into its namespaces, in the spawner.
     pub fork: Duration,
     /// From there until it ran in its group.
     pub enter: Duration,
-    /// Its VM, and what it looks at its own memory with.
+    /// Making its VM and the means to inspect its own memory.
     pub vm: Duration,
     /// Closing its jail.
     pub jail: Duration,
-    /// Presetting it; zero for one that is bare.
+    /// Specialising it; zero for a generic zygote.
     pub preset: Duration,
 }
 
 impl Parts {
-    /// Those of a sandbox that has made its VM in a process of this birth.
+    /// Returns the times of a sandbox that has made its VM, in a process with this birth.
     pub fn of(birth: Birth, prepared: &Prepared) -> Self {
         let closing = prepared.jail_nanoseconds;
         let born = Duration::from_nanos(prepared.born_nanoseconds);
@@ -100,12 +100,12 @@ impl From<Parked> for Effort {
     }
 }
 
-/// What a sandbox says that has no meaning.
+/// Returns the error for a message of a sandbox that has no meaning.
 pub fn protocol(error: impl std::fmt::Display) -> PlatformError {
     PlatformError::Protocol(error.to_string())
 }
 
-/// Why a sandbox could not even make its VM.
+/// Returns the reason why a sandbox could not make its VM.
 pub fn not_prepared(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     match failed {
@@ -115,7 +115,7 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
                 let is_over_limit = matches!(errno, Errno::NOSPC | Errno::USERS);
                 PlatformError::Jail {
                     error: step.failed()(errno),
-                    // A sandbox makes its own user namespace as it takes a user.
+                    // A sandbox makes its own user namespace while it changes its user.
                     obstacle: if step == Step::Identity && is_over_limit {
                         Obstacle::of_limits()
                     } else {
@@ -129,7 +129,7 @@ pub fn not_prepared(packet: &Packet) -> PlatformError {
     }
 }
 
-/// Why a sandbox, whose guest did not run yet, is of no use.
+/// Returns the reason why a sandbox whose guest has not run yet cannot be used.
 pub fn not_begun(packet: &Packet) -> PlatformError {
     let failed: Result<Failed, _> = packet.message();
     let is_for_memory = failed.is_ok_and(|failed| {
@@ -146,8 +146,8 @@ pub fn not_begun(packet: &Packet) -> PlatformError {
     }
 }
 
-/// Whether a [`Failed`] packet says that the guest did something that no guest of ours does; not
-/// what the system has refused its sandbox.
+/// Returns whether a [`Failed`] packet reports something that an intact guest never does, rather
+/// than a refusal of the kernel.
 pub fn is_by_guest(packet: &Packet) -> bool {
     let failed: Result<Failed, _> = packet.message();
     failed.is_ok_and(|failed| match failed.failure {
@@ -167,7 +167,7 @@ pub fn is_by_guest(packet: &Packet) -> bool {
     })
 }
 
-/// What a [`Failed`] packet means, in words.
+/// Returns the meaning of a [`Failed`] packet, in words.
 pub fn failure(packet: &Packet) -> String {
     let Ok(Failed {
         failure,

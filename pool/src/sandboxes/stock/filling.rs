@@ -14,7 +14,7 @@ use crate::open_files;
 use crate::snapshots::{Frozen, Parent, Template};
 
 impl Stock {
-    /// Keeps the stock filled for as long as it exists.
+    /// Keeps the stock filled as long as it exists.
     pub(super) async fn refill(stock: Weak<Self>) {
         loop {
             let Some(stock) = stock.upgrade() else { return };
@@ -31,11 +31,11 @@ impl Stock {
             };
             #[cfg(feature = "measuring")]
             stock.filled.notify_waiters();
-            // Waits without keeping the stock alive: whoever drops it notifies.
+            // Waits without keeping the stock alive: its `Drop` notifies.
             let changed = stock.changed.clone();
             drop(stock);
             match next {
-                // Late or early makes no difference.
+                // A timeout and a notification have the same effect.
                 Some(next) => {
                     let _ = timeout_at(next, changed.notified()).await;
                 }
@@ -44,8 +44,8 @@ impl Stock {
         }
     }
 
-    /// Makes what is missing and ends what is too much; says when to look again, if
-    /// nobody takes one before.
+    /// Makes missing zygotes and ends surplus ones. Returns when to check again if none is taken
+    /// before.
     async fn fill(&self) -> Result<Option<Instant>, PlatformError> {
         loop {
             let now = Instant::now();
@@ -57,7 +57,7 @@ impl Stock {
             let todo = lock(&self.kept).next(wanted, now);
             let (bare, parent) = match todo {
                 Todo::End(ended) => {
-                    // Its end is the spawner's work, and nobody waits for it.
+                    // The spawner ends it; nothing waits for that.
                     drop(ended);
                     continue;
                 }
@@ -78,7 +78,7 @@ impl Stock {
             let mut kept = lock(&self.kept);
             let is_abandoned = name.is_some_and(|name| kept.note_preset(&name, made.is_err()));
             match made {
-                // Whoever stops empties the stock after saying so.
+                // [`Stock::stop`] sets `stopped` before it empties the stock.
                 Ok(_) if self.stopped.load(Ordering::Acquire) => {
                     return Err(PlatformError::SpawnerGone);
                 }
@@ -88,11 +88,11 @@ impl Stock {
         }
     }
 
-    /// A sandbox for an instance that nobody waits for, made when nothing else wants to run. It is
-    /// as those that are ready, which are left to requests: preset with `parent`, if it can be.
+    /// Makes a sandbox for an instance ahead of requests, when nothing else wants to run. Like the
+    /// ready ones, which are left to requests, it is specialised for `parent` if possible.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Returns an error if none can be made.
     pub async fn make_for(&self, parent: &Arc<Frozen>) -> Result<Ready, PlatformError> {
         match self.make_ahead(None, Some(parent.clone())).await? {
             Ok(ready) => Ok(ready),
@@ -103,8 +103,8 @@ impl Stock {
         }
     }
 
-    /// Counts a sandbox that could not be preset, and logs a warning: an error if no other will be
-    /// preset with that seed.
+    /// Counts a zygote that could not be specialised, and logs a warning; or an error, if no other
+    /// will be specialised for that seed.
     fn note_preset_failure(&self, why: &str, is_abandoned: bool) {
         self.preset_failures.fetch_add(1, Ordering::Relaxed);
         let why = Line(why);
@@ -120,8 +120,8 @@ impl Stock {
         }
     }
 
-    /// One that is preset with `parent`, if there is one: `bare`, or one that is made. The
-    /// inner error says why it cannot be preset.
+    /// Specialises `bare`, or a new sandbox, for `parent`, if there is one. The inner error says
+    /// why that is not possible.
     async fn make_ahead(
         &self,
         bare: Option<Ready>,

@@ -1,8 +1,8 @@
-//! The first sandbox: whether this host can have any.
+//! The first sandbox, which shows whether this host can run any.
 //!
-//! It is on its way from when the spawner starts, which takes as long as a node takes for much of
-//! what else it begins with. Who needs to know what it tells, or a sandbox for itself, waits for
-//! it.
+//! The first sandbox is being made from the start of the spawner on. That takes about as long as
+//! much of the node's other start-up. Callers that need its report, or a sandbox for themselves,
+//! wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use super::{Stock, lock};
 use crate::error::PlatformError;
 use crate::snapshots::has_small_pages;
 
-/// The first sandbox, on its way. Dropping this gives it up.
+/// The first sandbox while it is being made. Dropping this abandons it.
 #[derive(Debug)]
 pub struct First(JoinHandle<Result<(), PlatformError>>);
 
@@ -22,10 +22,10 @@ impl First {
     /// Waits until it was made.
     ///
     /// # Errors
-    /// When it cannot be made: then no other can.
+    /// Returns an error if it cannot be made: then no other can, either.
     pub async fn made(mut self) -> Result<(), PlatformError> {
         let made = (&mut self.0).await;
-        // The runtime ends, or it panicked.
+        // The runtime ends, or the task panicked.
         made.unwrap_or(Err(PlatformError::RuntimeEnds))
     }
 }
@@ -36,10 +36,10 @@ impl Drop for First {
     }
 }
 
-/// What the first sandbox has told.
+/// The capabilities that the first sandbox has reported.
 #[derive(Debug)]
 pub struct Told {
-    /// Whether page faults can be answered; nothing before it was made.
+    /// Whether page faults can be answered; `None` before the sandbox was made.
     faults: watch::Sender<Option<bool>>,
 }
 
@@ -50,22 +50,21 @@ impl Told {
         }
     }
 
-    /// Whether page faults can be answered, as far as that is known.
+    /// Returns whether page faults can be answered, as far as known.
     pub fn has_faults(&self) -> bool {
         self.faults.borrow().unwrap_or(false)
     }
 
-    /// The same, once it is known.
+    /// Returns the same, once it is known.
     pub async fn wait(&self) -> bool {
         let mut faults = self.faults.subscribe();
-        // The sender is this one's own.
+        // The sender belongs to `self`, so it cannot be dropped meanwhile.
         let told = faults.wait_for(Option::is_some).await;
         told.is_ok_and(|told| told.unwrap_or(false))
     }
 }
 
-/// Says that nothing more is to be waited for, whatever became of the sandbox, though nobody may
-/// have begun with it.
+/// Releases the waiters on drop, whatever happened to the sandbox, even if its task never ran.
 struct Telling(Arc<Stock>);
 
 impl Drop for Telling {
@@ -77,7 +76,7 @@ impl Drop for Telling {
 }
 
 impl Stock {
-    /// Makes the first sandbox. Must be called inside a tokio runtime.
+    /// Makes the first sandbox. Must be called inside a Tokio runtime.
     pub(super) fn make_first(stock: &Arc<Self>, is_kept: bool) -> First {
         let telling = Telling(stock.clone());
         First(tokio::spawn(async move {
@@ -87,7 +86,7 @@ impl Stock {
             let tells = first.sandbox.tells_faults() && has_small_pages;
             let surplus = {
                 let mut kept = lock(&stock.kept);
-                // Whoever stops empties the stock after saying so.
+                // [`Stock::stop`] sets `stopped` before it empties the stock.
                 if is_kept && !stock.stopped.load(Ordering::Acquire) {
                     kept.put(first);
                     None

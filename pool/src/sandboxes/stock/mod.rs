@@ -1,10 +1,10 @@
-//! Zygotes of need.
+//! The stock of zygotes, which are made ahead of need.
 //!
-//! Making a VM takes far longer than forking into one, so some are kept ready
-//! (Catalyzer's sandbox Zygotes, §4.2; AFaaS §4.2), and as soon as there is a seed that
-//! functions descend from they are preset with it, or with others that are forked from
-//! often ([`shelves`]). They are made one at a time, when nothing else wants to run
-//! (`filling`); how many follows demand ([`Watermarks`]).
+//! Making a VM takes far longer than forking into one, so some zygotes are kept ready (Catalyzer's
+//! sandbox Zygotes, §4.2; AFaaS §4.2). As soon as there is a seed that functions descend from,
+//! zygotes are specialised (preset) for it, or for others that are forked from often ([`shelves`]).
+//! Zygotes are made one at a time, when nothing else wants to run (`filling`); their number follows
+//! demand ([`Watermarks`]).
 
 mod filling;
 mod first;
@@ -37,24 +37,24 @@ use crate::open_files;
 use crate::snapshots::{Frozen, Parent, is_whole};
 use crate::stats::{GroupStats, MemoryStats, StockStats};
 
-/// What a stock is told when it starts.
+/// The settings of a stock.
 #[derive(Debug)]
 pub struct StockRules {
-    /// What is round each microVM.
+    /// The confinement of each sandbox.
     pub confinement: Confinement,
-    /// Sandboxes kept ready when there is little to do.
+    /// The number of zygotes kept ready when the load is low.
     pub zygotes: usize,
-    /// Control groups that are kept for the next jails.
+    /// The number of idle control groups that are kept for future jails.
     pub groups_kept: usize,
-    /// Bytes that all microVMs may take together.
+    /// The memory limit in bytes of all sandboxes together.
     pub memory_bytes: u64,
-    /// What starts spawners; `None` for this process itself.
+    /// The launcher that starts spawners; with `None`, this process starts them.
     pub launcher: Option<Arc<Launcher>>,
-    /// What guests take for the time of day.
+    /// The source of the guests' time of day.
     pub wall_clock: WallClock,
 }
 
-/// The stock, and who fills it.
+/// The stock of zygotes, and the means to make them.
 #[derive(Debug)]
 pub struct Stock {
     /// Started when it is first needed.
@@ -62,31 +62,31 @@ pub struct Stock {
     launcher: Option<Arc<Launcher>>,
     /// The confinement level of jails.
     level: ConfinementLevel,
-    /// What sandboxes are instead of processes, where that was asked for.
+    /// The threads that are used instead of processes, if the options ask for that.
     threads: Option<Arc<Threads>>,
     forbidden_calls: Arc<AtomicU64>,
     groups: Arc<Groups>,
     wall_clock: WallClock,
     kept: Mutex<Kept>,
     watermarks: Mutex<Watermarks>,
-    /// Instances that found a sandbox ready.
+    /// The number of instances that found a zygote ready.
     hits: AtomicU64,
-    /// Those that found one which was preset for them and the likes of them.
+    /// The number of those whose zygote was specialised for their direct parent.
     near: AtomicU64,
-    /// Instances that had one made.
+    /// The number of instances for which a sandbox was made.
     misses: AtomicU64,
-    /// Sandboxes that could not be preset.
+    /// The number of zygotes that could not be specialised.
     preset_failures: AtomicU64,
-    /// Seeds that sandboxes are not preset with any more.
+    /// The number of seeds for which zygotes are no longer specialised.
     abandoned: AtomicU64,
     stopped: AtomicBool,
-    /// By the first sandbox.
+    /// The capabilities that the first sandbox has reported.
     told: Told,
     changed: Arc<Notify>,
-    /// Nothing is being made.
+    /// Notified when nothing is being made.
     #[cfg(feature = "measuring")]
     filled: Notify,
-    /// Where the pool was started: whoever calls may have another.
+    /// The runtime that the pool was started in; a caller may run in another one.
     runtime: Handle,
 }
 
@@ -95,14 +95,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Stock {
-    /// A stock that keeps at least `rules.zygotes` sandboxes. Must be called inside a
-    /// tokio runtime.
+    /// Creates a stock that keeps at least `rules.zygotes` zygotes. Must be called inside a Tokio
+    /// runtime.
     ///
-    /// The first sandbox is made at once: what this host does not allow is to be known when that is
-    /// there. Others are made once [`Stock::start_filling`] is called.
+    /// The first sandbox is made at once, to learn early what this host does not allow. Others are
+    /// made once [`Stock::start_filling`] is called.
     ///
     /// # Errors
-    /// When KVM does not answer, or the spawner cannot be started.
+    /// Returns an error if KVM does not answer, or if the spawner cannot be started.
     pub fn begin(rules: StockRules) -> Result<(Arc<Self>, First), StartError> {
         let (low, wall_clock) = (rules.zygotes, rules.wall_clock);
         if let Some(loss) = rules.confinement.loss() {
@@ -122,7 +122,7 @@ impl Stock {
                 );
                 (Some(spawner.map_err(StartError::Spawner)?), None)
             }
-            // Nothing but the compile helper needs a spawner then.
+            // Only the compile helper needs a spawner then.
             Confinement::InProcess => {
                 let threads = Threads::prepare().map_err(StartError::KvmBroken)?;
                 (None, Some(threads))
@@ -154,28 +154,28 @@ impl Stock {
         Ok((stock, first))
     }
 
-    /// Has as many sandboxes ready from now on as are wanted. To be called once, inside a tokio
+    /// Keeps as many zygotes ready from now on as are wanted. To be called once, inside a Tokio
     /// runtime.
     pub fn start_filling(stock: &Arc<Self>) {
         tokio::spawn(Self::refill(Arc::downgrade(stock)));
     }
 
-    /// Whether guests may begin before all of their memory is there: their sandboxes' page faults
-    /// can be answered, and the system makes no more of a layer than what is asked for. Not before
-    /// the first sandbox has told.
+    /// Returns whether guests may start before all of their memory is present: their sandboxes'
+    /// page faults can be answered, and the kernel allocates only the requested pages of a layer.
+    /// Returns false until the first sandbox has reported.
     pub fn tells_faults(&self) -> bool {
         self.told.has_faults()
     }
 
-    /// The same, once the first sandbox was made, or could not be.
+    /// Returns the same, after waiting until the first sandbox was made or could not be made.
     pub async fn will_tell_faults(&self) -> bool {
         self.told.wait().await
     }
 
-    /// The spawner; another one when the last has ended.
+    /// Returns the spawner, or starts another one if the last has ended.
     ///
     /// # Errors
-    /// When it cannot be started.
+    /// Returns an error if it cannot be started.
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
         let mut spawner = lock(&self.spawner);
         if self.stopped.load(Ordering::Acquire) {
@@ -204,10 +204,10 @@ impl Stock {
         Ok(spawner.insert(started).clone())
     }
 
-    /// Who makes sandboxes.
+    /// Returns the maker of sandboxes.
     ///
     /// # Errors
-    /// When the spawner is gone and no other can be started.
+    /// Returns an error if the spawner is gone and no other can be started.
     fn maker(&self) -> Result<Maker, PlatformError> {
         match &self.threads {
             Some(threads) => Ok(Maker::Threads(threads.clone())),
@@ -215,31 +215,31 @@ impl Stock {
         }
     }
 
-    /// Functions descend from `frozen`: sandboxes are preset with it from now on, those that
-    /// are ready, too.
+    /// Sets the seed from which functions descend: zygotes are specialised for it from now on,
+    /// including those that are ready.
     pub fn set_base(&self, frozen: &Arc<Frozen>) {
         lock(&self.kept).set_base(frozen, Instant::now());
         self.changed.notify_one();
     }
 
-    /// A sandbox that can be forked to `seed`, and whether it was ready or is made now. Those
-    /// that are preset with `parent` are counted on for more of this kind: it is what the
-    /// seed descends from, or the seed itself.
+    /// Returns a sandbox that can be forked to `seed`, and whether it was ready or is made now.
+    /// Records a fork of a child of `parent`, which is the seed's parent or the seed itself, so
+    /// that zygotes are specialised for it.
     ///
     /// # Errors
-    /// When none can be made.
+    /// Returns an error if none can be made.
     pub async fn take(
         &self,
         seed: &Frozen,
         parent: &Arc<Frozen>,
     ) -> Result<(Ready, bool), PlatformError> {
-        // Also replaces a spawner that is gone, and with it its dead sandboxes.
+        // This also replaces a spawner that is gone, and with it its dead zygotes.
         self.maker()?;
         let is_whole = is_whole(parent);
         let (parent, now) = (Parent::of(parent), Instant::now());
         let (ready, left) = {
             let mut kept = lock(&self.kept);
-            // None is preset with what is not there yet.
+            // No zygote is specialised for a seed that is not completely loaded.
             if is_whole {
                 kept.note(&parent, now);
             }
@@ -260,10 +260,11 @@ impl Stock {
         }
     }
 
-    /// A sandbox that is not preset, for making a seed: the first one, if that is on its way.
+    /// Returns a generic sandbox, for making a seed. If the first sandbox is still being made,
+    /// waits for it.
     ///
     /// # Errors
-    /// When none can be made.
+    /// Returns an error if none can be made.
     pub async fn take_bare(&self) -> Result<Ready, PlatformError> {
         self.told.wait().await;
         self.maker()?;
@@ -275,8 +276,8 @@ impl Stock {
         }
     }
 
-    /// These seeds have left the graph: whatever is preset with them ends, and lets their
-    /// memory go.
+    /// Ends the zygotes that are specialised for seeds which have left the graph, so that their
+    /// memory is freed.
     pub fn forget(&self, gone: &[Arc<Frozen>]) {
         if gone.is_empty() {
             return;
@@ -288,11 +289,11 @@ impl Stock {
         }
     }
 
-    /// A generic zygote that is made now, for an instance that waits for it.
+    /// Makes a generic zygote for an instance that waits for it.
     ///
     /// # Errors
-    /// [`PlatformError::OpenFiles`] if only those open files are left that are kept for the
-    /// operator; others when it cannot be made.
+    /// Returns [`PlatformError::OpenFiles`] if only the open files are left that are reserved for
+    /// the operator; other errors if it cannot be made.
     pub async fn make(&self) -> Result<Ready, PlatformError> {
         if open_files::are_scarce() {
             tracing::warn!(
@@ -310,17 +311,17 @@ impl Stock {
         Ready::make(&self.maker()?, self.wall_clock).await
     }
 
-    /// Sandboxes that are ready now.
+    /// Returns the number of zygotes that are ready now.
     pub fn ready(&self) -> usize {
         lock(&self.kept).len()
     }
 
-    /// How many of those were preset.
+    /// Returns how many of those are specialised.
     pub fn preset(&self) -> usize {
         lock(&self.kept).preset()
     }
 
-    /// How many are wanted, and how often one was there.
+    /// Returns the number of zygotes wanted, and how often one was ready.
     pub fn stats(&self) -> StockStats {
         let (wanted, (low, high)) = {
             let watermarks = lock(&self.watermarks);
@@ -339,42 +340,42 @@ impl Stock {
         }
     }
 
-    /// How control groups are used.
+    /// Returns the use of control groups.
     pub fn groups(&self) -> GroupStats {
         self.groups.stats()
     }
 
-    /// What all microVMs take of memory.
+    /// Returns the memory that all sandboxes take.
     pub fn memory(&self) -> MemoryStats {
         self.groups.memory()
     }
 
-    /// Where that is told.
+    /// Returns the account of control groups and memory.
     pub fn account(&self) -> Arc<Groups> {
         self.groups.clone()
     }
 
-    /// Waits until as many sandboxes are ready as are wanted, or can be made, and no other is
-    /// being made.
+    /// Waits until as many zygotes are ready as are wanted or can be made, and no other is being
+    /// made.
     #[cfg(feature = "measuring")]
     pub async fn filled(&self) {
         let mut filled = std::pin::pin!(self.filled.notified());
-        // Whoever refills looks once more, and says so.
+        // The filling task checks once more, and then notifies.
         filled.as_mut().enable();
         self.changed.notify_one();
         filled.await;
     }
 
-    /// How many processes were ended for a system call that their jail does not allow.
+    /// Returns how many processes were killed for a system call that their jail does not allow.
     pub fn forbidden_calls(&self) -> u64 {
         self.forbidden_calls.load(Ordering::Relaxed)
     }
 
-    /// Ends all threads, and the spawner with every process that it made; waits until
-    /// they are gone. There will be no others.
+    /// Ends all threads, and the spawner with every process that it made; waits until they are
+    /// gone. No others are made afterwards.
     pub async fn stop(&self) {
         let spawner = {
-            // Under the lock, so that nobody is in the middle of starting one.
+            // Under the lock, so that no other caller is starting one meanwhile.
             let spawner = lock(&self.spawner);
             self.stopped.store(true, Ordering::Release);
             spawner.clone()
@@ -388,7 +389,7 @@ impl Stock {
         }
     }
 
-    /// Ends the sandboxes that are ready.
+    /// Ends the zygotes that are ready.
     fn clear(&self) {
         let all = lock(&self.kept).clear();
         drop(all);

@@ -1,4 +1,4 @@
-//! Sandboxes that are ready, and who gets which.
+//! The zygotes that are ready, and their assignment to requests.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use crate::sandboxes::sandbox::Sandbox;
 use crate::sandboxes::wall_clock::WallClock;
 use crate::snapshots::{Frozen, Parent, Template};
 
-/// A sandbox that holds no function, and the mailbox of whatever it becomes.
+/// A zygote, and the mailbox of the instance that it becomes.
 #[derive(Debug)]
 pub struct Ready {
     /// The sandbox.
     pub sandbox: Sandbox,
-    /// The mailbox; nothing is in it.
+    /// The mailbox, which is empty.
     pub mailbox: Mailbox,
 }
 
 impl Ready {
-    /// A bare one.
+    /// Makes a generic zygote.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Returns an error if it cannot be made.
     pub async fn make(maker: &Maker, wall_clock: WallClock) -> Result<Self, PlatformError> {
         let mailbox = Mailbox::new()?;
         let sandbox = Sandbox::make(maker, wall_clock).await?;
         Ok(Self { sandbox, mailbox })
     }
 
-    /// One that nobody waits for, preset if there is a template. The inner error says
-    /// why it cannot be preset.
+    /// Makes a zygote in the background, specialised if there is a template. The inner error says
+    /// why it cannot be specialised.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Returns an error if it cannot be made.
     pub async fn make_ahead(
         maker: &Maker,
         wall_clock: WallClock,
@@ -48,10 +48,10 @@ impl Ready {
         Ok(sandbox.map(|sandbox| Self { sandbox, mailbox }))
     }
 
-    /// Presets one that is bare. The inner error says why it cannot be.
+    /// Specialises a generic zygote. The inner error says why that is not possible.
     ///
     /// # Errors
-    /// When its sandbox is gone.
+    /// Returns an error if its sandbox has ended.
     pub async fn preset(
         mut self,
         template: &Template,
@@ -61,51 +61,52 @@ impl Ready {
     }
 }
 
-/// All that are ready, and the seeds that there are shelves for.
+/// All ready zygotes, and the shelves of seeds.
 #[derive(Debug, Default)]
 pub struct Kept {
-    /// The oldest first.
+    /// Oldest first.
     ready: VecDeque<Ready>,
     shelves: Shelves<Parent>,
 }
 
-/// What is to be done next to them.
+/// The next action on the ready zygotes.
 #[derive(Debug)]
 pub enum Todo {
-    /// This one is to be ended.
+    /// End this zygote.
     End(Ready),
-    /// This one, which is bare, is to be preset with a seed.
+    /// Specialise this generic zygote for a seed.
     Preset(Ready, Arc<Frozen>),
-    /// One is to be made, preset with this if there is anything.
+    /// Make a zygote, specialised for this seed if there is one.
     Make(Option<Arc<Frozen>>),
-    /// Nothing. If it says so, that may be otherwise by time alone.
+    /// Nothing is to be done. If true, that may change by time alone.
     Rest(bool),
 }
 
 impl Kept {
-    /// Functions descend from this seed.
+    /// Sets the seed from which functions descend.
     pub fn set_base(&mut self, frozen: &Arc<Frozen>, now: Instant) {
         self.shelves.set_base(Parent::of(frozen), now.into_std());
     }
 
-    /// Adds one.
+    /// Adds a zygote.
     pub fn put(&mut self, ready: Ready) {
         self.ready.push_back(ready);
     }
 
-    /// A child of `parent` is forked, from which more are expected.
+    /// Records that a child of `parent` is forked, of which more are expected.
     pub fn note(&mut self, parent: &Parent, now: Instant) {
         self.shelves
             .note(parent, parent.is_shared(), now.into_std());
     }
 
-    /// Presetting a sandbox with a seed has failed, or not; whether that is given up now.
+    /// Records whether specialising a zygote for a seed has failed. Returns whether that is given
+    /// up now.
     pub fn note_preset(&mut self, parent: &Parent, has_failed: bool) -> bool {
         self.shelves.note_preset(parent, has_failed)
     }
 
-    /// The one that is the soonest an instance of `seed`: preset with the nearest of its
-    /// ancestors, or bare.
+    /// Takes the zygote that becomes an instance of `seed` soonest: one specialised for its nearest
+    /// ancestor, or a generic one.
     pub fn take(&mut self, seed: &Frozen) -> Option<Ready> {
         self.pop(|sandbox| match sandbox.image() {
             Some(parent) => parent.steps_to(seed),
@@ -113,13 +114,12 @@ impl Kept {
         })
     }
 
-    /// One that is bare.
+    /// Takes a generic zygote.
     pub fn take_bare(&mut self) -> Option<Ready> {
         self.pop(|sandbox| sandbox.image().is_none().then_some(0))
     }
 
-    /// Takes the oldest out of those that have the fewest `steps` to go, and have not ended
-    /// while they waited.
+    /// Takes the oldest of those with the fewest `steps` that have not ended while they waited.
     fn pop(&mut self, steps: impl Fn(&Sandbox) -> Option<usize>) -> Option<Ready> {
         loop {
             let places = self.ready.iter().enumerate();
@@ -132,7 +132,7 @@ impl Kept {
         }
     }
 
-    /// What to do next so that `wanted` are ready.
+    /// Returns the next action so that `wanted` zygotes are ready.
     pub fn next(&mut self, wanted: usize, now: Instant) -> Todo {
         self.shelves.forget(Parent::is_gone);
         loop {
@@ -165,7 +165,7 @@ impl Kept {
         }
     }
 
-    /// A seed that has a shelf, or had one until now.
+    /// Returns the seed of a shelf; if it has left memory, removes the shelf.
     fn get(&mut self, parent: &Parent) -> Option<Arc<Frozen>> {
         let frozen = parent.get();
         if frozen.is_none() {
@@ -174,7 +174,7 @@ impl Kept {
         frozen
     }
 
-    /// These seeds have left memory: takes out what is preset with them.
+    /// Takes out the zygotes that are specialised for seeds which have left memory.
     pub fn forget(&mut self, gone: &[Parent]) -> Vec<Ready> {
         self.shelves.forget(|parent| gone.contains(parent));
         let is_gone = |ready: &Ready| ready.sandbox.image().is_some_and(|of| gone.contains(of));
@@ -183,23 +183,23 @@ impl Kept {
         Vec::from(ended)
     }
 
-    /// Takes all out.
+    /// Takes out all zygotes.
     pub fn clear(&mut self) -> VecDeque<Ready> {
         std::mem::take(&mut self.ready)
     }
 
-    /// How many there are.
+    /// Returns the number of ready zygotes.
     pub fn len(&self) -> usize {
         self.ready.len()
     }
 
-    /// How many of those are preset.
+    /// Returns how many of those are specialised.
     pub fn preset(&self) -> usize {
         let images = self.ready.iter().map(|ready| ready.sandbox.image());
         images.flatten().count()
     }
 
-    /// How many seeds those are preset with.
+    /// Returns for how many different seeds those are specialised.
     pub fn parents(&self) -> usize {
         let images = self.ready.iter().map(|ready| ready.sandbox.image());
         let images: Vec<&Parent> = images.flatten().collect();

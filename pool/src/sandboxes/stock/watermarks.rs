@@ -1,29 +1,29 @@
-//! How many sandboxes are kept ready: as many as are taken before others take their
-//! place, between a low and a high watermark (AFaaS §4.2 pools by demand as well).
+//! The number of zygotes kept ready: as many as are taken before others can replace them, between a
+//! low and a high watermark (AFaaS §4.2 pools by demand as well).
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The high watermark is so many times the low one.
+/// The high watermark is this multiple of the low one.
 const HIGH: usize = 8;
-/// How long a number that was needed is kept, until half of what is above the low watermark
-/// goes.
+/// How long a number that was needed is kept before half of the part above the low watermark is
+/// dropped.
 pub const PERIOD: Duration = Duration::from_secs(20);
 
-/// How many are wanted now.
+/// The number of zygotes that are wanted now.
 #[derive(Debug)]
 pub struct Watermarks {
     low: usize,
     high: usize,
     wanted: usize,
-    /// Most that were missing at once in this period.
+    /// The largest number that was missing at once in this period.
     missed: usize,
     since: Instant,
 }
 
 impl Watermarks {
-    /// Begins with the low watermark.
+    /// Starts at the low watermark.
     pub fn new(low: usize, now: Instant) -> Self {
         Self {
             low,
@@ -34,17 +34,17 @@ impl Watermarks {
         }
     }
 
-    /// How many are wanted.
+    /// Returns the number of zygotes wanted.
     pub fn wanted(&self) -> usize {
         self.wanted
     }
 
-    /// Fewest and most that can be wanted.
+    /// Returns the smallest and the largest number that can be wanted.
     pub fn bounds(&self) -> (usize, usize) {
         (self.low, self.high)
     }
 
-    /// One was taken, and `left` are left; nothing is left where none was ready.
+    /// Records that one was taken and `left` are left; `None` if none was ready.
     pub fn take(&mut self, left: Option<usize>, now: Instant) {
         self.decay(now);
         match left {
@@ -57,7 +57,7 @@ impl Watermarks {
         }
     }
 
-    /// Lets go of what has not been needed for a period; says when to look again, if
+    /// Lowers the number by what has not been needed for a period. Returns when to check again, if
     /// that can change anything.
     pub fn decay(&mut self, now: Instant) -> Option<Instant> {
         while self.wanted > self.low && now.saturating_duration_since(self.since) >= PERIOD {

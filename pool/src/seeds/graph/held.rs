@@ -1,8 +1,8 @@
-//! Who has a seed without having an instance of it.
+//! Holding a seed without an instance of it.
 //!
-//! What is in use is not evicted, and whoever wanted it to leave memory does not ask again. So all
-//! who have a seed for a while look again when they let it go: instances by their retirement, all
-//! others by this.
+//! A seed in use is not evicted, and a failed eviction is not retried. So every holder of a seed
+//! checks the budget again after dropping it: the retirement of an instance does so, and [`Held`]
+//! does it for all other holders.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -12,17 +12,17 @@ use faasw_seedtree::Owner;
 use super::Seeds;
 use crate::snapshots::Frozen;
 
-/// A seed that is not evicted as long as somebody has this. When it is dropped, what should have
-/// left memory meanwhile leaves it: never under the graph's lock, nor an account's.
+/// A seed that is not evicted while this exists. Dropping it evicts what should have left memory
+/// meanwhile. It must not be dropped under the lock of the graph or of an account.
 #[derive(Debug)]
 pub struct Held {
     frozen: Arc<Frozen>,
-    /// Behind it: when this goes, that has gone.
+    /// Declared after `frozen`: when this is dropped, the seed has been dropped already.
     end: End,
 }
 
 impl Held {
-    /// A seed of these.
+    /// Holds one of these seeds.
     pub fn new(seeds: &Arc<Seeds>, frozen: Arc<Frozen>) -> Self {
         let end = End {
             seeds: Arc::downgrade(seeds),
@@ -31,7 +31,8 @@ impl Held {
         Self { frozen, end }
     }
 
-    /// Whoever has this has an instance now, whose retirement looks: that is not done twice.
+    /// Hands the seed over to an instance, whose retirement checks the budget. Without this the
+    /// check would be made twice.
     pub fn leave_to_instance(mut self) {
         self.end.seeds = Weak::new();
     }

@@ -1,8 +1,8 @@
-//! The graph of a pool's seeds, behind its lock, and who does its jobs.
+//! The graph of a pool's seeds, behind its lock, and the tasks that do its jobs.
 //!
-//! The lock is held for as long as a decision takes. What the graph gives back is told, run
-//! and dropped outside it. Requests find their seed in its slot; they come here only when it
-//! is not there.
+//! The lock is held only while a decision is made. The caller sends, runs and drops what the graph
+//! returns after releasing the lock. Requests find their seed in its slot; they come here only if
+//! it is not there.
 
 mod held;
 mod permits;
@@ -35,15 +35,15 @@ use crate::images::Images;
 use crate::sandboxes::Stock;
 use crate::snapshots::{Frozen, has_failed, whole};
 
-/// Somebody who is told what became of a seed.
+/// A waiter that receives the result for a seed.
 type Waiter = oneshot::Sender<Result<Held, SeedError>>;
 
-/// How often a seed is asked for again that was found to be damaged: once for each thing that it is
-/// read from.
+/// How often a seed that was found to be damaged is requested again: once for each source that it
+/// is read from.
 const MADE_ANEW_MAX: u32 = 4;
 
-/// What becomes of a seed; an error where nobody says so any more, for the runtime ends.
-/// Dropping it says that nobody waits.
+/// Waits for a seed. Resolves to an error if the result is lost because the runtime ends. Dropping
+/// it removes the waiter.
 #[derive(Debug)]
 pub struct Made {
     told: oneshot::Receiver<Result<Held, SeedError>>,
@@ -82,35 +82,36 @@ pub enum For {
     Later(Arc<SeedPermit>),
 }
 
-/// What an owner holds, seeds among it, in memory.
+/// The memory that an owner holds, including its seeds.
 pub trait Account: std::fmt::Debug + Send + Sync {
-    /// Has it fit what the owner may hold.
+    /// Evicts until the owner is within its budget.
     fn fit(&self);
 }
 
-/// All seeds of a pool: which there are to be made, and which are in memory.
+/// All seeds of a pool: those that can be made, and those in memory.
 #[derive(Debug)]
 pub struct Seeds {
     graph: Mutex<Graph<Frozen, Recipe, Waiter>>,
-    /// The pool's: functions have these seeds for longer than there may be a pool.
+    /// The pool's stock. Functions hold these seeds for longer than the pool may exist.
     stock: Weak<Stock>,
     slots: Arc<SeedSlots>,
     budget: Budget,
-    /// Seeds on their way.
+    /// The seeds that are being made.
     under_way: Mutex<BTreeMap<Key, UnderWay>>,
-    /// A handle is gone: what is being made may be for nobody.
+    /// Notifies the makings that a handle was dropped, after which a seed may not be wanted.
     forgotten: Notify,
-    /// Of those owners that have limits of their own.
+    /// The accounts of the owners that have limits of their own.
     accounts: Mutex<BTreeMap<Owner, Weak<dyn Account>>>,
-    /// Where they are when they are not in memory, if anywhere.
+    /// The images of seeds that are not in memory, if images are stored.
     images: Option<Library>,
-    /// Where the pool was started: whoever asks may have another, and stop it.
+    /// The runtime that the pool was started in. A caller may run in another one, which may stop.
     runtime: Handle,
 }
 
 impl Seeds {
-    /// None yet. They may come to `budget`, but for those that stay for ever. Must be called
-    /// inside a tokio runtime, which makes them, or has them read from `images`.
+    /// Creates an empty set of seeds. Their memory is limited to `budget`, except for seeds that
+    /// stay forever. Must be called inside a Tokio runtime; tasks of the runtime make the seeds or
+    /// read them from `images`.
     pub fn new(
         stock: &Arc<Stock>,
         slots: Arc<SeedSlots>,
@@ -137,15 +138,15 @@ impl Seeds {
         })
     }
 
-    /// An owner's seeds count for this account from now on.
+    /// Counts an owner's seeds in this account from now on.
     pub fn open(&self, owner: Owner, account: Weak<dyn Account>) {
         lock(&self.accounts).insert(owner, account);
     }
 
-    /// Whoever had this account has no seeds any more.
+    /// Removes the account of an owner that has no more seeds.
     pub fn close(&self, owner: Owner) {
         let mut accounts = lock(&self.accounts);
-        // Another may have been opened meanwhile.
+        // A new account may have been opened meanwhile.
         if accounts
             .get(&owner)
             .is_some_and(|account| account.strong_count() == 0)
@@ -154,21 +155,21 @@ impl Seeds {
         }
     }
 
-    /// Where the pool was started.
+    /// Returns the runtime that the pool was started in.
     pub fn runtime(&self) -> &Handle {
         &self.runtime
     }
 
-    /// The slots for making seeds.
+    /// Returns the slots for making seeds.
     pub fn slots(&self) -> &Arc<SeedSlots> {
         &self.slots
     }
 
-    /// A handle of what `recipe` makes of `parent`; it is to be forgotten. What no function
-    /// can do without stays for ever.
+    /// Returns a handle of the seed that `recipe` makes of `parent`; the caller has to
+    /// [`forget`](Self::forget) it. Seeds that no function can do without stay forever.
     ///
     /// # Errors
-    /// When there can be no such seed.
+    /// Returns [`PlatformError::Protocol`] if there can be no such seed.
     pub fn define(
         &self,
         parent: Option<Key>,
@@ -183,14 +184,15 @@ impl Seeds {
         defined.map_err(|error| PlatformError::Protocol(error.to_string()))
     }
 
-    /// A handle less.
+    /// Drops a handle.
     pub fn forget(&self, key: Key) {
         let gone = self.lock().forget(key);
         self.let_go(gone);
         self.forgotten.notify_waiters();
     }
 
-    /// A seed, once it is there: made by jobs that begin now, unless they are under way.
+    /// Returns a future for a seed. Starts the jobs that make it, unless it is in memory or under
+    /// way.
     pub fn ask(self: &Arc<Self>, key: Key, whom: For) -> Made {
         let (teller, told) = oneshot::channel();
         self.begin(key, whom, Some(teller));
@@ -216,7 +218,7 @@ impl Seeds {
     /// permit is dropped before this waits: the other one may need it.
     ///
     /// # Errors
-    /// As [`Self::obtain`].
+    /// Returns the reason why the seed was not made.
     pub async fn obtain_for<F>(
         self: &Arc<Self>,
         key: Key,
@@ -238,7 +240,7 @@ impl Seeds {
         }
     }
 
-    /// Has a seed made that nobody waits for, unless it is there or under way.
+    /// Starts making a seed without a waiter, unless it is in memory or under way.
     pub fn make(self: &Arc<Self>, key: Key, whom: For) {
         self.begin(key, whom, None);
     }
@@ -252,18 +254,18 @@ impl Seeds {
         self.let_go(failed);
         match asked {
             Asked::InMemory(frozen, teller) => {
-                // Who asks listens.
+                // The receiver still exists: the caller of this function holds it.
                 let held = Held::new(self, frozen);
                 let _ = teller.map(|teller| teller.send(Ok(held)));
             }
             Asked::Build(job) => self.start(job, whom),
-            // Who was not taken up as a waiter finds its channel closed.
+            // A waiter that was not added finds its channel closed.
             Asked::UnderWay | Asked::Unknown(_) => {}
         }
     }
 
-    /// The nearest of a seed and its ancestors that is in memory, and the steps that are
-    /// missing from there, in their order.
+    /// Returns the nearest of a seed and its ancestors that is in memory, and the missing steps
+    /// from there, in order.
     pub fn nearest(&self, key: Key) -> Option<(Arc<Frozen>, Vec<Arc<Recipe>>)> {
         let (nearest, failed) = {
             let mut graph = self.lock();
@@ -294,21 +296,23 @@ impl Seeds {
             } = job;
             let seeds = open.seeds.clone();
             let making = async {
-                // Nobody else's initialisation is in its way.
+                // Restoring from an image needs no permit, so it does not wait for other
+                // initialisations.
                 let begun = Instant::now();
                 let restored = seeds.restored(key, &recipe, parent.as_ref(), owner).await;
                 let (restored, code) = restored?;
                 if let Some(frozen) = restored {
                     return Ok((frozen, begun.elapsed()));
                 }
-                // What it becomes is compared with that.
+                // The result is compared with the parent, so the parent has to be complete.
                 if let Some(parent) = &parent
                     && !whole(parent).await
                 {
                     return Err(PlatformError::SeedUnreadable.into());
                 }
                 let permit = match whom {
-                    // A shared seed is made for other functions, too.
+                    // A shared seed is made for other functions, too, so the permit does not apply
+                    // to it.
                     For::Later(permit) if permit.is_of(owner) => permit,
                     For::Later(_) | For::Clients => {
                         let request = SeedRequest {
@@ -340,13 +344,13 @@ impl Seeds {
                 () = seeds.is_for_nobody(ticket) => None,
             };
             match &made {
-                // Functions descend from it.
+                // Functions descend from this seed.
                 Some(Ok((frozen, _))) if matches!(*recipe, Recipe::Link) => {
                     if let Some(stock) = seeds.stock.upgrade() {
                         stock.set_base(frozen);
                     }
                 }
-                // It is there, or was given up.
+                // The seed is there, or its making was abandoned.
                 Some(Ok(_)) | None => {}
                 Some(Err(error)) => {
                     let (seed, error) = (recipe.name(), Line(error));
@@ -359,16 +363,16 @@ impl Seeds {
         });
     }
 
-    /// A seed of `owner`'s takes more memory than when it was counted.
+    /// Recounts a seed of `owner` that takes more memory than when it was last counted.
     fn has_grown(&self, key: Key, owner: Owner) {
         self.lock().recount(key);
         self.was_let_go(owner);
     }
 
-    /// A seed of `owner`'s is had by one less: it may have to leave memory, and whoever asked for
-    /// that before does not ask again.
+    /// Evicts if needed after a holder of one of `owner`'s seeds has dropped it. The seed may be
+    /// due for eviction, and the caller that wanted to evict it earlier does not retry.
     pub fn was_let_go(&self, owner: Owner) {
-        // Whoever ends instances needs it, and this may be a thread that is none of it.
+        // Ending instances needs a runtime, and this thread may not belong to one.
         let _inside = self.runtime.enter();
         let account = lock(&self.accounts).get(&owner).and_then(Weak::upgrade);
         match account {
@@ -377,63 +381,63 @@ impl Seeds {
         }
     }
 
-    /// Where seeds are when they are not in memory, if anywhere.
+    /// Returns the images of seeds, if images are stored.
     pub fn library(&self) -> Option<&Library> {
         self.images.as_ref()
     }
 
-    /// Bytes of a seed's image, as they were noted last.
+    /// Returns the size in bytes of a seed's image, as noted last.
     pub fn image_bytes(&self, recipe: &Recipe) -> Option<u64> {
         self.images.as_ref()?.known_bytes(recipe)
     }
 
-    /// Waits until the images are written of all seeds that were made so far.
+    /// Waits until the images of all seeds made so far are written.
     pub async fn images_are_written(&self) {
         if let Some(library) = &self.images {
             library.is_up_to_date().await;
         }
     }
 
-    /// Whether less than half of what seeds may take is taken.
+    /// Returns whether seeds take at most half of their budget.
     pub fn is_half_empty(&self) -> bool {
         self.bytes() <= self.budget.bytes / 2
     }
 
-    /// Bytes that seeds may take beyond what they take.
+    /// Returns the unused bytes of the seeds' budget.
     pub fn room(&self) -> u64 {
         self.budget.bytes.saturating_sub(self.bytes())
     }
 
-    /// Whether seeds take more than they may: more are in use.
+    /// Returns whether seeds exceed their budget, which happens while too many are in use.
     pub fn is_over_budget(&self) -> bool {
         self.lock().is_over(self.budget)
     }
 
-    /// Evicts a seed that nobody has: it was there to be looked at only.
+    /// Evicts a seed without holders that was loaded only to write its image.
     pub fn let_rest(&self, key: Key) {
         let gone = self.lock().evict(&[key]);
         self.evicted(gone);
     }
 
-    /// Finds out whether there is an image of a function version.
+    /// Notes for a function version whether it has an image.
     pub fn look_for_image(&self, version: &Version) {
         if let (Some(library), Some(id)) = (&self.images, version.image_id()) {
             version.note_image(library.bytes_of(id));
         }
     }
 
-    /// Has a seed's image written, behind those of the seeds that came before.
+    /// Queues a seed's image to be written, after those of earlier seeds.
     pub fn keep_image(&self, recipe: &Arc<Recipe>, frozen: &Arc<Frozen>) {
         if let Some(library) = &self.images {
             library.keep(recipe, frozen);
         }
     }
 
-    /// Waits until nobody wants what a job leads to.
+    /// Waits until the result of a job is no longer wanted.
     async fn is_for_nobody(&self, ticket: Ticket) {
         loop {
             let mut forgotten = std::pin::pin!(self.forgotten.notified());
-            // From now on nothing is missed.
+            // From here on no notification is missed.
             forgotten.as_mut().enable();
             if !self.lock().is_wanted(ticket) {
                 return;
@@ -442,26 +446,26 @@ impl Seeds {
         }
     }
 
-    /// Evicts seeds until all together fit their budget, when an owner may have let one go.
+    /// Evicts seeds until all together fit their budget, after an owner may have dropped one.
     pub fn fit_after(&self, owner: Owner) {
         let gone = self.lock().fit_after(owner, self.budget, Instant::now());
         self.evicted(gone);
     }
 
-    /// Evicts seeds until all together take `budget` bytes at most, as far as nobody has them.
+    /// Evicts seeds without holders until all together take at most `budget` bytes.
     #[cfg(feature = "trial")]
     pub fn fit_to(&self, budget: u64) {
         let gone = self.lock().fit(budget, Instant::now());
         self.evicted(gone);
     }
 
-    /// What has to go so that an owner's seeds and instances that rest fit `budget` bytes.
+    /// Returns what to evict so that an owner's seeds and resting instances fit `budget` bytes.
     pub fn fit_owner(&self, owner: Owner, budget: u64, resting: &[Resting]) -> OwnerEvictions {
         self.lock()
             .fit_owner(owner, budget, resting, Instant::now())
     }
 
-    /// Evicts those of `keys` that nobody has.
+    /// Evicts those of `keys` that have no holders.
     pub fn evict(&self, keys: &[Key]) {
         let gone = self.lock().evict(keys);
         for (_, frozen) in &gone {
@@ -478,15 +482,15 @@ impl Seeds {
         self.let_go(gone.into_iter().map(|(_, frozen)| frozen).collect());
     }
 
-    /// What has left the graph leaves memory, with the sandboxes that are preset with it.
-    /// Whatever that takes, nobody waits for it at the lock.
+    /// Drops seeds that have left the graph, and the sandboxes that are specialised for them. The
+    /// graph's lock is not held, however long that takes.
     fn let_go(&self, gone: Vec<Arc<Frozen>>) {
         if let Some(stock) = self.stock.upgrade() {
             stock.forget(&gone);
         }
     }
 
-    /// How many wait for a seed.
+    /// Returns how many waiters a seed has.
     #[cfg(feature = "trial")]
     pub fn waiting(&self, key: Key) -> usize {
         let described = self.lock().describe(Instant::now());
@@ -494,13 +498,13 @@ impl Seeds {
         of.map_or(0, |node| node.waiters)
     }
 
-    /// Bytes of all functions' and engines' seeds.
+    /// Returns the bytes of the seeds of all functions and engines.
     pub fn bytes(&self) -> u64 {
         self.lock().bytes()
     }
 
-    /// Bytes of an owner's seeds, after these, and what they were made of, were counted again:
-    /// what their instances have read of their holes is memory, too.
+    /// Recounts these seeds and their ancestors, and returns the bytes of an owner's seeds. Pages
+    /// that instances have filled by demand are memory, too.
     pub fn recounted(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
         let mut graph = self.lock();
         keys.for_each(|key| graph.recount(key));
@@ -512,8 +516,8 @@ impl Seeds {
     }
 }
 
-/// Takes a seed and its ancestors away, as far as their memory will never be whole: who reads it
-/// may not have said so yet.
+/// Removes a seed and its ancestors as far as their memory cannot be completed. Their reader may
+/// not have reported that yet.
 fn discard_failed(graph: &mut Graph<Frozen, Recipe, Waiter>, key: Key) -> Vec<Arc<Frozen>> {
     graph.discard_line(key, has_failed)
 }
@@ -522,7 +526,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A job whose end the graph has to be told, whatever becomes of the task.
+/// A running job. Its end is reported to the graph however the task ends.
 struct Open {
     seeds: Arc<Seeds>,
     ticket: Option<Ticket>,
@@ -543,11 +547,11 @@ impl Open {
         self.seeds.let_go(done.gone);
         for (teller, made) in done.told {
             let held = made.map(|frozen| Held::new(&self.seeds, frozen));
-            // Who has gone away does not listen.
+            // A waiter may have gone away meanwhile.
             let _ = teller.send(held);
         }
-        // A permit is for one guest, and jobs behind a shared one may be other functions' or of
-        // another version: those need permits of their own.
+        // A permit is for one guest. The jobs that follow a shared seed may belong to other
+        // functions or to another version, and need permits of their own.
         let mut ahead = match &self.whom {
             For::Later(permit) => Some(permit.clone()),
             For::Clients => None,

@@ -9,15 +9,15 @@ use crate::fair_slots::Urgency;
 use crate::seeds::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
 use crate::stats::MemoryStats;
 
-/// How many times the memory for sandboxes all initialising guests may come to at worst, if a
-/// control group holds all sandboxes to that memory. Few of them come to their worst at once.
+/// How many times the memory for sandboxes the worst case of all initialising guests may reach, if
+/// a control group limits all sandboxes to that memory. Few guests reach their worst case at once.
 const OVERCOMMIT: u64 = 2;
 
-/// The part of the memory for sandboxes that all initialising guests may come to at worst, if no
-/// control group holds them: a half leaves requests the other one.
+/// The worst case of all initialising guests may reach the memory for sandboxes divided by this, if
+/// no control group limits them. One half remains for requests.
 const MEMORY_PART: u64 = 2;
 
-/// A seed on its way.
+/// A seed that is being made.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     name: String,
@@ -25,7 +25,6 @@ pub(super) struct UnderWay {
 }
 
 impl UnderWay {
-    /// A seed of this name.
     pub(super) fn new(name: &str, progress: Arc<SeedProgress>) -> Self {
         Self {
             name: name.to_owned(),
@@ -34,7 +33,7 @@ impl UnderWay {
     }
 }
 
-/// Bytes that all initialising guests may come to at worst.
+/// Returns the worst-case memory in bytes that all initialising guests may reach.
 fn memory_of_guests(memory: MemoryStats) -> u64 {
     match memory.used {
         Some(_) => memory.max.saturating_mul(OVERCOMMIT),
@@ -43,8 +42,7 @@ fn memory_of_guests(memory: MemoryStats) -> u64 {
 }
 
 impl Seeds {
-    /// A permit to make a seed of a function's with so much memory ahead of need, as soon as it
-    /// can be had.
+    /// Waits for a permit to make a function's seed of `memory` bytes ahead of need.
     pub fn permit_ahead(
         &self,
         owner: Owner,
@@ -56,11 +54,11 @@ impl Seeds {
             memory,
         };
         let slots = self.current_slots().clone();
-        // The seeds may end before the permit can be had.
+        // The seeds may be dropped before the permit is available.
         async move { Arc::new(slots.permit(request, &SeedProgress::default()).await) }
     }
 
-    /// The slots, with the bound of memory that holds now.
+    /// Returns the slots, with the current limit of memory.
     pub(super) fn current_slots(&self) -> &Arc<SeedSlots> {
         if let Some(stock) = self.stock.upgrade() {
             self.slots.limit_memory(memory_of_guests(stock.memory()));
@@ -68,14 +66,14 @@ impl Seeds {
         &self.slots
     }
 
-    /// How far a seed on its way is; nothing if it is not.
+    /// Returns the progress of a seed that is being made, or `None`.
     pub fn progress(&self, key: Key) -> Option<Arc<SeedProgress>> {
         let under_way = lock(&self.under_way);
         under_way.get(&key).map(|seed| seed.progress.clone())
     }
 
-    /// How many makings come before that of a function's seed; nothing if none of its seeds waits
-    /// for a slot.
+    /// Returns how many makings are queued before that of a function's seed, or `None` if none of
+    /// its seeds waits for a slot.
     pub fn queued_behind(&self, name: &str) -> Option<usize> {
         let under_way = lock(&self.under_way);
         let its = under_way.values().filter(|seed| seed.name == name);

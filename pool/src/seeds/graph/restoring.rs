@@ -1,4 +1,4 @@
-//! Seeds that come from their images, and their code with them: some of both may come while
+//! Restoring seeds from their images, together with their code. Parts of both may be read while
 //! guests run.
 
 use std::sync::Arc;
@@ -19,13 +19,13 @@ use crate::snapshots::{
 };
 
 impl Seeds {
-    /// Whether requests begin before all of a seed is read from its image.
+    /// Returns whether requests may start before all of a seed is read from its image.
     pub fn reads_in_parts(&self) -> bool {
         let stock = self.stock.upgrade();
         stock.is_some_and(|stock| stock.tells_faults())
     }
 
-    /// The same, which may not be known yet.
+    /// Returns the same, but waits if it is not known yet.
     async fn tells_faults(&self) -> bool {
         match self.stock.upgrade() {
             Some(stock) => stock.will_tell_faults().await,
@@ -33,7 +33,8 @@ impl Seeds {
         }
     }
 
-    /// The same, for who has a thread to wait with: it may not be known yet.
+    /// Returns a closure that determines the same. It may block, so it has to run on a thread that
+    /// may wait.
     fn will_read_in_parts(&self) -> impl FnOnce() -> bool + Send + 'static {
         let (stock, runtime) = (self.stock.clone(), self.runtime.clone());
         move || {
@@ -42,8 +43,8 @@ impl Seeds {
         }
     }
 
-    /// A seed as its image has it, if there is one, and its code, which is brought meanwhile. Some
-    /// of its memory may be on its way, and of what it descends from.
+    /// Returns a seed from its image, if there is one, and its code, which is loaded at the same
+    /// time. Some of its memory and of its ancestors' may still be being read.
     pub(super) async fn restored(
         self: &Arc<Self>,
         key: Key,
@@ -58,12 +59,12 @@ impl Seeds {
         let (teller, used) = oneshot::channel();
         let bring = parent.cloned().and_then(bringing_parent);
         let reading = async {
-            // It goes when this is done, whoever was told.
+            // The sender is dropped when reading ends, whether or not it was used.
             let teller = teller;
             let library = self.images.as_ref()?;
             let uses = move |uses: &Uses<'_>| {
                 let is_there = bring.is_none_or(|bring| bring(uses));
-                // Whoever has gone away does not listen.
+                // The receiver may be gone.
                 let _ = teller.send(uses.code.clone());
                 is_there
             };
@@ -84,7 +85,7 @@ impl Seeds {
         if parent.is_some_and(|parent| has_failed(parent)) {
             return Err(PlatformError::SeedUnreadable);
         }
-        // Where it was compiled again, the image may be another code's.
+        // If the code was compiled again, the image may belong to other code.
         let is_its = known.is_none() || kept.and_then(|kept| kept.known_digest()) == known;
         let (restored, image_took) = restored.filter(|_| is_its).unzip();
         if let Some(version) = recipe.version().filter(|_| self.images.is_some()) {
@@ -125,7 +126,7 @@ impl Seeds {
                         if let (Some(frozen), Some(seeds)) = (told.upgrade(), seeds.upgrade()) {
                             frozen.state().is_brought(asked);
                             let set = frozen.working_set();
-                            // Hardly anybody is parked yet with the set of before.
+                            // Hardly any instance is parked with the previous working set yet.
                             if set.learn_late(&late.memory, &late.code) {
                                 seeds.keep_image(&recipe, &frozen);
                             }
@@ -154,7 +155,8 @@ impl Seeds {
         Ok((Some(frozen), code))
     }
 
-    /// Its code, for a seed whose image tells what is `used` of it, or is of no use.
+    /// Returns the code for a seed. If the seed has a usable image, `used` receives the pages of
+    /// the code that are used.
     ///
     /// # Errors
     /// As [`KeptCode::get`].
@@ -167,7 +169,7 @@ impl Seeds {
     ) -> Result<(Arc<Code>, Option<CodeFilling>), PlatformError> {
         if recipe.version().is_some_and(|version| version.is_script()) {
             let engine = parent.and_then(|parent| parent.state().code());
-            // What the script uses of it is there, as far as its image could tell.
+            // The pages that the script uses are present, as far as its image records them.
             return match engine.filter(|code| !code.is_whole()) {
                 Some(code) if used.await.is_ok() => Ok((code.clone(), None)),
                 _ => kept.get_in_parts(None).await,
@@ -179,16 +181,16 @@ impl Seeds {
             None
         };
         let first = match recipe {
-            // Each script says what it uses.
+            // The image of each script records which pages of the engine's code it uses.
             Recipe::Engine(_) => first.map(|_| PageRange::around(0, 1).into()),
             _ => first,
         };
         kept.get_in_parts(first).await
     }
 
-    /// A seed's memory, or its code, will never be whole, or what it descends from: nothing is
-    /// forked from it any more, and it is made anew, without its image, or of code that is compiled
-    /// again.
+    /// Handles a seed whose memory or code, or that of an ancestor, can never be completed. Nothing
+    /// is forked from it any more. It is made again, without its image or with code that is
+    /// compiled again.
     fn fail(
         self: &Arc<Self>,
         key: Key,
@@ -199,7 +201,7 @@ impl Seeds {
     ) {
         match (error, &self.images, place) {
             (Unreadable::Image(error), Some(library), Some(place)) => library.refuse(place, error),
-            // It was told of that.
+            // The ancestor's pager has reported it.
             (Unreadable::Parent, ..) => {}
             (error, ..) => {
                 let (seed, told) = (recipe.name(), Line(error));
@@ -216,8 +218,9 @@ impl Seeds {
         self.make(key, For::Clients);
     }
 
-    /// Has a seed's code gathered into large pages, behind whoever asks, once it is known what is
-    /// used of it, or nobody wants to know. It takes more memory then, which counts from then on.
+    /// Gathers a seed's code into large pages in the background, if it is known which of its pages
+    /// are used, or if that need not be known. The code takes more memory then, which is counted
+    /// afterwards.
     pub fn gather_code(self: &Arc<Self>, key: Key, recipe: &Recipe, frozen: &Arc<Frozen>) {
         let Some(code) = frozen.state().code() else {
             return;
@@ -235,15 +238,15 @@ impl Seeds {
         }
     }
 
-    /// Whether it need not be told any more which small pages of a seed's code are used.
+    /// Returns whether the use of small pages of a seed's code need not be observed any more.
     fn may_gather(&self, recipe: &Recipe, frozen: &Frozen) -> bool {
         let is_one_functions = recipe.version().is_some_and(|version| !version.is_script());
         self.images.is_none() || !is_one_functions || !frozen.working_set().is_wanted()
     }
 }
 
-/// Has a child's image bring what it uses of a parent some of which is on its way, and says whether
-/// that is there; nothing where all of the parent is.
+/// Returns a closure that reads the pages of a parent that a child uses, and returns whether they
+/// are present. Returns `None` if all of the parent is present.
 fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool + Send + 'static> {
     if is_whole(&parent) {
         return None;
@@ -251,14 +254,14 @@ fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool
     let pager = parent.state().pager();
     let runtime = Handle::current();
     Some(move |uses: &Uses<'_>| {
-        // It is not known what it uses of its engine's code; or nobody brings the parent any more,
-        // which has come to be whole, or never will be.
+        // Either it is unknown which pages of its engine's code the child uses, or the parent's
+        // pager has ended, and the parent is complete or never will be.
         let Some(pager) = pager.filter(|_| !uses.code.is_empty()) else {
             return runtime.block_on(whole(&parent));
         };
         match pager.bring_first(&uses.parent_memory, uses.code) {
             Ok(()) => true,
-            // Whoever brings it for all finds the same, and says so.
+            // The parent's pager finds the same error, and reports it.
             Err(error) => {
                 pager.cannot_be(error);
                 false
@@ -267,7 +270,7 @@ fn bringing_parent(parent: Arc<Frozen>) -> Option<impl FnOnce(&Uses<'_>) -> bool
     })
 }
 
-/// Code for whoever makes a seed of it, where nobody brings the rest of it any more.
+/// Returns code for a making that needs all of it, when no pager reads the rest any more.
 ///
 /// # Errors
 /// As [`KeptCode::get`].

@@ -1,13 +1,13 @@
 //! Slots for making seeds.
 //!
-//! Making a function's seed runs its initialisation in a microVM. It takes a slot of each of two
+//! Making a function's seed runs its initialisation in a sandbox. It takes a slot of each of two
 //! kinds. A *guest slot* bounds the memory of all initialisations: it is held to the end. A *CPU
-//! slot* bounds how many run at the usual priority: it is released while the guest waits and
-//! after half a second of CPU time ([`Pace`]), and the initialisation goes on without it at a
-//! lower priority. So an initialisation that sleeps or spins delays no other for long.
+//! slot* bounds how many run at the usual priority. It is released while the guest waits and after
+//! half a second of CPU time ([`Pace`]), and the initialisation continues without it at a lower
+//! priority. So an initialisation that sleeps or spins delays no other for long.
 //!
-//! Both are shared fairly between functions, and what a client waits for comes first. What all
-//! functions share, the provider's own code, takes no slots.
+//! Both kinds are shared fairly between functions, and makings that a client waits for come first.
+//! The seeds that all functions share, which run the provider's own code, take no slots.
 
 mod pace;
 
@@ -24,14 +24,15 @@ use crate::fair_slots::{
 };
 
 /// CPU slots for each processor: with two, one initialisation reads its code or waits for its
-/// microVM while another computes.
+/// sandbox while another computes.
 const CPU_SLOTS: usize = 2;
 
 /// The part of all instances that may be initialising guests: a quarter leaves requests most of
 /// the processes and descriptors.
 const GUESTS_PART: usize = 4;
 
-/// Least guest slots: a node for a few instances can still make the seeds of several functions.
+/// The least number of guest slots: a node for a few instances can still make the seeds of several
+/// functions.
 const GUESTS_MIN: usize = 8;
 
 /// The part of all guest slots that one owner may hold: an eighth, but at least
@@ -44,8 +45,8 @@ const OWNER_GUESTS_MIN: usize = 2;
 /// The part of all guest slots that background work may hold.
 const BACKGROUND_PART: usize = 4;
 
-/// Bytes that an initialising guest takes beside its function's memory at worst: mailbox, guest
-/// and page tables, as for an instance at work.
+/// The worst-case bytes that an initialising guest takes besides its function's memory: mailbox,
+/// guest and page tables, as for an instance at work.
 const GUEST_OVERHEAD: u64 = 16 << 20;
 
 /// The slots of a pool.
@@ -66,7 +67,7 @@ struct BoundedPermit {
     pace: Mutex<Pace>,
 }
 
-/// The progress of a seed on its way, for reports.
+/// The progress of a seed that is being made, for reports.
 #[derive(Debug, Default)]
 pub struct SeedProgress(Mutex<Phase>);
 
@@ -88,13 +89,13 @@ pub struct SeedRequest {
     pub owner: Owner,
     /// Whether a client waits for it.
     pub urgency: Urgency,
-    /// Bytes of memory of the function.
+    /// The memory of the function in bytes.
     pub memory: u64,
 }
 
 impl SeedSlots {
-    /// The slots of a pool on a machine with so many processors, which has at most so many
-    /// `instances` at once.
+    /// Creates the slots of a pool on a machine with `processors` processors, which has at most
+    /// `instances` instances at once.
     pub fn new(processors: usize, instances: usize) -> Arc<Self> {
         let guests = (instances / GUESTS_PART).max(GUESTS_MIN);
         let cpu = CPU_SLOTS * processors.max(1);
@@ -114,12 +115,12 @@ impl SeedSlots {
         })
     }
 
-    /// Bounds the memory that all initialising guests may take at worst, in bytes.
+    /// Bounds the worst-case memory of all initialising guests, in bytes.
     pub fn limit_memory(&self, bytes: u64) {
         self.guests.limit_bytes(bytes);
     }
 
-    /// A permit, as soon as both slots are free. `progress` reports the place in the queue
+    /// Returns a permit, as soon as both slots are free. `progress` reports the place in the queue
     /// meanwhile. Dropping the future withdraws the request.
     pub async fn permit(&self, wanted: SeedRequest, progress: &SeedProgress) -> SeedPermit {
         let SeedRequest {
@@ -173,13 +174,13 @@ async fn wait(pending: PendingSlot<Owner>, progress: &SeedProgress) -> Slot<Owne
 }
 
 impl SeedPermit {
-    /// The permit of what takes no slots.
+    /// Returns the permit of a making that takes no slots.
     pub fn unbounded() -> Self {
         Self(None)
     }
 
-    /// Takes notice of the CPU time that the guest's process has used so far, if that is known.
-    /// Returns the priority that it is to run at from now on.
+    /// Records the CPU time that the guest's process has used so far, if that is known. Returns the
+    /// priority at which it is to run from now on.
     pub fn observe(&self, now: Instant, cpu: Option<Duration>) -> Priority {
         match &self.0 {
             Some(held) => lock(&held.pace).observe(now, cpu),
@@ -187,13 +188,13 @@ impl SeedPermit {
         }
     }
 
-    /// Whether this owner's seed may be made with it.
+    /// Returns whether this owner's seed may be made with it.
     pub fn is_of(&self, owner: Owner) -> bool {
         self.0.as_ref().is_some_and(|held| held.owner == owner)
     }
 
-    /// Whether the guest has to be observed from now on: not if the making takes no slots, or has
-    /// had its share.
+    /// Returns whether the guest has to be observed from now on: not if the making takes no slots,
+    /// or has had its share.
     pub fn is_to_be_observed(&self) -> bool {
         let held = self.0.as_ref();
         held.is_some_and(|held| !lock(&held.pace).is_spent())
@@ -205,7 +206,8 @@ impl SeedProgress {
         *lock(&self.0) = phase;
     }
 
-    /// How many others come before it in the queue; nothing if it does not wait for a slot.
+    /// Returns how many others come before it in the queue, or `None` if it does not wait for a
+    /// slot.
     pub fn queued_behind(&self) -> Option<usize> {
         match &*lock(&self.0) {
             Phase::Queued(position) => position.behind(),
@@ -213,7 +215,7 @@ impl SeedProgress {
         }
     }
 
-    /// Whether the guest runs.
+    /// Returns whether the guest runs.
     #[cfg(test)]
     pub fn is_initialising(&self) -> bool {
         matches!(*lock(&self.0), Phase::Initialising)

@@ -1,4 +1,4 @@
-//! When an initialisation holds a CPU slot, and at which priority it runs.
+//! The pace of an initialisation: when it holds a CPU slot, and at which priority it runs.
 //!
 //! The node observes the CPU time of the guest's process, by the kernel's account: the guest's own
 //! word is not needed. An initialisation begins with a slot.
@@ -27,8 +27,8 @@ const SHARE: Duration = Duration::from_millis(500);
 /// little CPU time on purpose, or cannot be observed, gives its slot back, too.
 const HELD_MAX: Duration = Duration::from_secs(2);
 
-/// Wall time without CPU time after which a guest counts as waiting: longer than a runnable
-/// process of usual priority waits for a processor, shorter than anybody notices.
+/// Wall time without CPU time after which a guest counts as waiting. 60 ms are longer than a
+/// runnable process of usual priority waits for a processor, and too short to be noticed.
 const IDLE: Duration = Duration::from_millis(60);
 
 /// The part of the observed time from which on a guest counts as running: a twentieth. A guest
@@ -75,7 +75,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace of a making that holds this slot.
+    /// Creates the pace of a making that holds this slot.
     pub fn new(
         slots: std::sync::Arc<CpuSlots>,
         request: SlotRequest<Owner>,
@@ -92,8 +92,8 @@ impl Pace {
         }
     }
 
-    /// Takes notice of the CPU time that the guest's process has used so far. Returns the
-    /// priority that it is to run at.
+    /// Records the CPU time that the guest's process has used so far. Returns the priority at which
+    /// it is to run.
     pub fn observe(&mut self, now: Instant, cpu: Option<Duration>) -> Priority {
         let (elapsed, ran) = self.since_last(now, cpu);
         let is_running = ran > elapsed / RUNNING_PART;
@@ -133,8 +133,9 @@ impl Pace {
         }
     }
 
-    /// The wall time and the CPU time since it was observed last. A making that begins again with
-    /// another process begins at zero. If the CPU time is unknown, the guest counts as running.
+    /// Returns the wall time and the CPU time since the last observation. A making that begins
+    /// again with another process begins at zero. If the CPU time is unknown, the guest counts as
+    /// running.
     fn since_last(&mut self, now: Instant, cpu: Option<Duration>) -> (Duration, Duration) {
         let (then, before) = self.last.unwrap_or((now, cpu.unwrap_or_default()));
         let elapsed = now.saturating_duration_since(then);
@@ -146,12 +147,12 @@ impl Pace {
         (elapsed, cpu.checked_sub(before).unwrap_or(cpu))
     }
 
-    /// Whether it had its share: it needs no slot any more.
+    /// Returns whether it has had its share, and needs no slot any more.
     pub fn is_spent(&self) -> bool {
         matches!(self.standing, Standing::Spent)
     }
 
-    /// Whether it holds a slot.
+    /// Returns whether it holds a slot.
     #[cfg(test)]
     pub fn holds_slot(&self) -> bool {
         matches!(self.standing, Standing::Holds { .. })

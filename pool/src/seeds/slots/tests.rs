@@ -43,7 +43,7 @@ impl Guest {
         Some(guest)
     }
 
-    /// Time passes, in which the guest runs or waits.
+    /// Lets time pass, in which the guest runs or waits.
     fn pass(&mut self, time: Duration, runs: bool) -> Priority {
         let mut left = time;
         loop {
@@ -154,7 +154,7 @@ async fn a_guest_whose_cpu_time_is_unknown_has_a_slot_for_its_share_only() {
         guest.permit.observe(begun + SECOND, None),
         Priority::Background
     );
-    // A guest that runs a little all the time does not hold its slot for ever.
+    // A guest that runs a little all the time does not hold its slot forever.
     let mut little = Guest::begin(&slots, 1).unwrap();
     for _ in 0..99 {
         little.now += TICK;

@@ -1,7 +1,8 @@
-//! The rest of code that is read while guests run with it already: in order, but for what one of
-//! them asks for before. As a layer is filled from its image (`faasw_seedtree::image::Filling`).
+//! Reading the rest of code while guests already run with it: in order, except for pieces that a
+//! guest requests before. It corresponds to the filling of a layer from its image
+//! (`faasw_seedtree::image::Filling`).
 //!
-//! Whoever fills it knows of guests that wait; nothing here does.
+//! Guests that wait are known to the pager; nothing here knows them.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -14,28 +15,30 @@ use faasw_seedtree::reading::Parts;
 use super::progress::Progress;
 use super::read::{CodeError, Room, Stored, in_turns};
 
-/// Pieces that are read at once while guests may wait: what they ask for meanwhile waits for
-/// these.
+/// The number of pieces that are read at once while guests may wait: requests that arrive meanwhile
+/// wait for these.
 const STEP: usize = 4;
 
-/// Code of which some is there, and where the rest is. Dropped before [`CodeFilling::finish`], it
-/// leaves code that is of no use.
+/// Code of which some is present, and the source of the rest. If it is dropped before
+/// [`CodeFilling::finish`], the code is unusable.
 ///
-/// Several may fill it at once: each piece is read by one of them, and others wait for it.
+/// Several threads may fill it at once: each piece is read by one of them, and the others wait for
+/// it.
 #[derive(Debug)]
 pub struct CodeFilling {
     stored: Stored,
     memory: OwnedFd,
     pieces: Parts<Room>,
     progress: Arc<Progress>,
-    /// Pieces that a guest asked for before they were there.
+    /// The number of pieces that a guest requested before they were present.
     asked: AtomicU64,
-    /// Those, in pages.
+    /// The pages of those pieces.
     late: Mutex<PageSet>,
 }
 
 impl CodeFilling {
-    /// What brings the pieces to `memory` that these, which are there, are not.
+    /// Creates a filling that reads into `memory` all pieces except those in `there`, which are
+    /// present.
     pub(super) fn new(
         stored: Stored,
         memory: OwnedFd,
@@ -52,26 +55,26 @@ impl CodeFilling {
         }
     }
 
-    /// Pages that are not there yet.
+    /// Returns the pages that are not present yet.
     #[must_use]
     pub fn missing(&self) -> PageSet {
         let missing = self.pieces.missing().into_iter();
         missing.map(|piece| self.stored.pages_of(piece)).collect()
     }
 
-    /// Whether a page is one of those that the code has something in.
+    /// Returns whether a page contains any of the code.
     #[must_use]
     pub fn has(&self, page: Page) -> bool {
         self.stored.pages().contains(page)
     }
 
-    /// Whether a page is not there yet.
+    /// Returns whether a page is not present yet.
     #[must_use]
     pub fn is_missing(&self, page: Page) -> bool {
         self.pieces.is_missing(Stored::piece(page))
     }
 
-    /// Has a page there that a guest waits for; says whether it is one of the code's.
+    /// Makes a page present that a guest waits for. Returns whether it is one of the code's.
     ///
     /// # Errors
     /// As [`CodeFilling::fill_next`].
@@ -87,8 +90,8 @@ impl CodeFilling {
         Ok(self.has(page))
     }
 
-    /// Has all of these pages there, by several threads where they are many: those that somebody
-    /// needs next.
+    /// Makes all of these pages present, which are needed next; with several threads if they are
+    /// many.
     ///
     /// # Errors
     /// As [`CodeFilling::fill_next`].
@@ -98,32 +101,33 @@ impl CodeFilling {
         in_turns(&missing, |run| self.fill(run))
     }
 
-    /// Has some more pages there; says whether there were any.
+    /// Makes some more pages present. Returns whether any were missing.
     ///
     /// # Errors
-    /// When a piece is not what was stored; the disk's and the system's. The code will never be
-    /// whole then.
+    /// Returns [`CodeError::Damaged`] if a piece is not what was stored, or the error of the disk
+    /// or of the memory. The code will never be complete then.
     pub fn fill_next(&self) -> Result<bool, CodeError> {
         let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
         self.pieces.bring_next(STEP, bring)
     }
 
-    /// Pieces that guests have asked for before they were there.
+    /// Returns how many pieces guests have requested before they were present.
     #[must_use]
     pub fn asked(&self) -> u64 {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Those pieces, in pages.
+    /// Returns the pages of those pieces.
     #[must_use]
     pub fn late(&self) -> PageSet {
         self.lock_late().clone()
     }
 
-    /// All of it is there: nobody writes to its file any more.
+    /// Seals the file once all of the code is present.
     ///
     /// # Errors
-    /// When some is missing; the system's.
+    /// Returns [`CodeError::Size`] if some is missing, or [`CodeError::Memory`] if the file cannot
+    /// be sealed.
     pub fn finish(&self) -> Result<(), CodeError> {
         if !self.pieces.missing().is_empty() {
             return Err(CodeError::Size);
@@ -133,19 +137,20 @@ impl CodeFilling {
         Ok(())
     }
 
-    /// No more of it will be there. Nothing changes where it is whole.
+    /// Marks the missing rest as never to come. Without effect if the code is complete.
     pub fn give_up(&self) {
         self.progress.end(false);
     }
 
-    /// Has these pieces there, whoever reads them. Those that are missing are read at once.
+    /// Makes these pieces present, waiting for those that other threads read. Missing ones are read
+    /// at once.
     fn fill(&self, pieces: Range<usize>) -> Result<(), CodeError> {
         let bring = |run, room: &mut Room| self.stored.bring(run, &self.memory, room);
         self.pieces.bring(pieces, bring)
     }
 
     fn lock_late(&self) -> MutexGuard<'_, PageSet> {
-        // It changes by single assignments.
+        // The set changes by single assignments.
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

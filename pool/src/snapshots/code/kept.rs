@@ -1,5 +1,5 @@
-//! Code that may have left memory: it is there as long as a seed, an instance that is being made,
-//! or whoever compiled it has it, and is brought back when it is needed next.
+//! Code that may have left memory. It is in memory as long as a seed, an instance that is being
+//! made, or the caller that compiled it holds it. It is loaded again when it is next needed.
 
 use std::fmt;
 use std::future::Future;
@@ -13,46 +13,47 @@ use rustix::io::Errno;
 use super::{Code, CodeDigest, CodeFilling, ReadCode};
 use crate::error::PlatformError;
 
-/// What bringing code back comes to.
+/// The future of loading code.
 pub type Bringing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Where code is that is not in memory.
+/// The storage of code that is not in memory.
 pub trait CodeSource: fmt::Debug + Send + Sync {
-    /// Reads it, proven to be what was stored; nothing where it is missing or damaged. Where it is
-    /// told what of it is used `first`, the rest may come later.
+    /// Reads the code, verified to be what was stored; `None` if it is missing or damaged. If
+    /// `first` names the used part of the code, the rest may be read later.
     fn read(&self, first: Option<PageSet>) -> Bringing<'_, Option<ReadCode>>;
 
-    /// Has it compiled again; that need not give the same code.
+    /// Compiles the code again, which need not give the same code.
     ///
     /// # Errors
-    /// Why it could not be.
+    /// Returns the reason if it could not be compiled.
     fn compile(&self) -> Bringing<'_, Result<Arc<Code>, String>>;
 }
 
-/// What a function has of its code, wherever that is.
+/// The code of a function, in memory or stored.
 #[derive(Debug)]
 pub struct KeptCode {
     place: Mutex<Place>,
     tells_state: bool,
-    /// Held by who brings it: others wait for that.
+    /// Held by the caller that loads the code; others wait for it.
     bringing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
 struct Place {
-    /// As long as somebody has it.
+    /// The code, as long as another holder keeps it in memory.
     here: Weak<Code>,
-    /// As long as it is nowhere else.
+    /// Keeps the code in memory as long as it is stored nowhere.
     stays: Option<Arc<Code>>,
     source: Option<Arc<dyn CodeSource>>,
     bytes: u64,
     digest: Option<CodeDigest>,
-    /// A part of what is stored was found to be damaged behind whoever had read it.
+    /// Whether a part of the stored code was found to be damaged after the code had been returned
+    /// to a caller.
     is_damaged: bool,
 }
 
 impl KeptCode {
-    /// Code that is nowhere but in memory, and stays there.
+    /// Wraps code that is only in memory, and stays there.
     #[must_use]
     pub fn here(code: Arc<Code>) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl KeptCode {
         }
     }
 
-    /// Code that is stored, and in memory as long as somebody has it there.
+    /// Wraps code that is stored, and that is in memory as long as another holder keeps it there.
     #[must_use]
     pub fn stored(
         source: Arc<dyn CodeSource>,
@@ -91,7 +92,8 @@ impl KeptCode {
         }
     }
 
-    /// It is stored by now, so that it may leave memory when nobody has it.
+    /// Records that the code is stored now, so that it may leave memory when it has no other
+    /// holder.
     pub fn is_stored_at(&self, source: Arc<dyn CodeSource>, digest: CodeDigest) {
         let stayed = {
             let mut place = self.place();
@@ -100,48 +102,49 @@ impl KeptCode {
             place.is_damaged = false;
             place.stays.take()
         };
-        // It may be unmapped by that.
+        // Dropped outside the lock, because this may unmap the code.
         drop(stayed);
     }
 
-    /// Whether it may leave memory.
+    /// Returns whether the code may leave memory.
     #[must_use]
     pub fn may_leave(&self) -> bool {
         self.place().stays.is_none()
     }
 
-    /// The code, if all of it is in memory.
+    /// Returns the code if all of it is in memory.
     #[must_use]
     pub fn in_memory(&self) -> Option<Arc<Code>> {
         self.coming().filter(|code| code.is_whole())
     }
 
-    /// The code, if it is in memory or on its way there.
+    /// Returns the code if it is in memory or is being read.
     fn coming(&self) -> Option<Arc<Code>> {
         self.place().here.upgrade()
     }
 
-    /// What is stored was found to be damaged by whoever read this `code` of it: it is compiled
-    /// again when it is needed next. Nothing where other code is in its place by now: what was
-    /// compiled since, or what another reads, who finds it, too.
+    /// Records that the stored code was found to be damaged by the reader of `code`, so that it is
+    /// compiled again when it is next needed. Without effect if other code has replaced it: code
+    /// that was compiled since, or code that another reader reads, which finds the damage itself.
     pub fn found_damaged(&self, code: &Arc<Code>) {
         let mut place = self.place();
         place.is_damaged |= std::ptr::eq(place.here.as_ptr(), Arc::as_ptr(code));
     }
 
-    /// The code; brought back once, however many want it, if it is not in memory.
+    /// Returns the code. If it is not in memory, it is loaded once for all callers that wait.
     ///
     /// # Errors
-    /// When it can neither be read nor compiled again.
+    /// Returns [`PlatformError::CodeGone`] if it can be neither read nor compiled again.
     pub async fn get(&self) -> Result<Arc<Code>, PlatformError> {
         let (code, rest) = self.get_in_parts(None).await?;
-        // Where nobody is told what is used first, all of it is read.
+        // Without a set to read first, all of it is read.
         debug_assert!(rest.is_none());
         Ok(code)
     }
 
-    /// The same for somebody who can have what it is used by wait: with what is used `first`, the
-    /// rest may have to be brought yet, by whoever gets what brings it.
+    /// As [`KeptCode::get`], for a caller whose guests can wait for missing pages. If `first` names
+    /// the used part of the code, the rest may still be missing; the caller has to read it with the
+    /// returned filling.
     ///
     /// # Errors
     /// As [`KeptCode::get`].
@@ -153,7 +156,7 @@ impl KeptCode {
             return Ok((code, None));
         }
         let _bringing = self.bringing.lock().await;
-        // What another is bringing is waited for; unless they give up.
+        // Waits for another caller that is reading the code, unless that caller gives up.
         if let Some(code) = self.coming()
             && code.whole().await
         {
@@ -177,12 +180,12 @@ impl KeptCode {
                 let compiled = source.compile().await;
                 let code =
                     compiled.map_err(|why| PlatformError::CodeGone(Line(why).to_string()))?;
-                // It was stored anew, or is found to be damaged once more.
+                // The compiled code was stored anew; if not, the damage is found again.
                 self.place().is_damaged = false;
                 (code, None)
             }
         };
-        // It may be other code than before; where it was compiled, all of it is looked at.
+        // The code may differ from before. If it was compiled, all of it is hashed.
         let digest = {
             let code = code.clone();
             tokio::task::spawn_blocking(move || code.digest()).await
@@ -202,22 +205,25 @@ impl KeptCode {
         self.place().bytes
     }
 
-    /// Whether it was made to tell what it has become, and does nothing else.
+    /// Returns whether the code was made to report the state that it reaches, and does nothing
+    /// else.
     #[must_use]
     pub fn tells_state(&self) -> bool {
         self.tells_state
     }
 
-    /// What it is known by, as far as that was computed.
+    /// Returns the digest of the code, if it has been computed.
     #[must_use]
     pub fn known_digest(&self) -> Option<CodeDigest> {
         self.place().digest
     }
 
-    /// What it is known by. Where that was not computed yet it is now, which blocks.
+    /// Returns the digest of the code. If it has not been computed yet, this computes it, which
+    /// blocks.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns `NOENT` if the digest is unknown and the code is not in memory, or the error of
+    /// reading the code.
     pub fn digest(&self) -> Result<CodeDigest, Errno> {
         let here = {
             let place = self.place();
@@ -233,7 +239,7 @@ impl KeptCode {
     }
 
     fn place(&self) -> MutexGuard<'_, Place> {
-        // It changes by single words: a panic leaves nothing half done.
+        // The fields change by single assignments, so a panic leaves nothing half done.
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -248,7 +254,7 @@ mod tests {
     use super::*;
     use faasw_abi::pages::PageRange;
 
-    /// Has this artifact, unless it is damaged; compiles to another one.
+    /// Holds this artifact, unless it is damaged; compiles to another one.
     #[derive(Debug, Default)]
     struct Disk {
         artifact: Vec<u8>,
@@ -333,7 +339,7 @@ mod tests {
         assert!(error.to_string().contains("no module"), "{error}");
     }
 
-    /// Code of so many bytes, no two pages of which are the same.
+    /// Code of `bytes` bytes in which no two pages are equal.
     fn large(bytes: usize) -> Vec<u8> {
         (0..bytes).map(|at| (at / 4096 + at % 251) as u8).collect()
     }
@@ -388,7 +394,7 @@ mod tests {
         assert!(rest.is_none());
         assert_eq!(code.read().unwrap(), b"compiled again");
         assert_eq!(disk.reads.load(Ordering::Relaxed), 2);
-        // What was compiled is stored in its place.
+        // The compiled code has replaced the damaged code.
         drop(code);
         let code = kept.get().await.unwrap();
         assert!(code.read().unwrap() == artifact);

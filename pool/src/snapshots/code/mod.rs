@@ -1,8 +1,8 @@
 //! Compiled code: an artifact of the compile helper in a sealed file.
 //!
-//! `pieces`: the parts by which it is known and verified; `read`: from disk into memory;
-//! `filling`: the rest of it, while guests run; `progress`: who waits for that; `kept`: what a
-//! function has of code that may have left memory.
+//! `pieces`: the parts by which code is identified and verified; `read`: reading from disk into
+//! memory; `filling`: reading the rest while guests run; `progress`: waiting for the end of that;
+//! `kept`: a function's code that may have left memory.
 
 mod filling;
 mod kept;
@@ -28,36 +28,38 @@ pub use self::read::{CodeError, ReadCode};
 
 use super::large_pages::gather;
 
-/// Compiled code that nobody can change any more. Some of it may still be on its way.
+/// Sealed compiled code. Some of it may still be being read.
 #[derive(Debug)]
 pub struct Code {
     file: OwnedFd,
     bytes: u64,
-    /// What the file takes of memory, in bytes; what it will take, as long as some is missing.
+    /// The memory that the file takes, in bytes; while some is missing, the memory that it will
+    /// take.
     held_bytes: AtomicU64,
     tells_state: bool,
     pieces: OnceLock<Pieces>,
-    /// Whether that has begun: see [`Code::gather`].
+    /// Whether gathering has begun: see [`Code::gather`].
     is_being_gathered: AtomicBool,
-    /// Whether it is in large pages, as far as the host gives any.
+    /// Whether gathering has ended: the code is in large pages, as far as the host provides them.
     is_gathered: AtomicBool,
-    /// How far its reading is, where it was told before it was whole.
+    /// The progress of reading, if the code was returned before it was complete.
     coming: Option<Arc<Progress>>,
 }
 
 impl Code {
-    /// An empty file that an artifact is written into.
+    /// Creates an empty file for an artifact.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of the system if no file can be created.
     pub fn writable() -> Result<OwnedFd, Errno> {
         memory_file("faasw-code")
     }
 
-    /// Seals a file that an artifact was written into. It stays in the pages that it is in.
+    /// Seals a file that an artifact was written into. It stays in its present pages.
     ///
     /// # Errors
-    /// `FBIG` when the artifact is larger than a guest can have or empty; the system's.
+    /// Returns `FBIG` if the artifact is empty or larger than a guest can have, or the error of a
+    /// system call.
     pub fn seal(file: OwnedFd) -> Result<Self, Errno> {
         let bytes = u64::try_from(rustix::fs::fstat(&file)?.st_size).unwrap_or(0);
         give_room(&file, bytes)?;
@@ -65,8 +67,8 @@ impl Code {
         Self::of(&file, bytes, None)
     }
 
-    /// That in a file to which no guest is to write. Where it is still `coming`, whoever fills the
-    /// file has its own descriptor.
+    /// Wraps the code in a file to which guests must not write. If `coming` is given, another
+    /// descriptor is used to fill the file.
     fn of(file: &OwnedFd, bytes: u64, coming: Option<Arc<Progress>>) -> Result<Self, Errno> {
         let held_bytes = match coming {
             None => blocks(file)?,
@@ -84,22 +86,22 @@ impl Code {
         })
     }
 
-    /// Whether all of it is there, and its file is sealed. Until then nobody is to have it who
-    /// does not wait for what is missing.
+    /// Returns whether all of the code is present and its file is sealed. Until then only a holder
+    /// that waits for missing pages may use it.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         let coming = self.coming.as_ref();
         coming.is_none_or(|coming| coming.outcome() == Some(true))
     }
 
-    /// Whether some of it will never be there: nothing is to run with it.
+    /// Returns whether some of the code will never be present: nothing may run with it.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         let coming = self.coming.as_ref();
         coming.is_some_and(|coming| coming.outcome() == Some(false))
     }
 
-    /// Waits until all of it is there; says whether it is, or never will be.
+    /// Waits until all of the code is present. Returns false if it never will be.
     pub async fn whole(&self) -> bool {
         match &self.coming {
             Some(coming) => coming.ended().await,
@@ -107,9 +109,9 @@ impl Code {
         }
     }
 
-    /// Gathers it into large pages, which guests map, once all of it is there. Where it is in such
-    /// it cannot be told any more which small ones are used. It blocks, for a third of a
-    /// millisecond for each of them.
+    /// Gathers the code into large pages, which guests map, if all of it is present. After that it
+    /// is no longer known which small pages are used. Blocks for a third of a millisecond per large
+    /// page.
     pub fn gather(&self) {
         if !self.is_whole() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
             return;
@@ -121,20 +123,20 @@ impl Code {
         }
     }
 
-    /// Whether it was gathered, all of it.
+    /// Returns whether all of the code has been gathered.
     #[must_use]
     pub fn is_gathered(&self) -> bool {
         self.is_gathered.load(Ordering::Acquire)
     }
 
-    /// Whether that has at least begun: guests may lose what they have mapped, to have it back in
-    /// large pages.
+    /// Returns whether gathering has at least begun. Guests may lose their mappings of small pages
+    /// then, and get large pages instead.
     #[must_use]
     pub fn is_being_gathered(&self) -> bool {
         self.is_being_gathered.load(Ordering::Acquire)
     }
 
-    /// An artifact that is in memory already.
+    /// Copies an artifact that is in memory.
     ///
     /// # Errors
     /// As [`Code::seal`].
@@ -147,7 +149,7 @@ impl Code {
         Self::seal(file)
     }
 
-    /// The same code, which was made to tell what it has become.
+    /// Marks the code as made to report the state that it reaches.
     #[must_use]
     pub fn that_tells(self) -> Self {
         Self {
@@ -156,35 +158,36 @@ impl Code {
         }
     }
 
-    /// Whether it was made to tell what it has become, and does nothing else.
+    /// Returns whether the code was made to report the state that it reaches, and does nothing
+    /// else.
     #[must_use]
     pub fn tells_state(&self) -> bool {
         self.tells_state
     }
 
-    /// Size of the artifact, in bytes.
+    /// Returns the size of the artifact, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Size of the file: whole large pages.
+    /// Returns the size of the file, in bytes: whole large pages.
     #[must_use]
     pub fn mapped_bytes(&self) -> u64 {
         self.bytes.next_multiple_of(LARGE_PAGE)
     }
 
-    /// What it takes of memory, in bytes: more than it has where that is in large pages.
+    /// Returns the memory that the code takes, in bytes. In large pages that is more than its size.
     #[must_use]
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes.load(Ordering::Relaxed)
     }
 
-    /// What it is known by: nothing that was made with other code is to run with this. Where it
-    /// was not read from a disk, that is computed when it is asked for first.
+    /// Returns the digest of the code: nothing that was made with other code may run with this. If
+    /// the code was not read from a disk, the first call computes the digest.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the code.
     pub fn digest(&self) -> Result<CodeDigest, Errno> {
         if let Some(pieces) = self.pieces.get() {
             return Ok(pieces.digest(self.bytes));
@@ -200,14 +203,14 @@ impl Code {
             pieces.push(part);
             at += length as u64;
         }
-        // Whoever else computes it meanwhile finds the same.
+        // A concurrent computation gives the same result.
         Ok(self.pieces.get_or_init(|| pieces).digest(self.bytes))
     }
 
-    /// A copy of the artifact.
+    /// Returns a copy of the artifact.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns the error of reading the code.
     pub fn read(&self) -> Result<Vec<u8>, Errno> {
         let size = usize::try_from(self.bytes).map_err(|_| Errno::FBIG)?;
         let mut copy = vec![0; size];
@@ -229,10 +232,11 @@ impl Code {
     }
 }
 
-/// Makes a file as large as a guest maps it: whole large pages.
+/// Extends a file to the size at which a guest maps it: whole large pages.
 ///
 /// # Errors
-/// `FBIG` when the artifact is larger than a guest can have or empty; the system's.
+/// Returns `FBIG` if the artifact is empty or larger than a guest can have, or the error of the
+/// system call.
 fn give_room(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
     if bytes == 0 || bytes > CODE_MAX {
         return Err(Errno::FBIG);
@@ -240,9 +244,9 @@ fn give_room(file: &OwnedFd, bytes: u64) -> Result<(), Errno> {
     rustix::fs::ftruncate(file, bytes.next_multiple_of(LARGE_PAGE))
 }
 
-/// Bytes of memory that a file takes.
+/// Returns the bytes of memory that a file takes.
 fn blocks(file: &OwnedFd) -> Result<u64, Errno> {
-    /// As stat(2) counts, whatever the file's own blocks are.
+    /// The unit of stat(2), whatever the file's own block size is.
     const BLOCK: u64 = 512;
     let blocks = rustix::fs::fstat(file)?.st_blocks;
     Ok(u64::try_from(blocks).unwrap_or(0).saturating_mul(BLOCK))

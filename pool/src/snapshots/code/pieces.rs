@@ -1,46 +1,46 @@
-//! The pieces of an artifact, by whose digests it is known.
+//! The pieces of an artifact, whose digests identify it.
 
 use faasw_abi::memory_map::PAGE;
 use faasw_seedtree::limits::CODE_UNIT;
 use sha2::{Digest as _, Sha256};
 
-/// Bytes of each piece of an artifact, but for the last.
+/// The size in bytes of each piece of an artifact, except the last.
 pub const PIECE: usize = CODE_UNIT.get() as usize * PAGE as usize;
 
-/// What code is known by: a digest of its size and of its pieces' digests.
+/// The identity of code: a digest of its size and of its pieces' digests.
 pub type CodeDigest = [u8; 32];
 
-/// The digests of an artifact's pieces, in their order. Each is verified by its own as it is
-/// read, so that several can be at once, and nothing has to be looked at twice.
+/// The digests of an artifact's pieces, in order. Each piece is verified by its own digest while it
+/// is read, so that several can be read at once and none has to be read twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pieces(Vec<[u8; 32]>);
 
 impl Pieces {
-    /// Those of an artifact.
+    /// Computes the pieces of an artifact.
     #[must_use]
     pub fn of(artifact: &[u8]) -> Self {
         Self(artifact.chunks(PIECE).map(digest).collect())
     }
 
-    /// Those with these digests.
+    /// Returns the pieces with these digests.
     #[must_use]
     pub fn known(digests: Vec<[u8; 32]>) -> Self {
         Self(digests)
     }
 
-    /// Their digests.
+    /// Returns the digests.
     #[must_use]
     pub fn digests(&self) -> &[[u8; 32]] {
         &self.0
     }
 
-    /// Whether there are as many as an artifact of so many bytes has.
+    /// Returns whether their number matches an artifact of `bytes` bytes.
     #[must_use]
     pub fn are_of(&self, bytes: u64) -> bool {
         bytes.div_ceil(PIECE as u64) == self.0.len() as u64
     }
 
-    /// What code of these pieces is known by, that has so many bytes.
+    /// Returns the identity of code with these pieces and `bytes` bytes.
     #[must_use]
     pub fn digest(&self, bytes: u64) -> CodeDigest {
         let mut hash = Sha256::new();
@@ -56,8 +56,8 @@ impl Pieces {
     }
 }
 
-/// SHA-256, which processors of today have instructions for: it takes half of what reading from a
-/// disk does.
+/// Returns the SHA-256, for which current processors have instructions: it takes half of the time
+/// of reading from a disk.
 pub(super) fn digest(piece: &[u8]) -> [u8; 32] {
     Sha256::digest(piece).into()
 }

@@ -1,11 +1,11 @@
-//! How far the reading of code is that was told before it was whole.
+//! The progress of reading code that was returned before it was complete.
 
 use std::pin::pin;
 use std::sync::OnceLock;
 
 use tokio::sync::Notify;
 
-/// Whether code is whole, once that is known.
+/// Whether code is complete, once that is known.
 #[derive(Debug, Default)]
 pub struct Progress {
     is_whole: OnceLock<bool>,
@@ -13,23 +13,23 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// It is whole, or will never be. Only the first word counts.
+    /// Records that the code is complete, or will never be. Only the first call has an effect.
     pub fn end(&self, is_whole: bool) {
         if self.is_whole.set(is_whole).is_ok() {
             self.told.notify_waiters();
         }
     }
 
-    /// Whether it is whole; nothing as long as it is read.
+    /// Returns whether the code is complete; `None` as long as it is being read.
     pub fn outcome(&self) -> Option<bool> {
         self.is_whole.get().copied()
     }
 
-    /// Waits until it is whole, or never will be.
+    /// Waits until the code is complete, or never will be.
     pub async fn ended(&self) -> bool {
         loop {
             let mut told = pin!(self.told.notified());
-            // From now on nothing is missed.
+            // From here on no notification is missed.
             told.as_mut().enable();
             if let Some(is_whole) = self.outcome() {
                 return is_whole;

@@ -1,12 +1,12 @@
-//! The pager: brings the rest of a seed's memory from its image, and of its code from its artifact,
+//! The pager reads the rest of a seed's memory from its image, and of its code from its artifact,
 //! while guests of it run (Catalyzer §3.2, on-demand paging; REAP §5.2, prefetching beside it).
 //!
-//! A thread of its own for each seed that is being read, for as long as that takes. It looks at
-//! what guests wait for ([`faasw_fri::userfault::Faults`]) between two pieces of what nobody has
-//! asked for yet. One answers for memory and code: all faults of a process are told in one place. A
-//! script's brings what is missing of its language engine, too, beside the engine's own: whatever
-//! several want is read by one of them. A guest whose page cannot be brought is never let go on:
-//! its process ends.
+//! Each seed that is being read has a thread of its own for as long as that takes. Between two
+//! pieces that no guest has requested yet, the thread checks for page faults of guests
+//! ([`faasw_fri::userfault::Faults`]). One pager serves memory and code, because all faults of a
+//! process are reported on one descriptor. The pager of a script also reads what is missing of its
+//! language engine, beside the engine's own pager: a page that several of them need is read by one
+//! of them. A guest whose page cannot be read never continues: its process is ended.
 
 mod waiting;
 
@@ -25,38 +25,38 @@ pub use self::waiting::{Bases, Ending, Paged};
 use self::waiting::Waiters;
 use super::code::{CodeError, CodeFilling};
 
-/// Brings one seed's pages. Its thread has it; when that is gone, layer and code are whole or of no
-/// use.
+/// Reads one seed's pages. Its thread owns it; when the thread is gone, layer and code are either
+/// complete or unusable.
 #[derive(Debug)]
 pub struct Pager {
-    /// Nothing where all of its memory is there.
+    /// `None` if all of the seed's own memory is present.
     memory: Option<Filling>,
-    /// Nothing where all of its code is, or that is an ancestor's.
+    /// `None` if all of the code is present, or if the code belongs to an ancestor.
     code: Option<CodeFilling>,
-    /// What of its memory is its own, and not an ancestor's.
+    /// The pages of memory that are the seed's own, not an ancestor's.
     own: PageSet,
-    /// Of the seed that it descends from, where some of that is missing.
+    /// The pager of the parent seed, if some of that is missing.
     above: Option<Arc<Pager>>,
-    /// How often one of its guests waited for what is an ancestor's.
+    /// How often a guest of this seed waited for a page of an ancestor.
     asked_above: AtomicU64,
     waiters: Mutex<Waiters>,
-    /// What another has found that brings some of it.
+    /// An error that another pager has found in what this one reads.
     found: Mutex<Option<Unreadable>>,
-    /// Who has something brought first: its thread leaves disk and processors to them.
+    /// The number of callers of [`Self::bring_first`]; the thread leaves disk and processors to
+    /// them.
     ahead: Mutex<usize>,
     none_ahead: Condvar,
-    /// Whether its thread has said how it ended.
+    /// Whether the thread has reported its end.
     is_over: Mutex<bool>,
     over: Condvar,
 }
 
-/// Says that a pager's thread is over, whatever becomes of it, and ends the instances that still
-/// wait.
+/// Marks a pager's thread as ended, however it ends, and ends the instances that still wait.
 struct Over<'a>(&'a Pager);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
-        // Nothing changes where it is whole, and nobody waits there.
+        // Without effect if the seed is complete; no instance waits then.
         self.0.give_up();
         self.0.end_all();
         *lock(&self.0.is_over) = true;
@@ -64,7 +64,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Something is brought before a pager's thread goes on.
+/// Pages that are read before a pager's thread continues.
 struct Ahead<'a>(&'a Pager);
 
 impl<'a> Ahead<'a> {
@@ -82,54 +82,54 @@ impl Drop for Ahead<'_> {
     }
 }
 
-/// What cannot be brought to its end.
+/// Why a seed's memory or code cannot be read completely.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    /// Memory, of its image.
+    /// The image of the memory is unreadable.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// Code, of its artifact.
+    /// The artifact of the code is unreadable.
     #[error("its code: {0}")]
     Code(#[from] CodeError),
-    /// Of what it descends from.
+    /// An ancestor is unreadable.
     #[error("what it descends from: {0}")]
     Above(Box<Unreadable>),
-    /// What it descends from, as whoever brings that has said.
+    /// An ancestor is unreadable, as the ancestor's own pager has reported.
     #[error("what it descends from cannot be read to its end")]
     Parent,
-    /// Whoever read it did not come to an end.
+    /// A reading thread failed.
     #[error(transparent)]
     Reader(#[from] io::Error),
-    /// The instances that wait cannot be asked what for.
+    /// The page faults of waiting instances cannot be received.
     #[error("nobody can be asked what they wait for: {0}")]
     Faults(Errno),
 }
 
-/// What guests have waited for.
+/// The pages that guests have waited for.
 #[derive(Debug)]
 pub struct Late {
-    /// How often one asked for a page, or a piece of code, that was not there yet.
+    /// How often a guest requested a page or a piece of code that was not present yet.
     pub asked: u64,
-    /// What came of memory by that.
+    /// The pages of memory that were read for that reason.
     pub memory: PageSet,
-    /// What came of code, counted from its beginning.
+    /// The pages of code that were read for that reason, counted from the beginning of the code.
     pub code: PageSet,
 }
 
-/// How it ended.
+/// How a pager ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Layer and code are whole.
+    /// Layer and code are complete.
     Whole(Late),
-    /// Nobody wanted it any more.
+    /// The seed was not wanted any more.
     Unwanted,
-    /// It will never be: nothing of it is to be used.
+    /// The seed cannot be completed; no part of it may be used.
     Failed(Unreadable),
 }
 
 impl Pager {
-    /// One for a seed of which some pages are there, whose layer has these of its `own`; the one
-    /// `above` brings what is missing of its parent.
+    /// Creates the pager of a seed of which some pages are present. `own` are the pages of its own
+    /// layer; the pager `above` reads what is missing of its parent.
     pub fn new(
         memory: Option<Filling>,
         code: Option<CodeFilling>,
@@ -151,11 +151,11 @@ impl Pager {
         })
     }
 
-    /// Brings the rest, as long as it `is_wanted`, on a thread of its own, which says how that
-    /// `ended` before instances hear of it.
+    /// Reads the rest on a thread of its own, as long as `is_wanted` returns true. The thread calls
+    /// `ended` before it ends any waiting instance.
     ///
     /// # Errors
-    /// The system's, when there can be no more threads: the layer is of no use then.
+    /// Returns the error of the system if no thread can be started. The layer is unusable then.
     pub fn start(
         self: Arc<Self>,
         is_wanted: impl Fn() -> bool + Send + 'static,
@@ -169,13 +169,13 @@ impl Pager {
                 Ok(false) => Outcome::Unwanted,
                 Err(error) => Outcome::Failed(self.told(error)),
             };
-            // Whoever asks for the seed from now on is not told this one, nor reads its image.
+            // From here on the graph neither returns this seed nor reads its image.
             ended(outcome);
         })?;
         Ok(())
     }
 
-    /// Pages of memory that are not there yet.
+    /// Returns the pages of memory that are not present yet.
     pub fn missing(&self) -> PageSet {
         let memory = self.memory.as_ref();
         let own = memory.map_or_else(PageSet::new, Filling::missing);
@@ -185,13 +185,13 @@ impl Pager {
         }
     }
 
-    /// Pages of code that are not there yet, counted from its beginning.
+    /// Returns the pages of code that are not present yet, counted from the beginning of the code.
     pub fn missing_code(&self) -> PageSet {
         let code = self.code();
         code.map_or_else(PageSet::new, CodeFilling::missing)
     }
 
-    /// What guests asked for before it was there.
+    /// Returns the pages that guests requested before they were present.
     fn late(&self) -> Late {
         let (memory, code) = (self.memory.as_ref(), self.code.as_ref());
         Late {
@@ -201,17 +201,17 @@ impl Pager {
         }
     }
 
-    /// What brings the code, an ancestor's where that is its.
+    /// Returns the filling of the code, an ancestor's if the code belongs to one.
     fn code(&self) -> Option<&CodeFilling> {
         let above = || self.above.as_ref().and_then(|above| above.code());
         self.code.as_ref().or_else(above)
     }
 
-    /// Has these pages of memory there, and these of code: what instances of a child use of it. By
-    /// several threads, before the pager comes to them. It blocks.
+    /// Reads these pages of memory and of code, which instances of a child use, with several
+    /// threads and before the pager's thread continues. Blocks.
     ///
     /// # Errors
-    /// When some cannot be brought.
+    /// Returns [`Unreadable`] if a page cannot be read.
     pub fn bring_first(&self, memory: &PageSet, code: &PageSet) -> Result<(), Unreadable> {
         let _ahead = Ahead::of(self);
         let both: [&(dyn Fn() -> Result<(), Unreadable> + Sync); 2] = [
@@ -227,8 +227,8 @@ impl Pager {
         in_turns(&both, both.len(), |fill| fill())
     }
 
-    /// What it cannot bring, once whoever brings that for all has said so, too: what descends from
-    /// that is not made of it again.
+    /// Converts an error to the one to report. For an ancestor's error, waits until the ancestor's
+    /// pager has reported it, so that the seed is not made of that ancestor again.
     fn told(&self, error: Unreadable) -> Unreadable {
         match (error, &self.above) {
             (Unreadable::Above(error), Some(above)) => {
@@ -239,8 +239,8 @@ impl Pager {
         }
     }
 
-    /// Another than its thread has found what cannot be brought: it ends by that. Waits until it
-    /// has.
+    /// Reports an error that another pager has found in what this one reads. This pager's thread
+    /// ends with it. Waits until that has happened.
     pub fn cannot_be(&self, error: Unreadable) {
         *lock(&self.found) = Some(error);
         let mut is_over = lock(&self.is_over);
@@ -250,7 +250,7 @@ impl Pager {
         }
     }
 
-    /// How often a guest asked for what was not there yet.
+    /// Returns how often a guest requested a page that was not present yet.
     fn asked(&self) -> u64 {
         let memory = self.memory.as_ref().map_or(0, Filling::asked);
         let code = self.code.as_ref().map_or(0, CodeFilling::asked);
@@ -258,7 +258,7 @@ impl Pager {
         memory.saturating_add(code).saturating_add(above)
     }
 
-    /// No more will be there of what is its own.
+    /// Marks the seed's own pages that are still missing as never to come.
     fn give_up(&self) {
         if let Some(memory) = &self.memory {
             memory.give_up();
@@ -268,7 +268,7 @@ impl Pager {
         }
     }
 
-    /// Brings all pages; says whether it did, or nobody wanted it.
+    /// Reads all pages. Returns whether it finished, or stopped because the seed was not wanted.
     fn bring(&self, is_wanted: &impl Fn() -> bool) -> Result<bool, Unreadable> {
         loop {
             self.answer_all()?;
@@ -301,7 +301,7 @@ impl Pager {
         Ok(true)
     }
 
-    /// Waits until nobody has something brought first.
+    /// Waits until no other thread is in [`Self::bring_first`].
     fn let_ahead(&self) {
         let mut ahead = lock(&self.ahead);
         while *ahead > 0 {
@@ -310,14 +310,14 @@ impl Pager {
         }
     }
 
-    /// Itself and those above it, by whether they are.
+    /// Returns this pager and those above it, each with whether it is above.
     fn line(&self) -> impl Iterator<Item = (&Self, bool)> {
         let line = std::iter::successors(Some(self), |pager| pager.above.as_deref());
         line.zip(std::iter::once(false).chain(std::iter::repeat(true)))
     }
 
-    /// Brings some more, its own and what is missing above it, by turns; says whether there was
-    /// any.
+    /// Reads some more of the seed's own pages and of those missing above it, by turns. Returns
+    /// whether there were any.
     fn bring_next(&self) -> Result<bool, Unreadable> {
         let mut brought = false;
         for (of, is_above) in self.line() {
@@ -334,7 +334,7 @@ impl Pager {
         Ok(brought)
     }
 
-    /// Has the page at an address of an instance there; says whether it is one that is stored.
+    /// Makes the page at an address of an instance present. Returns whether the page is stored.
     fn fill(&self, address: u64, bases: Bases) -> Result<bool, Unreadable> {
         let page =
             |base: u64| -> Option<Page> { GuestAddress::new(address.checked_sub(base)?).page() };
@@ -368,7 +368,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// An error of its own, or of what it descends from.
+/// Converts an error of the seed itself or of an ancestor.
 fn said(error: impl Into<Unreadable>, is_above: bool) -> Unreadable {
     if is_above {
         Unreadable::Above(Box::new(error.into()))

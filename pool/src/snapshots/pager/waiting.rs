@@ -1,5 +1,5 @@
-//! Who waits for what a pager brings: instances that were forked before all of their seed was
-//! there. Each is told of what it asked for, and of the end, whichever that is.
+//! The instances that wait for a pager: those forked before all of their seed was present. Each is
+//! woken for every page that it requested, and at the end of the pager, however that ends.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, MutexGuard, Weak};
@@ -10,26 +10,27 @@ use rustix::io::Errno;
 
 use super::{Pager, Unreadable, lock};
 
-/// Ranges of memory, and as many of code, that an instance waits in at most: each is a call, and a
-/// piece of a mapping. What lies between is brought as zeroes where nobody has a page.
+/// The maximum number of ranges of memory, and of code, that an instance registers. Each is a
+/// system call and a piece of a mapping. Pages in between that are not stored are filled with
+/// zeros.
 const RANGES_MAX: usize = 64;
 
 /// Ends an instance that will never have all of its memory.
 pub trait Ending: std::fmt::Debug + Send + Sync {
-    /// Asks for the end of its process.
+    /// Starts ending the instance's process.
     fn end(&self);
 }
 
-/// Where an instance has what it waits for, in its process's address space.
+/// The addresses of an instance's memory and code in the address space of its process.
 #[derive(Clone, Copy, Debug)]
 pub struct Bases {
-    /// Its RAM begins there.
+    /// The start of its RAM.
     pub ram: u64,
-    /// Its code does.
+    /// The start of its code.
     pub code: u64,
 }
 
-/// An instance some of whose pages are not there yet.
+/// An instance some of whose pages are not present yet.
 #[derive(Debug)]
 pub(super) struct Waiter {
     faults: Arc<Faults>,
@@ -41,29 +42,29 @@ pub(super) struct Waiter {
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
     all: Vec<Arc<Waiter>>,
-    /// Nobody is taken up any more.
+    /// Whether no more waiters are added.
     is_over: bool,
 }
 
 impl Waiters {
-    /// Whether there are none.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// All is there: nobody waits any more, nor is anybody taken up.
+    /// Releases all waiters because everything is present; no more are added.
     pub(super) fn let_go(&mut self) {
         self.is_over = true;
         for waiter in std::mem::take(&mut self.all) {
             for range in &waiter.ranges {
-                // Whoever has ended meanwhile waits for nothing.
+                // The instance may have ended meanwhile.
                 let _ = waiter.faults.unregister(*range);
             }
         }
     }
 }
 
-/// An instance is looked after. Dropping it says that it has ended, or has all of its memory.
+/// The registration of an instance with a pager. It is dropped when the instance has ended or has
+/// all of its memory.
 #[derive(Debug)]
 pub struct Paged {
     pager: Weak<Pager>,
@@ -81,11 +82,12 @@ impl Drop for Paged {
 }
 
 impl Pager {
-    /// From now on an instance that was forked from the seed waits for what is not there. Its
-    /// guest must not have run. Nothing where all is there.
+    /// Registers an instance that was forked from the seed, so that it waits for pages that are not
+    /// present yet. Its guest must not have run. Returns `None` if everything is present.
     ///
     /// # Errors
-    /// The system's, where its sandbox has lied; `CANCELED` when the pages will never come.
+    /// Returns `CANCELED` if the missing pages will never come, `INVAL` if the instance's addresses
+    /// overflow, or the error of a registration with the addresses that its sandbox reported.
     pub fn attach(
         self: &Arc<Self>,
         faults: Arc<Faults>,
@@ -128,31 +130,31 @@ impl Pager {
         Ok(Some(paged))
     }
 
-    /// Nobody is taken up any more, and the instances that still wait are ended.
+    /// Stops adding waiters, and ends the instances that still wait.
     pub(super) fn end_all(&self) {
         let left = {
             let mut waiters = self.waiters();
             waiters.is_over = true;
             std::mem::take(&mut waiters.all)
         };
-        // What they are told by is theirs to keep until they have ended.
+        // The waiters are dropped here; the instances keep their descriptors until they have ended.
         left.iter().for_each(|waiter| waiter.ending.end());
     }
 
-    /// Brings what instances wait for.
+    /// Reads the pages that instances wait for.
     pub(super) fn answer_all(&self) -> Result<(), Unreadable> {
-        // Nobody is kept from being taken up meanwhile.
+        // The lock is not held while pages are read, so that instances can be added.
         let waiters = self.waiters().all.clone();
         waiters.iter().try_for_each(|waiter| self.answer(waiter))
     }
 
-    /// Brings what an instance waits for.
+    /// Reads the pages that one instance waits for.
     fn answer(&self, waiter: &Waiter) -> Result<(), Unreadable> {
         while let Some(address) = waiter.faults.next().map_err(Unreadable::Faults)? {
             let start = address & !(PAGE - 1);
             let page = Addresses { start, bytes: PAGE };
             let is_stored = self.fill(start, waiter.bases)?;
-            // Whoever has ended meanwhile waits for nothing.
+            // The instance may have ended meanwhile.
             let _ = if is_stored {
                 waiter.faults.wake(page)
             } else {

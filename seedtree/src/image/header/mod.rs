@@ -1,4 +1,4 @@
-//! What an image says of itself: a prefix that anybody can read, and a sealed header.
+//! The description in an image: a readable prefix and a sealed header.
 //!
 //! ```text
 //! prefix, 4096 bytes:  magic, format, length of the header; nonce, key and tag of the image's
@@ -25,15 +25,15 @@ use crate::working_set::PageSets;
 
 /// Bytes of the prefix.
 pub(super) const PREFIX: usize = 4096;
-/// What an image begins with.
+/// First bytes of an image.
 pub(super) const MAGIC: [u8; 8] = *b"faasw\0im";
-/// Raised whenever the bytes of an image come to mean something else.
+/// Version of the format. Raise it whenever the meaning of an image's bytes changes.
 pub(super) const FORMAT: u32 = 2;
-/// Bytes that are sealed together: 16 pages, and one tag of 16 bytes for them.
+/// Bytes that are sealed together: 16 pages, with one tag of 16 bytes.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Bytes of a header at most: that of the largest guest has some 3 MiB.
+/// Maximum bytes of a header: that of the largest guest has some 3 MiB.
 pub(super) const HEADER_MAX: usize = 16 << 20;
-/// Bytes of a vCPU's state at most.
+/// Maximum bytes of a vCPU's state.
 const STATE_MAX: u32 = 64 << 10;
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -48,10 +48,11 @@ pub(super) struct Prefix {
 }
 
 impl Prefix {
-    /// Whether it is that of an image which this reads.
+    /// Checks that this is the prefix of an image in the current format.
     ///
     /// # Errors
-    /// When it is none, or another format's.
+    /// Returns [`ImageError::Foreign`], [`ImageError::Format`] or [`ImageError::Senseless`] if it
+    /// is not.
     pub fn check(&self) -> Result<(), ImageError> {
         if self.magic != MAGIC {
             return Err(ImageError::Foreign);
@@ -66,12 +67,12 @@ impl Prefix {
         }
     }
 
-    /// What the image's key is bound to.
+    /// Returns the bytes that the image's key is bound to.
     pub fn bound_to_key(&self) -> &[u8] {
         self.as_bytes().get(..16).unwrap_or_default()
     }
 
-    /// What the header is bound to: all but its own tag.
+    /// Returns the bytes that the header is bound to: the prefix without the header's own tag.
     pub fn bound_to_header(&self) -> Vec<u8> {
         let mut prefix = *self;
         prefix.header_tag = [0; TAG];
@@ -79,7 +80,7 @@ impl Prefix {
     }
 }
 
-/// What an image says first, and how long what follows is.
+/// The fixed-size start of a header, with the lengths of what follows.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct Fixed {
@@ -104,14 +105,14 @@ struct Fixed {
     code: u32,
 }
 
-/// What a snapshot is good for, by digest: what made it and what runs it, as far as its memory
-/// depends on that. One that is good for something else is not used.
+/// A digest of everything that the use of a snapshot depends on: what made it and what runs it, as
+/// far as its memory depends on that. A snapshot with another purpose is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Purpose([u8; 32]);
 
 impl Purpose {
-    /// That which these parts determine, in this order. Where one ends and the next begins makes
-    /// a difference.
+    /// Returns the purpose that these parts determine, in this order. The boundaries between parts
+    /// are significant.
     #[must_use]
     pub fn of(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new_with_prefix(b"faasw image 1");
@@ -123,7 +124,7 @@ impl Purpose {
     }
 }
 
-/// All that an image says of its snapshot.
+/// The complete description of a snapshot in its image.
 #[derive(Debug)]
 pub(super) struct Header {
     pub content: Content,
@@ -131,29 +132,30 @@ pub(super) struct Header {
     pub purpose: Purpose,
     pub ram_bytes: u64,
     pub monotonic_nanoseconds: u64,
-    /// The vCPU's.
+    /// State of the vCPU.
     pub state: Vec<u8>,
-    /// What an instance maps of the layer.
+    /// Pages that an instance maps of the layer.
     pub own: PageSet,
-    /// Pages that are in the image, in its order.
+    /// Pages in the image, in its order.
     pub stored: Vec<PageRange>,
-    /// Pages of its own that are as the parent has them. All others are zeroes.
+    /// Own pages that are equal to the parent's. All others are zeroes.
     pub inherited: PageSet,
-    /// As it was found out when the snapshot was made; what was private is the parent's to say.
+    /// The difference, as computed when the snapshot was made. Its private pages are not part of
+    /// it, because they derive from the parent.
     pub difference: Difference,
-    /// What instances used when the image was made, if that was known.
+    /// Pages that instances had used when the image was made, if they were known.
     pub sets: PageSets,
-    /// How many of the written pages had changed.
+    /// Number of the written pages that had changed.
     pub changed: u64,
-    /// Of each chunk.
+    /// Tag of each chunk.
     pub tags: Vec<[u8; TAG]>,
 }
 
 impl Header {
-    /// As it stands in an image.
+    /// Encodes the header.
     ///
     /// # Errors
-    /// When it is larger than one can be.
+    /// Returns [`ImageError::TooLarge`] if it exceeds the maximum size.
     pub fn encode(&self) -> Result<Vec<u8>, ImageError> {
         let length = |list: &[PageRange]| u32::try_from(list.len()).unwrap_or(u32::MAX);
         let fixed = Fixed {
@@ -199,10 +201,10 @@ impl Header {
         }
     }
 
-    /// The header that these bytes are, if they make sense.
+    /// Decodes and checks a header.
     ///
     /// # Errors
-    /// When they do not.
+    /// Returns [`ImageError::Senseless`] if the bytes are inconsistent.
     pub fn decode(bytes: &[u8]) -> Result<Self, ImageError> {
         let (fixed, rest) =
             Fixed::read_from_prefix(bytes).map_err(|_| ImageError::Senseless("its header"))?;
@@ -268,7 +270,8 @@ impl Header {
         Ok(header)
     }
 
-    /// Whether what it says goes together. Each of its sets is in order, and within memory.
+    /// Checks that the parts of the header are consistent. Each set is already known to be in order
+    /// and within memory.
     fn check(&self) -> Result<(), ImageError> {
         let senseless = |what| Err(ImageError::Senseless(what));
         if self.ram_bytes == 0 || self.ram_bytes > RAM_MAX || !self.ram_bytes.is_multiple_of(PAGE) {
@@ -313,26 +316,26 @@ impl Header {
         }
     }
 
-    /// What has to be there before the first instance runs: what requests use, what a fork copies,
-    /// and what the CPU itself looks at.
+    /// Returns the pages that have to be present before the first instance runs: those that
+    /// requests use, those that a fork copies, and those that the CPU itself reads.
     pub fn needed_first(&self) -> PageSet {
         let Difference { filled, .. } = &self.difference;
         needed_first(&self.own, &self.sets, filled)
     }
 
-    /// Offset of the first chunk, which follows a header of this length.
+    /// Returns the offset of the first chunk after a header of this length.
     pub fn chunks_at(header_bytes: usize) -> u64 {
         (PREFIX as u64 + header_bytes as u64).next_multiple_of(PREFIX as u64)
     }
 
-    /// Bytes of all pages that are stored.
+    /// Returns the bytes of all stored pages.
     pub fn stored_bytes(&self) -> u64 {
         self.stored.iter().map(|range| range.bytes()).sum()
     }
 }
 
-/// What of `own` has to be there first, of a snapshot whose requests use `sets`, and of which forks
-/// copy `filled`.
+/// Returns the part of `own` that has to be present first, for a snapshot whose requests use `sets`
+/// and whose forks copy `filled`.
 pub(super) fn needed_first(own: &PageSet, sets: &PageSets, filled: &PageSet) -> PageSet {
     let tables = own.intersection(&PageRange::of_bytes(0, TEXT).into());
     let used = sets.written.union(&sets.read);
@@ -349,13 +352,13 @@ impl Told {
     }
 }
 
-/// Of the pages of so many bytes, of RAM or of code.
+/// Checks a set of pages of `bytes` bytes of RAM or code.
 fn told_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
     let all = PageRange::around(0, bytes.min(RAM_MAX));
     PageSet::of_all_told(told, all).ok_or(ImageError::Senseless("its working set"))
 }
 
-/// What of a header was not read yet.
+/// The part of a header that was not read yet.
 struct Rest<'a>(&'a [u8]);
 
 impl Rest<'_> {

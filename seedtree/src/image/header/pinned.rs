@@ -1,4 +1,4 @@
-//! The bytes of format 2, which stand in files: whoever changes them changes the format.
+//! The byte layout of format 2, which existing files have: to change it is to change the format.
 
 use std::mem::offset_of;
 
@@ -7,7 +7,7 @@ use faasw_abi::pages::PageRange;
 
 use super::*;
 
-/// Stops the build when an image would come to mean something else.
+/// Stops the build when the meaning of an image would change.
 macro_rules! pinned {
     ($($is:expr => $was:expr),* $(,)?) => {
         $(const _: () = assert!(
@@ -69,5 +69,5 @@ pinned! {
     offset_of!(PageRange, end) => 4,
 }
 
-// Numbers stand in memory as they do in a file.
+// Numbers have the same byte order in memory and in a file.
 const _: () = assert!(cfg!(target_endian = "little"));

@@ -10,12 +10,12 @@
 //!        piece its tag
 //! ```
 //!
-//! All numbers are little-endian. The key seals each piece once, by its number, and the note,
-//! to which the beginning is bound: so nothing can be left out, added or moved.
+//! All numbers are little-endian. The key seals each piece once, by its number. It also seals the
+//! note, to which the prefix is bound. So nothing can be left out, added or moved.
 //!
-//! Neither way more than a piece of it is in memory: [`Sealing`] gives it piece by piece to
-//! whoever sends it, and [`Opening`] takes it so from whoever receives it, and gives nothing away
-//! whose tag it has not checked. Neither waits for anybody.
+//! At most one piece is in memory, in either direction. [`Sealing`] returns the parcel piece by
+//! piece to the sender. [`Opening`] receives it in the same way, and returns nothing whose tag was
+//! not checked. Neither of them waits.
 
 mod open;
 mod seal;
@@ -39,13 +39,13 @@ use super::crypt::{TAG, Wrapped};
 use super::error::ImageError;
 
 const MAGIC: [u8; 8] = *b"faasw\0ex";
-/// Raised whenever the bytes of a parcel come to mean something else.
+/// Version of the format. Raise it whenever the meaning of a parcel's bytes changes.
 const FORMAT: u32 = 1;
 /// Bytes that are sealed together.
 const PIECE: usize = 1 << 20;
-/// Bytes of a note at most.
+/// Maximum bytes of a note.
 const NOTE_MAX: usize = 4 << 20;
-/// How many parts there are beside the note.
+/// Number of parts besides the note.
 const PARTS: usize = 2;
 
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -64,7 +64,8 @@ const PREFIX: usize = 112;
 const _: () = assert!(size_of::<Prefix>() == PREFIX);
 
 impl Prefix {
-    /// One of a parcel that has such a note and parts of so many bytes; neither is sealed yet.
+    /// Returns the prefix of a parcel with this note and parts of these lengths, before either is
+    /// sealed.
     fn new(note: &[u8], parts: [u64; PARTS]) -> Result<Self, ParcelError> {
         Ok(Self {
             magic: MAGIC,
@@ -77,19 +78,19 @@ impl Prefix {
         })
     }
 
-    /// What the parcel's key is bound to.
+    /// Returns the bytes that the parcel's key is bound to.
     fn bound_to_key(&self) -> &[u8] {
         self.as_bytes().get(..16).unwrap_or_default()
     }
 
-    /// What the note is bound to: all but its own tag.
+    /// Returns the bytes that the note is bound to: the prefix without the note's own tag.
     fn bound_to_note(&self) -> Vec<u8> {
         let mut prefix = *self;
         prefix.note_tag = [0; TAG];
         prefix.as_bytes().to_vec()
     }
 
-    /// Bytes of a parcel that begins so; nothing where that is more than there can be.
+    /// Returns the bytes of a parcel with this prefix; `None` if they exceed the maximum.
     fn whole_bytes(&self) -> Option<u64> {
         let sealed = |bytes: u64| {
             let tags = bytes.div_ceil(PIECE as u64).checked_mul(TAG as u64)?;
@@ -102,31 +103,31 @@ impl Prefix {
     }
 }
 
-/// Why a parcel is not made or opened.
+/// The reason why a parcel cannot be made or opened.
 #[derive(Debug, Error)]
 pub enum ParcelError {
-    /// A part of it cannot be read.
+    /// A part cannot be read.
     #[error("a part of it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// It is none.
+    /// The data is no parcel.
     #[error("it is no export of faasw")]
     Foreign,
-    /// Another faasw has made it.
+    /// An incompatible version of faasw made the parcel.
     #[error("it is an export of format {0}, and this faasw reads format {FORMAT}")]
     Format(u32),
-    /// It ends before its end.
+    /// The parcel ends too early.
     #[error("it is cut off")]
     CutOff,
-    /// It does not end at its end.
+    /// Bytes follow the end of the parcel.
     #[error("there is something behind its end")]
     TooLong,
-    /// It was sealed with another key, or its beginning is damaged.
+    /// The parcel was sealed with another key, or its beginning is damaged.
     #[error("it was sealed with another image key, or its beginning is damaged")]
     Key,
-    /// Some of it is not what was sealed.
+    /// A piece is not what was sealed.
     #[error("it is damaged")]
     Damaged,
-    /// It has more than a parcel can have.
+    /// The parcel exceeds the maximum size.
     #[error("it is larger than an export can be")]
     TooLarge,
     /// The system has no randomness.

@@ -8,7 +8,7 @@ use super::super::HEADER_PART;
 use super::super::crypt::{DataKey, ImageKey, TAG};
 use super::{FORMAT, MAGIC, NOTE_MAX, PARTS, PIECE, PREFIX, ParcelError, Prefix};
 
-/// A parcel whose first bytes were read, by whoever has the key. Its note comes next.
+/// A parcel whose prefix was read with the right key. Its note comes next.
 #[derive(Debug)]
 pub struct Opening {
     prefix: Prefix,
@@ -20,7 +20,7 @@ pub struct Opening {
 pub struct Contents {
     data: DataKey,
     parts: [u64; PARTS],
-    /// What is still to come of each part.
+    /// Remaining bytes of each part.
     left: [u64; PARTS],
     /// Number of the next piece.
     next: u64,
@@ -28,13 +28,15 @@ pub struct Contents {
 }
 
 impl Opening {
-    /// Bytes that it begins with: they are to be read first, or all that there are.
+    /// Bytes of the prefix, which the caller reads first; fewer if the parcel has fewer.
     pub const BEGIN: usize = PREFIX;
 
-    /// A parcel that begins with these bytes.
+    /// Opens a parcel that begins with these bytes.
     ///
     /// # Errors
-    /// What it is instead of one that was sealed with this key.
+    /// Returns [`ParcelError::Foreign`], [`ParcelError::CutOff`], [`ParcelError::Format`],
+    /// [`ParcelError::Key`] or [`ParcelError::TooLarge`] if they are not the prefix of a parcel
+    /// that was sealed with this key.
     pub fn new(key: &ImageKey, begin: &[u8]) -> Result<Self, ParcelError> {
         if !begin.starts_with(&MAGIC) {
             return Err(ParcelError::Foreign);
@@ -52,23 +54,25 @@ impl Opening {
         Ok(Self { prefix, data })
     }
 
-    /// Bytes of its note.
+    /// Returns the bytes of the note.
     #[must_use]
     pub fn note_bytes(&self) -> usize {
         self.prefix.note_bytes as usize
     }
 
-    /// Opens its note, which has [`Opening::note_bytes`].
+    /// Opens the note, which has [`Opening::note_bytes`].
     ///
     /// # Errors
-    /// When it is not what was sealed, or lengths stand in it that cannot be.
+    /// Returns [`ParcelError::Damaged`] if it is not what was sealed, and [`ParcelError::TooLarge`]
+    /// if the lengths in the prefix are impossible.
     pub fn open_note(self, mut note: Vec<u8>) -> Result<(Vec<u8>, Contents), ParcelError> {
         let Self { prefix, data } = self;
         let bound = prefix.bound_to_note();
         if !data.open(HEADER_PART, &bound, prefix.note_tag, &mut note) {
             return Err(ParcelError::Damaged);
         }
-        // From here on its lengths are what was sealed, and may be a liar's who has the key.
+        // The lengths are now known to be what was sealed, but a liar with the key may have sealed
+        // them.
         let bytes = prefix.whole_bytes().ok_or(ParcelError::TooLarge)?;
         let contents = Contents {
             data,
@@ -82,16 +86,17 @@ impl Opening {
 }
 
 impl Contents {
-    /// Bytes of each part, as whoever sealed it says.
+    /// Returns the bytes of each part, as the sealer states them.
     #[must_use]
     pub fn parts(&self) -> [u64; PARTS] {
         self.parts
     }
 
-    /// Whether a file of so many bytes may be this parcel.
+    /// Checks that a file of this many bytes may be this parcel.
     ///
     /// # Errors
-    /// How it is not.
+    /// Returns [`ParcelError::CutOff`] if it is too short, and [`ParcelError::TooLong`] if it is
+    /// too long.
     pub fn check_length(&self, bytes: u64) -> Result<(), ParcelError> {
         match bytes.cmp(&self.bytes) {
             Ordering::Less => Err(ParcelError::CutOff),
@@ -100,8 +105,8 @@ impl Contents {
         }
     }
 
-    /// Of which part the next piece is, and how many bytes that has as it is sealed, a MiB and a
-    /// tag at most; nothing behind the last one.
+    /// Returns the part of the next piece, and the piece's sealed length, which is at most one MiB
+    /// and a tag. Returns `None` after the last piece.
     #[must_use]
     pub fn next_piece(&self) -> Option<(usize, usize)> {
         let mut left = self.left.iter().copied().enumerate();
@@ -110,10 +115,11 @@ impl Contents {
         Some((part, bytes + TAG))
     }
 
-    /// Opens the next piece, which has the bytes that [`Contents::next_piece`] has said.
+    /// Opens the next piece, whose length is that of [`Contents::next_piece`].
     ///
     /// # Errors
-    /// When it is not what was sealed.
+    /// Returns [`ParcelError::Damaged`] if it is not what was sealed, [`ParcelError::CutOff`] if
+    /// its length is wrong, and [`ParcelError::TooLong`] if there is no further piece.
     pub fn open(&mut self, mut piece: Vec<u8>) -> Result<Vec<u8>, ParcelError> {
         let (part, bytes) = self.next_piece().ok_or(ParcelError::TooLong)?;
         if piece.len() != bytes {
@@ -132,12 +138,11 @@ impl Contents {
     }
 }
 
-/// Opens a parcel as it comes, all of which is there already: gives its pieces away one by one,
-/// with the number of their part, and its note, as part [`PARTS`]. For fuzz targets and tests
-/// alone.
+/// Opens a complete parcel, and passes its pieces to `take` one by one, with the number of their
+/// part; the note has the number [`PARTS`]. For fuzz targets and tests only.
 ///
 /// # Errors
-/// What it is instead.
+/// Returns the [`ParcelError`] that names the fault.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in super::super) fn open_all(
     key: &ImageKey,
@@ -162,7 +167,7 @@ pub(in super::super) fn open_all(
     }
 }
 
-/// The first bytes of some, which are gone from there then; nothing where there are fewer.
+/// Removes the first `count` bytes and returns them; returns `None` if there are fewer.
 #[cfg(any(test, feature = "fuzzing"))]
 fn first<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (first, rest) = bytes.split_at_checked(count)?;

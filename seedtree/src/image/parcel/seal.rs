@@ -9,15 +9,15 @@ use super::super::HEADER_PART;
 use super::super::crypt::{DataKey, ImageKey, TAG};
 use super::{NOTE_MAX, PARTS, PIECE, ParcelError, Prefix, of_sealing};
 
-/// A part of a parcel: how many bytes it has, and where they are read from.
+/// A part of a parcel: its number of bytes, and the source that they are read from.
 pub type Part = (u64, Box<dyn Read + Send + Sync>);
 
-/// A parcel on its way out: what of it was not given yet.
+/// A parcel that is being sealed and sent.
 pub struct Sealing {
     data: DataKey,
     /// The first piece: the prefix and the note.
     begin: Vec<u8>,
-    /// What is left of each part.
+    /// Remaining bytes and source of each part.
     parts: [Part; PARTS],
     /// Number of the next piece.
     next: u64,
@@ -32,10 +32,11 @@ impl fmt::Debug for Sealing {
 }
 
 impl Sealing {
-    /// Begins to seal a note and two parts. Nothing is read of these yet.
+    /// Begins to seal a note and two parts. The parts are not read yet.
     ///
     /// # Errors
-    /// When it is too large; when the system has no randomness.
+    /// Returns [`ParcelError::TooLarge`] if the parcel exceeds the maximum size, and an error if
+    /// the system has no randomness.
     pub fn new(key: &ImageKey, note: &[u8], parts: [Part; PARTS]) -> Result<Self, ParcelError> {
         if note.len() > NOTE_MAX {
             return Err(ParcelError::TooLarge);
@@ -52,16 +53,16 @@ impl Sealing {
         })
     }
 
-    /// Bytes of all its pieces together.
+    /// Returns the bytes of all pieces together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The next piece, which is read and sealed now; nothing behind the last one.
+    /// Reads and seals the next piece, and returns it; returns `None` after the last one.
     ///
     /// # Errors
-    /// When a part has fewer bytes than was said, or cannot be read.
+    /// Returns an error if a part has fewer bytes than announced, or cannot be read.
     pub fn next_piece(&mut self) -> Result<Option<Vec<u8>>, ParcelError> {
         if !self.begin.is_empty() {
             return Ok(Some(std::mem::take(&mut self.begin)));
@@ -76,7 +77,7 @@ impl Sealing {
     }
 }
 
-/// The prefix and the note, sealed, and the key of what follows.
+/// Returns the key of the parcel, and the prefix with the sealed note.
 fn begin(
     key: &ImageKey,
     prefix: &mut Prefix,
@@ -94,7 +95,8 @@ fn begin(
     Ok((data, begin))
 }
 
-/// The piece of this number, of a part of which so many bytes are left, and its tag.
+/// Reads and seals the piece with this number, of a part with `left` remaining bytes, and returns
+/// it with its tag.
 fn seal_piece(
     data: &DataKey,
     number: u64,
@@ -111,11 +113,11 @@ fn seal_piece(
     Ok(piece)
 }
 
-/// A parcel whose lengths say anything, sealed as whoever has the key seals one: the note, and what
-/// follows it, cut into pieces where these lengths cut it. For fuzz targets and tests alone.
+/// Returns a parcel with arbitrary lengths, sealed with the right key: the note and the following
+/// content, cut into pieces by these lengths. For fuzz targets and tests only.
 ///
 /// # Errors
-/// When it is too large; the system's.
+/// Returns [`ParcelError::TooLarge`] if it is too large, and the errors of the system.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(in super::super) fn seal_as_told(
     key: &ImageKey,

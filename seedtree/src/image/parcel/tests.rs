@@ -1,4 +1,4 @@
-//! What is sealed is opened, by who has the key, and nothing else is.
+//! Sealed parcels can be opened with the right key, and nothing else can.
 
 use std::io::{self, Read};
 
@@ -95,7 +95,7 @@ fn no_byte_may_change_and_none_be_missing() {
     for at in places {
         let mut changed = parcel.clone();
         changed[at] ^= 1 << random.u8(..8);
-        // What was given away before is what was sealed.
+        // The pieces that were passed on before are what was sealed.
         let mut given = Vec::new();
         let result = open_all(&key(), &changed, |number, bytes| {
             if number < PARTS {
@@ -127,7 +127,7 @@ fn pieces_keep_their_places() {
     assert!(matches!(error, ParcelError::Damaged), "{error}");
 }
 
-/// What an announced length is held against, before anything is read by it.
+/// Checks of an announced length, before anything is read by it.
 #[test]
 fn a_length_that_is_not_its_own_is_told() {
     let parcel = sealed(b"note", [b"module", b"image"]);
@@ -141,11 +141,11 @@ fn a_length_that_is_not_its_own_is_told() {
     let of = |length| contents.check_length(length).unwrap_err();
     assert!(matches!(of(length - 1), ParcelError::CutOff));
     assert!(matches!(of(length + 1), ParcelError::TooLong));
-    // One is not taken for another because it has as many bytes.
+    // Parts are distinguished even if they have equally many bytes.
     assert_eq!(contents.next_piece(), Some((0, 6 + TAG)));
 }
 
-/// Lengths that only somebody who has the key can have sealed.
+/// Lengths that can only be sealed with the key.
 #[test]
 fn a_length_that_cannot_be_costs_nothing() {
     for parts in [
@@ -175,7 +175,7 @@ fn a_part_that_is_shorter_than_it_was_is_no_part() {
     assert!(matches!(error, ParcelError::Io(_)), "{error}");
 }
 
-/// Nothing is read ahead of what is asked for.
+/// Nothing is read ahead of demand.
 #[test]
 fn no_more_is_read_than_was_asked_for() {
     use std::sync::Arc;

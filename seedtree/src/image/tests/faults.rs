@@ -1,33 +1,33 @@
-//! A disk that fails, at each of its calls in turn: what comes back is what was written, or
-//! nothing.
+//! A disk that fails, at each of its calls in turn: the image that is read is what was written, or
+//! is rejected.
 
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-/// What a disk does with one call instead of what it was asked for.
+/// The behaviour of a disk in one call, instead of the requested operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// It says so: `ENOSPC`, `EIO`.
+    /// The call returns an error: `ENOSPC`, `EIO`.
     Fails(i32),
-    /// It fails from then on: the process or the machine has stopped.
+    /// All calls fail from then on: the process or the machine has stopped.
     Stops,
-    /// It writes, or reads, a part, and says so.
+    /// The disk writes or reads a part, and reports that.
     Short,
-    /// It was interrupted.
+    /// The call is interrupted.
     Interrupted,
-    /// It takes nothing, or has nothing more.
+    /// The disk writes nothing, or has nothing more to read.
     Nothing,
-    /// It says that it is done, and nothing is.
+    /// The disk reports success, and has done nothing.
     Lies,
-    /// It says that it is done, and a part is.
+    /// The disk reports success, and has done a part.
     Torn,
-    /// It does so elsewhere: a page further.
+    /// The disk reads or writes one page further.
     Elsewhere,
-    /// It reads what it had there before: of another image, from now on.
+    /// From then on the disk reads old data: those of another image.
     Changes,
-    /// One bit is another.
+    /// The disk inverts one bit.
     Flips,
 }
 
@@ -38,14 +38,14 @@ fn os(error: i32) -> io::Error {
     io::Error::from_raw_os_error(error)
 }
 
-/// Counts calls; does something else at one of them.
+/// A disk that counts calls, and has a fault at one of them.
 #[derive(Debug)]
 struct Faulty<'a> {
     file: File,
     fault: Fault,
     at: usize,
     calls: AtomicUsize,
-    /// Another image.
+    /// An image with other contents.
     other: &'a File,
 }
 
@@ -60,7 +60,7 @@ impl<'a> Faulty<'a> {
         }
     }
 
-    /// The fault of this call.
+    /// Returns the fault of this call.
     fn next(&self) -> Option<Fault> {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let lasts = matches!(self.fault, Fault::Stops | Fault::Changes);
@@ -124,7 +124,7 @@ impl Source for Faulty<'_> {
                 read(&self.file, &mut out[..half], offset)
             }
             Some(Fault::Elsewhere) => {
-                // As much as there is there.
+                // Reads the bytes that exist there.
                 let _ = FileExt::read_at(&self.file, out, offset + PAGE)?;
                 Ok(())
             }
@@ -141,7 +141,7 @@ impl Source for Faulty<'_> {
     }
 }
 
-/// A snapshot of some chunks, and another one.
+/// Returns a snapshot of some chunks, and another one.
 fn two() -> [Node; 2] {
     [3, 4].map(|byte: u8| {
         let layer = LayerBuilder::new("test", RAM).unwrap();
@@ -184,7 +184,7 @@ fn whatever_fails_while_it_is_written_no_wrong_image_is_taken() {
                 assert!(written.is_ok());
                 break;
             }
-            // Where one call does not say that it failed, another one has done its work.
+            // If one call does not report its failure, a later call notices it or does the work.
             let is_told = matches!(fault, Fault::Fails(_) | Fault::Stops)
                 || (fault == Fault::Nothing && written.is_err());
             assert_eq!(written.is_err(), is_told, "{fault:?} {at}: {written:?}");
@@ -242,7 +242,7 @@ fn whatever_fails_while_it_is_read_it_comes_back_as_it_was_or_not_at_all() {
                 Ok(again) if fault == Fault::Interrupted => {
                     assert_same(&snapshot, &Arc::new(again));
                 }
-                // All of it is the other one.
+                // All of it is the other image.
                 Ok(again) if fault == Fault::Changes && at == 0 => {
                     assert_eq!(again.state(), &[4; 100]);
                 }

@@ -1,8 +1,8 @@
-//! Images of which requests use a part: that comes first, and the rest by several at once.
+//! Images of which requests use a part: that part is loaded first, and the rest by several threads.
 
 use super::*;
 
-/// Which chunks were read, in their order, of those behind the header.
+/// A source that records which chunks were read, in order, after the header.
 #[derive(Clone, Debug)]
 struct Watched(
     std::sync::Arc<File>,
@@ -16,7 +16,7 @@ impl Source for Watched {
     }
 }
 
-/// A snapshot of 100 chunks of the heap, of which requests use some pages.
+/// Returns a snapshot of 100 chunks of the heap, and the pages of it that requests use.
 fn large() -> (Node, UsedPages) {
     let layer = LayerBuilder::new("test", RAM).unwrap();
     let pages = 100 * CHUNK as u64 / PAGE;
@@ -63,7 +63,7 @@ fn what_requests_use_is_there_before_the_rest() {
     again
         .layer()
         .when_whole(move |is_whole| tell.send(is_whole).unwrap());
-    // What is asked for is read next, once, with what is beside it in the image.
+    // A page that a guest needs is read next, once, with its neighbours in the image.
     let asked = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 + 1200);
     for _ in 0..3 {
         assert!(filling.fill_page(asked).unwrap());
@@ -71,7 +71,7 @@ fn what_requests_use_is_there_before_the_rest() {
     assert_eq!(source.1.lock().unwrap().len(), headers + 2);
     assert!(!filling.missing().contains(asked));
     assert_eq!(filling.asked(), 1);
-    // Sixteen pages were read for it, of which all lie together.
+    // Sixteen pages were read for it, all of which are contiguous.
     let late = filling.late();
     assert!(late.contains(asked) && late.count() == 16, "{late:?}");
     let foreign = faasw_abi::pages::Page::new((HEAP / PAGE) as u32 - 1);

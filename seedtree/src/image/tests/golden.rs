@@ -1,6 +1,5 @@
-//! Images of every format that there was, as they were made when it was new: a parent's and its
-//! child's. Those of this format are loaded to exactly what they were made of, all others are
-//! refused.
+//! Images of every format so far, a parent's and its child's, made when the format was new. Those
+//! of the current format are loaded to exactly their origin; all others are refused.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +7,8 @@ use std::path::PathBuf;
 use super::super::header::FORMAT;
 use super::*;
 
-/// All of them. A new one is one line here, and
-/// `cargo test -p faasw-seedtree -- --ignored writes_golden_images`.
+/// All formats. A new one needs one line here, and `cargo test -p faasw-seedtree -- --ignored
+/// writes_golden_images`.
 const FORMATS: &[u32] = &[1, 2];
 
 const PARTS: [&str; 2] = ["parent", "child"];
@@ -24,7 +23,7 @@ fn golden_key() -> ImageKey {
     ImageKey::new(b"the key of images that stay 4eve")
 }
 
-/// What they are made of, the same each time.
+/// Returns the snapshots that the images are made of, equal each time.
 fn made() -> [Node; 2] {
     let at = HEAP / PAGE;
     let content = |byte: u8| -> Vec<u8> { (0..PAGE).map(|place| place as u8 ^ byte).collect() };
@@ -42,10 +41,10 @@ fn made() -> [Node; 2] {
 
     let child = LayerBuilder::new("golden", RAM).unwrap();
     child.write(BOOT_PAGE, b"where a guest goes on").unwrap();
-    // As the parent has it; emptied; changed; new.
+    // Equal to the parent's; emptied; changed; new.
     child.write(at * PAGE, &content(0)).unwrap();
     child.write((at + 2) * PAGE, &content(77)).unwrap();
-    // One chunk, and a page of the next.
+    // Fills a chunk, and a page of the next.
     for number in 20..35 {
         child
             .write((at + number) * PAGE, &content(number as u8))
@@ -68,7 +67,7 @@ fn purpose() -> Purpose {
     Purpose::of(&[b"golden"])
 }
 
-/// A file of these bytes.
+/// Returns a file of these bytes.
 fn file_of(bytes: &[u8]) -> File {
     let file = tempfile();
     file.write_all_at(bytes, 0).unwrap();
@@ -80,7 +79,7 @@ fn bytes(format: u32, part: &str) -> Vec<u8> {
     fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What an image of this format is refused for, which is not this one.
+/// Asserts that an image of this other format is refused.
 #[track_caller]
 fn assert_refused(bytes: &[u8], format: u32) {
     let error = Image::open(file_of(bytes), &golden_key()).expect_err("it was opened");
@@ -88,7 +87,7 @@ fn assert_refused(bytes: &[u8], format: u32) {
         matches!(error, ImageError::Format(told) if told == format),
         "{error}"
     );
-    // The file goes, and is made anew.
+    // The file is deleted, and made anew.
     assert!(error.is_of_the_file());
     let told = error.to_string();
     let reason = format!("of format {format}, and this faasw reads format {FORMAT}");
@@ -143,7 +142,7 @@ fn an_image_with_another_formats_number_is_refused() {
     }
 }
 
-/// As it stands in the repository it was run once per format, by the code of then.
+/// In the repository's history this ran once per format, with the code of that time.
 #[test]
 #[ignore = "it replaces what other tests are held against"]
 fn writes_golden_images() {

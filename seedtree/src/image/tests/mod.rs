@@ -1,4 +1,4 @@
-//! Any snapshot comes back as it was, or not at all.
+//! Any snapshot is restored exactly, or not at all.
 
 mod faults;
 mod filling;
@@ -32,7 +32,8 @@ fn page(number: u64) -> PageRange {
     PageRange::of_bytes(number * PAGE, (number + 1) * PAGE)
 }
 
-/// A child of `parent` with random pages of its own, some of them empty, some its parent's.
+/// Returns a child of `parent` with random pages of its own, some of them empty, and some equal to
+/// the parent's.
 fn random_child(random: &mut fastrand::Rng, parent: Option<&Node>) -> Node {
     let layer = LayerBuilder::new("test", RAM).unwrap();
     let mut own = vec![page(BOOT_PAGE / PAGE)];
@@ -72,7 +73,7 @@ fn random_child(random: &mut fastrand::Rng, parent: Option<&Node>) -> Node {
     Arc::new(snapshot)
 }
 
-/// Two lists of pages of the heap, in order.
+/// Returns two lists of pages of the heap, in order.
 fn random_pages(random: &mut fastrand::Rng) -> [Vec<PageRange>; 2] {
     [(); 2].map(|()| {
         let pages = (0..random.u64(1..60)).map(|_| page(HEAP / PAGE + random.u64(0..2000)));
@@ -263,7 +264,7 @@ fn requests_pages_come_first() {
     snapshot.working_set().learn(0, &told, RAM);
     let file = image_of(&snapshot);
     let image = Image::open(file, &key()).unwrap();
-    // It is the same memory.
+    // The memory is the same.
     assert_eq!(image.content(), content);
     let first: Vec<u32> = image
         .order()
@@ -277,7 +278,7 @@ fn requests_pages_come_first() {
     );
 }
 
-/// An image of one snapshot without a parent.
+/// Returns a snapshot without a parent, and its image.
 fn sample(random: &mut fastrand::Rng) -> (Node, File) {
     loop {
         let snapshot = random_child(random, None);
@@ -333,7 +334,7 @@ fn no_byte_may_change_and_none_be_missing() {
 fn a_part_of_another_image_or_place_is_refused() {
     let mut random = fastrand::Rng::with_seed(1);
     let ((_, one), (snapshot, _)) = (sample(&mut random), sample(&mut random));
-    // The same content sealed twice.
+    // The same content is sealed twice.
     let (other, third) = (image_of(&snapshot), image_of(&snapshot));
     let (_, other_bytes) = copy_of(&other);
     let header = u32::from_le_bytes(*other_bytes[12..].first_chunk().unwrap()) as usize;
@@ -356,7 +357,7 @@ fn a_part_of_another_image_or_place_is_refused() {
         beginning.contains("damaged") || beginning.contains("cut off"),
         "{beginning}"
     );
-    // All of it is an image again: which one it is its content tells.
+    // The whole is an image again; its content digest tells which one.
     let (whole, _) = copy_of(&other);
     assert_same(&snapshot, &reads(whole).unwrap());
 }
@@ -380,7 +381,7 @@ fn what_it_is_not_is_told() {
     assert!(matches!(reads(tempfile()), Err(ImageError::CutOff)));
 }
 
-/// Whoever has the key may still say anything.
+/// A holder of the key may still write arbitrary contents.
 #[test]
 fn a_header_that_makes_no_sense_is_refused() {
     let seed = fastrand::u64(..);
@@ -411,7 +412,7 @@ fn a_header_that_makes_no_sense_is_refused() {
     assert!(refused > 1000, "{refused}");
 }
 
-/// A disk that fails at some place.
+/// A disk that fails at some offset.
 struct Failing(File, u64);
 
 impl Source for Failing {

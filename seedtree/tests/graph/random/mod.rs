@@ -1,7 +1,7 @@
-//! Whatever happens in whatever order, the graph does what a plain list of nodes does
-//! that is worked through from one end to the other each time, and keeps its rules.
+//! Under random operations, the graph behaves like a plain list of nodes that is searched from its
+//! start each time, and keeps its rules.
 //!
-//! `FAASW_TEST_SEED` repeats a run, whose number is printed.
+//! `FAASW_TEST_SEED` repeats a run. The number of each run is printed.
 
 mod model;
 mod operations;
@@ -19,13 +19,13 @@ use crate::common::{Frozen, Seeds, Step};
 
 const RUNS: usize = 60;
 const OPERATIONS: usize = 300;
-/// Every so many runs have real layers.
+/// One of this many runs has real layers.
 const REAL: usize = 10;
 
-/// A snapshot that somebody has.
+/// A snapshot that is held outside the graph.
 type Lease = Arc<Frozen>;
 
-/// The graph, what it should be, and what is outside of it.
+/// The graph, its expected state, and the objects outside of it.
 struct World {
     graph: Seeds,
     model: Model,
@@ -33,14 +33,15 @@ struct World {
     now: Instant,
     jobs: Vec<Step>,
     leases: Vec<Lease>,
-    /// Instances, those first that rest for longest, and what ending each frees.
+    /// Resting instances, from the one that rests for longest, with the bytes that ending each
+    /// frees.
     resting: Vec<(Lease, u64)>,
     all_budget: u64,
     owner_budget: u64,
     next_waiter: u64,
-    /// Every snapshot there was.
+    /// Every snapshot so far.
     snapshots: Vec<Weak<Frozen>>,
-    /// What layers are called in this run, where they are real.
+    /// Name of the layers in this run, if they are real.
     layers: Option<String>,
 }
 
@@ -79,20 +80,20 @@ impl World {
         self.check();
     }
 
-    /// Time passes, and budgets change.
+    /// Advances the time, and changes the budgets.
     fn pass(&mut self) {
         self.now += Duration::from_secs(self.random.u64(..100));
         self.all_budget = self.random.u64(..10_000);
         self.owner_budget = self.random.u64(..3_000);
     }
 
-    /// Everything that can be told without knowing what happened last.
+    /// Checks everything that does not depend on the last operation.
     fn check(&self) {
         let described = self.graph.describe(self.now);
         let mut seen: BTreeSet<Key> = BTreeSet::new();
         let mut bytes = 0;
         for node in &described {
-            // Parents before children, everything once; equal keys are one node.
+            // Parents come before children, and each node once; equal keys are one node.
             assert!(node.parent.is_none_or(|parent| seen.contains(&parent)));
             assert!(seen.insert(node.key));
             let model = &self.model.nodes[&node.key];
@@ -109,7 +110,8 @@ impl World {
             let parent = node.parent.and_then(|key| self.graph.get(key));
             match &node.state {
                 State::InMemory(snapshot) => {
-                    // What is in memory has its parent there, and holds the very same.
+                    // The parent of a snapshot in memory is in memory, and is the `Arc` that it
+                    // holds.
                     assert!(same(snapshot.parent(), parent.as_ref()));
                     assert_eq!(snapshot.key, node.key);
                     assert!(model.is_in_memory && !model.is_open && !model.is_awaiting);
@@ -118,7 +120,8 @@ impl World {
                 }
                 State::Building => {
                     assert!(model.is_open && !model.is_in_memory);
-                    // One job is open for it, which has its parent, and that stays.
+                    // Exactly one job is open for the node. The job holds the node's parent, which
+                    // stays in memory.
                     let mut jobs = self.jobs.iter().filter(|job| job.ticket.key() == node.key);
                     let job = jobs.next().unwrap();
                     assert!(jobs.next().is_none());
@@ -126,17 +129,17 @@ impl World {
                 }
                 State::Awaiting => {
                     assert!(model.is_awaiting && !model.is_open && parent.is_none());
-                    // Something above it is being built.
+                    // An ancestor is being built.
                     let above = &self.model.nodes[&node.parent.unwrap()];
                     assert!(above.is_open || above.is_awaiting);
                 }
                 State::Absent => {
                     assert!(!model.is_in_memory && !model.is_open && !model.is_awaiting);
-                    // Nobody waits for what nobody builds.
+                    // A node that is not being built has no waiters.
                     assert_eq!(node.waiters, 0);
                 }
             }
-            // No other tenant's below a tenant's.
+            // A tenant's node has only that tenant's nodes below it.
             if let Some(parent) = node.parent {
                 let of_parent = self.model.nodes[&parent].owner;
                 assert!(of_parent == Owner::Shared || of_parent == node.owner);
@@ -156,7 +159,7 @@ impl World {
         }
     }
 
-    /// Nothing of it is left but what is pinned, and what those need.
+    /// Checks that at the end only pinned nodes and their ancestors are left.
     fn end(mut self) {
         while !self.jobs.is_empty() {
             self.finish();
@@ -223,7 +226,7 @@ fn same(one: Option<&Lease>, other: Option<&Lease>) -> bool {
     }
 }
 
-/// Open files of this process that are layers of this name.
+/// Returns the number of open files of this process that are layers of this name.
 fn open_layers(name: &str) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());

@@ -1,4 +1,4 @@
-//! What the graph should be: a list, in which everything is looked for from its beginning.
+//! The expected state of the graph: a list that is searched from its start each time.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,13 @@ pub struct Model {
 }
 
 impl Model {
-    /// A node and its ancestors, itself first.
+    /// Returns a node and its ancestors, itself first.
     pub fn line(&self, key: Key) -> Vec<Key> {
         let above = |key: &Key| self.nodes[key].parent;
         std::iter::successors(Some(key), above).collect()
     }
 
-    /// A node and everything below it.
+    /// Returns a node and everything below it.
     pub fn below(&self, key: Key) -> Vec<Key> {
         let all = self.nodes.keys().copied();
         all.filter(|other| self.line(*other).contains(&key))
@@ -46,12 +46,12 @@ impl Model {
         self.children(key).any(|(_, child)| child.is_in_memory)
     }
 
-    /// Whether a job begins with a node's snapshot.
+    /// Returns whether a job begins with a node's snapshot.
     pub fn has_job_below(&self, key: Key) -> bool {
         self.children(key).any(|(_, child)| child.is_open)
     }
 
-    /// Takes away what nobody needs, until everything is needed.
+    /// Removes nodes that are not needed, until all are needed.
     pub fn clean(&mut self) -> Vec<Key> {
         let mut gone = Vec::new();
         loop {

@@ -1,4 +1,4 @@
-//! What can happen, and what has to come of each.
+//! The operations, and the expected result of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::model::ModelNode;
 use super::{Lease, World};
 use crate::common::{COST, Frozen, frozen};
 
-/// Contents of steps; few, so that the same are defined again.
+/// Number of step contents: small, so that equal steps are defined again.
 const STEPS: usize = 4;
 const OWNERS: [Owner; 3] = [Owner::Shared, Owner::Function(1), Owner::Function(2)];
 
@@ -24,7 +24,7 @@ impl World {
 
     pub fn define(&mut self) {
         let mut parent = self.any_key().filter(|_| self.random.usize(..8) > 0);
-        // Deep ones are rare otherwise.
+        // Deep nodes are rare otherwise.
         for _ in 0..self.random.usize(..8) {
             let deeper = parent.and_then(|key| self.model.children(key).next());
             parent = deeper.map(|(key, _)| *key).or(parent);
@@ -128,7 +128,7 @@ impl World {
         node.waiters.extend(waiter);
     }
 
-    /// An open job ends, well or not.
+    /// Ends an open job, with or without success.
     pub fn finish(&mut self) {
         if self.jobs.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl World {
             let is_child = self.model.nodes[&at].parent == Some(key);
             let node = self.model.nodes.get_mut(&at).unwrap();
             if at == key || !is_good {
-                // Everything that waited for this.
+                // All waiters for this node fail as well.
                 expected.extend(node.waiters.drain(..));
                 node.is_open = false;
                 node.is_awaiting = false;
@@ -192,7 +192,7 @@ impl World {
                 Err(error) => assert!(!is_good && error == "no"),
             }
         }
-        // Once more says nothing.
+        // A second report has no effect.
         let twice = self.graph.built(ticket, Err("twice"));
         assert!(twice.told.is_empty() && twice.jobs.is_empty() && twice.gone.is_empty());
     }
@@ -216,7 +216,7 @@ impl World {
         }
     }
 
-    /// What was in use begins to rest, or one that rests is used.
+    /// Makes a used instance rest, or uses a resting one.
     pub fn rest(&mut self) {
         if self.random.usize(..3) > 0
             && let Some(lease) = self.leases.pop()
@@ -250,14 +250,14 @@ impl World {
         }
     }
 
-    /// Snapshots that somebody has outside the graph, instances that rest included.
+    /// Returns the snapshots that are held outside the graph, including those of resting instances.
     fn leased(&self) -> BTreeSet<*const Frozen> {
         let resting = self.resting.iter().map(|(lease, _)| lease);
         let all = self.leases.iter().chain(resting);
         all.flat_map(|lease| self.held_by(lease)).collect()
     }
 
-    /// A leased snapshot, and where it has left the graph the ancestors that it holds.
+    /// Returns a leased snapshot, and the ancestors that it holds if it has left the graph.
     fn held_by(&self, lease: &Lease) -> Vec<*const Frozen> {
         let mut held = Vec::new();
         let mut at = Some(lease);
@@ -272,7 +272,7 @@ impl World {
         held
     }
 
-    /// Whether what is in memory at `key` could go without asking anybody.
+    /// Returns whether the snapshot at `key` can be evicted.
     fn is_free(&self, key: Key, leased: &BTreeSet<*const Frozen>) -> bool {
         let node = &self.model.nodes[&key];
         let snapshot = self.graph.get(key);
@@ -284,7 +284,8 @@ impl World {
             && !self.model.has_job_below(key)
     }
 
-    /// What was evicted: nobody had it, and children went before their parents.
+    /// Records evictions: the snapshots were not in use, and children were evicted before their
+    /// parents.
     fn note_evicted(&mut self, gone: &[(Key, Lease)], leased: &BTreeSet<*const Frozen>) {
         for (key, snapshot) in gone {
             assert!(!leased.contains(&Arc::as_ptr(snapshot)));
@@ -315,7 +316,7 @@ impl World {
 
     pub fn fit_an_owner(&mut self) {
         let owner = OWNERS[self.random.usize(..OWNERS.len())];
-        // Those of snapshots that have left the graph are no more the owner's.
+        // Instances of snapshots that have left the graph do not count for the owner any more.
         let is_owners = |world: &Self, lease: &Lease| {
             let node = world.model.nodes.get(&lease.key);
             let current = world.graph.get(lease.key);
@@ -338,7 +339,7 @@ impl World {
         let plan = self.graph.fit_owner(owner, budget, &resting, self.now);
         let (ended, kept) = resting.split_at(plan.instances);
         let of_kept: u64 = kept.iter().map(|instance| instance.bytes).sum();
-        // Instances first, and not one too many.
+        // Instances end first, and not one too many.
         assert!(plan.seeds.is_empty() || kept.is_empty());
         assert!(kept.is_empty() || before + of_kept <= budget);
         if let Some(last) = ended.last() {

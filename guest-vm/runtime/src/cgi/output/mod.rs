@@ -1,8 +1,8 @@
-//! What a command writes, as a response (RFC 3875, section 6).
+//! The output of a command as a response (RFC 3875, section 6).
 //!
-//! The header block is looked for until it ends or is seen to be none; then
-//! the head and the rest go to the platform as they are written. Output without
-//! a header block is the body of a plain-text response.
+//! Output is collected until the header block ends or is known to be none. Then the head and the
+//! rest go to the platform as they are written. Output without a header block is the body of a
+//! plain-text response.
 
 use alloc::format;
 use alloc::string::String;
@@ -18,23 +18,23 @@ use crate::failure::Failure;
 use crate::headers;
 use crate::platform::{Platform, SendError, send_whole};
 
-/// Most bytes of a header block. What is longer and none so far is taken for a body.
+/// Maximum bytes of a header block. Longer output that is no block so far counts as a body.
 const MAX_BLOCK: usize = 64 << 10;
 
-/// Most bytes of a field name.
+/// Maximum bytes of a field name.
 const MAX_NAME: usize = 256;
 
-/// What a command has written so far.
+/// The output of a command so far.
 #[derive(Debug)]
 pub(crate) enum Output {
     /// The header block may not be complete yet.
     Block { bytes: Vec<u8>, seen: Seen },
     /// The head was sent; the body is being sent.
     Body {
-        /// Its status says that the request has failed.
+        /// Whether the status reports a failure.
         tells_failure: bool,
     },
-    /// There is a header block, and it says something that cannot be.
+    /// There is a header block with invalid contents.
     Bad(String),
 }
 
@@ -48,12 +48,13 @@ impl Default for Output {
 }
 
 impl Output {
-    /// Whether nothing was written yet.
+    /// Returns whether nothing was written yet.
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Self::Block { bytes, .. } if bytes.is_empty())
     }
 
-    /// Whether the command has told its client of a failure: by a status of 400 or more.
+    /// Returns whether the command has reported a failure to its client, by a status of 400 or
+    /// more.
     pub(crate) fn tells_failure(&self) -> bool {
         matches!(
             self,
@@ -63,11 +64,11 @@ impl Output {
         )
     }
 
-    /// Takes the next bytes; waits until the platform has room for them. Where
-    /// `is_head` says so, the body is thrown away.
+    /// Takes the next bytes, and waits until the platform has space for them. If `is_head` is set,
+    /// the body is discarded.
     ///
     /// # Errors
-    /// When the platform does not take the head.
+    /// Returns the [`SendError`] of a platform that refuses the head.
     pub(crate) fn write(
         &mut self,
         new: &[u8],
@@ -79,7 +80,8 @@ impl Output {
                 bytes.extend_from_slice(new);
                 let decision = match scan(bytes, seen) {
                     Scan::More if bytes.len() <= MAX_BLOCK => return Ok(()),
-                    // As a body it would show what only its client's program was to see.
+                    // Sent as a body, the block would reveal headers that were meant for the
+                    // client's program only.
                     Scan::More if has_cgi_field(bytes.get(..seen.fields).unwrap_or_default()) => {
                         *self = Self::Bad(format!(
                             "the function's header block is longer than {MAX_BLOCK} bytes"
@@ -102,10 +104,10 @@ impl Output {
         }
     }
 
-    /// The command ended well: finishes its response.
+    /// Finishes the response of a command that ended well.
     ///
     /// # Errors
-    /// When there is no response, or not a whole one.
+    /// Returns a [`Failure`] if there is no response, or an incomplete one.
     pub(crate) fn finish(
         mut self,
         is_head: bool,
@@ -127,7 +129,7 @@ impl Output {
                 .finish(Channel::INVOCATION, &[])
                 .map_err(Failure::refused),
             Self::Bad(report) => Err(Failure::new(Outcome::BadResponse, report)),
-            // begin_body left this state.
+            // `begin_body` has left this state.
             Self::Block { .. } => Ok(()),
         }
     }
@@ -164,8 +166,8 @@ impl Output {
     }
 }
 
-/// Takes a length away that is no number or contradicts another: it could only
-/// break the framing. Whether it is the body's the gateway sees.
+/// Removes a length that is no number or contradicts another, because it could only break the
+/// framing. The gateway checks the remaining length against the body.
 fn drop_false_content_length(head: &mut ResponseHead) {
     let mut lengths = head
         .headers
@@ -178,27 +180,27 @@ fn drop_false_content_length(head: &mut ResponseHead) {
         .retain(|(name, _)| name != b"content-length" || mem::take(&mut keep));
 }
 
-/// What is known about the front of the output.
+/// The classification of the start of the output.
 enum Scan {
-    /// It may still become a header block.
+    /// The output may still become a header block.
     More,
-    /// It is none.
+    /// The output begins with no header block.
     NoBlock,
-    /// It is one, with its blank line `end` bytes long.
+    /// The output begins with a header block of `end` bytes, including its blank line.
     Block { end: usize },
 }
 
-/// How much of the output was looked at already, so that a command that writes
-/// byte by byte is not looked at from the front each time.
+/// The part of the output that was scanned already, so that the output of a command that writes
+/// byte by byte is not scanned from the start each time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
     /// One past the last line that is a well-formed field.
     fields: usize,
-    /// One past the last byte known to be no line end.
+    /// One past the last byte that is known to be no line end.
     bytes: usize,
 }
 
-/// Looks at what was not seen yet.
+/// Scans the new part of the output.
 fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
     loop {
         let new = bytes.get(seen.bytes..).unwrap_or_default();
@@ -229,8 +231,8 @@ fn scan(bytes: &[u8], seen: &mut Seen) -> Scan {
     }
 }
 
-/// Whether the front of a line can be the front of a field or of a blank line.
-/// Lets text, markup and JSON through at once instead of gathering them.
+/// Returns whether the start of a line can be the start of a field or of a blank line. Text, markup
+/// and JSON are thereby passed on at once instead of being collected.
 fn may_become_field(front: &[u8]) -> bool {
     let name = front
         .iter()
@@ -244,8 +246,8 @@ fn may_become_field(front: &[u8]) -> bool {
     }
 }
 
-/// A block has at least one of these (RFC 3875, section 6.2); without the rule
-/// any text that begins with `word: …` and a blank line would be one.
+/// Returns whether a block has at least one of these fields (RFC 3875, section 6.2). Without the
+/// rule, any text that begins with `word: …` and a blank line would be a block.
 fn has_cgi_field(block: &[u8]) -> bool {
     fields(block).any(|(name, _)| {
         [b"content-type".as_slice(), b"location", b"status"].contains(&name.as_slice())
@@ -256,7 +258,7 @@ fn trim_end(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\r").unwrap_or(line)
 }
 
-/// The field that a line spells, its name in lower case.
+/// Parses a line as a field, with its name in lower case.
 fn field(line: &[u8]) -> Option<Pair> {
     let colon = line.iter().position(|byte| *byte == b':')?;
     let (name, value) = line.split_at_checked(colon)?;
@@ -271,7 +273,7 @@ fn fields(block: &[u8]) -> impl Iterator<Item = Pair> {
         .filter_map(|line| field(trim_end(line)))
 }
 
-/// The head that a header block spells, or what is wrong with it.
+/// Parses a header block as a head, or returns an error text.
 fn head(block: &[u8]) -> Result<ResponseHead, String> {
     let mut head = ResponseHead::default();
     let mut status = None;
@@ -287,7 +289,7 @@ fn head(block: &[u8]) -> Result<ResponseHead, String> {
     Ok(head)
 }
 
-/// The code of a `Status` field: three digits, and a phrase that is not used.
+/// Parses the code of a `Status` field: three digits, and a phrase that is ignored.
 fn parse_status(value: &[u8]) -> Result<u16, String> {
     let code = value.split(|byte| *byte == b' ').next().unwrap_or_default();
     str::from_utf8(code)
@@ -303,7 +305,7 @@ fn parse_status(value: &[u8]) -> Result<u16, String> {
         })
 }
 
-/// The head of output that has none.
+/// Returns the head for output without one.
 fn plain_text() -> ResponseHead {
     ResponseHead {
         status: 200,

@@ -1,4 +1,4 @@
-//! What commands write, and what becomes of it.
+//! The output of commands, and the resulting responses.
 
 use std::eprintln;
 use std::string::ToString;
@@ -6,7 +6,7 @@ use std::string::ToString;
 use super::*;
 use crate::testing::MemoryPlatform;
 
-/// The response to output that is written in pieces of these sizes, in turn.
+/// Returns the response to output that is written in pieces of these sizes, in turn.
 fn respond(output: &[u8], pieces: &[usize]) -> (Result<(), Failure>, MemoryPlatform) {
     let mut platform = MemoryPlatform::new(0);
     let mut written = Output::default();
@@ -21,7 +21,7 @@ fn respond(output: &[u8], pieces: &[usize]) -> (Result<(), Failure>, MemoryPlatf
     (written.finish(false, &mut platform), platform)
 }
 
-/// Status, headers as text, and body of the response to `output`.
+/// Returns status, headers as text, and body of the response to `output`.
 #[track_caller]
 fn response(output: &str) -> (u16, Vec<String>, String) {
     let (result, platform) = respond(output.as_bytes(), &[usize::MAX]);

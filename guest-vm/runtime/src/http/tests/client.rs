@@ -1,4 +1,4 @@
-//! Requests that a function makes.
+//! Outbound calls of a function.
 
 use faasw_abi::channel::CALLS;
 
@@ -87,7 +87,7 @@ fn a_body_whose_bytes_went_nowhere_is_not_sent_without_them() {
         if !bytes.is_empty() {
             assert!(write(state, &body, bytes).is_ok());
         }
-        // From here on it may make requests.
+        // From here on the function may make calls.
         let calls = &mut state.platform.inner.calls;
         (calls.open, calls.ring) = (CALLS, 112 << 10);
         calls.answers.push_back(MemoryAnswer::default());

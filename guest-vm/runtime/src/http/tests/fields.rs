@@ -1,4 +1,4 @@
-//! Fields, and the bounds of them and of resources.
+//! Fields, and their limits and those of resources.
 
 use super::*;
 

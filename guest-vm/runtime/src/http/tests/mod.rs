@@ -48,7 +48,7 @@ fn function() -> Function {
     State::new(config, Stdio::Log, None, MemoryPlatform::new(0))
 }
 
-/// The same handle once more; handles are borrowed or given away per call.
+/// Returns another copy of a handle; each call borrows or consumes its handles.
 fn again<T: 'static>(resource: &Resource<T>) -> Resource<T> {
     Resource::new_own(resource.rep())
 }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::exchange::ExchangeNumber;
 
-/// What is left of one is over when the next begins: it is not the next one's.
+/// Resources of an exchange are over when the next one begins, and do not refer to that.
 #[test]
 fn what_is_left_of_an_exchange_does_not_read_the_next() {
     let mut state = function();
@@ -74,7 +74,7 @@ fn the_request_and_its_parts_are_taken_once() {
     assert!(matches!(taken, Some(Err(()))));
 }
 
-/// The request's body, as a function gets it.
+/// Returns the request's body, as a function receives it.
 fn body_of_request(state: &mut State<MemoryPlatform>) -> Resource<crate::http::IncomingBody> {
     let request = state
         .table

@@ -92,11 +92,11 @@ fn waiting_bytes_are_bounded_and_the_writer_is_told() {
     }
     assert_eq!(written, 1 << 20);
     assert!(!HostPollable::ready(state, again(&ready)).unwrap());
-    // Nothing else can happen while the function waits.
+    // No other event is possible while the function waits.
     let forever = state.poll(vec![again(&ready)]).unwrap_err();
     assert!(forever.to_string().contains("never happen"));
     set(state, Ok(response));
-    // Now the client takes them.
+    // The client now reads the bytes.
     state.block(again(&ready)).unwrap();
     assert!(HostPollable::ready(state, ready).unwrap());
 }
@@ -228,7 +228,7 @@ fn a_declared_length_without_a_body_passes_only_where_http_has_it() {
 
 #[test]
 fn a_response_without_content_may_announce_a_length_and_finish_an_empty_body() {
-    // The status may be set before the body is made, or after, or again.
+    // The status may be set before the body is made, after that, or repeatedly.
     for (statuses_before, statuses_after, finishes) in [
         (&[304][..], &[][..], true),
         (&[204], &[], true),
@@ -257,7 +257,7 @@ fn a_response_without_content_may_announce_a_length_and_finish_an_empty_body() {
         assert_eq!(finished, finishes, "{case:?}");
         assert_eq!(conclude(state).is_ok(), finishes, "{case:?}");
         let head = state.platform.inner.response_head.clone().unwrap();
-        // Which fields a client receives is the node's decision.
+        // The node decides which fields a client receives.
         assert_eq!(head.headers.len(), 2, "{case:?}");
     }
 }
@@ -308,7 +308,7 @@ fn a_full_response_makes_the_writer_wait_for_the_client() {
             .blocking_write_and_flush(again(&stream), bytes.to_vec())
             .is_ok()
     );
-    // Two waits for room, and the flush at the end.
+    // Two waits for space, and the flush at the end.
     assert_eq!(state.platform.inner.seen, [6, 12, 16]);
     assert_eq!(state.check_write(again(&stream)).ok().unwrap(), 2);
     assert!(HostOutputStream::write(state, again(&stream), b"gh".to_vec()).is_ok());

@@ -1,4 +1,4 @@
-//! What can be done with a descriptor of `wasi:filesystem`.
+//! Operations on a descriptor of `wasi:filesystem`.
 
 use alloc::string::{String, ToString as _};
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
     }
 
     fn sync_data(&mut self, descriptor: Resource<Descriptor>) -> Result<(), FileFailure> {
-        // What is in memory is nowhere else.
+        // Files exist in memory only, so there is nothing to synchronise.
         self.node(&descriptor)?;
         Ok(())
     }
@@ -123,7 +123,7 @@ impl<P: Platform> types::HostDescriptor for State<P> {
         descriptor: Resource<Descriptor>,
     ) -> Result<Resource<Listing>, FileFailure> {
         let folder = self.node(&descriptor)?;
-        // It says what is wrong with it.
+        // Checks that the folder can be listed.
         self.p2_files()?.0.list(folder, 0, 0)?;
         self.open_node(folder, Listing { folder, behind: 0 })
     }

@@ -24,7 +24,7 @@ use crate::memory::MemoryLimit;
 use crate::platform::Platform;
 use crate::state::State;
 
-/// Most bytes of one read or write, whatever the function asks for.
+/// Maximum bytes of one read or write, whatever the function requests.
 const MAX_TRANSFER: u64 = 64 << 10;
 
 /// The resource behind `wasi:filesystem/types.descriptor`.
@@ -34,17 +34,17 @@ pub struct Descriptor {
     flags: DescriptorFlags,
 }
 
-/// The resource behind `wasi:filesystem/types.directory-entry-stream`: a folder, and how far it was
-/// listed.
+/// The resource behind `wasi:filesystem/types.directory-entry-stream`: a folder, and the progress
+/// of its listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Listing {
     folder: Node,
     behind: u64,
 }
 
-/// Why an operation on files failed.
+/// The reason why an operation on files failed.
 pub enum FileFailure {
-    /// The function is told.
+    /// The function receives this code.
     Failed(ErrorCode),
     /// The function broke the rules.
     Trap(Error),
@@ -146,7 +146,7 @@ impl<P: Platform> State<P> {
         Ok(self.descriptor(descriptor)?.node)
     }
 
-    /// The node of a file that is open for this.
+    /// Returns the node of a file that is open with this flag.
     fn opened(
         &mut self,
         descriptor: &Resource<Descriptor>,
@@ -160,7 +160,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Something that is open holds a node from now on.
+    /// Adds a resource that holds a node open.
     fn open_node<T: Send + 'static>(
         &mut self,
         node: Node,
@@ -171,7 +171,7 @@ impl<P: Platform> State<P> {
         Ok(pushed)
     }
 
-    /// What held a node is closed.
+    /// Releases the node of a closed resource.
     pub(super) fn close_node(&mut self, node: Node) {
         if let Some((files, room, _)) = self.file_system() {
             files.let_go(node, room);
@@ -186,7 +186,7 @@ impl<P: Platform> State<P> {
         length: u64,
     ) -> Result<Vec<u8>, FileError> {
         let (files, ..) = self.file_system().ok_or(FileError::NoEntry)?;
-        // Room for what is there, not for what was asked for.
+        // The buffer has the size of the present bytes, not of the requested ones.
         let left = files.stat(node)?.size.saturating_sub(at);
         let length = length.min(MAX_TRANSFER).min(left);
         let mut bytes = vec![0; usize::try_from(length).unwrap_or_default()];
@@ -195,7 +195,8 @@ impl<P: Platform> State<P> {
         Ok(bytes)
     }
 
-    /// Writes all of `bytes`, at the end of a file where no position is given; says where they end.
+    /// Writes all of `bytes`, at the end of a file if there is no position, and returns the end of
+    /// the written bytes.
     pub(super) fn write_file(
         &mut self,
         node: Node,

@@ -1,5 +1,5 @@
-//! What `wasi:filesystem` and its streams say to each other, called as the generated bindings call
-//! them: C libraries have their own ideas of both.
+//! `wasi:filesystem` and its streams, called as the generated bindings call them, because C
+//! libraries use both in their own ways.
 
 use alloc::vec;
 
@@ -15,7 +15,7 @@ use crate::wasip2::streams::StreamFailure;
 
 type Function = State<MemoryPlatform>;
 
-/// A function with one file, and the folder that it is in.
+/// Returns a function with one file, and the folder of that file.
 fn function() -> (Function, Resource<Descriptor>) {
     let mut upload = Upload::default();
     upload.add(Kind::File, "log", b"one ");
@@ -55,7 +55,7 @@ fn open(function: &mut Function, folder: &Resource<Descriptor>) -> Resource<Desc
     opened.ok().unwrap()
 }
 
-/// What comes from there to the end, by a stream of its own.
+/// Returns the bytes from a position to the end, by a stream of its own.
 fn read_from(function: &mut Function, file: &Resource<Descriptor>, at: u64) -> Vec<u8> {
     let stream = HostDescriptor::read_via_stream(function, again(file), at)
         .ok()
@@ -79,8 +79,8 @@ fn what_is_appended_is_read_by_the_same_descriptor_wherever_a_stream_begins() {
         let written = function.blocking_write_and_flush(again(&appending), text.to_vec());
         written.ok().unwrap();
     }
-    // A position in the file is a stream's, and no descriptor's: none is moved by what another one
-    // appends.
+    // A position in the file belongs to a stream, not to a descriptor: appending by one does not
+    // move another.
     for (at, expected) in [(0, &b"one two three"[..]), (4, b"two three"), (13, b"")] {
         assert_eq!(read_from(&mut function, &file, at), expected);
     }
@@ -111,7 +111,7 @@ fn a_full_overlay_is_no_space_to_who_asks_what_was_wrong_with_a_stream() {
     let error = function.table.push(error).unwrap();
     let code = function.filesystem_error_code(error).unwrap();
     assert_eq!(code, Some(ErrorCode::InsufficientSpace));
-    // As it is by the descriptor.
+    // The descriptor reports the same error.
     let failed = HostDescriptor::write(&mut function, again(&file), vec![7; 1], 1 << 30);
     let is_it =
         |failed: &FileFailure| matches!(failed, FileFailure::Failed(ErrorCode::InsufficientSpace));
@@ -123,7 +123,7 @@ fn a_command_that_opens_the_file_that_it_is_frozen_at_finds_its_request_there_by
     let (mut function, folder) = function();
     let files = function.files.as_mut().unwrap();
     files.freeze_at("/log").unwrap();
-    // As a command runs that has no request yet.
+    // The state of a command that has no request yet.
     function.runs_ahead = true;
     function.platform.make_up(Vec::new());
     function.platform.inner.request_head = RequestHead {

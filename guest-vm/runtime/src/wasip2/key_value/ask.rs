@@ -1,4 +1,4 @@
-//! What a function asks of a store, whatever the interface that it asks by.
+//! Requests of a function to a store, independent of its interface.
 
 use alloc::borrow::ToOwned as _;
 use alloc::format;
@@ -19,19 +19,19 @@ use crate::draws::Kind;
 use crate::platform::{Incoming, Platform, read_some, send_whole};
 use crate::state::State;
 
-/// Why a store was not opened, or has not done what it was asked.
+/// The reason why a store was not opened, or an operation failed.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// There can be no store of that name.
+    /// No store can have this name.
     NoSuchStore,
-    /// The function was not granted it.
+    /// The function has no grant for the store.
     Denied,
-    /// Anything else, in a sentence.
+    /// Any other reason, as a sentence.
     Other(String),
 }
 
-/// What a host function for a store returns: a trap, what the function is told, or what it asked
-/// for.
+/// The result of a host function for a store: a trap, an error for the function, or the requested
+/// value.
 pub(super) type Asked<T> = Result<core::result::Result<T, Refusal>>;
 
 /// Keys in their order, and whether more follow.
@@ -44,7 +44,7 @@ fn other(why: &str) -> Refusal {
     Refusal::Other(why.to_owned())
 }
 
-/// An answer to another question: only a node that is broken sends one.
+/// The error for an answer to a different request, which only a broken node sends.
 fn beside_the_point() -> Refusal {
     other("the node answered something else")
 }
@@ -55,8 +55,8 @@ fn texts(keys: &[&[u8]]) -> Vec<String> {
 }
 
 impl<P: Platform> State<P> {
-    /// Opens a store by its name. None is the function's own store, as `default` is: Wasmtime's
-    /// host knows that one only.
+    /// Opens a store by its name. An empty name is the function's own store, like `default`,
+    /// because Wasmtime's host accepts only that one.
     pub(super) fn open_bucket(
         &mut self,
         import: &'static str,
@@ -69,8 +69,8 @@ impl<P: Platform> State<P> {
         if !is_store_name(&name) {
             return Ok(Err(Refusal::NoSuchStore));
         }
-        // Its own each function has: that costs no round. Where there is none yet, or no more,
-        // whatever is asked of it says so.
+        // Each function has its own store, so opening it needs no round trip. If it is not
+        // available, its operations report that.
         let is_known = name == OWN_STORE && self.platform.is_open(Channel::STORE);
         if !is_known && let Err(refusal) = self.done(&name, Operation::Open) {
             return Ok(Err(refusal));
@@ -78,13 +78,13 @@ impl<P: Platform> State<P> {
         Ok(Ok(self.table.push(Bucket { name })?))
     }
 
-    /// The store that a function has opened, which asks it something through `import`.
+    /// Returns the name of an opened store, for a request of the function through `import`.
     fn bucket(&mut self, import: &'static str, bucket: &Resource<Bucket>) -> Result<String> {
         self.draws.record(Kind::Store, import, 0);
         Ok(self.table.get(bucket)?.name.clone())
     }
 
-    /// The values of keys, one for each.
+    /// Returns the values of keys, one for each.
     pub(super) fn values(
         &mut self,
         import: &'static str,
@@ -102,7 +102,7 @@ impl<P: Platform> State<P> {
         }))
     }
 
-    /// The value of a key.
+    /// Returns the value of a key.
     pub(super) fn value(
         &mut self,
         import: &'static str,
@@ -138,7 +138,7 @@ impl<P: Platform> State<P> {
         Ok(self.done(&store, operation))
     }
 
-    /// Whether there is a key.
+    /// Returns whether a key exists.
     pub(super) fn has_key(
         &mut self,
         import: &'static str,
@@ -153,7 +153,7 @@ impl<P: Platform> State<P> {
         }))
     }
 
-    /// Some keys, in their order.
+    /// Returns a page of keys, in their order.
     pub(super) fn some_keys(
         &mut self,
         import: &'static str,
@@ -164,7 +164,7 @@ impl<P: Platform> State<P> {
         Ok(self.page(&store, from))
     }
 
-    /// All keys, in their order.
+    /// Returns all keys, in their order.
     pub(super) fn all_keys(
         &mut self,
         import: &'static str,
@@ -201,7 +201,7 @@ impl<P: Platform> State<P> {
         })
     }
 
-    /// Adds to the number that a key has.
+    /// Adds to the number of a key, and returns the result.
     pub(super) fn add(
         &mut self,
         import: &'static str,
@@ -217,7 +217,8 @@ impl<P: Platform> State<P> {
         }))
     }
 
-    /// Sets a key that has the value that was seen; else what it has.
+    /// Sets a key if it still has the value that was read before; otherwise returns the current
+    /// value.
     pub(super) fn swap_value(
         &mut self,
         store: &str,
@@ -247,7 +248,7 @@ impl<P: Platform> State<P> {
         })
     }
 
-    /// Sends a record, and takes its answer.
+    /// Sends a request, and receives its answer.
     fn ask<T>(
         &mut self,
         store: &str,
@@ -255,7 +256,7 @@ impl<P: Platform> State<P> {
         take: impl FnOnce(Answer<'_>) -> core::result::Result<T, Refusal>,
     ) -> core::result::Result<T, Refusal> {
         check(&operation)?;
-        // It is not open in a function that is initialised or warmed up.
+        // The channel is not open while a function is initialised or warmed up.
         if self.platform.incoming(Channel::STORE) == Incoming::End {
             return Err(other(
                 "there is no key-value store before a request: call it while one is answered",
@@ -277,7 +278,7 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// The record that comes, without its length; none where the node sends something else.
+    /// Returns the next record without its length; `None` if the node sends something else.
     fn take_answer(&mut self) -> Option<Vec<u8>> {
         let mut announced = [0; LENGTH_BYTES];
         self.fill(&mut announced)?;
@@ -286,19 +287,19 @@ impl<P: Platform> State<P> {
         Some(answer)
     }
 
-    /// Reads as many bytes of an answer as there is room for.
+    /// Fills `out` with bytes of an answer.
     fn fill(&mut self, out: &mut [u8]) -> Option<()> {
         let mut rest = out;
         while !rest.is_empty() {
             let count = read_some(&mut self.platform, Channel::STORE, rest);
-            // Nothing is the end, which there is none of.
+            // A read of nothing means the end, which must not occur here.
             rest = rest.get_mut(count..).filter(|_| count > 0)?;
         }
         Some(())
     }
 }
 
-/// Tells the function which of its keys and values cannot be, before a record is made of them.
+/// Reports invalid keys and values to the function, before a record is made of them.
 fn check(operation: &Operation<'_>) -> core::result::Result<(), Refusal> {
     let (keys, values): (Vec<&[u8]>, Vec<&[u8]>) = match operation {
         Operation::Open | Operation::Keys(ListFrom::Start | ListFrom::Number(_)) => return Ok(()),

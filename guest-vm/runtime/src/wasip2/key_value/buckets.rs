@@ -1,4 +1,4 @@
-//! What all of the interfaces have of a store, each with an error of its own type.
+//! The functions that all interfaces of a store have, each with an error type of its own.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use super::ask::{Asked, Refusal};
 use crate::platform::Platform;
 use crate::state::State;
 
-/// How a function is called in its interface, and in reports.
+/// The name of a function in its interface, and in reports.
 type Name = (&'static str, &'static str);
 
-/// The names of what a store has.
+/// The names of a store's functions.
 pub(super) struct Calls {
     pub(super) open: Name,
     pub(super) get: Name,
@@ -23,18 +23,18 @@ pub(super) struct Calls {
     pub(super) exists: Name,
 }
 
-/// What a function of these interfaces returns.
+/// The result of a function of these interfaces.
 pub(super) type Answered<T, E> = Result<(core::result::Result<T, E>,)>;
 
-/// An answer in an interface's own type of error.
+/// Converts a result to an interface's own error type.
 pub(super) fn answered<T, E: From<Refusal>>(asked: Asked<T>) -> Answered<T, E> {
     Ok((asked?.map_err(E::from),))
 }
 
-/// Adds the resource that a store is.
+/// Adds the resource of a store.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_resource<P: Platform>(
     instance: &mut LinkerInstance<'_, State<P>>,
     name: &str,
@@ -50,10 +50,10 @@ pub(super) fn add_resource<P: Platform>(
     )
 }
 
-/// Adds what a store has.
+/// Adds the functions of a store.
 ///
 /// # Errors
-/// As [`add_resource`].
+/// Returns the errors of [`add_resource`].
 pub(super) fn add<P, E>(instance: &mut LinkerInstance<'_, State<P>>, calls: &Calls) -> Result<()>
 where
     P: Platform,

@@ -1,5 +1,5 @@
-//! `wasi:keyvalue`, two drafts of it: a list's cursor is a number in one and a text in the other,
-//! numbers have a sign in the newer one only, and so on. What they have in common is written once.
+//! `wasi:keyvalue`, two drafts of it. A list's cursor is a number in one and a text in the other,
+//! numbers are signed in the newer one only, and so on. Their common parts are written once.
 
 use alloc::format;
 use alloc::string::String;
@@ -37,7 +37,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// `wasi:keyvalue/store.key-response`, whose cursor is of either draft's type.
+/// `wasi:keyvalue/store.key-response`, with the cursor type of either draft.
 #[derive(Clone, Debug, ComponentType, Lift, Lower)]
 #[component(record)]
 struct KeyResponse<C> {
@@ -47,7 +47,7 @@ struct KeyResponse<C> {
     cursor: Option<C>,
 }
 
-/// A compare-and-swap: what a key had when it was last looked at.
+/// A compare-and-swap: the value of a key when it was last read.
 struct Cas {
     store: String,
     key: String,
@@ -64,7 +64,7 @@ enum CasError {
     CasFailed(Resource<Cas>),
 }
 
-/// What both drafts have of a bucket, by name and by what it is called in reports.
+/// The functions of a bucket in both drafts, by name and by their names in reports.
 const CALLS: Calls = Calls {
     open: ("open", "wasi:keyvalue/store#open"),
     get: ("[method]bucket.get", "wasi:keyvalue/store#bucket.get"),
@@ -80,7 +80,7 @@ fn answered<T>(asked: Asked<T>) -> Answered<T, Error> {
 /// Adds the interfaces of both drafts.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     for draft in [DRAFT, DRAFT2] {
         let mut store = linker.instance(draft.store)?;
@@ -121,7 +121,7 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
         "[method]bucket.list-keys",
         |mut store: StoreContextMut<'_, State<P>>,
          (bucket, cursor): (Resource<Bucket>, Option<u64>)| {
-            // So many keys were listed before.
+            // Number of keys that were listed before.
             let passed = cursor.unwrap_or(0);
             let from = ListFrom::Number(passed);
             let page = store.data_mut().some_keys(LIST_KEYS, &bucket, from)?;
@@ -155,7 +155,7 @@ fn add_what_the_older_has<P: Platform>(linker: &mut Linker<State<P>>) -> Result<
             };
             let number = store.data_mut().add(INCREMENT, &bucket, &key, signed)?;
             let number = number.and_then(|number| {
-                // Whoever takes it for undone would count twice.
+                // A caller that takes the addition for undone would count twice.
                 let why =
                     || format!("it was counted, and is {number}: this draft has no type for that");
                 u64::try_from(number).map_err(|_| Refusal::Other(why()))
@@ -248,7 +248,7 @@ fn add_swap<P: Platform>(
             Ok((
                 match state.swap_value(&store, &key, seen.as_deref(), &value) {
                     Ok(Ok(())) => Ok(()),
-                    // Another one, which has what is there now: the next try is with that.
+                    // Another compare-and-swap with the current value, for the next try.
                     Ok(Err(seen)) => {
                         let again = state.table.push(Cas { store, key, seen })?;
                         Err(CasError::CasFailed(again))

@@ -1,10 +1,10 @@
 //! Key-value stores: two drafts of `wasi:keyvalue`, and Spin's own interface.
 //!
-//! All of them are one thing: a bucket is the name of a store, and each call is a record to the
-//! node and its answer ([`faasw_abi::store`]), on a channel that is open while a request is
-//! answered by a function that imports any of this. Before, a call is a draw, and refused: what a
-//! store says then would be part of the seed. Nothing is kept here, so what one call has written
-//! the next one finds.
+//! All of them have one implementation: a bucket is the name of a store. Each call sends a record
+//! to the node and receives its answer ([`faasw_abi::store`]). The channel is open while a function
+//! that imports any of these interfaces answers a request. A call before that is a draw, and
+//! refused, because the answer would be part of the seed. Nothing is cached here, so each call
+//! finds what earlier calls have written.
 
 mod ask;
 mod buckets;
@@ -21,14 +21,14 @@ use crate::state::State;
 
 /// A store that a function has opened.
 pub(super) struct Bucket {
-    /// As the function calls it.
+    /// Name of the store, as the function uses it.
     name: String,
 }
 
 /// Adds all interfaces of this module.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     drafts::add_to_linker(linker)?;
     spin::add_to_linker(linker)

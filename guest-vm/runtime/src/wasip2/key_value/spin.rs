@@ -36,7 +36,7 @@ impl From<Refusal> for Error {
     }
 }
 
-/// What it has of a store beside its list, by name and by what it is called in reports.
+/// The functions of a store except its listing, by name and by their names in reports.
 const CALLS: Calls = Calls {
     open: ("[static]store.open", "fermyon:spin/key-value#store.open"),
     get: ("[method]store.get", "fermyon:spin/key-value#store.get"),
@@ -54,7 +54,7 @@ const CALLS: Calls = Calls {
 /// Adds the interface.
 ///
 /// # Errors
-/// When memory runs out; the names are distinct.
+/// Returns Wasmtime's error if memory runs out; the names are distinct.
 pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Result<()> {
     let mut instance = linker.instance(SPIN_KEY_VALUE)?;
     buckets::add_resource(&mut instance, "store")?;

@@ -1,8 +1,8 @@
-//! What is in a layer that is a tar archive. Nothing of it is ever written to a folder: names are
-//! compared, or handed on.
+//! Reads and writes layers that are tar archives. Nothing is written to a folder: names are only
+//! compared or passed on.
 //!
-//! However an archive is packed, no more is unpacked of it than it may have: an archive that
-//! unpacks to a million times its size ends at a bound, not at the end of memory.
+//! However an archive is compressed, unpacking stops at a limit. So an archive that unpacks to a
+//! million times its size cannot exhaust memory.
 
 use std::{
     borrow::Cow,
@@ -16,52 +16,52 @@ use tar::{Archive, Builder, Entry, EntryType, Header};
 
 use crate::OciError;
 
-/// Most bytes of an archive beside what is wanted of it: heads of entries, and files that nobody
-/// asked for.
+/// Maximum size of the rest of an archive in bytes: headers of entries, and files that are not
+/// wanted.
 pub(super) const AROUND_MAX: u64 = 64 << 20;
 
-/// Most entries of an image's layer.
+/// Maximum number of entries of an image's layer.
 const ENTRIES_MAX: usize = 10_000;
 
-/// What an archive that is packed begins with.
+/// Magic numbers of compressed archives.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// What stands before the name of a file that a layer removes of those below it.
+/// Prefix of the name of an entry that removes a file of the layers below.
 const WHITEOUT: &str = ".wh.";
 
-/// How much files may be.
+/// Limits on files.
 #[derive(Clone, Copy, Debug)]
 pub struct FilesLimits {
-    /// Bytes of all their contents.
+    /// The maximum size of all contents together in bytes.
     pub bytes: u64,
-    /// Files, folders and links.
+    /// The maximum number of files, folders and links.
     pub entries: usize,
 }
 
-/// What an entry of a layer of files is.
+/// The kind of an entry in a layer of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// A file.
     File,
     /// A folder.
     Folder,
-    /// A symbolic link. Its content is where it leads.
+    /// A symbolic link, whose content is its target.
     Link,
 }
 
-/// An entry of a layer of files. Its path is what the archive says: nothing was made of it yet.
+/// An entry in a layer of files. Its path is that of the archive and has not been checked.
 #[derive(Debug)]
 pub struct FilesEntry<'a> {
-    /// What it is.
+    /// The kind of entry.
     pub kind: FileKind,
-    /// Its path, without `./` in front and `/` behind.
+    /// The path, without a leading `./` and a trailing `/`.
     pub path: &'a str,
-    /// What it has.
+    /// The content.
     pub content: &'a [u8],
 }
 
-/// Unpacks an archive, of which at most so many bytes come.
+/// Returns an archive that unpacks at most `limit` bytes, plus one.
 fn unpacked(
     mut file: impl Read + Seek + 'static,
     limit: u64,
@@ -84,13 +84,15 @@ fn unpacked(
         ),
         _ => Box::new(file),
     };
-    // One more than may come: whether that is left says whether there was too much.
+    // If the additional byte is used up, there was too much.
     Ok(Archive::new(reader.take(limit.saturating_add(1))))
 }
 
+/// Checks that an archive did not reach the limit. An archive that is cut off between two files
+/// looks complete.
+///
 /// # Errors
-/// When more was unpacked than may be: an archive that is cut off between two of its files looks
-/// whole.
+/// Returns [`OciError::Artifact`] if more was unpacked than the limit allows.
 fn is_within(archive: Archive<io::Take<Box<dyn Read>>>) -> Result<(), OciError> {
     match archive.into_inner().limit() {
         0 => Err(OciError::artifact("its archive is too large unpacked")),
@@ -102,7 +104,7 @@ fn broken(error: &io::Error) -> OciError {
     OciError::artifact(format!("its archive cannot be read: {error}"))
 }
 
-/// Text of a path, without what stands in front and behind of it for nothing.
+/// Returns a path as text, without a leading `./` and a trailing `/`.
 fn path_of(bytes: &[u8]) -> Result<&str, OciError> {
     let text = str::from_utf8(bytes)
         .map_err(|_| OciError::artifact("a path in its archive is no text"))?;
@@ -137,7 +139,7 @@ fn read_entry(
     }
 }
 
-/// The one module of an image's layer, of `limit` bytes at most.
+/// Returns the only module of an image's layer, which may have at most `limit` bytes.
 pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<Bytes, OciError> {
     let mut archive = unpacked(file, limit.saturating_add(AROUND_MAX))?;
     let mut found: Option<Vec<u8>> = None;
@@ -180,11 +182,12 @@ pub(crate) fn module_of(file: impl Read + Seek + 'static, limit: u64) -> Result<
     Ok(found.into())
 }
 
-/// Everything of an archive of files, in its order: tar, or that packed by gzip or zstd.
+/// Reads an archive of files in its order. The archive is tar, optionally compressed by gzip or
+/// zstd.
 ///
 /// # Errors
-/// When it cannot be read, has something else than files, folders and symbolic links, or more than
-/// it may.
+/// Returns an error if the archive cannot be read, has entries other than files, folders and
+/// symbolic links, or exceeds the limits.
 pub fn read_files(
     file: impl Read + Seek + 'static,
     limits: FilesLimits,
@@ -204,7 +207,7 @@ pub fn read_files(
         let bytes = entry.path_bytes().into_owned();
         let path = path_of(&bytes)?;
         let (kind, content) = match entry.header().entry_type() {
-            // The folder itself.
+            // The root folder itself.
             EntryType::Directory if matches!(path, "" | ".") => continue,
             EntryType::Directory => (FileKind::Folder, Cow::default()),
             EntryType::Regular | EntryType::Continuous => {
@@ -231,10 +234,11 @@ pub fn read_files(
     is_within(archive)
 }
 
-/// Writes a layer of files: the same bytes for the same files, whoever has them and since when.
+/// Writes a layer of files. Equal files result in equal bytes, whatever their owner and times.
 ///
 /// # Errors
-/// When a path or a target is too long for an archive.
+/// Returns an error if a path or a link's target is too long for an archive, or if a target is not
+/// UTF-8.
 pub fn write_files<'a>(files: impl IntoIterator<Item = FilesEntry<'a>>) -> Result<Bytes, OciError> {
     let packed = GzBuilder::new().write(Vec::new(), Compression::default());
     let mut archive = Builder::new(packed);

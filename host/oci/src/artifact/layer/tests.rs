@@ -4,7 +4,7 @@ use super::*;
 
 const WASM: &[u8] = b"\0asm\x01\0\0\0";
 
-/// A file without a name that has this.
+/// Creates an unnamed file with this content.
 fn file(content: &[u8]) -> File {
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(content).unwrap();
@@ -12,13 +12,13 @@ fn file(content: &[u8]) -> File {
     file
 }
 
-/// An archive; each entry of kind, path and content.
+/// Creates an archive from the kind, path and content of each entry.
 fn tar(entries: &[(EntryType, &str, &[u8])]) -> Vec<u8> {
     let mut archive = Builder::new(Vec::new());
     for (kind, path, content) in entries {
         let mut header = Header::new_ustar();
         header.set_entry_type(*kind);
-        // As whoever is hostile writes it: the library would refuse `..`.
+        // The name is written directly, as an attacker would: the library would reject `..`.
         let name = &mut header.as_ustar_mut().unwrap().name;
         name[..path.len()].copy_from_slice(path.as_bytes());
         let is_link = [EntryType::Symlink, EntryType::Link].contains(kind);
@@ -100,7 +100,7 @@ fn what_is_no_one_module_is_refused() {
 
 #[test]
 fn no_more_is_unpacked_than_there_may_be() {
-    // Packed it is 5 MiB.
+    // Compressed it has 5 MiB.
     struct Endless(u64);
     impl Read for Endless {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -216,8 +216,8 @@ fn files_of_others_archivers_are_read_and_devices_are_not() {
 
 #[test]
 fn what_lies_behind_the_most_that_is_unpacked_is_not_left_out_unseen() {
-    // Headers of two files, what the first has, and so much of the second that the next would begin
-    // behind the bound.
+    // The headers of two files, the content of the first, and so much of the second that the next
+    // entry would start beyond the limit.
     const LIMIT: u64 = 1024;
     let fill = vec![0; (LIMIT + AROUND_MAX) as usize - 3 * 512];
     let whole = [(FILE, "a.wasm", WASM), (FILE, "fill", &fill[..])];

@@ -1,4 +1,4 @@
-//! One change of a namespace, within the writer's transaction: whole, or not at all.
+//! Applies one change of a namespace within the writer's transaction, completely or not at all.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,15 +8,15 @@ use super::super::{Change, Changed, Quota, StoreError};
 
 /// Namespace and key → value.
 pub(super) const PAIRS: TableDefinition<'_, (&str, &[u8]), &[u8]> = TableDefinition::new("pairs");
-/// Namespace → how many keys it has, and bytes of keys and values.
+/// Namespace → its number of keys, and the bytes of its keys and values.
 pub(super) const USES: TableDefinition<'_, &str, (u64, u64)> = TableDefinition::new("uses");
-/// How often anything was written: by that a failed commit is told from one that is there.
+/// The number of commits, by which a failed commit is distinguished from one that is in the file.
 pub(super) const COMMITS: TableDefinition<'_, &str, u64> = TableDefinition::new("commits");
 /// The one key of [`COMMITS`].
 pub(super) const LAST: &str = "last";
 
-/// Does a change. After an error that does not close the store nothing of it was done, so
-/// that others of the same transaction may be committed.
+/// Applies a change. After an error that does not close the store, nothing of the change was done,
+/// so other changes of the same transaction can be committed.
 pub(super) fn apply(
     transaction: &WriteTransaction,
     path: &Path,
@@ -56,10 +56,10 @@ pub(super) fn apply(
     }
 }
 
-/// Most bytes of a number, zeros in front of it among them.
+/// The largest length of a number in bytes, leading zeros included.
 const NUMBER_BYTES: usize = 64;
 
-/// A number as it is stored: in decimal digits, as other stores have it.
+/// Parses a stored number: decimal digits, as in other stores.
 fn number(text: &[u8]) -> Option<i64> {
     let text = Some(text).filter(|text| text.len() <= NUMBER_BYTES)?;
     str::from_utf8(text).ok()?.parse().ok()
@@ -93,7 +93,8 @@ fn put(
     let before = uses.get(namespace).map_err(failed)?;
     let (had_keys, had_bytes) = before.map_or((0, 0), |uses| uses.value());
     let (mut keys, mut bytes) = (had_keys, had_bytes);
-    // Counted whole before the first is written: what does not fit leaves nothing behind.
+    // All sizes are counted before the first write, so that a change that does not fit leaves
+    // nothing behind.
     for (key, value) in changes {
         if let Some(old) = pairs.get((namespace, key.as_slice())).map_err(failed)? {
             keys = keys.saturating_sub(1);
@@ -104,7 +105,7 @@ fn put(
             bytes += (key.len() + value.len()) as u64;
         }
     }
-    // What makes it smaller is never refused, not even when the quota was lowered.
+    // A change that makes the namespace smaller is never rejected, even if the quota was lowered.
     if keys > quota.keys && keys > had_keys {
         let (what, most) = ("keys", quota.keys);
         return Err(StoreError::Full { what, most });

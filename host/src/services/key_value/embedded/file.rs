@@ -1,8 +1,8 @@
 //! The store's file, opened when it is needed.
 //!
-//! redb refuses everything after a failed read or write until the file is opened again, as in the
-//! registry (docs/decisions/0010): a failure closes it, the next call opens it anew. Readers and
-//! the writer share it meanwhile, so no read waits for a commit.
+//! After a failed read or write, redb rejects every call until the file is opened again, as in the
+//! registry (docs/decisions/0010). So a failure closes the file, and the next call opens it.
+//! Readers and the writer share the open file, so no read waits for a commit.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -21,13 +21,13 @@ use super::{
 };
 use crate::redb_file;
 
-/// redb's page cache, in bytes; the system has its own.
+/// The size of redb's page cache in bytes. The kernel has a page cache of its own.
 const CACHE: usize = 16 << 20;
 
 /// A database that may be closed.
 #[derive(Debug)]
 pub(super) struct StoreFile {
-    /// Where it is, or a word for a store in memory.
+    /// The file's path, or a placeholder for a store in memory.
     path: PathBuf,
     in_memory: bool,
     database: RwLock<Option<Database>>,
@@ -35,8 +35,8 @@ pub(super) struct StoreFile {
 }
 
 impl StoreFile {
-    /// A file that is opened, or begun, at the first use: one that is damaged keeps no node from
-    /// starting.
+    /// Returns a file that is opened or created at its first use. So a damaged file does not
+    /// prevent a node from starting.
     pub(super) fn new(path: PathBuf) -> Self {
         Self {
             path,
@@ -46,7 +46,7 @@ impl StoreFile {
         }
     }
 
-    /// A store that ends with the process.
+    /// Creates a store that ends with the process.
     pub(super) fn in_memory() -> Result<Self, StoreError> {
         let path = PathBuf::from("(memory)");
         let database = Database::builder()
@@ -66,8 +66,8 @@ impl StoreFile {
         &self.path
     }
 
-    /// Does something with the open database; closes it if that fails. What redb panics over, as it
-    /// does over some damage of the file, is a failure like others.
+    /// Runs `work` with the open database, and closes it if that fails. redb panics over some kinds
+    /// of damage to the file; that counts as a failure, too.
     pub(super) fn with<T>(
         &self,
         work: impl FnOnce(&Database) -> Result<T, StoreError>,
@@ -102,18 +102,18 @@ impl StoreFile {
         self.with(|database| read(database, &self.path, table, work))
     }
 
-    /// Closes the database, so that it is opened anew.
+    /// Closes the database, so that the next call opens it again.
     fn close(&self) {
         let mut open = self
             .database
             .write()
             .unwrap_or_else(PoisonError::into_inner);
         let closed = open.take();
-        // One that has panicked may do so again.
+        // Dropping a database that has panicked may panic again.
         let _ = catch_unwind(AssertUnwindSafe(|| drop(closed)));
     }
 
-    /// The database, open for as long as what is returned is held.
+    /// Returns the database, open for as long as the guard is held.
     fn open(&self) -> Result<RwLockReadGuard<'_, Option<Database>>, StoreError> {
         let open = self.database.read().unwrap_or_else(PoisonError::into_inner);
         if open.is_some() {
@@ -127,7 +127,7 @@ impl StoreFile {
         if open.is_none() {
             *open = Some(self::open(&self.path)?);
         }
-        // Nobody closes it in between.
+        // The downgrade keeps the lock, so the database is not closed in between.
         Ok(RwLockWriteGuard::downgrade(open))
     }
 }
@@ -136,7 +136,7 @@ fn open(path: &Path) -> Result<Database, StoreError> {
     let make = |database: &Database| make_tables(database, path);
     let failed = |error| StoreError::of(path, error);
     let database = redb_file::open(path, CACHE, make, failed)?;
-    // Whoever put another database there is told now.
+    // Another database in this place is detected now.
     read(&database, path, PAIRS, |_| Ok(()))?;
     Ok(database)
 }
@@ -152,7 +152,7 @@ fn read<K: Key + 'static, V: Value + 'static, T>(
     read().map_err(|error| StoreError::of(path, error))
 }
 
-/// Readers find all tables from now on.
+/// Makes all tables, so that readers find them.
 fn make_tables(database: &Database, path: &Path) -> Result<(), StoreError> {
     let make = || {
         let change = database.begin_write()?;

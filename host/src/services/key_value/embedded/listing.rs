@@ -1,4 +1,4 @@
-//! Listing keys piece by piece, so that others read in between.
+//! Lists keys piece by piece, so that other calls read in between.
 
 use redb::ReadableTable;
 
@@ -8,13 +8,13 @@ use super::{Page, Start, StoreError};
 #[derive(Debug)]
 pub(super) struct Listing {
     namespace: String,
-    /// The last key that was looked at; empty, and so before all others, at first.
+    /// The last key that was read. It is empty at first, which is before all keys.
     behind: Vec<u8>,
-    /// How many keys are still to be passed over.
+    /// How many keys are still to be skipped.
     passed: u64,
     most: usize,
     keys: Vec<Vec<u8>>,
-    /// Whether more keys follow, once the page is complete.
+    /// Whether more keys follow. None until the page is complete.
     has_more: Option<bool>,
 }
 
@@ -22,7 +22,7 @@ impl Listing {
     /// Begins a page of at most `most` keys.
     ///
     /// # Errors
-    /// If it begins behind more keys than are counted.
+    /// Returns [`StoreError::TooFar`] if the page starts behind more keys than are counted.
     pub(super) fn new(namespace: String, start: Start, most: usize) -> Result<Self, StoreError> {
         let passed = start.counted()?;
         let behind = match start {
@@ -39,10 +39,10 @@ impl Listing {
         })
     }
 
-    /// Looks at the next entries, `piece` at most.
+    /// Reads the next entries, at most `piece`.
     ///
     /// # Errors
-    /// The database's.
+    /// Returns the database's error if the table cannot be read.
     pub(super) fn read(
         &mut self,
         pairs: &impl ReadableTable<(&'static str, &'static [u8]), &'static [u8]>,
@@ -58,7 +58,7 @@ impl Listing {
                 self.has_more = Some(false);
                 return Ok(());
             }
-            // No key is empty, so the first one is behind an empty one.
+            // No key is empty, so an empty `behind` skips no key.
             if key == behind {
                 continue;
             }
@@ -75,7 +75,7 @@ impl Listing {
             } else {
                 self.keys.push(key.to_vec());
             }
-            // The copy is needed for the last of a piece only.
+            // Only the last key of a piece needs a copy.
             if looked_at == piece {
                 last = Some(key.to_vec());
             }
@@ -84,7 +84,7 @@ impl Listing {
         Ok(())
     }
 
-    /// The page, once it is complete; it is taken out.
+    /// Takes the page out, once it is complete.
     pub(super) fn page(&mut self) -> Option<Page> {
         let has_more = self.has_more?;
         Some((std::mem::take(&mut self.keys), has_more))

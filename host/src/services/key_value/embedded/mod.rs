@@ -1,10 +1,10 @@
 //! The store in a file of the node's own, with a namespace for each function and each shared store.
 //!
-//! A write is answered when it is on disk, and one that failed is not there: a commit whose end
-//! could not be written is looked for in the file. Reads see the last commit. Reads and writes are
-//! queued by function ([`fair`](super::fair)); a listing gives way after each [`PIECE`] keys.
-//! Everything here blocks but [`Embedded::change`], [`Embedded::read`] and [`Embedded::list`],
-//! which call the others off the runtime's threads.
+//! A write is answered once it is on disk. A write that failed is not in the file: if the end of a
+//! commit could not be written, the writer looks for the commit in the file. Reads see the last
+//! commit. Reads and writes are queued by function ([`fair`](super::fair)), and a listing gives way
+//! after each [`PIECE`] keys. Everything here blocks except [`Embedded::change`],
+//! [`Embedded::read`] and [`Embedded::list`], which call the others off the runtime's threads.
 
 mod apply;
 mod file;
@@ -30,7 +30,8 @@ use listing::Listing;
 use recent::Recent;
 use writer::{Job, Jobs};
 
-/// Entries that a listing reads in one turn: under a millisecond, after which others have theirs.
+/// Entries that a listing reads in one turn. That takes less than a millisecond; then other callers
+/// get their turn.
 const PIECE: usize = 1024;
 
 /// The store of a node.
@@ -41,37 +42,37 @@ pub(crate) struct Embedded {
     /// Changes that wait to be written.
     jobs: Arc<Jobs>,
     writer: Option<JoinHandle<()>>,
-    /// Turns to read. No limit of a function counts what its reads take of the processors.
+    /// Turns to read. The limits of a function do not count the CPU time of its reads.
     reading: Arc<Turns>,
 }
 
-/// Reads that are made at once: half of the processors' number, so that the rest is left to all
-/// else.
+/// Returns the number of simultaneous reads: half the number of processors, so that the other half
+/// is left for other work.
 fn readers() -> usize {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     (processors / 2).max(1)
 }
 
 impl Drop for Embedded {
-    /// Waits until what is being written is, and the file is free. Nobody waits for any change
-    /// then, for that borrows the store, and what nobody waits for is not begun: this takes one
-    /// commit at most.
+    /// Waits for the commit under way, so that the file is free. A waiting change would borrow the
+    /// store, so no caller waits for a change now, and the writer does not begin a change without a
+    /// caller. So this takes one commit at most.
     fn drop(&mut self) {
         self.jobs.close();
         if let Some(writer) = self.writer.take() {
-            // Whoever waited for a writer that panicked was told.
+            // Callers that waited for a writer that panicked have received an error.
             let _ = writer.join();
         }
     }
 }
 
 impl Embedded {
-    /// The store in this file, which is made when it is first used.
+    /// Returns the store in this file, which is created at its first use.
     pub(crate) fn in_file(path: PathBuf) -> Result<Self, StoreError> {
         Self::of(StoreFile::new(path), readers())
     }
 
-    /// A store that ends with the process.
+    /// Creates a store that ends with the process.
     pub(crate) fn in_memory() -> Result<Self, StoreError> {
         Self::of(StoreFile::in_memory()?, readers())
     }
@@ -95,8 +96,8 @@ impl Embedded {
         })
     }
 
-    /// Reads for `owner` where that may block, when it is its turn. A caller that leaves, leaves
-    /// the queue.
+    /// Runs `work`, which may block, when it is the turn of `owner`. A caller that drops the future
+    /// leaves the queue.
     pub(crate) async fn read<T: Send + 'static>(
         self: &Arc<Self>,
         owner: &str,
@@ -106,15 +107,15 @@ impl Embedded {
         let turn = turn.ok_or(StoreError::Interrupted)?;
         let store = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
-            // Until it is done, whether somebody waits for it still or not.
+            // The turn lasts until the work is done, whether or not the caller still waits.
             let _turn = turn;
             work(&store)
         });
         done.await.unwrap_or(Err(StoreError::Interrupted))
     }
 
-    /// Reads at most `most` keys from `start` on, in their order. Each piece of the listing is a
-    /// turn of its own and sees the last commit before it.
+    /// Reads at most `most` keys from `start` on, in order. Each piece of the listing is a turn of
+    /// its own and sees the last commit before it.
     pub(crate) async fn list(
         self: &Arc<Self>,
         owner: &str,
@@ -132,7 +133,7 @@ impl Embedded {
         }
     }
 
-    /// Changes a namespace for `owner`; comes back when the change is on disk.
+    /// Changes a namespace for `owner`. Returns once the change is on disk.
     pub(crate) async fn change(
         &self,
         owner: &str,
@@ -147,12 +148,13 @@ impl Embedded {
             change,
             answer,
         };
-        // Dropping it takes a change back that was not begun.
+        // Dropping it takes the change back, unless it was begun.
         let _waiting = self.jobs.push(owner, job);
         answered.await.map_err(|_| StoreError::Interrupted)?
     }
 
-    /// Reads a table. After a failure the file is opened anew, and nothing of it is known.
+    /// Reads a table. After a failure the file is opened again, and all values in `recent` are
+    /// dropped.
     fn look_into<K: Key + 'static, V: Value + 'static, T>(
         &self,
         table: TableDefinition<'static, K, V>,
@@ -162,7 +164,8 @@ impl Embedded {
         read.inspect_err(|_| self.recent.forget_all())
     }
 
-    /// The values of these keys, all of one commit, if they take `most` bytes together. Blocks.
+    /// Returns the values of these keys, all of one commit, unless they take more than `most` bytes
+    /// together. Blocks.
     pub(crate) fn get(
         &self,
         namespace: &str,
@@ -190,12 +193,13 @@ impl Embedded {
         Ok(values)
     }
 
-    /// The same without waiting for anything, if they are few and all of them are known.
+    /// Returns these values without waiting, if the keys are few and all of their values are in
+    /// memory.
     pub(crate) fn known(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
         self.recent.values(namespace, keys)
     }
 
-    /// Whether there is a key. Blocks.
+    /// Whether a key exists. Blocks.
     pub(crate) fn exists(&self, namespace: &str, key: &[u8]) -> Result<bool, StoreError> {
         self.look_into(PAIRS, |pairs| Ok(pairs.get((namespace, key))?.is_some()))
     }
@@ -208,7 +212,7 @@ impl Embedded {
         })
     }
 
-    /// What each namespace has, in the order of their names. Blocks.
+    /// Lists the keys and bytes of each namespace in the order of their names. Blocks.
     pub(crate) fn uses(&self) -> Result<Vec<Use>, StoreError> {
         self.look_into(USES, |uses| {
             let mut all = Vec::new();

@@ -1,11 +1,10 @@
-//! Values that were read lately, in memory: whoever asks for one of these waits for no thread and
-//! no disk.
+//! Values that were read recently, in memory: reading one of these waits for no thread and no disk.
 //!
-//! What is known is what the last commit has. Before a commit can be seen the writer takes away
-//! what it changes, and until it has ended nothing of the namespaces that it changes is taken up
-//! that was read before or meanwhile: a read has a mark from before it, which a commit in between
-//! makes worthless. A namespace has a part of its own, so that no function drives out what another
-//! one reads, as far as there are not too many of them.
+//! These values are those of the last commit. Before a commit becomes visible, the writer removes
+//! the values that it changes. Until the commit has ended, no value that was read before or during
+//! it is added to the namespaces that it changes. A read has a mark from its beginning, which a
+//! commit in between invalidates. Each namespace has a part of its own, so that no function
+//! displaces values of another, as long as there are not too many namespaces.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -15,50 +14,51 @@ use std::{
 
 use super::super::Change;
 
-/// Bytes of keys and values that a namespace takes up until it forgets those that it took up
-/// before: so it has twice that at most.
+/// Bytes of keys and values that a namespace adds before it drops the values that it had added
+/// before. So a namespace holds at most twice as many.
 const EACH: usize = 64 << 10;
 
-/// Longest value that is kept.
+/// The longest value that is kept, in bytes.
 const VALUE: usize = 16 << 10;
 
-/// What an entry takes beside its key and value, about.
+/// About the bytes that an entry takes besides its key and value.
 const ENTRY: usize = 128;
 
-/// Most namespaces: beyond them all others are forgotten.
+/// The most namespaces. If one more is added, all others are dropped.
 const NAMESPACES: usize = 256;
 
-/// Most keys that are looked for at once: nobody is to wait for long.
+/// The most keys of one lookup, so that other lookups do not wait long for the lock.
 const KEYS: usize = 16;
 
-/// What is known.
+/// Values that were read recently.
 #[derive(Debug, Default)]
 pub(super) struct Recent(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
-    /// How often everything was forgotten.
+    /// How often everything was dropped.
     epoch: u64,
-    /// What the commit changes that is on its way.
+    /// The namespaces that the current commit changes.
     changing: HashSet<String>,
     namespaces: HashMap<String, Namespace>,
 }
 
 type Values = HashMap<Vec<u8>, Option<Vec<u8>>>;
 
-/// What is known of a namespace, in two generations: what is asked for again goes over to the young
-/// one.
+/// The values of a namespace, in two generations. A value that is read again moves to the young
+/// generation.
 #[derive(Debug, Default)]
 struct Namespace {
-    /// Counts commits that change it as they begin and as they end.
+    /// Counts the commits that change the namespace, at their beginning and at their end.
     changes: u64,
     young: Values,
-    /// Of what was put into the young one.
+    /// The bytes that were added to the young generation.
     bytes: usize,
     old: Values,
 }
 
-/// What was read of a namespace after this was current when it was read, unless a commit has come.
+/// The state of a namespace at the beginning of a read. It is still current at the end of the read
+/// unless there was a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     epoch: u64,
@@ -66,7 +66,8 @@ pub(super) struct Mark {
 }
 
 impl Recent {
-    /// The values of these keys, if all are known and they are few: those of the last commit.
+    /// Returns the values of these keys as of the last commit, if the keys are few and all of their
+    /// values are in memory.
     pub(super) fn values(&self, namespace: &str, keys: &[Vec<u8>]) -> Option<Vec<Option<Vec<u8>>>> {
         if keys.len() > KEYS {
             return None;
@@ -76,8 +77,8 @@ impl Recent {
         keys.iter().map(|key| namespace.get(key)).collect()
     }
 
-    /// For a read of a namespace that begins now; nothing while a commit that changes it is on its
-    /// way.
+    /// Returns the mark for a read of a namespace that begins now. Returns `None` while a commit
+    /// that changes the namespace is under way.
     pub(super) fn mark(&self, namespace: &str) -> Option<Mark> {
         let mut known = self.lock();
         if known.changing.contains(namespace) {
@@ -88,18 +89,18 @@ impl Recent {
             if known.namespaces.len() == NAMESPACES {
                 forgotten = known.forget_all();
             }
-            // From now on a commit that changes it is counted.
+            // From now on, commits that change it are counted.
             let new = Namespace::default();
             known.namespaces.insert(namespace.to_owned(), new);
         }
         let mark = known.mark(namespace);
         drop(known);
-        // Much may be in it, for which nobody is to wait.
+        // Dropping the values may take long, so it happens outside the lock.
         drop(forgotten);
         mark
     }
 
-    /// Takes up what was read since `mark`, if that is still what the last commit has.
+    /// Adds values that were read after `mark`, if they are still those of the last commit.
     pub(super) fn keep(
         &self,
         mark: Mark,
@@ -121,8 +122,8 @@ impl Recent {
         }
     }
 
-    /// These changes may be committed, and seen, once this has come back: nothing of what they
-    /// change is known any more.
+    /// Prepares for a commit of these changes: drops the values of all keys that they change. The
+    /// changes may be committed, and become visible, once this returns.
     pub(super) fn begin<'a>(
         &self,
         changes: impl IntoIterator<Item = (&'a str, &'a Change)> + Clone,
@@ -133,7 +134,7 @@ impl Recent {
         known.count(&changing);
         known.changing = changing;
         drop(known);
-        // One by one: whoever reads something else goes in between.
+        // The lock is taken for each change, so that readers proceed in between.
         for (namespace, change) in changes {
             if let Some(namespace) = self.lock().namespaces.get_mut(namespace) {
                 match change {
@@ -144,14 +145,14 @@ impl Recent {
         }
     }
 
-    /// They are committed, or will not be.
+    /// Ends the commit, which may have succeeded or failed.
     pub(super) fn end(&self) {
         let mut known = self.lock();
         let changed = mem::take(&mut known.changing);
         known.count(&changed);
     }
 
-    /// Nothing is known any more: what there is may be something else.
+    /// Drops all values, because the file may hold others now.
     pub(super) fn forget_all(&self) {
         let forgotten = self.lock().forget_all();
         drop(forgotten);
@@ -179,7 +180,7 @@ impl Known {
         }
     }
 
-    /// What was known.
+    /// Removes all values and returns them.
     fn forget_all(&mut self) -> HashMap<String, Namespace> {
         self.epoch = self.epoch.wrapping_add(1);
         mem::take(&mut self.namespaces)
@@ -240,7 +241,7 @@ mod tests {
         recent.begin([("a", &change)]);
         assert_eq!(known(&recent, "k"), None);
         assert_eq!(known(&recent, "other"), Some(Some(key("1"))));
-        // Read before it, or meanwhile.
+        // A value that was read before or during the commit is not added.
         assert_eq!(recent.mark("a"), None);
         keep(&recent, mark, "k", "1");
         recent.end();
@@ -255,7 +256,7 @@ mod tests {
         let recent = Recent::default();
         let mark = recent.mark("a").unwrap();
         let change = Change::Increment(key("k"), 1);
-        // Of one that nobody has read so far, too.
+        // Commits of a namespace that was not read yet are counted, too.
         recent.begin([("b", &change)]);
         assert_eq!(recent.mark("b"), None);
         keep(&recent, mark, "k", "1");

@@ -1,6 +1,7 @@
-//! The one writer: what is waiting becomes one transaction and one sync, then all are answered.
+//! The only writer: combines all waiting changes in one transaction with one sync, and then answers
+//! all of them.
 //!
-//! Changes wait in a queue for each function, and a transaction takes from each in turn.
+//! Changes wait in one queue per function, and a transaction takes from each queue in turn.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -17,14 +18,15 @@ use super::{
     recent::Recent,
 };
 
-/// Most changes of one transaction, so that nobody waits for all that ever come.
+/// The most changes of one transaction, which bounds the wait for a commit.
 const TOGETHER: usize = 256;
 
-/// Bytes of keys and values beyond which a transaction takes no further change: a commit of so much
-/// takes tens of milliseconds on an ordinary disk, and the next in line waits for one.
+/// Bytes of keys and values beyond which a transaction takes no further change. A commit of this
+/// size takes tens of milliseconds on an ordinary disk, and the next caller waits for one such
+/// commit.
 const TOGETHER_BYTES: usize = 4 << 20;
 
-/// A change that waits, and its caller's end.
+/// A waiting change, and the channel for its result.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) namespace: String,
@@ -33,14 +35,14 @@ pub(super) struct Job {
     pub(super) answer: oneshot::Sender<Result<Changed, StoreError>>,
 }
 
-/// A change that was tried, and what is to be said of it once the rest is known.
+/// A change that was applied, and its result if the commit succeeds.
 struct Tried {
     answer: oneshot::Sender<Result<Changed, StoreError>>,
     done: Result<Changed, StoreError>,
 }
 
-/// Changes that wait to be written. Each is in the memory of its caller's invocation, as many as
-/// there are.
+/// Changes that wait to be written. Their number is not bounded here: each is in the memory of its
+/// caller's invocation.
 #[derive(Debug, Default)]
 pub(super) struct Jobs {
     waiting: Mutex<Waiting>,
@@ -50,9 +52,9 @@ pub(super) struct Jobs {
 #[derive(Debug, Default)]
 struct Waiting {
     queue: FairQueue<Job>,
-    /// No more will come.
+    /// No more changes will be queued.
     is_closed: bool,
-    /// The writer has ended: what comes is dropped, which tells its caller.
+    /// The writer has ended. Later changes are dropped, which reports an error to their callers.
     has_ended: bool,
 }
 
@@ -81,13 +83,13 @@ impl Jobs {
         }
     }
 
-    /// Has the writer end once nothing waits.
+    /// Makes the writer end once no change waits.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
         self.changed.notify_one();
     }
 
-    /// Waits for changes and takes those of one transaction; nothing if no more will come.
+    /// Waits for changes and takes those of one transaction. Returns `None` if no more will come.
     fn next(&self) -> Option<Vec<Job>> {
         let has_none = |waiting: &mut Waiting| waiting.queue.is_empty() && !waiting.is_closed;
         let waiting = self.changed.wait_while(self.lock(), has_none);
@@ -104,7 +106,7 @@ impl Jobs {
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // The queue is whole between any two statements.
+        // The queue is consistent between any two statements.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,12 +114,12 @@ impl Jobs {
 impl Drop for Queued<'_> {
     fn drop(&mut self) {
         let taken_back = self.jobs.lock().queue.remove(self.owner, self.ticket);
-        // Outside the lock: the change may be large.
+        // Outside the lock, because the change may be large.
         drop(taken_back);
     }
 }
 
-/// Tells the callers when the writer ends, even by a panic. Dropping it does.
+/// Reports to all callers when dropped that the writer has ended, even by a panic.
 struct WriterEnd<'a>(&'a Jobs);
 
 impl Drop for WriterEnd<'_> {
@@ -128,11 +130,11 @@ impl Drop for WriterEnd<'_> {
     }
 }
 
-/// Writes until nobody is left who could have anything written.
+/// Writes changes until the jobs are closed and none waits.
 pub(super) fn run(file: &Arc<StoreFile>, recent: &Recent, jobs: &Jobs) {
     let _end = WriterEnd(jobs);
     while let Some(mut together) = jobs.next() {
-        // Whoever has gone was told nothing, and so may find nothing.
+        // A caller that is gone has received no result, so its change need not be made.
         together.retain(|job| !job.answer.is_closed());
         if !together.is_empty() {
             write(file, recent, together);
@@ -147,36 +149,36 @@ fn write(file: &StoreFile, recent: &Recent, mut jobs: Vec<Job>) {
     let mut number = None;
     let mut written =
         file.with(|database| commit(database, file, &mut jobs, &mut tried, &mut number));
-    // The file was closed by the failure, and is looked at anew.
+    // The failure closed the file, so it is opened again here.
     if written.is_err()
         && let Some(number) = number
     {
         match file.read(COMMITS, |commits| last(&commits)) {
             Ok(last) if last >= number => written = Ok(()),
             Ok(_) => {}
-            // Why not was told when it was opened.
+            // The reason was logged when the file was opened.
             Err(_) => written = Err(StoreError::Unknown),
         }
     }
     if written.is_err() {
-        // Whatever the file has when it is opened anew.
+        // The file may hold anything when it is opened again.
         recent.forget_all();
     }
-    // Before anybody hears of it: who has heard finds no older value.
+    // Before any caller receives its result, so that none then reads an older value.
     recent.end();
     for job in jobs {
-        // A file that cannot be opened is told to all.
+        // If the file cannot be opened, all callers receive that error.
         let failed = written.clone().and(Err(StoreError::Interrupted));
         let _ = job.answer.send(failed);
     }
     for Tried { answer, done } in tried {
-        // Who has gone meanwhile hears nothing; the change is there all the same.
+        // A caller that is gone receives no result, but its change is made nevertheless.
         let _ = answer.send(written.clone().and(done));
     }
 }
 
-/// Does all changes that can be done; each that cannot has its own error. From when `number` is set
-/// the commit may be there, whatever is returned: it has that number then.
+/// Applies all changes and commits them; a change that cannot be applied gets its own error. Once
+/// `number` is set, the commit may be in the file whatever this returns, and has that number.
 fn commit(
     database: &Database,
     file: &StoreFile,
@@ -188,8 +190,9 @@ fn commit(
     let failed = |error: redb::Error| StoreError::of(path, error);
     let transaction = database.begin_write();
     let mut transaction = transaction.map_err(|error| failed(error.into()))?;
-    // What is written is a stranger's, and the checksum by which redb would tell a commit that was
-    // cut off is none that resists one. With it, opening after a crash reads no more than it must.
+    // Functions write untrusted data, and the checksum by which redb would detect an interrupted
+    // commit does not resist an attacker. With quick repair, opening the file after a crash reads
+    // no more than it must.
     transaction.set_quick_repair(true);
     let mut has_changed = false;
     for job in jobs.drain(..) {
@@ -205,7 +208,7 @@ fn commit(
         }
     }
     if !has_changed {
-        // A change that is refused costs nobody a sync.
+        // Changes that are all rejected cost no sync.
         return transaction.abort().map_err(|error| failed(error.into()));
     }
     let next = next_commit(&transaction).map_err(failed)?;
@@ -213,7 +216,7 @@ fn commit(
     transaction.commit().map_err(|error| failed(error.into()))
 }
 
-/// Counts this commit.
+/// Counts this commit and returns its number.
 fn next_commit(transaction: &WriteTransaction) -> Result<u64, redb::Error> {
     let mut commits = transaction.open_table(COMMITS)?;
     let number = last(&commits)?.saturating_add(1);
@@ -221,7 +224,7 @@ fn next_commit(transaction: &WriteTransaction) -> Result<u64, redb::Error> {
     Ok(number)
 }
 
-/// The number of the last commit.
+/// Returns the number of the last commit.
 fn last(commits: &impl ReadableTable<&'static str, u64>) -> Result<u64, redb::Error> {
     Ok(commits.get(LAST)?.map_or(0, |last| last.value()))
 }

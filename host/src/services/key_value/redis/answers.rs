@@ -1,27 +1,27 @@
-//! What the server answers, taken for what it is to be: somebody else may have written to its keys.
+//! Parses the server's answers and checks their form: other clients of the server may have written
+//! to the stores' keys.
 
 use ::redis::Value;
 use faasw_abi::store::{KEY_MAX, VALUE_MAX};
 
 use super::super::{Changed, Page, Values};
 
-/// It answers something else.
+/// The answer does not have the expected form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unfit;
 
-/// What a script has done.
+/// The result of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Changed(Changed),
-    /// It would have more keys than it may.
+    /// The namespace would have more keys than its quota.
     Keys,
-    /// It would have more bytes than it may.
+    /// The namespace would have more bytes than its quota.
     Bytes,
-    /// What was to be counted up is no number, or would be none.
+    /// The value to be incremented is not a number, or would not be one afterwards.
     NoNumber,
 }
 
-/// A number.
 pub(super) fn number(answer: &Value) -> Result<u64, Unfit> {
     match answer {
         Value::Int(number) => u64::try_from(*number).map_err(|_| Unfit),
@@ -36,7 +36,7 @@ fn parsed<T: std::str::FromStr>(text: &[u8]) -> Result<T, Unfit> {
     text.parse().map_err(|_| Unfit)
 }
 
-/// Items, one behind the other.
+/// Parses a list of items.
 pub(super) fn items(answer: Value) -> Result<Vec<Value>, Unfit> {
     match answer {
         Value::Array(items) => Ok(items),
@@ -44,7 +44,6 @@ pub(super) fn items(answer: Value) -> Result<Vec<Value>, Unfit> {
     }
 }
 
-/// Bytes.
 pub(super) fn bytes(answer: Value) -> Result<Vec<u8>, Unfit> {
     match answer {
         Value::BulkString(bytes) => Ok(bytes),
@@ -52,7 +51,7 @@ pub(super) fn bytes(answer: Value) -> Result<Vec<u8>, Unfit> {
     }
 }
 
-/// A word, and what comes with it.
+/// Parses a word and the item that follows it, if there is one.
 fn word(answer: Value) -> Result<(Vec<u8>, Option<Value>), Unfit> {
     let mut items = items(answer)?.into_iter();
     let word = bytes(items.next().ok_or(Unfit)?)?;
@@ -71,7 +70,7 @@ fn value(answer: Value) -> Result<Option<Vec<u8>>, Unfit> {
     }
 }
 
-/// Values of so many keys; nothing where they are too much.
+/// Parses the values of `count` keys. Returns `None` if the values are too large.
 pub(super) fn values(answer: Value, count: usize) -> Result<Option<Values>, Unfit> {
     match word(answer)? {
         (word, None) if word == b"too much" => Ok(None),
@@ -84,7 +83,7 @@ pub(super) fn values(answer: Value, count: usize) -> Result<Option<Values>, Unfi
     }
 }
 
-/// At most `most` keys, and whether there is one more.
+/// Parses at most `most` keys, and whether there is one more.
 pub(super) fn page(answer: Value, most: usize) -> Result<Page, Unfit> {
     let keys = items(answer)?.into_iter().map(|key| {
         let key = bytes(key)?;
@@ -97,7 +96,7 @@ pub(super) fn page(answer: Value, most: usize) -> Result<Page, Unfit> {
     Ok((keys, more))
 }
 
-/// What came of a change.
+/// Parses the result of a change.
 pub(super) fn outcome(answer: Value) -> Result<Outcome, Unfit> {
     let (word, with) = word(answer)?;
     Ok(match (word.as_slice(), with) {

@@ -1,7 +1,8 @@
-//! A connection of which so many bytes are read and no more, until somebody asks again.
+//! A connection that reads a limited number of bytes until the limit is set again.
 //!
-//! The library takes an answer apart once it is whole, however long that is. Since one question is
-//! asked at a time, what comes until the next one is its answer, and an answer has a largest size.
+//! The library parses an answer once it has arrived completely, however long it is. Only one
+//! command is sent at a time, so all bytes until the next command are its answer, and an answer has
+//! a maximum size.
 
 use std::{
     io,
@@ -15,31 +16,31 @@ use std::{
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// How many bytes may come.
+/// How many more bytes may be received.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Allowance(Arc<AtomicUsize>);
 
 impl Allowance {
-    /// So many from now on.
+    /// Sets the number of bytes from now on.
     pub(super) fn set(&self, bytes: usize) {
         self.0.store(bytes, Ordering::Relaxed);
     }
 
-    /// Takes these away; says whether there were as many.
+    /// Subtracts received bytes. Returns whether there were as many left.
     fn take(&self, bytes: usize) -> bool {
         let left = self.0.load(Ordering::Relaxed).checked_sub(bytes);
-        // Nobody sets it while an answer comes.
+        // The allowance is not set while an answer arrives.
         self.set(left.unwrap_or_default());
         left.is_some()
     }
 }
 
-/// Both directions of a connection, of whatever kind.
+/// A connection of any kind, in both directions.
 pub(super) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
-/// A connection whose other side is held to an allowance.
+/// A connection whose peer is limited by an allowance.
 pub(super) struct Bounded {
     stream: Box<dyn Duplex>,
     allowance: Allowance,

@@ -1,5 +1,5 @@
-//! What is asked of a server when a node starts: whether it can do what scripts need, and whether
-//! it keeps what it acknowledges.
+//! Checks a server when a node starts: whether it can run the scripts, and whether it keeps what it
+//! acknowledges.
 
 use ::redis::{Value, cmd};
 
@@ -11,16 +11,16 @@ use super::{
     scripts::SCRIPTS,
 };
 
-/// The first version whose scripts say in their first line what they do.
+/// The first major version of Redis whose scripts declare flags in their first line.
 const NEEDED: u64 = 7;
 
-/// Why one of a cluster is no server for it.
+/// Why a server of a cluster cannot be used.
 pub(super) const OF_CLUSTER: &str =
     "it is one of a cluster, and a node speaks to one server that has all keys";
 
 impl Links {
-    /// Refuses a server that scripts do not run on, and says in the node's log what its operator
-    /// may not know.
+    /// Rejects a server that cannot run the scripts, and warns in the node's log about settings
+    /// that lose data.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let server = self.text(&["INFO", "server"]).await?;
         let version = field(&server, "redis_version").unwrap_or("of no known version");
@@ -42,7 +42,7 @@ impl Links {
                 "the key-value server is a replica: functions can read there, and write nothing"
             );
         }
-        // That scripts run, and that whoever logs in may run them.
+        // Tests that scripts run, and that this login may run them.
         let names = Redis::names("");
         let mut probe = SCRIPTS.get.key(&names.values);
         probe.arg(0).arg("probe");
@@ -55,8 +55,8 @@ impl Links {
         Ok(())
     }
 
-    /// Warns of a server that forgets. One that does not say how it is configured is not complained
-    /// of.
+    /// Warns about a server that may lose data. A server that does not reveal its configuration
+    /// causes no warning.
     async fn say_what_is_kept(&self) {
         if self.setting("appendonly").await.as_deref() == Some("no") {
             tracing::warn!(
@@ -86,7 +86,7 @@ impl Links {
 
     async fn setting(&self, name: &str) -> Option<String> {
         let turn = self.turn(OPERATOR).await.ok()?;
-        // Many operators, and those who have Redis for rent, let nobody see that.
+        // Many operators and providers of hosted Redis disable this command.
         let answer = turn.ask_quietly(&command(&["CONFIG", "GET", name])).await?;
         let mut items = answers::items(answer).ok()?.into_iter();
         items.next();
@@ -106,7 +106,7 @@ fn command(words: &[&str]) -> Command<'static> {
     Command::Read(command)
 }
 
-/// A field of what `INFO` says.
+/// Returns a field of an `INFO` answer.
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = info.lines().filter_map(|line| line.split_once(':'));
     fields

@@ -1,4 +1,5 @@
-//! A connection to the server: logged in, and on its database. One command at a time goes over it.
+//! A connection to the server: logged in, with its database selected. It carries one command at a
+//! time.
 
 use std::{
     io,
@@ -27,20 +28,21 @@ use super::{
     server::{KeyValueServer, ServerAddress},
 };
 
-/// Most bytes of an answer: as much as a record, and what the protocol puts round each of its
+/// The most bytes of an answer: the size of a record, and the protocol's overhead for each of its
 /// items.
 const ANSWER_MAX: usize = RECORD_MAX + (64 << 10);
 
-/// A server that has gone without a word is noticed after so long, and as long again.
+/// Idle time before the first keepalive probe. Three probes take as long again, so a server that
+/// has vanished is noticed after twice this time.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// What is asked.
+/// A command for the server.
 pub(super) enum Command<'a> {
-    /// Something that reads, and may be asked again.
+    /// A command that only reads and may be repeated.
     Read(Cmd),
-    /// A script that reads.
+    /// A script that only reads.
     ReadBy(ScriptInvocation<'a>),
-    /// A script that writes, which is not to run twice.
+    /// A script that writes and must not run twice.
     Change(ScriptInvocation<'a>),
 }
 
@@ -52,8 +54,8 @@ impl Command<'_> {
     async fn ask(&self, connection: &mut MultiplexedConnection) -> RedisResult<Value> {
         match self {
             Self::Read(command) => command.query_async(connection).await,
-            // Where the server does not know it, it is sent and asked for again; nothing was done
-            // by then.
+            // If the server does not know the script, it is sent and invoked again. The first
+            // attempt has done nothing.
             Self::ReadBy(script) | Self::Change(script) => script.invoke_async(connection).await,
         }
     }
@@ -62,12 +64,12 @@ impl Command<'_> {
 /// Why there is no answer.
 #[derive(Debug)]
 pub(super) enum Unanswered {
-    /// The server has refused, and this is what it says. The connection is good.
+    /// The server has rejected the command with this message. The connection is usable.
     Refused(String),
-    /// The same by a server that has become a replica, or one of a cluster: behind its name there
-    /// may be another one by now.
+    /// The same by a server that is now a replica or part of a cluster. Its name may lead to
+    /// another server by now.
     Demoted(String),
-    /// The connection is of no use any more.
+    /// The connection is not usable any more.
     Broken(String),
 }
 
@@ -93,7 +95,8 @@ impl From<RedisError> for Unanswered {
     }
 }
 
-/// What a server says, shortened. It knows keys, which are functions' text.
+/// Returns a server's message, shortened. The message may contain keys, which are text of
+/// functions.
 fn words_of(error: &RedisError) -> String {
     let (code, detail) = (error.code().unwrap_or("ERR"), error.detail());
     let words: String = format!("{code} {}", detail.unwrap_or_default())
@@ -103,7 +106,8 @@ fn words_of(error: &RedisError) -> String {
     Line(words.trim_end()).to_string()
 }
 
-/// TLS to a server: with the usual authorities, and those of the operator.
+/// Returns the TLS connector for a server. It trusts the usual authorities and those of the
+/// operator.
 pub(super) fn tls(server: &KeyValueServer) -> Result<Option<TlsConnector>, String> {
     if server.tls_name().is_none() {
         return Ok(None);
@@ -122,26 +126,26 @@ pub(super) fn tls(server: &KeyValueServer) -> Result<Option<TlsConnector>, Strin
     Ok(Some(TlsConnector::from(Arc::new(config))))
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(super) struct Link {
     connection: MultiplexedConnection,
     allowance: Allowance,
-    /// Moves what is written and read. It ends when the other side does.
+    /// The task that writes and reads. It ends when the peer closes the connection.
     driver: JoinHandle<()>,
-    /// When it answered last.
+    /// When the server last answered.
     answered: Instant,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // It would wait for answers that nobody wants any more.
+        // The task would wait for answers that no caller needs.
         self.driver.abort();
     }
 }
 
 impl Link {
-    /// Connects, logs in and hears that the server is ready: what is asked next finds it so.
+    /// Connects, logs in and waits until the server answers, so that the next command finds it
+    /// ready.
     pub(super) async fn open(
         server: &KeyValueServer,
         tls: Option<&TlsConnector>,
@@ -152,7 +156,7 @@ impl Link {
         let stream = stream(server, tls).await.map_err(broken)?;
         let stream = Bounded::new(stream, allowance.clone());
         let config = AsyncConnectionConfig::new()
-            // Times are those of whoever asks.
+            // The callers have timeouts of their own.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(1);
         let login = &server.login;
@@ -168,17 +172,18 @@ impl Link {
         Ok(link)
     }
 
-    /// Whether the other side has not closed it, as far as that was heard.
+    /// Whether the connection is open, as far as the node has noticed.
     pub(super) fn is_open(&self) -> bool {
         !self.driver.is_finished()
     }
 
-    /// How long ago it answered.
+    /// Returns the time since the last answer.
     pub(super) fn idle(&self) -> Duration {
         self.answered.elapsed()
     }
 
-    /// Asks, and waits for the answer. Whoever does not wait for it must drop the connection.
+    /// Sends a command and waits for the answer. A caller that does not wait for it must drop the
+    /// connection.
     pub(super) async fn ask(&mut self, command: &Command<'_>) -> Result<Value, Unanswered> {
         self.allowance.set(ANSWER_MAX);
         let answer = command.ask(&mut self.connection).await;
@@ -187,7 +192,7 @@ impl Link {
     }
 }
 
-/// A connected stream, with TLS where that is asked for.
+/// Returns a connected stream, with TLS if the server uses it.
 async fn stream(
     server: &KeyValueServer,
     tls: Option<&TlsConnector>,

@@ -1,12 +1,13 @@
-//! The connections to the server, and the turns of those who ask.
+//! The connections to the server, and the turns of callers.
 //!
-//! [`LINKS`] commands are under way at once, each on a connection of its own; others wait for their
-//! turn, functions in turn, with nothing made of what they ask yet. So a function that asks for
-//! much holds up itself, and takes no memory; of the turns it has a quarter at most, so that others
-//! wait behind few of its commands. From when it wants a turn to its answer a command has so much
-//! time altogether, whatever it waits for; a third of it is kept for the command itself. What was
-//! asked on a connection that breaks is asked once more if it only reads, within the same time; a
-//! change never is: it may be there.
+//! [`LINKS`] commands are under way at the same time, each on a connection of its own. Other
+//! callers wait for their turn, round robin between functions, before their command is built. So a
+//! function with many commands delays only itself, and its waiting commands take no memory. It has
+//! at most a quarter of the turns, so that other functions wait behind few of its commands.
+//!
+//! A command has a time limit from its request for a turn to its answer. A third of that time is
+//! kept for the command itself. If a connection breaks, a command that only reads is sent once more
+//! within the same time. A change is never repeated, because it may have been made.
 
 use std::{
     fmt,
@@ -24,25 +25,24 @@ use super::{
     server::KeyValueServer,
 };
 
-/// Connections, and so commands under way at once. The server does one after the other.
+/// The number of connections, and so of commands under way at the same time. The server executes
+/// them one after another.
 const LINKS: usize = 16;
 
-/// Commands of one function under way at once.
+/// The number of commands of one function under way at the same time.
 const LINKS_EACH: usize = 4;
 
-/// A connection that was silent for longer is asked whether it works before a change is trusted to
-/// it: whoever closed it may not have been heard, and whether the change was made would not be
-/// known.
+/// A connection that was silent for longer is tested before a change is sent over it. The server
+/// may have closed it unnoticed, and then it would be unknown whether the change was made.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// Time for that.
+/// Time limit of that test.
 const PING: Duration = Duration::from_secs(1);
 
-/// All connections.
 pub(super) struct Links {
     pub(super) server: KeyValueServer,
     tls: Option<TlsConnector>,
-    /// Time for a command.
+    /// Time limit of a command.
     time: Duration,
     turns: Arc<Turns>,
     idle: Mutex<Vec<Link>>,
@@ -58,7 +58,7 @@ impl fmt::Debug for Links {
     }
 }
 
-/// Somebody's turn to ask.
+/// A caller's turn to send commands.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
     links: &'a Links,
@@ -67,7 +67,8 @@ pub(super) struct Turn<'a> {
 }
 
 impl Links {
-    /// None is made yet. A command has this time, from when it is wanted to its answer.
+    /// Creates the links without any connection. A command has this time, from its request for a
+    /// turn to its answer.
     pub(super) fn new(server: KeyValueServer, time: Duration) -> Result<Self, StoreError> {
         let tls = tls(&server).map_err(|why| refused(&server, why))?;
         Ok(Self {
@@ -80,11 +81,11 @@ impl Links {
         })
     }
 
-    /// Waits for a turn of `owner` to ask.
+    /// Waits for a turn of `owner`.
     pub(super) async fn turn(&self, owner: &str) -> Result<Turn<'_>, StoreError> {
         let now = Instant::now();
-        // Whoever begins with too little time left for an answer learns nothing of a change, and
-        // takes others' time.
+        // A command that starts with too little time left for its answer would leave the result of
+        // a change unknown, and would take time from others.
         match timeout_at(now + self.time * 2 / 3, self.turns.take(owner)).await {
             Ok(Some(turn)) => Ok(Turn {
                 links: self,
@@ -96,7 +97,7 @@ impl Links {
         }
     }
 
-    /// What the server has said cannot be.
+    /// Returns the error for a server that cannot be used for this reason, and logs it.
     pub(super) fn refused(&self, why: impl Into<String>) -> StoreError {
         self.told(refused(&self.server, why))
     }
@@ -113,7 +114,7 @@ impl Links {
         error
     }
 
-    /// A connection that works, as far as that can be known.
+    /// Returns a connection that works, as far as that can be known.
     async fn link(&self) -> Result<Link, Unanswered> {
         loop {
             let idle = self.idle().pop();
@@ -128,11 +129,12 @@ impl Links {
             }
             match timeout(PING, link.ask(&Command::Read(cmd("PING")))).await {
                 Ok(Ok(_)) => return Ok(link),
-                // Loading its data, say: another connection would hear the same.
+                // For example, the server may be loading its data. It would answer the same on
+                // another connection.
                 Ok(Err(refused @ (Unanswered::Refused(_) | Unanswered::Demoted(_)))) => {
                     return Err(refused);
                 }
-                // The others are as old, or older.
+                // The other connections have been idle at least as long.
                 Ok(Err(Unanswered::Broken(_))) | Err(_) => self.idle().clear(),
             }
         }
@@ -144,8 +146,8 @@ impl Links {
 }
 
 impl Turn<'_> {
-    /// Asks, and waits for the answer. Dropping the future closes the connection that it was asked
-    /// on.
+    /// Sends a command and waits for the answer. Dropping the future closes the connection that
+    /// carries the command.
     pub(super) async fn ask(&self, command: &Command<'_>) -> Result<Value, StoreError> {
         let mut again = command.reads();
         loop {
@@ -172,7 +174,7 @@ impl Turn<'_> {
                     self.links.idle().clear();
                     return Err(self.links.refused(why));
                 }
-                // Others are to the same server, and would hear no more.
+                // The other connections lead to the same server and are probably broken, too.
                 Ok(Err(Unanswered::Broken(why))) => {
                     self.links.idle().clear();
                     if again {
@@ -189,7 +191,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Asks for what the server may well refuse: then there is nothing, and nobody is told.
+    /// Sends a command that the server may well reject. A failure is not logged and returns `None`.
     pub(super) async fn ask_quietly(&self, command: &Command<'_>) -> Option<Value> {
         let asked = async {
             let mut link = self.links.link().await.ok()?;
@@ -211,8 +213,8 @@ impl Turn<'_> {
         self.links.told(error)
     }
 
-    /// Something was asked, and nobody knows what came of it. The operator hears why, whoever asked
-    /// what that means.
+    /// Returns the error of a command that was sent but not answered. The operator reads the reason
+    /// in the log; the caller learns whether a change may have been made.
     fn lost(&self, command: &Command<'_>, why: StoreError) -> StoreError {
         let why = self.links.told(why);
         if command.reads() {

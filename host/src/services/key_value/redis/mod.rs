@@ -1,17 +1,17 @@
 //! Stores on a Redis server, which other nodes may use at the same time.
 //!
 //! A namespace is three keys of the server: a hash of its keys and values, a sorted set of its
-//! keys, by which they are listed in their order, and how many bytes it has. Their names have the
-//! namespace in braces, so that all three are in one place of whatever divides keys among servers.
-//! Each change is one script ([`scripts`]), and each read one command: so nothing is ever seen by
-//! half, and nothing is remembered here between two of them.
+//! keys, and its number of bytes. The sorted set lists the keys in order. Their names contain the
+//! namespace in braces, so that systems that divide keys among servers keep the three together.
+//! Each change is one script ([`scripts`]) and each read is one command. So no caller sees a
+//! partial change, and the node keeps no state between two commands.
 //!
-//! The server is the operator's, and believed: it has all functions' data. What it answers is held
-//! to the largest size that an answer has ([`bounded`]), and to what it is to be ([`answers`]).
+//! The server belongs to the operator and is trusted with all functions' data. Its answers are
+//! limited to the largest size of an answer ([`bounded`]) and checked for their form ([`answers`]).
 //!
-//! - [`server`]: which one, and who connects to it. [`link`]: a connection. [`links`]: all of them,
-//!   whose turn it is, and how long anything may take.
-//! - [`check`]: what a server has to be.
+//! - [`server`]: the server's address and how connections are made. [`link`]: a connection.
+//!   [`links`]: all connections, the turns of callers and the time limits.
+//! - [`check`]: the requirements for a server.
 
 mod answers;
 mod bounded;
@@ -35,19 +35,19 @@ use links::Links;
 use scripts::SCRIPTS;
 pub use server::{Dial, Dialing, KeyValueServer, KeyValueServerError, ServerAddress};
 
-/// What the names of all keys begin with.
+/// The prefix of the names of all keys.
 const BEGIN: &str = "faasw:kv:{";
 
-/// What the name of a namespace's hash ends with.
+/// The suffix of the name of a namespace's hash.
 const VALUES: &str = "}:values";
 
-/// How many of the server's keys one step of a search looks at.
+/// How many of the server's keys one step of a search reads.
 const STEP: usize = 1_000;
 
-/// Time for a command, from when it is wanted to its answer.
+/// Time limit of a command, from its request for a turn to its answer.
 const ANSWER: Duration = Duration::from_secs(3);
 
-/// Time to look for all namespaces among the server's keys.
+/// Time limit of the search for all namespaces among the server's keys.
 const SEARCH: Duration = Duration::from_secs(15);
 
 /// The stores on a server.
@@ -56,7 +56,7 @@ pub(crate) struct Redis {
     links: Links,
 }
 
-/// The server's keys of a namespace.
+/// The names of a namespace's keys on the server.
 #[derive(Debug)]
 struct Names {
     values: String,
@@ -65,12 +65,12 @@ struct Names {
 }
 
 impl Redis {
-    /// Connects to the server and looks whether it is good for it.
+    /// Connects to the server and checks that it is fit for use.
     pub(super) async fn connect(server: KeyValueServer) -> Result<Self, StoreError> {
         Self::connect_with(server, ANSWER).await
     }
 
-    /// The same where a command has this time.
+    /// Connects with this time limit for a command.
     async fn connect_with(server: KeyValueServer, time: Duration) -> Result<Self, StoreError> {
         let links = Links::new(server, time)?;
         links.check().await?;
@@ -166,7 +166,7 @@ impl Redis {
             cursor = self.fit(answers::bytes(next.unwrap_or_default()))?;
             for name in self.fit(answers::items(found.unwrap_or_default()))? {
                 let name = String::from_utf8(self.fit(answers::bytes(name))?);
-                // What is no text is none of ours.
+                // A name that is not text is not one of faasw's.
                 let Ok(name) = name else { continue };
                 let namespace = name.strip_prefix(BEGIN);
                 if let Some(namespace) = namespace.and_then(|name| name.strip_suffix(VALUES))
@@ -180,12 +180,12 @@ impl Redis {
             }
         }
         uses.sort_by(|one: &Use, other| one.namespace.cmp(&other.namespace));
-        // A search tells of a key twice where the server's table has grown meanwhile.
+        // A search returns a key twice if the server's table has grown meanwhile.
         uses.dedup_by(|one, other| one.namespace == other.namespace);
         Ok(uses)
     }
 
-    /// What a namespace has; nothing where that is nothing.
+    /// Returns the size of a namespace, or `None` if it has no keys.
     async fn size(&self, namespace: &str) -> Result<Option<Use>, StoreError> {
         let turn = self.links.turn(OPERATOR).await?;
         let Names { values, bytes, .. } = Self::names(namespace);
@@ -240,7 +240,7 @@ impl Redis {
     }
 }
 
-/// The script that does a change.
+/// Returns the script for a change.
 fn script(names: &Names, quota: Quota, change: &Change) -> ScriptInvocation<'static> {
     let begin = |script: &'static ::redis::Script| {
         let mut script = script.key(&names.values);

@@ -1,39 +1,38 @@
-//! What is done in one step on the server, as scripts that it runs: nobody comes in between,
-//! whichever node they are of.
+//! Scripts that the server runs, each in one step: no other command, of this or another node, runs
+//! in between.
 //!
-//! Each is sent by its digest, and whole only to a server that does not know it (after its restart,
-//! say), which has done nothing by then. The first line says what Redis 7 looks at before it runs
-//! one: a script without flags runs on no replica, and not while there is too little memory or its
-//! disk fails; so what begins is done whole.
+//! A script is sent by its digest. Its text is sent only to a server that does not know it, for
+//! example after a restart, and that has done nothing by then. The first line declares the flags
+//! that Redis 7 checks before it runs a script. A script without flags does not run on a replica,
+//! nor while memory is short or the server's disk fails. So a script that begins is executed
+//! completely.
 
 use std::sync::LazyLock;
 
 use ::redis::Script;
 
-/// Changes, which take memory.
+/// First line of scripts that make changes, which take memory.
 const CHANGE: &str = "#!lua\n";
 
-/// Removals, which give it back: they are done though there is none left.
+/// First line of scripts that remove keys, which frees memory: they run even if none is left.
 const REMOVAL: &str = "#!lua flags=allow-oom\n";
 
-/// Reads.
+/// First line of scripts that read.
 const READ: &str = "#!lua flags=no-writes\n";
 
 const COMMON: &str = include_str!("scripts/common.lua");
 
-/// All scripts.
 #[derive(Debug)]
 pub(super) struct Scripts {
     pub(super) get: Script,
     pub(super) put: Script,
-    /// `put` for keys that go alone.
+    /// `put` for removals only.
     pub(super) remove: Script,
     pub(super) increment: Script,
     pub(super) swap: Script,
     pub(super) size: Script,
 }
 
-/// What this version of faasw runs.
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
     let change = |begin, own| Script::new(&[begin, COMMON, own].concat());
     let read = |own| Script::new(&[READ, own].concat());

@@ -1,4 +1,4 @@
-//! Which server has the stores, and who connects to it.
+//! The server that holds the stores, and how connections to it are made.
 
 use std::{
     fmt,
@@ -21,19 +21,20 @@ use tokio::sync::Semaphore;
 
 use crate::services::trust::{TrustError, authorities};
 
-/// How long is waited for an address of the server to take a connection: of several that do not,
-/// others are to be tried within the time of whoever waits.
+/// How long one address of the server may take to accept a connection. It is short, so that several
+/// addresses can be tried within the caller's time limit.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Connections that this process makes at once.
+/// Connections that this process makes at the same time.
 const DIALS: usize = 4;
 
-/// Most bytes of a password.
+/// The largest length of a password in bytes.
 const PASSWORD_MAX: usize = 4 << 10;
 
-/// The Redis server that has the key-value stores of a node's functions, in place of a file of the
-/// node's own: all nodes that are given the same one share them. It is the operator's: whoever can
-/// read it has the data of all functions, and whoever can write to it can change that.
+/// The Redis server that holds the key-value stores of a node's functions, in place of a file of
+/// the node's own. All nodes with the same server share the stores. The operator runs the server:
+/// every client that can read it has the data of all functions, and every client that can write to
+/// it can change that data.
 ///
 /// ```
 /// use faasw::KeyValueServer;
@@ -44,7 +45,7 @@ const PASSWORD_MAX: usize = 4 << 10;
 /// # Ok::<(), faasw::KeyValueServerError>(())
 /// ```
 ///
-/// What it prints, by `Display` or `Debug`, has neither user nor password.
+/// The output of `Display` and `Debug` contains neither user nor password.
 #[derive(Clone)]
 pub struct KeyValueServer {
     address: ServerAddress,
@@ -54,22 +55,22 @@ pub struct KeyValueServer {
     dial: Arc<dyn Dial>,
 }
 
-/// Where a server is.
+/// The address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ServerAddress {
-    /// A name or an address, and a port.
+    /// A host name or an IP address, and a port.
     Tcp(String, u16),
     /// A socket's path.
     Unix(PathBuf),
 }
 
-/// Why something is no server, or not its password. Nothing of what was given is said: a password
-/// may be in it.
+/// Why a text is not a valid server or password. The messages do not contain the text, because a
+/// password may be in it.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KeyValueServerError {
-    /// It is no such URL.
+    /// The text is not a URL of a supported form.
     #[error(
         "not of the form redis://[USER[:PASSWORD]@]HOST[:PORT][/DB], the same with rediss:// for TLS, or unix:///PATH[?db=DB]: {0}"
     )]
@@ -85,22 +86,23 @@ pub enum KeyValueServerError {
 /// A connection that is being made.
 pub type Dialing = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
 
-/// Connects to the server, each time that the node wants a connection: for a process that cannot do
-/// that itself, or does it in a way of its own.
+/// Connects to the server each time that the node needs a connection: for a process that cannot
+/// connect itself, or connects in a way of its own.
 pub trait Dial: fmt::Debug + Send + Sync {
-    /// A connected socket of the address's kind. Dropping the future gives it up.
+    /// Returns a connected socket of the address's kind. Dropping the future cancels the attempt.
     ///
     /// # Errors
-    /// Why there is none; the text is for the operator.
+    /// Returns the reason why there is no connection. Its text is meant for the operator.
     fn dial(&self) -> Dialing;
 }
 
 impl ServerAddress {
-    /// Connects, and waits for that: a name is resolved as the system does it, each time, and of
-    /// its addresses the first is taken that takes a connection within a second. Blocks.
+    /// Connects and waits for the connection. A name is resolved by the system each time. Of its
+    /// addresses, the first that accepts a connection within one second is used. Blocks.
     ///
     /// # Errors
-    /// The system's, for the last address that was tried.
+    /// Returns the error of name resolution, that of the last address that was tried, or `NotFound`
+    /// if the name has no address.
     pub fn connect(&self) -> io::Result<OwnedFd> {
         match self {
             Self::Tcp(host, port) => {
@@ -119,10 +121,10 @@ impl ServerAddress {
 }
 
 impl KeyValueServer {
-    /// Names the password, in place of one in the URL.
+    /// Sets the password, in place of one in the URL.
     ///
     /// # Errors
-    /// When it is empty or has more than 4 KiB.
+    /// Returns [`KeyValueServerError::Password`] if it is empty or longer than 4 KiB.
     pub fn password(mut self, password: &str) -> Result<Self, KeyValueServerError> {
         if !(1..=PASSWORD_MAX).contains(&password.len()) {
             return Err(KeyValueServerError::Password);
@@ -131,35 +133,34 @@ impl KeyValueServer {
         Ok(self)
     }
 
-    /// Trusts these certificates of authorities, in PEM, beside the usual ones, where the
-    /// connection has TLS.
+    /// Trusts these certificates of authorities, in PEM, in addition to the usual ones. They count
+    /// only for connections with TLS.
     ///
     /// # Errors
-    /// When there is none, or one cannot be read.
+    /// Returns [`KeyValueServerError::Trust`] if there is no certificate, or if one cannot be read.
     pub fn trust(mut self, pem: &[u8]) -> Result<Self, KeyValueServerError> {
         self.authorities.extend(authorities(pem)?);
         Ok(self)
     }
 
-    /// Has connections made by this, in place of this process.
+    /// Makes connections with `dial`, instead of in this process.
     #[must_use]
     pub fn dial_by(mut self, dial: Arc<dyn Dial>) -> Self {
         self.dial = dial;
         self
     }
 
-    /// Where it is.
+    /// Returns the server's address.
     #[must_use]
     pub fn address(&self) -> &ServerAddress {
         &self.address
     }
 
-    /// Makes a connection.
     pub(super) fn dial(&self) -> Dialing {
         self.dial.dial()
     }
 
-    /// The name that its certificate is to have, where the connection has TLS.
+    /// Returns the name that the server's certificate must have, if the connection has TLS.
     pub(super) fn tls_name(&self) -> Option<&str> {
         match &self.address {
             ServerAddress::Tcp(host, _) if self.has_tls => Some(host),
@@ -173,7 +174,8 @@ impl FromStr for KeyValueServer {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let refuse = |why| Err(KeyValueServerError::Url(why));
-        // TLS is ours: the library's would bring its own choice of cryptography and authorities.
+        // TLS is done here, because the library's would bring its own choice of cryptography and
+        // authorities.
         let plain = text
             .strip_prefix("rediss://")
             .map(|rest| format!("redis://{rest}"));
@@ -253,11 +255,12 @@ impl fmt::Debug for KeyValueServer {
     }
 }
 
-/// Connects in this process.
+/// Makes connections in this process.
 #[derive(Debug)]
 struct Direct {
     address: ServerAddress,
-    /// Whoever goes before leaves a thread behind that tries on: there are never many.
+    /// A caller that gives up leaves a thread behind that still tries to connect. The permits bound
+    /// the number of these threads.
     turns: Arc<Semaphore>,
 }
 

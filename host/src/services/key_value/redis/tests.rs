@@ -1,5 +1,4 @@
-//! What holds whatever a server does, by servers that do it. A real one is asked in
-//! `host/tests/redis`.
+//! Tests against servers that misbehave on purpose. `host/tests/redis` tests against a real server.
 
 use std::{
     collections::BTreeMap,
@@ -25,7 +24,7 @@ const QUOTA: Quota = Quota {
     bytes: 999,
 };
 
-/// A server that answers each message as `answer` says, by its words.
+/// Starts a server that answers each message with the result of `answer`.
 async fn serve<F>(answer: F) -> (SocketAddr, Arc<AtomicUsize>)
 where
     F: Fn(&str) -> Vec<u8> + Send + Sync + 'static,
@@ -42,7 +41,8 @@ where
     (address, changes)
 }
 
-/// Counts the changes. An empty answer closes the connection; one that is a dot never comes.
+/// Answers messages and counts changes. An empty answer closes the connection; the answer `.` is
+/// never sent.
 async fn talk<F: Fn(&str) -> Vec<u8>>(
     mut stream: TcpStream,
     answer: Arc<F>,
@@ -66,7 +66,7 @@ fn bulk(text: &str) -> Vec<u8> {
     format!("${}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// What a good server says when a node starts.
+/// The answers of a good server when a node starts.
 fn good(message: &str) -> Option<Vec<u8>> {
     let has = |word: &str| message.contains(word);
     if has("PING") {
@@ -88,14 +88,14 @@ async fn redis(address: SocketAddr) -> Result<Redis, StoreError> {
     Redis::connect(format!("redis://{address}").parse().unwrap()).await
 }
 
-/// Time for a command of a server that does not answer.
+/// Time limit of a command for a server that does not answer.
 const BRIEF: Duration = Duration::from_millis(700);
 
 fn put() -> Change {
     Change::Put(BTreeMap::from([(b"k".to_vec(), Some(b"v".to_vec()))]))
 }
 
-/// Comes back in time, and no later.
+/// Checks that a future completes within the time limit.
 async fn in_time<T>(asked: impl Future<Output = T>) -> T {
     let begun = Instant::now();
     let done = asked.await;
@@ -108,7 +108,7 @@ async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads()
     let asked = AtomicUsize::new(0);
     let (address, changes) = serve(move |message| {
         good(message).unwrap_or_else(|| {
-            // The second request is answered.
+            // Only the second request is answered.
             if message.contains("HEXISTS") && asked.fetch_add(1, Ordering::Relaxed) > 0 {
                 b":1\r\n".to_vec()
             } else {
@@ -123,7 +123,7 @@ async fn what_was_asked_on_a_connection_that_breaks_is_asked_again_if_it_reads()
         let lost = redis.change("n", "n", QUOTA, &change).await;
         assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
     }
-    // Each once.
+    // Each change was sent once.
     assert_eq!(changes.load(Ordering::Relaxed), 2);
 }
 
@@ -137,18 +137,18 @@ async fn a_server_that_hangs_is_not_waited_for() {
     let lost = in_time(redis.change("n", "n", QUOTA, &put())).await;
     assert!(matches!(lost, Err(StoreError::Unknown)), "{lost:?}");
     assert_eq!(changes.load(Ordering::Relaxed), 1);
-    // However many ask: those who have no turn change nothing.
+    // However many callers there are, those without a turn change nothing.
     let change = put();
     let all = (0..64).map(|_| redis.change("n", "n", QUOTA, &change));
     let all = in_time(futures(all)).await;
     let away = all
         .iter()
         .filter(|lost| matches!(lost, Err(StoreError::Away { .. })));
-    // On a slow machine not all that have a turn come to ask.
+    // On a slow machine, not all callers with a turn send their command.
     assert!((48..=64).contains(&away.count()));
 }
 
-/// All of them at once.
+/// Runs all futures at the same time.
 async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let mut all: Vec<_> = all.map(|each| (Box::pin(each), None)).collect();
     std::future::poll_fn(move |context| {
@@ -210,7 +210,7 @@ async fn what_a_server_refuses_is_told_and_changes_nothing() {
             serve(move |message| good(message).unwrap_or_else(|| answer.clone())).await;
         let redis = redis(address).await.unwrap();
         let refused = redis.change("n", "n", QUOTA, &put()).await.unwrap_err();
-        // Whatever the library would do about it: nothing is asked twice.
+        // Nothing is sent twice, whatever the library would do by itself.
         assert_eq!(changes.load(Ordering::Relaxed), 1, "{says}");
         let told = refused.to_string();
         assert!(

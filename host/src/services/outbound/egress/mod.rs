@@ -1,5 +1,5 @@
-//! The processes that make functions' requests: one that connects, and one for each function that
-//! speaks.
+//! The egress processes: one connector for the node, and one worker for each function, which speaks
+//! TLS and HTTP.
 
 #[cfg(test)]
 mod tests;
@@ -29,21 +29,21 @@ use super::{
 };
 use crate::backend::Running;
 
-/// Functions whose requests are made at once: each has a process.
+/// Functions that make calls at the same time. Each has a process.
 const WORKERS: usize = 128;
 
-/// How long nothing has come from any server, or was taken by one, for all that a function waits
-/// for: then it gives way to another one that finds no place.
+/// How long none of a worker's calls has received anything from a server or sent anything to one,
+/// before the worker may give way to another function.
 const HANGS: Duration = Duration::from_secs(30);
 
-/// Workers that a function may have without giving way for it: of a version and of the one before,
-/// whose requests come to their end.
+/// Workers that a function may have without giving way: that of its version, and that of the
+/// version before, whose calls are still ending.
 const VERSIONS: usize = 2;
 
-/// How long it may take to open what says how names are resolved.
+/// The time limit for opening the files that configure name resolution.
 const OPENED: Duration = Duration::from_secs(1);
 
-/// Starts the processes.
+/// Starts the egress processes.
 pub trait Processes: fmt::Debug + Send + Sync {
     /// Starts a connector.
     fn connector(&self) -> Running<'_, io::Result<NewConnector>>;
@@ -51,11 +51,11 @@ pub trait Processes: fmt::Debug + Send + Sync {
     /// Starts a worker.
     fn worker(&self) -> Running<'_, io::Result<NewWorker>>;
 
-    /// Opens what says how names are resolved now.
+    /// Opens the files that currently configure name resolution.
     fn names(&self) -> Running<'_, io::Result<NameFiles>>;
 }
 
-/// A process: dropping it ends it.
+/// A process. Dropping it ends the process.
 pub type Process = Box<dyn fmt::Debug + Send + Sync>;
 
 /// A connector that was just started.
@@ -63,7 +63,7 @@ pub type Process = Box<dyn fmt::Debug + Send + Sync>;
 pub struct NewConnector {
     /// The process.
     pub process: Process,
-    /// To the connector.
+    /// The node's socket to the connector.
     pub socket: OwnedFd,
 }
 
@@ -72,39 +72,39 @@ pub struct NewConnector {
 pub struct NewWorker {
     /// The process.
     pub process: Process,
-    /// To the worker.
+    /// The node's socket to the worker.
     pub socket: OwnedFd,
-    /// On which a connector passes it connections: the connector's end.
+    /// The connector's end of the socket on which it passes connections to the worker.
     pub passing: OwnedFd,
 }
 
 /// How names are resolved.
 #[derive(Debug, Default)]
 pub(super) struct Naming {
-    /// What the host said of that first.
+    /// The host's configuration as it was first read.
     pub(super) system: System,
-    /// Servers of names in place of the host's.
+    /// Name servers in place of the host's.
     pub(super) servers: Option<Vec<SocketAddr>>,
 }
 
-/// The processes of a node.
+/// The egress processes of a node.
 #[derive(Debug)]
 pub(crate) struct Egress {
     processes: Arc<dyn Processes>,
     options: ConnectorOptions,
-    /// What is known of names.
+    /// The host's configuration of names.
     known: Mutex<Known>,
     servers: Option<Vec<SocketAddr>>,
     authorities: Vec<Bytes>,
-    /// Once there was one; held by who starts it.
+    /// The connector, once there was one. The lock is held while it is started.
     connector: Turn<Option<(Connector, Process)>>,
     workers: Arc<Semaphore>,
     slots: Mutex<Vec<Weak<Slot>>>,
 }
 
 impl Egress {
-    /// Egress by these processes. `authorities` are certificates in DER that are trusted besides
-    /// the usual roots.
+    /// Creates egress with these processes. `authorities` are certificates in DER that are trusted
+    /// besides the usual roots.
     pub(super) fn new(
         processes: Arc<dyn Processes>,
         options: ConnectorOptions,
@@ -114,7 +114,7 @@ impl Egress {
         Self::with(WORKERS, processes, options, naming, authorities)
     }
 
-    /// The same with so many workers.
+    /// Creates egress with this number of workers.
     pub(super) fn with(
         workers: usize,
         processes: Arc<dyn Processes>,
@@ -138,13 +138,13 @@ impl Egress {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether it is time to look again how names are resolved.
+    /// Whether it is time to read the configuration of name resolution again.
     pub(super) fn is_to_look(&self) -> bool {
         self.known().is_old()
     }
 
-    /// Looks how names are resolved now, if it is time for that, and tells the connector where that
-    /// has changed.
+    /// Reads the configuration of name resolution again, if it is time for that, and sends it to
+    /// the connector if it has changed.
     pub(super) async fn look(&self) {
         {
             let mut known = self.known();
@@ -181,7 +181,7 @@ impl Egress {
         }
     }
 
-    /// What a connector is to know of names.
+    /// Returns the hosts file and the name servers for a connector.
     fn names(&self) -> (Vec<u8>, Vec<SocketAddr>) {
         let known = self.known();
         let System { hosts, servers } = &known.system;
@@ -189,7 +189,7 @@ impl Egress {
         (hosts.clone(), servers.clone())
     }
 
-    /// There is one more version whose requests are made.
+    /// Adds the slot of a version that makes calls.
     pub(super) fn add(&self, slot: &Arc<Slot>) {
         let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
         if slots.len() == slots.capacity() {
@@ -198,7 +198,7 @@ impl Egress {
         slots.push(Arc::downgrade(slot));
     }
 
-    /// The connector, which is started if it is not there.
+    /// Returns the connector, started if needed.
     pub(super) async fn connector(&self) -> io::Result<Connector> {
         let mut current = self.connector.lock().await;
         if let Some((connector, _)) = current.as_ref().filter(|(there, _)| !there.is_closed()) {
@@ -221,7 +221,7 @@ impl Egress {
         Ok(connector)
     }
 
-    /// A place for one more worker, for whose sake another one ends if there is no other: see
+    /// Returns a place for one more worker. If none is free, another worker may end for it, see
     /// [`gives_way`].
     pub(super) fn place(&self, now: Instant) -> Option<OwnedSemaphorePermit> {
         let place = || self.workers.clone().try_acquire_owned().ok();
@@ -240,7 +240,7 @@ impl Egress {
         })
     }
 
-    /// Starts a worker of a function, by its number.
+    /// Starts a worker of a function, which is identified by its number.
     pub(super) async fn start_worker(
         &self,
         connector: &Connector,
@@ -258,33 +258,35 @@ impl Egress {
     }
 }
 
-/// A worker, as its place is wanted by another one.
+/// A worker, as a candidate to give way to another.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
     pub(super) worker: Arc<Worker>,
-    /// Whose it is, by a number.
+    /// The number of its function.
     pub(super) function: u64,
-    /// When a request last asked for it.
+    /// When a request last used it.
     pub(super) used: Instant,
-    /// When anything last came for one; nothing where none is under way.
+    /// When one of its calls last made progress. None if it has no calls.
     pub(super) moved: Option<Instant>,
 }
 
-/// Why a worker ends before its time.
+/// Why a worker ends early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// Nobody uses it.
+    /// It has no calls.
     Unused,
-    /// Its function has more than [`VERSIONS`].
+    /// Its function has more than [`VERSIONS`] workers.
     Several,
-    /// It has waited for nothing but silence.
+    /// None of its calls has made progress for [`HANGS`].
     Hangs,
 }
 
-/// Whose worker ends for another's sake, in this order: the one that was used longest ago of those
-/// that nobody uses; of a function that has more than a change of versions takes, the one that has
-/// hung longest; and of all others the one that has, where that is long. Calls that hang hold no
-/// place against who can use it, however many hang; those that go on do.
+/// Returns the worker that ends for another function's worker, in this order: first, of the workers
+/// without calls, the one that was used longest ago. Second, of the functions with the most
+/// workers, if these are more than a change of versions takes, the worker whose calls have hung
+/// longest. Third, the worker whose calls have hung longest, if that is longer than [`HANGS`]. So
+/// calls that hang keep no place from functions that can use it, however many hang; calls that make
+/// progress do.
 fn gives_way(holders: &[Holder], now: Instant) -> Option<(&Holder, Way)> {
     let unused = holders.iter().filter(|holder| holder.moved.is_none());
     if let Some(holder) = unused.min_by_key(|holder| holder.used) {

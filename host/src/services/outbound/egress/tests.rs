@@ -1,4 +1,4 @@
-//! Who has a worker, and whose ends for another's sake.
+//! Which functions have a worker, and which workers give way to others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
 
-/// Processes that never say a word, and what is open of them.
+/// Processes that never send anything, and the open ends of their sockets.
 #[derive(Debug, Default)]
 struct Silent {
     ends: Mutex<Vec<OwnedFd>>,
@@ -81,7 +81,7 @@ async fn a_worker_whose_calls_hang_gives_way_and_its_function_is_told() {
     assert!(egress.place(later).is_some());
     let told = hangs.receiver.next().await;
     assert!(matches!(told, Some(Part::Failed(_))), "{told:?}");
-    // What came next had its place, and nobody else's call has ended.
+    // The next worker got its place, and no other function's call has ended.
     assert!(one.worker().is_none() && two.worker().is_some());
     let _mine = calls(&three).await;
 }
@@ -98,7 +98,7 @@ async fn a_function_with_many_versions_gives_way_at_once() {
     assert!(oldest.worker().is_none());
     let stay = [&old, &new, &other];
     assert!(stay.iter().all(|slot| slot.worker().is_some()));
-    // Two are what a change of versions takes.
+    // Two workers are what a change of versions takes.
     assert!(more.start().await.is_err());
     assert!(stay.iter().all(|slot| slot.worker().is_some()));
     drop(first);

@@ -1,4 +1,4 @@
-//! Weights as a function of run times.
+//! Tests of weights as a function of run times.
 
 use super::*;
 
@@ -7,7 +7,8 @@ const NEIGHBOUR: u64 = 2;
 const OTHER: u64 = 3;
 const PROCESSORS: u64 = 2;
 
-/// Run time of one look, in thousandths: sandboxes that want to run, and processors in use.
+/// Returns the run time of one look. Both numbers are in thousandths: sandboxes that want to run,
+/// and processors in use.
 fn did(wanting: u64, using: u64) -> Did {
     let of = |thousandths: u64| thousandths * TICK.as_nanos() as u64 / ONE;
     Did {
@@ -227,7 +228,7 @@ fn functions_that_all_want_everything_reserve_nothing_from_each_other() {
 
 #[test]
 fn a_burst_is_worked_off_beside_a_neighbour() {
-    // Thousandths of a processor: what comes for both is less than there is.
+    // Thousandths of a processor: both functions together need less than there is.
     let (steady, neighbour) = (1200, 200);
     let mut shares = Shares::new(PROCESSORS, true);
     // Requests of 10 ms; the queue is in milliseconds of run time.

@@ -1,4 +1,4 @@
-//! Has the kernel share processors as [`Shares`] says.
+//! Lets the kernel share processors as [`Shares`] determines.
 //!
 //! The spawner reads the run times of its processes, and writes the weights of their groups and
 //! the processors that they may use, in the background. A request pays nothing for it, and no
@@ -180,7 +180,7 @@ impl Sharing {
         }
     }
 
-    /// Has a member run at the background priority, or at the usual one.
+    /// Runs a member at the background priority, or at the usual one.
     pub(super) fn set_background(
         &self,
         (number, pid, member): (u32, Pid, &mut Member),
@@ -242,7 +242,7 @@ impl Sharing {
     }
 
     /// Returns the time for which the reserved processors were idle since the last look, all
-    /// together. Where the host does not tell, they count as idle.
+    /// together. If the host does not report it, they count as idle.
     fn reserve_idle(&mut self, scheduler: &impl Scheduler, elapsed: Duration) -> Duration {
         let reserved = self.shares.reserved();
         let is = (reserved > 0).then(|| scheduler.idle(reserved)).flatten();

@@ -1,4 +1,4 @@
-//! Which settings are written at which time, with a scheduler that records them.
+//! Tests of which settings are written at which time, with a scheduler that records them.
 
 use std::cell::{Cell, RefCell};
 
@@ -23,7 +23,7 @@ enum Written {
 struct Noted {
     written: RefCell<Vec<Written>>,
     aside: Option<u32>,
-    /// Idle time of all reserved processors together; `None` if the host does not tell it.
+    /// Idle time of all reserved processors together; `None` if the host does not report it.
     idle: Cell<Option<Duration>>,
 }
 

@@ -4,18 +4,18 @@
 //! that their instances may use at worst. A function's share is its dominant share, which
 //! `capacity` defines.
 //!
-//! **Order.** A request that gets no permit waits. Among functions the one goes first whose share
-//! would be smallest with the permit, and within a function the request that came first. No
-//! request passes a waiting one of a function that would have a smaller share. So a flood of one
-//! function waits for itself, and a large request gathers memory before functions that would have
-//! more. It holds up no function that has less.
+//! **Order.** A request that gets no permit waits. The function whose share would be smallest with
+//! the permit goes first, and within a function the request that came first. No request passes a
+//! waiting one of a function that would have a smaller share. So a flood of one function waits for
+//! itself, and a large request gathers memory before functions that would have more. It does not
+//! delay a function that has less.
 //!
 //! **Reserve.** A function may not use the last part of the capacity while it holds more than that
 //! leaves free. So a function that holds nothing finds some capacity free, and it can go on until
 //! it holds as much as is left. The part is an eighth, and at least one request of the largest
-//! function that takes no more than a third. It is more while other functions lack what they had or
-//! asked for in the recent past. That demand decays, and no function's counts for more than an
-//! equal share. A function that is alone on its node may use everything.
+//! function that takes no more than a third. It is larger while other functions lack what they held
+//! or requested in the recent past. That demand decays, and the demand of a function counts for at
+//! most an equal share. A function that is alone on its node may use everything.
 
 mod state;
 #[cfg(test)]
@@ -36,7 +36,7 @@ use crate::seeds::FunctionNumber;
 /// little enough that one busy function uses most of a node.
 const RESERVE: f64 = 1.0 / 8.0;
 /// The largest part that recent demand of others keeps free: a function may use half of the
-/// capacity whatever others have asked for before.
+/// capacity whatever others have requested before.
 const RESERVE_MAX: f64 = 1.0 / 2.0;
 /// The largest part that is kept free so that one request of any function fits: a third, for nodes
 /// on which three requests fit. A larger request waits for capacity that others leave.
@@ -93,7 +93,7 @@ impl PermitPool {
     }
 
     /// Returns a pool of `total` that keeps a part free while there is more than one function, in
-    /// `served` or among those that ask.
+    /// `served` or among those that request permits.
     pub fn with_reserve(total: Amount, served: Arc<ServedFunctions>) -> Arc<Self> {
         Self::build(total, Some(served))
     }
@@ -231,7 +231,7 @@ impl PermitPool {
             return true;
         }
         let held = state.held_by(request.function);
-        // The reserve is for these.
+        // The reserve is for such functions.
         if held.permits == 0 && one.memory <= self.total.part(RESERVE_OF_ONE).memory {
             return true;
         }
@@ -244,7 +244,7 @@ impl PermitPool {
             && (held.memory <= free.memory || kept.memory <= free.memory)
     }
 
-    /// Returns whether the node serves no other function and none has asked for a permit lately.
+    /// Returns whether the node serves no other function and none has requested a permit lately.
     fn is_alone(&self, state: &State, function: FunctionNumber, now: Step) -> bool {
         let served = self.served.as_ref();
         let mut others = state.functions.iter().filter(|it| *it.0 != function);

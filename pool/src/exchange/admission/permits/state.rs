@@ -13,13 +13,13 @@ use crate::seeds::FunctionNumber;
 /// Demand below this share of the capacity is forgotten: less than one of the 256 invocations
 /// that a node admits by default.
 const DEMAND_MIN: f64 = 1.0 / 512.0;
-/// Functions that are remembered before those without demand are looked for.
+/// The number of remembered functions below which functions without demand are not searched for.
 const REMEMBERED_MIN: usize = 64;
 
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) used: Amount,
-    /// Functions that hold permits, wait, or have asked for some lately.
+    /// Functions that hold permits, wait, or have requested some lately.
     pub(super) functions: FxHashMap<FunctionNumber, FunctionState>,
     /// Requests that wait, by function. No queue is empty.
     pub(super) queues: FxHashMap<FunctionNumber, VecDeque<Waiter>>,
@@ -29,14 +29,15 @@ pub(super) struct State {
     pub(super) next: u64,
     /// The unmet demand of all functions.
     pub(super) unmet: DecayingShare,
-    /// The number of remembered functions at which those without demand are looked for.
+    /// The number of remembered functions at which those without demand are searched for and
+    /// removed.
     remembered_max: usize,
 }
 
 #[derive(Debug)]
 pub(super) struct FunctionState {
     pub(super) held: Amount,
-    /// The share that the function held or asked for lately and does not hold now.
+    /// The share that the function held or requested lately and does not hold now.
     pub(super) unmet: DecayingShare,
 }
 

@@ -26,7 +26,7 @@ fn plain(permits: usize, memory: u64) -> Arc<PermitPool> {
     PermitPool::new(Amount { permits, memory })
 }
 
-/// The pool of a node that serves so many functions without memory to speak of.
+/// The pool of a node that serves so many functions with negligible memory.
 fn serving(functions: usize, permits: usize, memory: u64) -> Arc<PermitPool> {
     serving_limits(&vec![0; functions], permits, memory)
 }
@@ -50,7 +50,7 @@ fn take(pool: &Arc<PermitPool>, request: PermitRequest, count: usize) -> Vec<Poo
     (0..count).map_while(|_| pool.try_take(request)).collect()
 }
 
-/// Checks what must hold at any time.
+/// Checks the invariants.
 fn check(pool: &Arc<PermitPool>) {
     let now = pool.now();
     let state = pool.lock();
@@ -135,7 +135,7 @@ fn a_neighbour_grows_as_the_flood_ends_until_both_have_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_function_that_was_refused_counts_as_one_that_wants_permits() {
-    // How many functions there are is known by their requests alone.
+    // The number of functions is known only from their requests.
     let pool = serving(0, 16, 1 << 40);
     let held = take(&pool, of(1), 16);
     assert_eq!(held.len(), 16);
@@ -216,7 +216,7 @@ fn a_small_node_keeps_room_for_one() {
         assert_eq!(flood.len(), most, "{memory}");
         assert!(pool.try_take(sized(2, USUAL)).is_some());
     }
-    // Where one or two requests fit, they are for any function.
+    // If one or two requests fit, any function may use them.
     for permits in [1, 2] {
         assert_eq!(take(&serving(2, permits, 1 << 40), of(1), 9).len(), permits);
     }

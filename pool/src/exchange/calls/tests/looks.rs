@@ -1,4 +1,4 @@
-//! What one look does, and for how long what it saw holds.
+//! The effects of one look, and for how long its result holds.
 
 use super::*;
 
@@ -17,14 +17,14 @@ async fn a_look_begins_no_more_than_it_may_and_the_next_ones_the_rest() {
         let look_again = guest.calls.as_ref().unwrap().look_again();
         assert_eq!(look_again.is_some(), begun < CALLS);
     }
-    // Small ones are begun at once.
+    // Small requests are begun at once.
     let mut guest = Guest::with(Scripted::default());
     guest.put_on_all(&request());
     assert_eq!(guest.look().unwrap(), CALLS as u64);
     assert_eq!(guest.calls.as_ref().unwrap().look_again(), None);
 }
 
-/// A guest that waits for some time goes on by itself behind that, and nobody is told.
+/// A guest that waits with a time limit goes on by itself after that, without notice.
 #[tokio::test(start_paused = true)]
 async fn a_wait_is_the_others_time_for_as_long_as_it_may_last() {
     let mut guest = Guest::with(Scripted::default());
@@ -42,7 +42,7 @@ async fn a_wait_is_the_others_time_for_as_long_as_it_may_last() {
     tokio::time::advance(Duration::from_millis(1)).await;
     assert!(!calls.is_owed());
     assert_eq!(calls.owed_until(), None);
-    // Until it rings to wait again.
+    // Until the guest rings to wait again.
     guest.look().unwrap();
     assert!(guest.calls.as_ref().unwrap().is_owed());
 }

@@ -14,8 +14,8 @@ use zerocopy::FromZeros as _;
 use super::super::outbound::{AnswerPart, OutgoingCall, OutgoingRequest};
 use super::*;
 
-/// Answers each request by the same parts, takes bodies by this much at once, and notes what it was
-/// asked.
+/// Answers each request with the same parts, takes bodies in pieces of this size, and notes the
+/// requests.
 #[derive(Debug, Default)]
 struct Scripted {
     parts: Vec<AnswerPart>,
@@ -77,13 +77,13 @@ impl Drop for Playing {
     }
 }
 
-/// A guest on the other side of a mailbox, with one channel.
+/// The guest's side of a mailbox, with one channel.
 struct Guest {
     mailbox: Mailbox,
     calls: Option<Calls>,
     words: GuestWords,
     seen: Arc<Seen>,
-    /// What of the channel's bytes were read in this turn.
+    /// The bytes of the channel that were read in this turn.
     got: Vec<u8>,
 }
 
@@ -145,7 +145,7 @@ impl Guest {
         self.look()
     }
 
-    /// How many requests were begun.
+    /// Has the node look. Returns how many requests were begun.
     fn look(&mut self) -> Result<u64, InvokeError> {
         self.work().map(|work| work.begun)
     }
@@ -170,7 +170,8 @@ impl Guest {
         }
     }
 
-    /// Lets everything happen that can, and reads what comes. The end of it, once it is there.
+    /// Processes all events that are there, and reads what arrives. Returns the tail of the answer
+    /// if it has ended.
     async fn goes_on(&mut self) -> Option<Vec<u8>> {
         loop {
             let next = next(&mut self.calls);
@@ -192,7 +193,7 @@ impl Guest {
         Some(tail.unwrap())
     }
 
-    /// Reads all that there is, and what there is room for then.
+    /// Reads everything there is, and everything that gets room by that.
     fn take(&mut self) {
         loop {
             let written = self.mailbox.said.channels[channel()].written;
@@ -252,7 +253,7 @@ async fn a_request_and_its_answer_pass_turn_by_turn() {
         assert!(matches!(Tail::decode(&tail), Ok(Tail::Trailers(fields)) if fields.len() == 1));
         let (head, rest) = guest.got.split_at(ok().len());
         assert_eq!((head, rest.len()), (&ok()[..], body.len()));
-        // The answer is whole: nobody has anything of it.
+        // The answer is complete, so the request is no longer under way.
         assert_eq!(guest.under_way(), 0);
         assert_eq!(*guest.seen.body.lock().unwrap(), b"a body".repeat(turn + 1));
         guest.seen.tail.lock().unwrap().take();
@@ -286,7 +287,7 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
     });
     guest.begin(false).unwrap();
     guest.goes_on().await;
-    // Looked at in the middle of letting go.
+    // The node looks while the guest drops the request.
     let whole = *guest.told();
     guest.told().turn += 1;
     guest.look().unwrap();
@@ -303,11 +304,11 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
     guest.words.wait_for = Waits::room(channel()).word();
     guest.look().unwrap();
     assert_eq!(guest.mailbox.turn(channel()), 1);
-    // Who waits for a channel that is free is woken.
+    // A guest that waits for a free channel is woken.
     let calls = guest.calls.as_ref().unwrap();
     assert!(calls.is_served(&guest.mailbox, &guest.words).unwrap());
     assert!(!calls.is_owed());
-    // And the next turn is like the first.
+    // The next turn is like the first.
     guest.words.wait_for = 0;
     guest.begin(false).unwrap();
     assert_eq!(guest.under_way(), 1);
@@ -316,7 +317,7 @@ async fn what_is_let_go_of_is_dropped_at_once_and_the_turn_taken_when_the_words_
 
 #[tokio::test]
 async fn turns_that_cannot_be_end_the_guest() {
-    // Two ahead; ahead, and back.
+    // Two turns ahead; one ahead, and back.
     let mut guest = Guest::with(Scripted::default());
     guest.told().turn = 2;
     assert!(guest.look().is_err());
@@ -376,7 +377,7 @@ async fn a_guest_that_lies_about_a_request_is_ended() {
         let read = read.is_served(&guest.mailbox, &guest.words);
         assert!(looked.is_err() || read.is_err(), "{what}");
     }
-    // Without a head there is no request, and what is taken of it is nothing.
+    // Without a head there is no request, and nothing is taken.
     let mut guest = Guest::with(Scripted::default());
     guest.put(b"a body");
     guest.told().end = 1;
@@ -446,7 +447,7 @@ async fn what_is_still_sent_behind_an_answer_is_thrown_away() {
         assert!(calls.is_served(&guest.mailbox, &guest.words).unwrap());
     }
     assert!(guest.seen.body.lock().unwrap().is_empty());
-    // And it is the guest that pays for it.
+    // The guest pays for these bytes.
     guest.put(&[0; 5000]);
     assert_eq!(guest.work().unwrap().bytes, 5000);
     assert_eq!(guest.work().unwrap(), CallWork::default());
@@ -465,7 +466,7 @@ async fn a_request_on_which_nothing_moves_fails_and_is_the_others_time_until_the
     );
     guest.begin(true).unwrap();
     assert!(guest.calls.as_ref().unwrap().is_owed());
-    // For whatever else it waits: that is not others' doing.
+    // The guest waits for something else as well, which is not the others' doing.
     guest.words.wait_for |= Waits::bytes(Channel::INVOCATION).word();
     guest.look().unwrap();
     assert!(!guest.calls.as_ref().unwrap().is_owed());

@@ -1,19 +1,19 @@
-//! Which seeds sandboxes are preset for, and which of them gets the next one.
+//! Decides for which seeds zygotes are specialised (preset), and which seed gets the next one.
 //!
-//! A seed that others are forked from has a shelf from the first fork of a child on, and
-//! keeps it while that happens often enough ([`UseRate`]). How many sandboxes there are in all
-//! is not decided here ([`super::watermarks`]); they go where one more is worth most: a
-//! shelf's rate, shared among the sandboxes that it would have then. One that stands elsewhere
-//! is ended for that only if the other place is worth twice as much, so that sandboxes are made
-//! and ended for a change of habits and not for chance.
+//! A seed that others are forked from has a shelf from the first fork of a child on, and keeps it
+//! while that happens often enough ([`UseRate`]). The total number of zygotes is not decided here
+//! ([`super::watermarks`]). Each goes to the shelf where one more is worth most: the worth is the
+//! shelf's rate divided by the number of zygotes that it would have then. A zygote of another shelf
+//! is ended for that only if it is worth more than twice as much there, so that zygotes are made
+//! and ended for a change of habits and not by chance.
 //!
-//! Two bounds are kept whatever the rates are. A quarter of the sandboxes are for the *base*,
-//! which all functions descend from: these serve whoever comes, if by a longer way than a
-//! nearer seed's. And no more than half are for seeds that have run a function's code, which
-//! serve that function alone: what one function's requests do is not to take everybody's.
+//! Two bounds hold whatever the rates are. A quarter of the zygotes are for the *base*, from which
+//! all functions descend: these can serve any function, though with more steps than a nearer
+//! seed's. And no more than half are for seeds that have run a function's code, which serve that
+//! function alone, so that one function's requests do not take all zygotes.
 //!
-//! Nothing here waits, looks at a clock or has a sandbox: [`Shelves::next`] is told which there
-//! are, and says one thing to do.
+//! Nothing here waits, reads a clock or holds a sandbox: [`Shelves::next`] receives the zygotes
+//! that exist, and returns one action.
 
 #[cfg(test)]
 mod tests;
@@ -22,39 +22,39 @@ use std::time::Instant;
 
 use faasw_seedtree::UseRate;
 
-/// Most seeds that have a shelf; of more those that are used most.
+/// The maximum number of seeds with a shelf; the least used one loses its shelf first.
 const SHELVES_MAX: usize = 32;
-/// A shelf of a lower rate is given up.
+/// A shelf with a lower rate is removed.
 const RATE_MIN: f64 = 0.5;
-/// What the base has above its rate: whoever comes first descends from it.
+/// Added to the rate of the base, because the first request of any function descends from it.
 const BASE_RATE: f64 = 1.0;
-/// How often presetting may fail in a row before it is given up: a system that is short of
-/// something recovers.
+/// How often specialising may fail in a row before it is given up: a host that is short of a
+/// resource may recover.
 const FAILURES_MAX: u32 = 5;
-/// Which part of all sandboxes the base has at least.
+/// The base has at least this part of all zygotes.
 const BASE_PART: usize = 4;
-/// Which part of all sandboxes functions' own seeds have at most.
+/// Functions' own seeds have at most this part of all zygotes.
 const OWN_PART: usize = 2;
-/// How many times as much a sandbox has to be worth in another place to be ended for it.
+/// How many times as much a zygote has to be worth on another shelf to be ended for it.
 const WORTH_ENDING: f64 = 2.0;
 
-/// What is to be done next to the sandboxes that are ready.
+/// The next action on the zygotes that are ready.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step<P> {
-    /// The one at this place is to be ended.
+    /// End the zygote at this place.
     End(usize),
-    /// The one at this place is bare, and is to be preset with this.
+    /// Specialise the generic zygote at this place for this seed.
     Preset(usize, P),
-    /// One is to be made, and preset with this if there is anything.
+    /// Make a zygote, specialised for this seed if there is one.
     Make(Option<P>),
-    /// All is as it should be.
+    /// Nothing is to be done.
     Rest,
 }
 
 /// The shelves of a stock. `P` names a seed.
 #[derive(Debug)]
 pub struct Shelves<P> {
-    /// The base's is the first, once there is one.
+    /// The first one is the base's, once there is a base.
     all: Vec<Shelf<P>>,
 }
 
@@ -63,9 +63,9 @@ struct Shelf<P> {
     parent: P,
     is_base: bool,
     is_shared: bool,
-    /// How often a child was forked.
+    /// The rate of forks of its children.
     rate: UseRate,
-    /// How often presetting failed in a row.
+    /// How often specialising for it has failed in a row.
     failures: u32,
 }
 
@@ -85,17 +85,17 @@ impl<P> Shelf<P> {
     }
 }
 
-/// A shelf as it is looked at now.
+/// A shelf with its present numbers.
 struct Held<'a, P> {
     shelf: &'a Shelf<P>,
     count: usize,
     rate: f64,
-    /// How many sandboxes it has at least.
+    /// The minimum number of its zygotes.
     floor: usize,
 }
 
 impl<P> Held<'_, P> {
-    /// What each of its sandboxes is worth when it has one more.
+    /// Returns the worth of each of its zygotes if it had one more.
     fn gain(&self) -> f64 {
         if self.count < self.floor {
             f64::INFINITY
@@ -104,7 +104,7 @@ impl<P> Held<'_, P> {
         }
     }
 
-    /// What each of its sandboxes is worth.
+    /// Returns the worth of each of its zygotes.
     fn loss(&self) -> f64 {
         if self.count <= self.floor {
             f64::INFINITY
@@ -121,14 +121,16 @@ impl<P> Default for Shelves<P> {
 }
 
 impl<P: Clone + PartialEq> Shelves<P> {
-    /// Functions descend from `parent`, from now on. It has run nobody's code.
+    /// Sets `parent` as the base, from which functions descend from now on. It has run no tenant's
+    /// code.
     pub fn set_base(&mut self, parent: P, now: Instant) {
         self.all
             .retain(|shelf| !shelf.is_base && shelf.parent != parent);
         self.all.insert(0, Shelf::new(parent, true, true, now));
     }
 
-    /// A child of `parent` is forked. Unless that `is_shared` it has run a function's code.
+    /// Records that a child of `parent` is forked. If not `is_shared`, `parent` has run a
+    /// function's code.
     pub fn note(&mut self, parent: &P, is_shared: bool, now: Instant) {
         if let Some(shelf) = self.all.iter_mut().find(|shelf| shelf.parent == *parent) {
             return shelf.rate.add(now);
@@ -147,8 +149,8 @@ impl<P: Clone + PartialEq> Shelves<P> {
             .push(Shelf::new(parent.clone(), false, is_shared, now));
     }
 
-    /// A sandbox was preset with `parent`, or that failed; whether it is given up now, which
-    /// it is when it fails too often in a row.
+    /// Records that a zygote was specialised for `parent`, or that this failed. Returns whether
+    /// specialising for it is given up now, because it failed too often in a row.
     pub fn note_preset(&mut self, parent: &P, has_failed: bool) -> bool {
         let Some(shelf) = self.all.iter_mut().find(|shelf| shelf.parent == *parent) else {
             return false;
@@ -161,26 +163,27 @@ impl<P: Clone + PartialEq> Shelves<P> {
         shelf.is_given_up()
     }
 
-    /// These seeds are not in memory any more.
+    /// Removes the shelves of seeds that are no longer in memory.
     pub fn forget(&mut self, is_gone: impl Fn(&P) -> bool) {
         self.all.retain(|shelf| !is_gone(&shelf.parent));
     }
 
-    /// Whether there is a shelf for `parent`.
+    /// Returns whether there is a shelf for `parent`.
     pub fn has(&self, parent: &P) -> bool {
         self.all.iter().any(|shelf| shelf.parent == *parent)
     }
 
-    /// Whether any of these sandboxes is worth less by time alone: any but the base's.
+    /// Returns whether the worth of any of these zygotes falls by time alone, as that of all but
+    /// the base's does.
     pub fn fade(&self, ready: &[Option<&P>]) -> bool {
         let others = self.all.iter().filter(|shelf| !shelf.is_base);
         let mut others = others.map(|shelf| &shelf.parent);
         others.any(|parent| ready.contains(&Some(parent)))
     }
 
-    /// What to do next so that `wanted` sandboxes are ready, where they should be; `ready` are
-    /// those that there are, oldest first, by what they are preset with. When that is done
-    /// it is to be asked again.
+    /// Returns the next action so that `wanted` zygotes are ready on the right shelves. `ready` are
+    /// the existing ones, oldest first, by the seed that they are specialised for. After the action
+    /// it has to be called again.
     pub fn next(&mut self, wanted: usize, ready: &[Option<&P>], now: Instant) -> Step<P> {
         self.all
             .retain(|shelf| shelf.is_base || shelf.rate.at(now) >= RATE_MIN);
@@ -216,7 +219,8 @@ impl<P: Clone + PartialEq> Shelves<P> {
         {
             return Step::Preset(place, most.shelf.parent.clone());
         }
-        // Whatever takes a function's own over their bound takes from them.
+        // If functions' own seeds are at their bound, another of them can only grow at their
+        // expense.
         let giver = |to: &Held<'_, P>| {
             let from = least(&held, |from| {
                 to.shelf.is_shared || own < own_most || !from.shelf.is_shared
@@ -252,7 +256,7 @@ impl<P: Clone + PartialEq> Shelves<P> {
     }
 }
 
-/// The shelf where one more is worth most, the first of several.
+/// Returns the shelf where one more is worth most, the first of several.
 fn most<'a, P>(
     held: &'a [Held<'a, P>],
     suits: impl Fn(&Held<'_, P>) -> bool,
@@ -262,7 +266,7 @@ fn most<'a, P>(
         .min_by(|one, other| other.gain().total_cmp(&one.gain()))
 }
 
-/// The shelf with any where one is worth least.
+/// Returns the shelf with any zygotes where one is worth least.
 fn least<'a, P>(
     held: &'a [Held<'a, P>],
     suits: impl Fn(&Held<'_, P>) -> bool,

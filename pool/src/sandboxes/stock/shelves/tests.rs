@@ -1,4 +1,4 @@
-//! The policy against a plain account of who was forked when.
+//! The policy, compared with a plain account of forks.
 
 #[path = "../../../../tests/support/random.rs"]
 #[allow(dead_code, reason = "a test uses a part")]
@@ -11,7 +11,7 @@ use faasw_seedtree::HALF_LIFE;
 
 use super::*;
 
-/// Odd ones are a function's own.
+/// Names of seeds; odd ones are a function's own.
 type Name = u32;
 
 const BASE: Name = 0;
@@ -20,7 +20,7 @@ fn is_shared(name: Name) -> bool {
     name.is_multiple_of(2)
 }
 
-/// Shelves, and sandboxes that do what they say.
+/// Shelves, and zygotes that follow their actions.
 struct Stock {
     shelves: Shelves<Name>,
     ready: Vec<Option<Name>>,
@@ -45,7 +45,7 @@ impl Stock {
         stock
     }
 
-    /// Does what is to be done, as often as there is anything.
+    /// Performs actions until there are none.
     fn settle(&mut self) {
         let most = 8 * (self.wanted + self.ready.len()) + 8;
         for _ in 0..most {
@@ -117,7 +117,7 @@ fn sandboxes_are_bare_until_functions_descend_from_something() {
     stock.shelves.set_base(BASE, stock.now);
     stock.settle();
     assert_eq!((stock.count(BASE), stock.ended), (3, 0));
-    // Those that cannot be preset stay bare.
+    // Zygotes that cannot be specialised stay generic.
     for _ in 0..FAILURES_MAX {
         stock.shelves.note_preset(&BASE, false);
         stock.shelves.note_preset(&BASE, true);
@@ -141,12 +141,12 @@ fn popular_parents_get_sandboxes_by_how_often_they_are_asked_for() {
             stock.fork(name);
         }
     }
-    // The base keeps its part; of the other nine three of four are for whom three of four
-    // forks were, as far as it is worth ending any for that.
+    // The base keeps its part. Of the other nine, three of four are for the seed that had three of
+    // four forks, as far as it is worth ending any for that.
     assert_eq!(stock.count(BASE), 3);
     let (many, few) = (stock.count(2), stock.count(4));
     assert!(many + few == 9 && (5..=7).contains(&many), "{many} {few}");
-    // Habits change, and slowly so do the sandboxes.
+    // Habits change, and slowly so do the zygotes.
     for _ in 0..1000 {
         stock.fork(4);
         stock.now += HALF_LIFE / 100;
@@ -162,7 +162,7 @@ fn what_nobody_asks_for_loses_its_sandboxes() {
         stock.fork(3);
     }
     assert!(stock.count(2) > 0 && stock.count(3) > 0);
-    // 32 forks count half as one does after six half-lives.
+    // After six half-lives, 32 forks count half as much as one.
     stock.now += HALF_LIFE * 7;
     stock.settle();
     assert_eq!(stock.ready, [Some(BASE); 8]);
@@ -213,7 +213,7 @@ fn there_are_no_more_shelves_than_there_may_be_and_the_popular_ones_stay() {
     assert!(stock.count(2) > 0);
 }
 
-/// Forks by name and time, and what they come to now.
+/// The forks by name and time, and their present rate.
 #[derive(Default)]
 struct Forks(BTreeMap<Name, Vec<Instant>>);
 
@@ -228,7 +228,7 @@ impl Forks {
     }
 }
 
-/// What holds whenever nothing is left to do.
+/// Checks the invariants that hold whenever no action is left.
 fn check(stock: &Stock, forks: &Forks, names: &[Name]) {
     assert_eq!(stock.ready.len(), stock.wanted);
     let own = names.iter().filter(|name| !is_shared(**name));
@@ -241,7 +241,7 @@ fn check(stock: &Stock, forks: &Forks, names: &[Name]) {
         let (rate, count) = (forks.rate(*name, stock.now), stock.count(*name));
         let is_faint = *name != BASE && rate < RATE_MIN * 0.999;
         assert!(!is_faint || count == 0, "{name} has {count} at {rate}");
-        // Nowhere would another be worth more than twice what one is worth here.
+        // No shelf would gain more than twice what this one would lose.
         let spare = stock.wanted.div_ceil(4) < count || *name != BASE;
         if count == 0 || !spare {
             continue;
@@ -281,13 +281,13 @@ fn whatever_comes_the_bounds_hold_and_sandboxes_go_where_they_are_worth_most() {
                     stock.settle();
                     assert_eq!(stock.count(gone), 0);
                 }
-                // One that has ended by itself.
+                // A zygote has ended by itself.
                 3 if !stock.ready.is_empty() => {
                     let place = random.usize(..stock.ready.len());
                     stock.ready.remove(place);
                 }
                 _ => {
-                    // The first are the more popular.
+                    // The first seeds are the more popular.
                     let most = 1 + random.usize(..names.len());
                     let name = names[random.usize(..most)];
                     for _ in 0..1 + random.usize(..6) {
@@ -298,7 +298,7 @@ fn whatever_comes_the_bounds_hold_and_sandboxes_go_where_they_are_worth_most() {
                 }
             }
             stock.settle();
-            // What is forgotten counts from its next fork on.
+            // A forgotten seed counts from its next fork on.
             forks
                 .0
                 .retain(|name, _| *name == BASE || stock.shelves.has(name));

@@ -1,5 +1,5 @@
-//! Reading an artifact from a disk into memory, piece by piece, each verified before it is in
-//! there. It blocks.
+//! Reading an artifact from a disk into memory, piece by piece, each verified before it is written
+//! to memory. Blocks.
 
 use std::fmt;
 use std::fs::File;
@@ -20,47 +20,47 @@ use super::progress::Progress;
 use super::{Code, give_room};
 use crate::ablation::Mechanism;
 
-/// Who reads, verifies and copies pieces at once at most: while one waits for the disk others
-/// verify, and pieces that are used lie apart, so that a disk takes more time to answer than to
+/// The maximum number of threads that read, verify and copy pieces at once. While one waits for the
+/// disk, others verify. Used pieces lie apart, so that a disk takes more time to answer than to
 /// read.
 const READERS: usize = 4;
 
-/// For so many reads there is one.
+/// There is one thread for this many reads.
 const READS_EACH: usize = 2;
 
-/// Pieces that are read at once at most: 1 MiB. With more a disk is no quicker.
+/// The maximum number of pieces that are read at once: 1 MiB. A disk is not faster with more.
 const PIECES_AT_ONCE: usize = (1 << 20) / PIECE;
 
-/// Code may run before so many bytes of it are there that requests have not used so far: less is
-/// read in the time that it takes to have guests wait for them.
+/// Code may run before it is completely read if at least this many bytes remain that requests have
+/// not used so far. Fewer bytes are read in the time that it takes to make guests wait for them.
 const FILLED_LATER: u64 = 1 << 20;
 
-/// What direct reads are aligned to, in memory and in the file.
+/// The alignment of direct reads, in memory and in the file.
 const ALIGNED: usize = 4096;
 
 /// Why an artifact on disk is not used.
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
-    /// The file ends too early, or goes on, or there are not as many digests as pieces.
+    /// The file is too short or too long, or the number of digests does not match its pieces.
     #[error("it has not the size that it had")]
     Size,
-    /// A piece is not what was stored.
+    /// A piece differs from what was stored.
     #[error("piece {0} of it is damaged")]
     Damaged(usize),
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("it cannot be read: {0}")]
     Read(#[from] io::Error),
-    /// There is no memory for it, or guests cannot have so much.
+    /// There is no memory for the code, or it is larger than guests can have.
     #[error("it cannot be in memory: {0}")]
     Memory(#[from] Errno),
 }
 
-/// Where an artifact is read from: a file, or in tests a disk that fails.
+/// The source of an artifact: a file, or in tests a disk that fails.
 pub trait Source: fmt::Debug + Send + Sync {
-    /// Fills the beginning of `out` from `offset` on; says how much.
+    /// Fills the beginning of `out` from `offset` on. Returns the number of bytes.
     ///
     /// # Errors
-    /// The disk's.
+    /// Returns the error of the disk.
     fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 
@@ -70,12 +70,12 @@ impl Source for File {
     }
 }
 
-/// Code that was read, and what brings the rest of it, if some is missing.
+/// Code that was read, and the filling for the rest of it, if some is missing.
 #[derive(Debug)]
 pub struct ReadCode {
     /// The code.
     pub code: Code,
-    /// What brings the rest.
+    /// The filling for the rest.
     pub rest: Option<CodeFilling>,
 }
 
@@ -85,11 +85,11 @@ impl From<Code> for ReadCode {
     }
 }
 
-/// Room that a disk can write to without a copy.
+/// A buffer that a disk can write to without a copy.
 pub struct Room(Vec<u8>);
 
 impl Room {
-    /// Room for what is read at once.
+    /// Allocates a buffer for the largest read.
     pub fn new() -> Self {
         Self(vec![0; PIECES_AT_ONCE * PIECE + ALIGNED])
     }
@@ -100,7 +100,7 @@ impl Room {
     }
 }
 
-/// An artifact on a disk, and by what each piece of it is verified.
+/// An artifact on a disk, and the digests that verify its pieces.
 #[derive(Debug)]
 pub struct Stored {
     source: Box<dyn Source>,
@@ -109,10 +109,10 @@ pub struct Stored {
 }
 
 impl Stored {
-    /// That which has so many bytes, and these pieces.
+    /// Describes an artifact with this size and these pieces.
     ///
     /// # Errors
-    /// When it cannot have.
+    /// Returns [`CodeError::Size`] if they do not match, or if guests cannot have so much code.
     pub fn new(source: Box<dyn Source>, bytes: u64, pieces: Pieces) -> Result<Self, CodeError> {
         if pieces.are_of(bytes) && (1..=CODE_MAX).contains(&bytes) {
             Ok(Self {
@@ -125,40 +125,40 @@ impl Stored {
         }
     }
 
-    /// All pages that it has something in.
+    /// Returns all pages that contain any of it.
     pub fn pages(&self) -> PageRange {
         PageRange::around(0, self.bytes)
     }
 
-    /// How many pieces it has.
+    /// Returns the number of its pieces.
     pub fn count(&self) -> usize {
         self.pieces.digests().len()
     }
 
-    /// The piece that a page is in.
+    /// Returns the piece that contains a page.
     pub fn piece(page: Page) -> usize {
         (page.address().get() / PIECE as u64) as usize
     }
 
-    /// The pages of a piece: of the last one those that there are.
+    /// Returns the pages of a piece; for the last one, those that exist.
     pub fn pages_of(&self, piece: usize) -> PageRange {
         let at = (piece * PIECE) as u64;
         let end = self.pages().end.address().get();
         PageRange::of_bytes(at.min(end), (at + PIECE as u64).min(end))
     }
 
-    /// The pieces that have some of these pages, in order.
+    /// Returns the pieces that contain any of these pages, in order.
     fn pieces_with(&self, pages: &PageSet) -> Vec<usize> {
         let all = 0..self.count();
         all.filter(|piece| pages.first_in(self.pages_of(*piece)).is_some())
             .collect()
     }
 
-    /// Reads pieces at once, verifies each, and puts them where they belong: whole pages, whoever
-    /// looks at them.
+    /// Reads pieces at once, verifies each, and writes them to their place in memory: whole pages.
     ///
     /// # Errors
-    /// When one is not what was stored, and then none is put anywhere; the disk's and the system's.
+    /// Returns [`CodeError::Damaged`] if a piece differs from what was stored, and then writes none
+    /// of them. Otherwise returns the error of the disk or of the memory.
     pub fn bring(
         &self,
         pieces: Range<usize>,
@@ -183,7 +183,7 @@ impl Stored {
         Ok(())
     }
 
-    /// Brings all of these pieces, which are in order, by several threads where there are many.
+    /// Reads all of these pieces, which are in order; with several threads if they are many.
     ///
     /// # Errors
     /// As [`Stored::bring`].
@@ -194,8 +194,8 @@ impl Stored {
         })
     }
 
-    /// Fills the first `length` bytes of `room` from `at`. The last piece is asked for in whole
-    /// pages, too: direct reads are of whole blocks, and end where the file does.
+    /// Fills the first `length` bytes of `room` from `at`. The last piece is requested in whole
+    /// pages, too, because direct reads are of whole blocks; they end where the file does.
     fn read(&self, room: &mut [u8], length: usize, at: u64) -> Result<(), CodeError> {
         let mut read = 0;
         while read < length {
@@ -210,11 +210,12 @@ impl Stored {
         Ok(())
     }
 
-    /// All of it, or where some is used `first` and there is much besides, that, and what brings
-    /// the rest. It blocks for as long as the disk takes.
+    /// Reads all of the artifact. If `first` names the used pages and the rest is large, reads only
+    /// those, and returns the filling for the rest. Blocks as long as the disk takes.
     ///
     /// # Errors
-    /// When it is not what was stored; the system's.
+    /// Returns an error if the artifact differs from what was stored, or if the disk or the memory
+    /// fails.
     pub fn load(self, first: Option<&PageSet>) -> Result<ReadCode, CodeError> {
         let memory = Code::writable()?;
         give_room(&memory, self.bytes)?;
@@ -228,7 +229,7 @@ impl Stored {
             self.bring_all(&all, &memory)?;
             faasw_seedtree::seal(&memory)?;
             let code = Code::of(&memory, self.bytes, None)?;
-            // Nobody else has it yet.
+            // No other thread has the code yet.
             let _ = code.pieces.set(self.pieces);
             return Ok(code.into());
         };
@@ -244,11 +245,12 @@ impl Stored {
 }
 
 impl Code {
-    /// The artifact in a file, which has so many bytes and these pieces: all of it, or with `first`
-    /// only what is used, where there is much besides. It blocks for as long as the disk takes.
+    /// Reads the artifact in a file, which has `bytes` bytes and these pieces: all of it, or with
+    /// `first` only the used pages, if the rest is large. Blocks as long as the disk takes.
     ///
     /// # Errors
-    /// When it is not what was stored; the system's.
+    /// Returns an error if the artifact differs from what was stored, or if the disk or the memory
+    /// fails.
     pub fn read_from(
         file: File,
         bytes: u64,
@@ -262,7 +264,7 @@ impl Code {
     }
 }
 
-/// Has each run of these pieces, which are in order, brought, by several threads where there are
+/// Calls `bring` for each run of these pieces, which are in order; with several threads if they are
 /// many.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Reading artifacts, whole and in two parts.
+//! Reading artifacts, completely and in two parts.
 
 use std::fs;
 use std::sync::Mutex;
@@ -6,7 +6,7 @@ use std::thread;
 
 use super::*;
 
-/// An artifact where no disk has a part in it.
+/// An artifact without a disk.
 #[derive(Debug)]
 pub struct InMemory(pub Vec<u8>);
 
@@ -19,7 +19,7 @@ impl Source for InMemory {
     }
 }
 
-/// A disk that notes what is read of it, and fails from some byte on.
+/// A disk that records reads, and fails from some byte on.
 #[derive(Debug)]
 struct Watched {
     artifact: InMemory,
@@ -114,7 +114,7 @@ fn what_is_damaged_or_cut_off_is_refused() {
 fn what_is_used_is_read_first_in_long_runs_and_the_rest_in_its_order() {
     let artifact = artifact(64 * PIECE + 100);
     let (stored, reads) = watched(&artifact, u64::MAX);
-    // Of one piece; of one and the next; of 18 that follow each other; and the last.
+    // Pages of one piece; of two adjacent pieces; of 18 adjacent pieces; and of the last piece.
     let first: PageSet = [
         pages(3, 4),
         pages(40, 50),
@@ -143,7 +143,7 @@ fn what_is_used_is_read_first_in_long_runs_and_the_rest_in_its_order() {
         missing.ranges(),
         [pages(16, 32), pages(64, 256), pages(544, 1024)]
     );
-    // A guest asks for one that is there, one that is not, and one that no code has.
+    // A guest requests a page that is present, one that is not, and one without code.
     let page = |number: u64| pages(number, number + 1).start;
     assert!(rest.fill_page(page(3)).unwrap() && reads.lock().unwrap().is_empty());
     assert!(rest.fill_page(page(1000)).unwrap());
@@ -187,7 +187,7 @@ fn any_order_in_which_pieces_are_asked_for_gives_the_same_code() {
             assert!(code.read().unwrap() == artifact);
             continue;
         };
-        // What was read is there, and nothing else.
+        // Only the pieces that were read are present.
         let there = PageSet::from(all).without(&rest.missing());
         assert!(first.without(&there).is_empty());
         assert_eq!(blocks_of(&code), there.bytes());
@@ -264,7 +264,7 @@ fn whoever_waits_for_a_piece_that_another_cannot_read_hears_of_it_too() {
             assert!(matches!(one.join().unwrap(), Err(CodeError::Read(_))));
         }
     });
-    // And whoever brings the rest in order, before all of that.
+    // Reading the rest in order fails from then on, too, even for earlier pieces.
     assert!(rest.fill_next().is_err());
     assert_eq!(rest.missing().count(), 39 * 16);
     drop(rest);
@@ -301,7 +301,7 @@ fn code_whose_rest_cannot_be_read_or_is_damaged_is_never_whole() {
     let asked = pages(30 * 16 + 3, 30 * 16 + 4).start;
     let error = rest.fill_page(asked).unwrap_err();
     assert!(matches!(error, CodeError::Damaged(30)), "{error}");
-    // Nothing of it is there.
+    // None of the piece is present.
     assert!(rest.missing().contains(asked));
     assert_eq!(blocks_of(&code), PIECE as u64);
 }

@@ -1,5 +1,5 @@
-//! A process that writes is killed at any moment: what it was told is written is there, and what it
-//! was not told is there whole or not at all.
+//! A process that writes is killed at any moment. Every write that was acknowledged is in the file;
+//! a write that was not acknowledged is there completely or not at all.
 
 use std::{
     collections::BTreeMap,
@@ -14,14 +14,14 @@ use std::{
 
 use super::*;
 
-/// Where the child finds the file; unset in the parent.
+/// The variable with the path of the child's file. It is unset in the parent.
 const FILE: &str = "FAASW_TEST_STORE";
 
 /// The child, by its name among tests.
 const CHILD: &str =
     "services::key_value::embedded::tests::crash::the_child_writes_until_it_is_killed";
 
-/// How many write at once.
+/// The number of simultaneous writers.
 const WRITERS: usize = 8;
 
 fn number(value: Option<Vec<u8>>) -> u64 {
@@ -47,7 +47,7 @@ fn the_child_writes_until_it_is_killed() {
     });
 }
 
-/// A pair that is always equal, and one number that all count up.
+/// Writes a pair whose values are always equal, and increments a number that all writers share.
 async fn write_on(store: Arc<Embedded>, writer: usize) {
     let (one, other) = (format!("{writer}/a"), format!("{writer}/b"));
     let mut last = number(get(&store, "n", &one));
@@ -63,7 +63,8 @@ async fn write_on(store: Arc<Embedded>, writer: usize) {
     }
 }
 
-/// Runs the child for so long; what it was told is written, and how often it counted.
+/// Runs the child for this time. Returns which writes were acknowledged, and how often the child
+/// incremented the number.
 fn run_and_kill(path: &Path, after: Duration) -> (BTreeMap<usize, u64>, u64) {
     let mut child = Command::new(env::current_exe().unwrap())
         .args(["--exact", CHILD, "--ignored", "--nocapture"])
@@ -74,7 +75,7 @@ fn run_and_kill(path: &Path, after: Duration) -> (BTreeMap<usize, u64>, u64) {
     let output = BufReader::new(child.stdout.take().unwrap());
     let reader = thread::spawn(move || {
         let (mut wrote, mut counted) = (BTreeMap::new(), 0);
-        // The last line may be cut off: it has no end then, and does not count.
+        // An incomplete last line does not count.
         for line in output.split(b'\n') {
             let line = String::from_utf8(line.unwrap()).unwrap();
             let words: Vec<&str> = line.split(' ').collect();
@@ -106,7 +107,7 @@ fn what_was_acknowledged_survives_a_kill_at_any_moment() {
     let path = folder.path().join("kv.redb");
     let (mut acknowledged, mut all) = (BTreeMap::<usize, u64>::new(), 0);
     for kill in 1..=kills {
-        // From before the file is whole to some hundred commits.
+        // The times range from before the file is complete to some hundred commits.
         let after = Duration::from_micros(random.u64(1_000..150_000));
         let (wrote, counted) = run_and_kill(&path, after);
         acknowledged.extend(wrote);

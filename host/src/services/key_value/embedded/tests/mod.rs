@@ -41,7 +41,7 @@ fn get(store: &Embedded, namespace: &str, key: &str) -> Option<Vec<u8>> {
     values.pop().unwrap()
 }
 
-/// A page that is read in pieces of two entries.
+/// Returns a page that is read in pieces of two entries.
 fn keys(store: &Embedded, namespace: &str, start: Start, most: usize) -> Result<Page, StoreError> {
     let mut listing = Listing::new(namespace.into(), start, most)?;
     loop {
@@ -201,7 +201,7 @@ async fn reads_wait_for_their_turn_and_who_goes_leaves_the_queue() {
     assert!(read.as_mut().poll(&mut context).is_pending());
     drop(held);
     assert_eq!(read.await.unwrap().len(), 1);
-    // It was not read for who had gone: what would have told of it went with it.
+    // The caller had left, so its read was not made: the sender was dropped with it.
     assert_eq!(gone.try_recv(), Err(mpsc::TryRecvError::Disconnected));
     assert_eq!(store.reading.free(), 1);
 }
@@ -235,7 +235,7 @@ async fn a_listing_gives_way_between_its_pieces() {
     let mut read = std::pin::pin!(read);
     assert!(read.as_mut().poll(&mut context).is_pending());
     drop(held);
-    // The first piece is read, then the neighbour has the only turn: the listing waits for its
+    // The first piece is read, then the neighbour has the only turn, and the listing waits for its
     // next.
     let mut has_begun = std::pin::pin!(has_begun);
     let mut begun = None;
@@ -298,7 +298,7 @@ async fn more_than_may_wait_is_written_all_the_same() {
         keys: 1_000,
         bytes: 1 << 30,
     };
-    // Twice as many bytes as wait at most.
+    // 32 times as many bytes as one transaction takes.
     let writers: Vec<_> = (0..128)
         .map(|number| {
             let store = Arc::clone(&store);
@@ -324,7 +324,7 @@ async fn what_nobody_waits_for_is_not_begun() {
             std::pin::pin!(store.change("n", "n".into(), WIDE, put(&[("a", Some("1"))])));
         let waker = std::task::Waker::noop();
         let mut context = std::task::Context::from_waker(waker);
-        // It may be written before it is dropped, or not at all: never by half.
+        // The change may be made before the future is dropped, or not at all, but never partially.
         let _ = abandoned.as_mut().poll(&mut context);
     }
     set(&store, "n", "b", "2").await;
@@ -333,8 +333,8 @@ async fn what_nobody_waits_for_is_not_begun() {
     assert_eq!(uses.first().map(|uses| uses.keys), Some(count));
 }
 
-/// Whoever reads what is known, or from the file, finds what was acknowledged before, and never an
-/// older value than before.
+/// Readers, from memory or from the file, find every write that was acknowledged before, and never
+/// an older value than they have seen.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_is_known_is_no_older_than_what_was_acknowledged() {
     let store = Arc::new(Embedded::in_memory().unwrap());
@@ -384,7 +384,8 @@ async fn what_was_read_is_known_until_it_is_changed() {
     set(&store, "a", "none", "2").await;
     assert_eq!(known("none"), None);
     assert_eq!(get(&store, "a", "none").unwrap(), b"2");
-    // A change that is refused changes nothing, and what is known after it is what is there.
+    // A change that is rejected changes nothing, and the values in memory after it are those of the
+    // file.
     let refused = Change::Increment(b"k".to_vec(), i64::MAX);
     let refused = store.change("a", "a".into(), WIDE, refused).await;
     assert!(refused.is_err());
