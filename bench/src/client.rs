@@ -109,7 +109,6 @@ impl Client {
     /// Connects ahead of the first request.
     ///
     /// # Errors
-    ///
     /// Returns an error if the connection cannot be opened.
     pub fn connect(&mut self) -> Result<()> {
         self.connection = Some(Connection::open(&self.url)?);
@@ -119,7 +118,6 @@ impl Client {
     /// Requests `path`.
     ///
     /// # Errors
-    ///
     /// Returns an error if the connection or the request fails. It does so as well if the status is
     /// not one of success, because an error page is not what the benchmark measures.
     pub fn get(&mut self, path: &str) -> Result<Response> {
@@ -163,7 +161,6 @@ impl Connection {
     /// Connects and waits until the connection is established.
     ///
     /// # Errors
-    ///
     /// Returns an error if the address does not resolve or the connection fails.
     pub fn open(url: &Url) -> Result<Self> {
         let mut connection = Self {
@@ -179,7 +176,6 @@ impl Connection {
     /// writable when it is, and the caller then calls [`Self::made`].
     ///
     /// # Errors
-    ///
     /// Returns an error if the address does not resolve or the connection fails at once.
     pub fn begin(url: &Url, from: Option<Ipv4Addr>) -> Result<(Self, bool)> {
         let (stream, is_made) = begin_to_connect(&url.authority, from)
@@ -197,7 +193,6 @@ impl Connection {
     /// Finishes connecting and sets the options of the socket.
     ///
     /// # Errors
-    ///
     /// Returns the error of the connection attempt, or of setting an option.
     pub fn made(&mut self) -> Result<()> {
         if let Some(error) = self.stream.take_error()? {
@@ -213,7 +208,6 @@ impl Connection {
     /// Sends a request.
     ///
     /// # Errors
-    ///
     /// Returns an error if the socket cannot be written to within [`TIMEOUT`].
     pub fn send(&mut self, request: &[u8]) -> Result<()> {
         self.stream.write_all(request).context("cannot send")
@@ -222,7 +216,6 @@ impl Connection {
     /// Waits for a complete response.
     ///
     /// # Errors
-    ///
     /// Returns an error if the socket cannot be read within [`TIMEOUT`], or if the bytes are no
     /// valid response.
     pub fn receive(&mut self) -> Result<Response> {
@@ -236,7 +229,6 @@ impl Connection {
     /// Reads once, and waits if there is nothing to read. Returns the response if it is complete.
     ///
     /// # Errors
-    ///
     /// Returns an error if the socket cannot be read within [`TIMEOUT`], or if the bytes are no
     /// valid response.
     pub fn receive_part(&mut self) -> Result<Option<Response>> {
@@ -265,10 +257,10 @@ impl Connection {
     }
 }
 
-/// Returns a connected socket. It connects from the address `from` of this machine if there is one.
+/// Opens a socket to the server, from the address `from` of this machine if there is one. With such
+/// an address the connection may still be in progress; the first write then waits for it.
 ///
 /// # Errors
-///
 /// Returns an error if the address does not resolve or the connection fails.
 pub fn connect(url: &Url, from: Option<Ipv4Addr>) -> Result<TcpStream> {
     let authority = &url.authority;

@@ -1,4 +1,4 @@
-//! `faasw-bench compute`: kernels in a function against the same module natively.
+//! `faasw-bench compute`: kernels in a function against the same module run natively.
 
 use std::{fs, path::PathBuf};
 
@@ -37,17 +37,17 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A kernel and what was measured of it.
+/// A kernel and its measurements.
 #[derive(Serialize)]
 struct Row {
     kernel: &'static str,
     what: &'static str,
     amount: u64,
-    /// Whether it measures paging rather than computing.
+    /// Whether the kernel measures paging rather than computing.
     paging: bool,
     guest_median_microseconds: f64,
     native_median_microseconds: f64,
-    /// Guest to native, pair by pair.
+    /// Ratio of guest to native, pair by pair.
     ratio: Ratio,
 }
 
@@ -74,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 fn measure(kernel: &Kernel, native: &Native, guest: &mut Guest, rounds: u32) -> Result<Row> {
-    // One pair to warm up, and to see that both sides do the same work.
+    // The first pair warms both sides up, and shows that both do the same work.
     let expected = native.run(kernel)?.result;
     let found = guest.run(kernel)?.result;
     ensure!(

@@ -221,7 +221,6 @@ fn cpu(round: &Round) -> Option<f64> {
 /// Measures all contestants in alternating rounds.
 ///
 /// # Errors
-///
 /// Returns an error if a server or its process cannot be reached, or a warm-up fails.
 pub fn run(contestants: &mut [Contestant], rounds: Rounds) -> Result<()> {
     for contestant in &mut *contestants {

@@ -114,7 +114,6 @@ pub struct Found {
 /// Measures and prints.
 ///
 /// # Errors
-///
 /// Returns an error without KVM, and if the function does not answer.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();

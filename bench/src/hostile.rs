@@ -55,7 +55,6 @@ pub struct Attackers<'a> {
 /// connections that they made.
 ///
 /// # Errors
-///
 /// Returns the error of `work`.
 pub fn beside<T>(url: &Url, work: impl FnOnce() -> Result<T>) -> Result<(T, u64)> {
     let (stop, connections) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -1,5 +1,5 @@
-//! Interrupts (SIGINT, SIGTERM) end a benchmark by an error, so that whatever it
-//! started and made is cleaned up on the same way as after any other.
+//! Interrupts (SIGINT, SIGTERM) end a benchmark by an error, so that everything that it started or
+//! created is cleaned up as after any other error.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ extern "C" fn note(_signal: libc::c_int) {
     CAME.store(true, Ordering::Relaxed);
 }
 
-/// From here on an interrupt does not end the process but is told by [`check`].
+/// Installs handlers: from now on an interrupt does not end the process, but [`check`] reports it.
 pub fn catch() {
     let handler: extern "C" fn(libc::c_int) = note;
     for signal in [libc::SIGINT, libc::SIGTERM] {
@@ -20,12 +20,12 @@ pub fn catch() {
     }
 }
 
-/// Whether an interrupt came.
+/// Returns whether an interrupt came.
 pub fn came() -> bool {
     CAME.load(Ordering::Relaxed)
 }
 
-/// Errors after an interrupt.
+/// Returns an error after an interrupt.
 pub fn check() -> Result<()> {
     ensure!(!came(), "interrupted");
     Ok(())

@@ -1,7 +1,7 @@
 //! Closed-loop load: a number of connections, each of which sends its next request when it has its
 //! answer.
 //!
-//! One connection is served by blocking calls on the calling thread, which adds least to the
+//! A single connection is served by blocking calls on the calling thread, which adds least to the
 //! measured time. More connections are shared between few threads that wait for all of them at
 //! once. With a thread for each, the contestants would compete with the generator's own context
 //! switches.
@@ -110,7 +110,6 @@ impl Generator {
     /// Sends requests until `until`.
     ///
     /// # Errors
-    ///
     /// Returns an error if the server cannot be connected to or does not answer for a minute, and
     /// after an interrupt. Any other failure of a request is counted.
     pub fn run(&mut self, until: Until) -> Result<Outcome> {

@@ -1,29 +1,29 @@
-//! `faasw-bench`: how a running node compares, over HTTP, its command line and
-//! /proc alone; but for `sandboxes`, which asks a pool of its own, and `embedded`.
+//! `faasw-bench`: measures a running node, only through HTTP, its command line and /proc. The
+//! exceptions are `sandboxes`, which uses pools of its own, `embedded` and `key_value`.
 //!
-//! On a shared machine only ratios taken in one run mean anything, so every
-//! command measures its contestants in alternating rounds, takes a ratio from
-//! each round, and says how far the rounds are apart.
+//! On a shared machine only ratios that were taken in one run mean anything. So every command
+//! measures its contestants in alternating rounds, takes a ratio from each round, and reports how
+//! far the rounds are apart.
 //!
-//! - `http`: the same request to several addresses, by a `contest` of rounds
-//!   under `load`.
-//! - `compute`: kernels in a function against the same module run natively;
-//!   `native` is the native side, `kernel` what both sides are asked and answer.
-//! - `floor`: what a node's way through a microVM costs beside the least that
-//!   two processes with a VM can do; `server_timing` is what the node tells.
-//! - `embedded`: a node in this process, asked by `Node::invoke`, beside the same floor.
-//! - `key_value`: what functions' stores take, of such a node with a data directory.
-//! - `sandboxes`: what it takes to get a sandbox, with pools of kernel resources and without.
+//! - `http`: the same request to several addresses, by a `contest` of rounds under `load`.
+//! - `compute`: kernels in a function against the same module run natively. `native` is the native
+//!   side, `kernel` has the kernels with their parameters and answers.
+//! - `floor`: the cost of a node's request through a microVM, beside the least cost for two
+//!   processes with a VM. `server_timing` parses the node's report of its stages.
+//! - `embedded`: a node in this process, called by `Node::invoke`, beside the same floor.
+//! - `key_value`: the cost of functions' stores, on such a node with a data directory.
+//! - `sandboxes`: the time to get a sandbox, with pools of kernel resources and without.
 //! - `parked`: thousands of instances that are parked ahead of requests.
-//! - `memory`, `soak`: what a node's processes hold, by `process`; `hostile` clients beside
+//! - `memory`, `soak`: the resources of a node's processes, by `process`; `hostile` clients beside
 //!   the load.
 //! - `neighbours`: the effect of one function's load on another function.
-//! - `overload`: what is served when more is asked than can be, by an `open_loop`.
+//! - `overload`: goodput under more load than the node can serve, by an `open_loop`.
 //! - `versions`: two versions of the node, each started many times.
-//! - `report`: all but versions in one run, with node and peer started by it.
-//! - `node`: the node's command line. `interrupt`: ending early in good order.
-//! - `client`, `response`: an HTTP client that adds as little of its own as it can.
-//! - `stats`, `table`: what is made of the samples.
+//! - `relay`: a body that a function passes from an upstream to its client.
+//! - `report`: the parts of the performance report in one run, which starts node and peer itself.
+//! - `node`: the node's command line. `interrupt`: an early, orderly end.
+//! - `client`, `response`: an HTTP client with as little overhead as possible.
+//! - `stats`, `table`: statistics of the samples, and their presentation.
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod client;
@@ -137,9 +137,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// As many descriptors as allowed, for hundreds of connections here and for the
-/// sandboxes of a node that is started from here; if that fails, what needs them
-/// says so.
+/// Raises the limit of descriptors as far as allowed, for hundreds of connections here and for the
+/// sandboxes of a node that is started from here. If that fails, opening a descriptor reports the
+/// error later.
 fn raise_descriptor_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -65,8 +65,9 @@ pub struct Arguments {
 pub struct Found {
     /// Instances that the benchmark wanted, if any.
     pub wanted: Option<u32>,
-    /// Sandboxes that the node has more than before. If its statistics are available, those that it
-    /// reports as busy are subtracted.
+    /// Sandboxes of the node at the end, less busy ones and zygotes, as the node's statistics
+    /// report them. Without statistics, those that the node had before are subtracted instead. If
+    /// the node is measured as it is, zygotes are not subtracted.
     pub instances: usize,
     /// Sandboxes that the node had before, which are zygotes. Without wanted instances they are not
     /// distinguished, and this is 0.
@@ -96,7 +97,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Makes the node create `count` instances, or takes those that it has, and measures them.
 ///
 /// # Errors
-///
 /// Returns an error if the node's process does not exist or a request fails.
 pub fn measure(
     node: Pid,
@@ -172,7 +172,6 @@ fn fill(function: &Url, count: u32, there: impl Fn() -> Result<usize>) -> Result
 /// Returns how many microVMs a node's processes hold.
 ///
 /// # Errors
-///
 /// Returns an error if the node's process does not exist.
 pub fn sandboxes(node: Pid) -> Result<usize> {
     Ok(Tree::of(node)?.sandboxes().count())
@@ -200,7 +199,6 @@ fn median_of_others(mut bytes: Vec<u64>, ready: Vec<u64>, count: usize) -> Optio
 /// Sends `count` requests at once, each over a connection that is open already.
 ///
 /// # Errors
-///
 /// Returns an error if a request is not answered with success.
 pub fn burst(function: &Url, count: u32) -> Result<()> {
     let ready = Barrier::new(count as usize);

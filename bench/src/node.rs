@@ -74,7 +74,6 @@ impl Commands {
     /// Runs a command and returns its standard output.
     ///
     /// # Errors
-    ///
     /// Returns an error with the command's standard error if it fails.
     pub fn run(&self, arguments: &[&str]) -> Result<Vec<u8>> {
         let output = Command::new(&self.faasw)
@@ -95,7 +94,6 @@ impl Commands {
     /// Queries how many microVMs the node has.
     ///
     /// # Errors
-    ///
     /// Returns an error if the node does not answer, or not as expected.
     pub fn microvms(&self) -> Result<MicroVms> {
         microvms(&self.run(&["stats", "--json"])?)

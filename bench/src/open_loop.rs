@@ -71,7 +71,6 @@ struct Run<'a> {
 /// measured.
 ///
 /// # Errors
-///
 /// Returns an error if `epoll` fails, and after an interrupt. A request that fails is counted.
 pub fn run(url: &Url, per_second: f64, warm_up: Duration, time: Duration) -> Result<Outcome> {
     let begun = Instant::now();

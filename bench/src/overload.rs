@@ -1,4 +1,4 @@
-//! `faasw-bench overload`: what is served when more is asked than can be.
+//! `faasw-bench overload`: goodput under more load than a node can serve.
 
 use std::{fmt, thread, time::Duration};
 
@@ -88,9 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Offers a function loads, each for `window`. With `tell`, prints progress on standard error.
 ///
 /// # Errors
-///
 /// Returns an error if the node cannot be reached or answers nothing, and after an interrupt.
-/// When the node cannot be reached.
 pub fn measure(function: &Url, window: Duration, loads: &[f64], tell: bool) -> Result<Found> {
     let mut generator = Generator::new(function, Connections::Keep, CONNECTIONS);
     generator.run(Until::Elapsed(WARM_UP.min(window)))?;
@@ -167,7 +165,6 @@ impl Found {
     /// Returns the goodput of the largest load, as a part of the peak.
     ///
     /// # Errors
-    ///
     /// Returns an error if no load was offered.
     pub fn kept(&self) -> Result<f64> {
         let largest = self.largest().context("no load was offered")?;

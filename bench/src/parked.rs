@@ -81,7 +81,7 @@ pub struct Found {
     pub processes: usize,
     /// CPU time of the idle node with all its processes, in percent of a core.
     pub idle_percent: f64,
-    /// Seconds from the request to end until the node had ended with all its processes.
+    /// Seconds from the request to end until the node's own process had ended.
     pub end_seconds: f64,
     /// Sandboxes that were left after the node had ended.
     pub left: usize,
@@ -92,7 +92,6 @@ pub struct Found {
 /// Measures and prints.
 ///
 /// # Errors
-///
 /// Returns an error if the node does not start, deploy or end, and after an interrupt.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();

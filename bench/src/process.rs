@@ -57,7 +57,6 @@ impl Tree {
     /// Returns the tree below `root`.
     ///
     /// # Errors
-    ///
     /// Returns an error if there is no such process.
     pub fn of(root: Pid) -> Result<Self> {
         let mut all = BTreeMap::new();
@@ -95,7 +94,8 @@ impl Tree {
             .map(|(pid, _)| *pid)
     }
 
-    /// Returns the memory of all processes, with each page divided by the number that map it.
+    /// Returns the memory of all processes, with each page divided by the number of processes that
+    /// map it.
     pub fn proportional_bytes(&self) -> u64 {
         let memory = self
             .processes
@@ -120,7 +120,6 @@ impl Tree {
 /// Returns the CPU time that the process and its descendants have used so far.
 ///
 /// # Errors
-///
 /// Returns an error if there is no such process.
 pub fn cpu_time(root: Pid) -> Result<Duration> {
     Ok(Tree::of(root)?.cpu_time())
@@ -172,7 +171,6 @@ impl Memory {
     /// Reads the memory of one process.
     ///
     /// # Errors
-    ///
     /// Returns an error if the process has ended or belongs to another user.
     pub fn of(pid: Pid) -> io::Result<Self> {
         Ok(Self::parse(&fs::read_to_string(format!(
@@ -196,7 +194,6 @@ impl Memory {
 /// Returns how many bytes the machine can still allocate, by its kernel's estimate.
 ///
 /// # Errors
-///
 /// Returns an error if `/proc/meminfo` cannot be read or has no such value.
 pub fn available_bytes() -> Result<u64> {
     let text = fs::read_to_string("/proc/meminfo")?;
@@ -208,7 +205,6 @@ pub fn available_bytes() -> Result<u64> {
 /// Returns the number of open file descriptors of a process.
 ///
 /// # Errors
-///
 /// Returns an error if the process's folder in `/proc` cannot be read.
 pub fn descriptors(pid: Pid) -> io::Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())

@@ -78,7 +78,6 @@ struct Passed {
 /// Measures and prints.
 ///
 /// # Errors
-///
 /// Returns an error if a server does not send the whole body, and after an interrupt.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();

@@ -1,28 +1,28 @@
-//! A response out of the bytes that came so far. No sockets here.
+//! A parser for HTTP/1 responses, on the bytes that have arrived so far. It uses no sockets.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Most header fields of a response.
+/// The most header fields of a response.
 const HEADERS_MAX: usize = 64;
-/// Most bytes of a response's head.
+/// The most bytes of a response's head.
 const HEAD_MAX: usize = 64 << 10;
 
-/// What matters of a response.
+/// The parts of a response that benchmarks use.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Its status.
+    /// Status code.
     pub status: u16,
-    /// Its body, decoded.
+    /// The decoded body.
     pub body: Vec<u8>,
-    /// `Server-Timing`, from the head or from behind the body.
+    /// The field `Server-Timing`, from the head or from the trailers.
     pub server_timing: Option<String>,
-    /// Whether it says when to come again (`Retry-After`).
+    /// Whether the response has the field `Retry-After`.
     pub says_when_to_retry: bool,
     /// Whether another request may follow on the connection.
     pub keeps_connection: bool,
 }
 
-/// How a body ends.
+/// How the end of a body is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Length(usize),
@@ -31,11 +31,11 @@ enum Framing {
 }
 
 impl Response {
-    /// The response at the front of `bytes` and how long it is, once it is
-    /// whole. `ended` says that no more bytes will come.
+    /// Parses the response at the front of `bytes`. Returns it with its length once it is complete.
+    /// `ended` means that no more bytes will arrive.
     ///
     /// # Errors
-    /// When the bytes are not HTTP/1, or end before the response does.
+    /// Returns an error if the bytes are not HTTP/1, or end before the response does.
     pub fn parse(bytes: &[u8], ended: bool) -> Result<Option<(Self, usize)>> {
         let Some((mut response, framing, head)) = parse_head(bytes)? else {
             ensure!(bytes.len() < HEAD_MAX, "the response's head has no end");
@@ -57,7 +57,7 @@ impl Response {
     }
 }
 
-/// The head with an empty body, how the body ends, and the head's length.
+/// Parses a head. Returns it with an empty body, how the body ends, and the head's length.
 fn parse_head(bytes: &[u8]) -> Result<Option<(Response, Framing, usize)>> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
     let mut head = httparse::Response::new(&mut headers);
@@ -96,7 +96,7 @@ fn parse_head(bytes: &[u8]) -> Result<Option<(Response, Framing, usize)>> {
     Ok(Some((response, framing, length)))
 }
 
-/// Bytes not taken yet. What takes answers with `None` when there are too few.
+/// Bytes that are not taken yet. Methods return `None` if there are too few.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,23 +1,23 @@
-//! `Server-Timing`, as a node answers it to `X-Faasw-Timing: 1`.
+//! The field `Server-Timing`, with which a node answers `X-Faasw-Timing: 1`.
 
 use std::time::Duration;
 
-/// Header fields that ask a node where a request's time goes, also behind a
-/// body that comes as a stream.
+/// Header fields that request the stages of a request's time from a node. With them the node can
+/// also send the stages in the trailers of a streamed body.
 pub const ASKING: &str = "x-faasw-timing: 1\r\nte: trailers\r\n";
 
-/// Where a request's time went.
+/// The stages of a request's time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stages {
-    /// Which kind of microVM served, if the node says.
+    /// The kind of microVM that served the request, if the node reports it.
     pub served: Option<String>,
     /// Each stage with its name, in the node's order.
     pub stages: Vec<(String, Duration)>,
 }
 
 impl Stages {
-    /// Reads the field's value. Entries that say neither a time nor `served` are
-    /// passed over.
+    /// Parses the field's value. Entries that have neither a time nor the kind `served` are
+    /// ignored.
     pub fn parse(value: &str) -> Self {
         let mut found = Self::default();
         for entry in value.split(',') {
@@ -39,8 +39,8 @@ impl Stages {
         found
     }
 
-    /// From the request written to the handler finished in the microVM: `run`
-    /// where the node tells it, else the stages that it is made of.
+    /// Returns the time from when the request was written until the handler had finished in the
+    /// microVM. It is the stage `run` if the node reports that, and else the sum of its parts.
     pub fn in_vm(&self) -> Option<Duration> {
         let stage = |wanted: &str| {
             let mut stages = self.stages.iter();

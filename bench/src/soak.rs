@@ -114,7 +114,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Keeps a function busy. With `tell`, prints progress on standard error.
 ///
 /// # Errors
-///
 /// Returns an error if the node cannot be reached, answers nothing in a window, or its process
 /// ends, and after an interrupt.
 pub fn measure(node: Pid, function: &Url, plan: Plan, tell: bool) -> Result<Found> {

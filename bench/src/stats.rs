@@ -1,10 +1,10 @@
-//! Order statistics: the only ones that a noisy machine leaves meaningful.
+//! Order statistics, which are the only meaningful ones on a noisy machine.
 
 use std::time::Duration;
 
 use serde::Serialize;
 
-/// How often a bootstrap draws anew. Enough for a steady second digit.
+/// Number of resamples of a bootstrap: enough for a steady second digit.
 const RESAMPLES: usize = 2000;
 
 /// Percentiles of a sample of durations, in microseconds.
@@ -12,16 +12,16 @@ const RESAMPLES: usize = 2000;
 pub struct Percentiles {
     /// Median.
     pub p50: f64,
-    /// Nine of ten are below.
+    /// The value below which nine of ten lie.
     pub p90: f64,
-    /// 99 of a hundred are below.
+    /// The value below which 99 of a hundred lie.
     pub p99: f64,
     /// Size of the sample.
     pub count: usize,
 }
 
 impl Percentiles {
-    /// Percentiles of `durations`; `None` if there are none.
+    /// Returns the percentiles of `durations`; `None` if there are none.
     pub fn of(durations: &[Duration]) -> Option<Self> {
         let sample = Sample::new(durations.iter().map(|duration| microseconds(*duration)));
         Some(Self {
@@ -33,24 +33,24 @@ impl Percentiles {
     }
 }
 
-/// A ratio, as the median over pairs, and how sure it is.
+/// A ratio, as the median over pairs, and its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     /// Median of the pairs' ratios.
     pub median: f64,
-    /// Lower end of the interval that holds the median with 95 % confidence.
+    /// Lower end of the interval that contains the median with 95 % confidence.
     pub low: f64,
     /// Upper end of that interval.
     pub high: f64,
-    /// How many pairs there were.
+    /// Number of pairs.
     pub pairs: usize,
 }
 
 impl Ratio {
-    /// Ratio of the first to the second over `pairs`; `None` if there are none.
+    /// Returns the ratio of the first to the second over `pairs`; `None` if there are none.
     ///
-    /// The interval is a percentile bootstrap over the pairs. Its random
-    /// numbers are the same each time, so the same samples give the same answer.
+    /// The interval is a percentile bootstrap over the pairs. Its random numbers are the same each
+    /// time, so the same samples give the same result.
     pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
         let ratios: Vec<f64> = pairs.iter().map(|(first, second)| first / second).collect();
         let median = Sample::new(ratios.iter().copied()).quantile(0.5)?;
@@ -70,17 +70,17 @@ impl Ratio {
     }
 }
 
-/// Median of durations, in microseconds; `None` if there are none.
+/// Returns the median of durations, in microseconds; `None` if there are none.
 pub fn median(durations: &[Duration]) -> Option<f64> {
     Sample::new(durations.iter().map(|duration| microseconds(*duration))).quantile(0.5)
 }
 
-/// Median of numbers; `None` if there are none.
+/// Returns the median of numbers; `None` if there are none.
 pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Sample::new(values).quantile(0.5)
 }
 
-/// A duration in microseconds.
+/// Returns a duration in microseconds.
 pub fn microseconds(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
@@ -95,8 +95,8 @@ impl Sample {
         Self(values)
     }
 
-    /// The value below which a `share` of the sample lies, interpolated between
-    /// its neighbours.
+    /// Returns the value below which a `share` of the sample lies, interpolated between its
+    /// neighbours.
     #[expect(
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,

@@ -1,4 +1,4 @@
-//! Tables for people: the first column flush left, the others flush right.
+//! Tables as text: the first column is flush left, the others are flush right.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table of its titles.
+    /// Returns a table with these titles and no rows.
     pub fn new<const N: usize>(titles: [&str; N]) -> Self {
         Self {
             rows: vec![titles.map(str::to_owned).to_vec()],
@@ -24,7 +24,7 @@ impl Table {
         self.rows.push(cells.to_vec());
     }
 
-    /// The same in Markdown.
+    /// Returns the table in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for (index, row) in self.rows.iter().enumerate() {
@@ -63,10 +63,10 @@ impl fmt::Display for Table {
     }
 }
 
-/// Prints what was found: as JSON, or as `text` for people.
+/// Prints a result: as JSON, or as `text`.
 ///
 /// # Errors
-/// When it has no JSON.
+/// Returns an error if the result cannot be written as JSON.
 pub fn print(json: bool, found: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
     if json {
         println!("{}", serde_json::to_string_pretty(found)?)

@@ -1,4 +1,4 @@
-//! A server for tests, which says what it is told to.
+//! A server for tests, which sends prepared answers.
 
 use std::{
     io::{Read, Write},
@@ -8,8 +8,8 @@ use std::{
 
 use crate::client::Url;
 
-/// A server that takes as many connections as there are lists, all at once, and
-/// answers the requests of each with the answers of its list in turn.
+/// Starts a server that accepts as many connections as there are lists, all at once. It answers the
+/// requests of each connection with the answers of its list, in order.
 pub fn server(connections: Vec<Vec<&'static str>>) -> Url {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

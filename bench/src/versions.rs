@@ -97,7 +97,6 @@ struct Medians {
 /// Measures and prints.
 ///
 /// # Errors
-///
 /// Returns an error if a node does not start, or a request fails.
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
@@ -154,8 +153,8 @@ fn measure(
             Contestant::new(name, node.url(), Some(node.pid()), Connections::Keep, count)
         };
         let mut both = [contestant("before", &before), contestant("after", &after)];
-        // The order also decides which contestant follows itself at the change of rounds, with the
-        // caches that it has left.
+        // The contestant that is second in the first round follows itself more often, with the
+        // caches that it has left. So the order changes from start to start.
         if !before_first {
             both.reverse();
         }
@@ -296,7 +295,7 @@ mod tests {
             before: summary(before, Some(before)),
             after: summary(after, Some(after)),
         };
-        // One start is slow for both: it changes no ratio.
+        // The second start is slow for both, which changes no ratio.
         let compared = Compared::of(1, &[pair(100.0, 110.0), pair(900.0, 990.0)]);
         let p50 = compared.p50.unwrap();
         assert!((p50.median - 1.1).abs() < 1e-9 && (p50.high - 1.1).abs() < 1e-9);

@@ -16,7 +16,6 @@ const LONGEST: Duration = Duration::from_secs(5);
 /// Runs a target on one input. Returns whether a good side could have sent it.
 ///
 /// # Panics
-///
 /// Panics if the target's rules are broken, or if the run takes too much memory or time.
 pub fn once(target: &Target, input: &[u8]) -> bool {
     let began = Instant::now();
@@ -58,7 +57,6 @@ fn number(variable: &str) -> Option<u64> {
 /// `folder`.
 ///
 /// # Panics
-///
 /// Panics if a rule is broken, or if a seed is not what a good side sends.
 pub fn run(target: &Target, folder: &Path) {
     let mut failing = Failing {

@@ -22,8 +22,8 @@
 //!
 //!   or without either sanitizers or nightly, by `.ci/fuzz mailbox`.
 //!
-//! `seeds/` has valid messages of good sides. When a format changes, `cargo run -p faasw-fuzz --bin
-//! seeds` writes them anew.
+//! `seeds/` has valid messages of good sides. When a format changes,
+//! `cargo run -p faasw-fuzz --bin seeds` writes them anew.
 
 mod executions;
 mod input;

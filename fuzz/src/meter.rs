@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with counters.
+/// A wrapper of the system's allocator that counts bytes.
 pub struct Meter;
 
 thread_local! {

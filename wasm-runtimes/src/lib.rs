@@ -49,7 +49,6 @@ impl Carried {
     /// Unpacks the component, which takes some milliseconds.
     ///
     /// # Errors
-    ///
     /// Returns an error if the component cannot be unpacked. A test unpacks the components that are
     /// checked in.
     pub fn component(&self) -> io::Result<Vec<u8>> {

@@ -1,11 +1,10 @@
-//! `faasw-bench floor`: the least that a request through a microVM can cost on
-//! this host, and what it costs in a node.
+//! `faasw-bench floor`: the least that a request through a microVM can cost on this host, and its
+//! cost in a node.
 //!
-//! The floor is an empty `KVM_RUN` round trip between two processes, as a node
-//! and its sandbox make one for each request: a message on a socket wakes the
-//! other process, its guest runs one instruction that leaves the VM, a message
-//! comes back. Beside it are its two parts by themselves, the messages without a
-//! VM and the run without messages.
+//! The floor is an empty `KVM_RUN` round trip between two processes, as a node and its sandbox make
+//! one for each request. A message on a socket wakes the other process, its guest runs one
+//! instruction that leaves the VM, and a message comes back. The two parts are measured separately
+//! as well: the messages without a VM and the run without messages.
 
 mod partner;
 mod report;
@@ -29,8 +28,8 @@ pub use partner::{PartnerArguments, serve as serve_partner};
 pub use report::{Found, PARKED, SANDBOX};
 use vm::EmptyVm;
 
-/// Rest before each round trip: a parked microVM, too, has slept for about the
-/// time that a connection takes to its next request.
+/// Rest before each round trip: a parked microVM, too, has slept for about the time that a
+/// connection takes to its next request.
 const REST: Duration = Duration::from_micros(50);
 /// Round trips before the first that counts.
 const WARM_UP: u32 = 200;
@@ -64,18 +63,18 @@ pub struct Plan {
     pub burst: u32,
 }
 
-/// What one round took.
+/// Times of one round.
 #[derive(Default)]
 struct Round {
-    /// Messages there and back between two processes, without a VM.
+    /// Round trips of messages between two processes, without a VM.
     messages: Vec<Duration>,
     /// `KVM_RUN` until the guest's exit, in one process.
     exit: Vec<Duration>,
-    /// Both together.
+    /// Round trips of messages with a run of the guest.
     floor: Vec<Duration>,
-    /// A node's own times of requests that came one after the other.
+    /// A node's own times of requests that were sent one after the other.
     alone: Vec<Stages>,
-    /// And of requests that came at once.
+    /// A node's own times of requests that were sent at once.
     burst: Vec<Stages>,
 }
 
@@ -88,8 +87,8 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Measures the floor and, beside it, functions.
 ///
 /// # Errors
-/// Without KVM, and when a function does not answer or its node does not say
-/// where a request's time goes.
+/// Returns an error without KVM, if a function does not answer, or if its node does not report the
+/// stages of a request's time; also after an interrupt.
 pub fn measure(functions: &[Url], plan: Plan) -> Result<Found> {
     let mut vm = EmptyVm::new().context("cannot make a VM")?;
     let mut idle = Partner::start(false)?;

@@ -1,4 +1,4 @@
-//! The other process of the round trip, which is this program once more.
+//! The other process of the round trip, which is another process of this program.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -16,7 +16,7 @@ use rustix::{
 use super::vm::EmptyVm;
 use crate::client::TIMEOUT;
 
-/// As many bytes as a node's order to a sandbox has.
+/// A message, with as many bytes as a node's order to a sandbox.
 const MESSAGE: [u8; 64] = [0; 64];
 
 /// How the other process is started.
@@ -27,11 +27,11 @@ pub struct PartnerArguments {
     vm: bool,
 }
 
-/// Lives as the other process: answers each message on standard input, which is
-/// the socket, until its peer is gone.
+/// Runs as the other process: answers each message on standard input, which is the socket, until
+/// its peer is gone.
 ///
 /// # Errors
-/// The system's and KVM's.
+/// Returns an error if the socket fails, or if KVM does.
 pub fn serve(arguments: &PartnerArguments) -> Result<()> {
     let socket = std::io::stdin();
     let mut vm = arguments.vm.then(EmptyVm::new).transpose()?;
@@ -48,7 +48,7 @@ pub fn serve(arguments: &PartnerArguments) -> Result<()> {
     }
 }
 
-/// The other process, and the way to it. It ends when this is dropped.
+/// The other process and the socket to it. Dropping the value ends the process.
 pub struct Partner {
     socket: Option<OwnedFd>,
     epoll: OwnedFd,
@@ -56,10 +56,10 @@ pub struct Partner {
 }
 
 impl Partner {
-    /// Starts it, with a VM or without.
+    /// Starts the process, with a VM or without.
     ///
     /// # Errors
-    /// The system's.
+    /// Returns an error if the sockets or the process cannot be created.
     pub fn start(vm: bool) -> Result<Self> {
         let (socket, theirs) = socketpair(
             AddressFamily::UNIX,
@@ -90,7 +90,7 @@ impl Partner {
     /// Sends a message and waits for the answer, as a node waits for its sandboxes.
     ///
     /// # Errors
-    /// When the other process ended or does not answer.
+    /// Returns an error if the other process has ended or does not answer within [`TIMEOUT`].
     pub fn round_trip(&mut self) -> Result<()> {
         let socket = self.socket.as_ref().context("no socket")?.as_fd();
         send(socket, &MESSAGE, SendFlags::NOSIGNAL)?;
@@ -114,7 +114,7 @@ impl Partner {
 
 impl Drop for Partner {
     fn drop(&mut self) {
-        // It ends when its peer is gone; one that hangs is ended.
+        // The process ends when its peer is gone; if it hangs, it is killed.
         drop(self.socket.take());
         for _ in 0..100 {
             if !matches!(self.child.try_wait(), Ok(None)) {

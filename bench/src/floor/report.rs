@@ -1,4 +1,4 @@
-//! What comes of the rounds.
+//! The results of the rounds.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -11,48 +11,50 @@ use crate::{
     table::Table,
 };
 
-/// The kind of microVM whose way is compared with the floor.
+/// The kind of microVM whose time is compared with the floor.
 pub const PARKED: &str = "parked";
-/// The kind that was made ahead without knowing its function.
+/// The kind of microVM that was made ahead without a function.
 pub const SANDBOX: &str = "sandbox";
-/// What a node that does not tell is taken to have served with.
+/// The kind of microVM if the node does not report it.
 const NOT_TOLD: &str = "not told";
 
-/// The floor, and what a node's ways of serving take beside it.
+/// The floor, and the times of a node's ways of serving beside it.
 #[derive(Debug, Serialize)]
 pub struct Found {
     /// Round trip of two messages without a VM.
     pub messages: Percentiles,
     /// A run of an empty guest until its exit, within one process.
     pub exit: Percentiles,
-    /// Both: an empty `KVM_RUN` round trip between two processes.
+    /// Both together: an empty `KVM_RUN` round trip between two processes.
     pub floor: Percentiles,
     /// Ways of serving.
     pub ways: Vec<Way>,
-    /// From the request written to the handler finished, in a parked microVM
-    /// and by requests that came alone, to the floor, round by round.
+    /// Ratio of the time in the VM to the floor, round by round, for requests that came alone and
+    /// were served by a parked microVM. The time is from when the request was written until the
+    /// handler had finished.
     pub parked_to_floor: Option<Ratio>,
-    /// The same for all requests that came alone, whatever served them.
+    /// Ratio of the time in the VM to the floor, round by round, for all requests that came alone.
     pub alone_to_floor: Option<Ratio>,
 }
 
 /// Requests that were served in the same way.
 #[derive(Clone, Debug, Serialize)]
 pub struct Way {
-    /// Kind of microVM, as the node says.
+    /// Kind of microVM, as the node reports it.
     pub served: String,
-    /// Whether they came one after the other; else at once, and competed.
+    /// Whether the requests came one after the other; if not, they came at once and competed.
     pub alone: bool,
-    /// Requests.
+    /// Number of requests.
     pub count: usize,
     /// Median of each stage in microseconds, in the node's order.
     pub stages: Vec<(String, f64)>,
-    /// From the request written to the handler finished, in microseconds.
+    /// Median of the time from when the request was written until the handler had finished, in
+    /// microseconds.
     pub in_vm: Option<f64>,
 }
 
 impl Found {
-    /// What comes of `rounds`; `None` if nothing was measured.
+    /// Summarises `rounds`; `None` if nothing was measured.
     pub(super) fn of(rounds: &[Round]) -> Option<Self> {
         let all = |of: fn(&Round) -> &Vec<Duration>| -> Option<Percentiles> {
             let all: Vec<Duration> = rounds.iter().flat_map(of).copied().collect();
@@ -82,7 +84,8 @@ impl Found {
         })
     }
 
-    /// Median time in the VM of requests that came alone and were served so.
+    /// Returns the median time in the VM of requests that came alone and were served by this kind
+    /// of microVM.
     pub fn in_vm(&self, served: &str) -> Option<f64> {
         let mut ways = self.ways.iter();
         ways.find(|way| way.alone && way.served == served)?.in_vm
@@ -93,7 +96,7 @@ fn ways_of_bursts(rounds: &[Round]) -> Vec<Way> {
     ways(rounds.iter().flat_map(|round| &round.burst), false)
 }
 
-/// Groups requests by who served them, most frequent first.
+/// Groups requests by the kind of microVM that served them, most frequent first.
 fn ways<'a>(requests: impl Iterator<Item = &'a Stages>, alone: bool) -> Vec<Way> {
     let mut groups: BTreeMap<&str, Vec<&Stages>> = BTreeMap::new();
     for stages in requests {
@@ -141,7 +144,7 @@ fn medians(requests: &[&Stages]) -> Vec<(String, f64)> {
 }
 
 impl Found {
-    /// The floor and its parts as a table.
+    /// Returns the floor and its parts as a table.
     pub fn floor_table(&self) -> Table {
         let mut table = Table::new(["floor", "p50 us", "p99 us", "round trips"]);
         for (name, percentiles) in [
@@ -159,7 +162,7 @@ impl Found {
         table
     }
 
-    /// The ways of serving as a table.
+    /// Returns the ways of serving as a table.
     pub fn ways_table(&self) -> Table {
         let titles = [
             "served by",

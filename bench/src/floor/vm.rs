@@ -1,5 +1,5 @@
-//! A VM whose guest does nothing but leave it, at privilege level 3 in long mode
-//! as a function's guest does.
+//! A VM whose guest only leaves the VM again. The guest runs at privilege level 3 in long mode, as
+//! a function's guest does.
 
 use anyhow::{Context, Result, bail};
 use kvm_bindings::{KVM_MAX_CPUID_ENTRIES, kvm_regs, kvm_segment, kvm_userspace_memory_region};
@@ -12,17 +12,17 @@ const PDPT: usize = 2 * PAGE;
 const DIRECTORY: usize = 3 * PAGE;
 const CODE: usize = 4 * PAGE;
 const BYTES: usize = 5 * PAGE;
-/// Where `out` goes.
+/// The port to which `out` writes.
 const PORT: u16 = 0x50;
-/// `out dx, al` and a jump back to it.
+/// The instruction `out dx, al` and a jump back to it.
 const PROGRAM: [u8; 3] = [0xee, 0xeb, 0xfd];
-/// Present, writable, for privilege level 3, accessed and dirty: set ahead, so
-/// that no walk of the tables writes to them.
+/// Flags of an entry: present, writable, for privilege level 3, accessed and dirty. The last two
+/// are set in advance, so that no page walk writes to the tables.
 const ENTRY: u64 = 0x67;
-/// A directory entry that maps 2 MiB itself.
+/// Flag of a directory entry that maps 2 MiB itself.
 const LARGE: u64 = 0x80;
 
-/// Page tables that map the first 2 MiB to themselves, and the program.
+/// The guest's memory: page tables that map the first 2 MiB to themselves, and the program.
 #[repr(C, align(4096))]
 struct Memory([u8; BYTES]);
 
@@ -46,19 +46,19 @@ impl Memory {
 /// A VM with one vCPU.
 pub struct EmptyVm {
     vcpu: VcpuFd,
-    // The vCPU's memory is the VM's.
+    // Keeps the VM open, to which the vCPU's memory belongs.
     _vm: VmFd,
 }
 
 impl EmptyVm {
-    /// Makes the VM, and runs it once: the first run costs more than all others.
+    /// Makes the VM and runs it once, because the first run costs more than all others.
     ///
     /// # Errors
-    /// KVM's.
+    /// Returns an error if KVM is missing or a call to it fails.
     pub fn new() -> Result<Self> {
         let kvm = Kvm::new().context("/dev/kvm")?;
         let vm = kvm.create_vm()?;
-        // KVM has no say in how long the process keeps the guest's memory.
+        // The memory is leaked, because KVM does not keep the process from freeing it.
         let memory: &'static Memory = Box::leak(Box::new(Memory::new()));
         let region = kvm_userspace_memory_region {
             slot: 0,
@@ -67,8 +67,8 @@ impl EmptyVm {
             memory_size: BYTES as u64,
             userspace_addr: std::ptr::from_ref(memory) as u64,
         };
-        // SAFETY: the memory is never given back, and nothing here looks at it
-        // again; the guest, which only runs PROGRAM, does not write to it.
+        // SAFETY: the memory is never freed, and nothing here reads it again; the guest, which only
+        // runs PROGRAM, does not write to it.
         unsafe { vm.set_user_memory_region(region) }?;
         let vcpu = vm.create_vcpu(0)?;
         vcpu.set_cpuid2(&kvm.get_supported_cpuid(KVM_MAX_CPUID_ENTRIES)?)?;
@@ -81,7 +81,7 @@ impl EmptyVm {
     /// Runs the guest until it leaves.
     ///
     /// # Errors
-    /// KVM's, and when it left by anything but its `out`.
+    /// Returns an error if the run fails, or if the guest leaves other than by its `out`.
     pub fn run(&mut self) -> Result<()> {
         match self.vcpu.run()? {
             VcpuExit::IoOut(PORT, _) => Ok(()),
@@ -90,7 +90,7 @@ impl EmptyVm {
     }
 }
 
-/// Long mode at privilege level 3, about to run the program.
+/// Sets the vCPU to long mode at privilege level 3, at the start of the program.
 fn set_up(vcpu: &VcpuFd) -> Result<()> {
     const CODE_SEGMENT: kvm_segment = kvm_segment {
         base: 0,

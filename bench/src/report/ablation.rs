@@ -22,11 +22,11 @@ use crate::{
 
 /// Nodes that are measured in the same rounds.
 pub struct Group {
-    /// How requests are served in all of them.
+    /// How requests are served in all nodes of the group.
     title: &'static str,
-    /// Options of all of them.
+    /// Options of all nodes of the group.
     options: &'static [&'static str],
-    /// Connections to each.
+    /// Connections to each node.
     pub connections: u16,
     rows: &'static [Row],
 }
@@ -202,7 +202,6 @@ impl Group {
     /// Measures the group.
     ///
     /// # Errors
-    ///
     /// Returns an error if a node does not start or does not answer.
     pub fn measure(&self, of: &Subject, rounds: Rounds) -> Result<Found> {
         let base = of

@@ -1,4 +1,4 @@
-//! What the parts came to, as plots.
+//! The results of the parts, as plots.
 
 use super::{
     curve::{Curve, Curves},
@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{contest::Summary, floor, overload, sandboxes, soak};
 
-/// All plots by the names of their files.
+/// Returns all plots, with the names of their files.
 pub fn of(results: &Results) -> Vec<(String, String)> {
     let mut charts = Vec::new();
     for (function, contests) in &results.contests {

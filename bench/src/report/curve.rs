@@ -9,26 +9,26 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 730.0;
 const TOP: f64 = 76.0;
 const BOTTOM: f64 = 370.0;
-/// Lines across, and labels at each axis.
+/// Number of intervals between the lines across, and between the labels of each axis.
 const STEPS: u32 = 4;
 
-/// Curves.
+/// Curves in one plot.
 #[derive(Clone, Debug)]
 pub struct Curves {
-    /// Said above them.
+    /// Title above the curves.
     pub title: String,
-    /// Said below.
+    /// Label below the horizontal axis.
     pub across: String,
-    /// Each in a colour of its own.
+    /// The curves, each in a colour of its own.
     pub curves: Vec<Curve>,
 }
 
 /// A curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// What it stands for, with the unit.
+    /// Meaning of the curve, with the unit.
     pub label: String,
-    /// Its points, from left to right.
+    /// Points of the curve, from left to right.
     pub points: Vec<(f64, f64)>,
 }
 

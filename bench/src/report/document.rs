@@ -10,9 +10,9 @@ use super::{
 };
 use crate::contest::{self, Contestant, Summary};
 
-/// What stands above the figures.
+/// The heading above the figures.
 pub struct Heading {
-    /// When and where.
+    /// The date of the report, and the host.
     pub host: Host,
     /// The command that made the report.
     pub command: String,
@@ -24,7 +24,7 @@ pub struct Heading {
     pub quick: bool,
 }
 
-/// The whole report; plots are looked for in `plots`, beside it.
+/// Returns the whole report. Its links expect the plots in the folder `plots` beside it.
 pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> String {
     let mut text = heading.markdown();
     text.push_str("\n## Figures and goals\n\n");

@@ -1,28 +1,28 @@
-//! A figure beside what it is held against and its goal.
+//! A figure beside the number with which it is compared, and its goal.
 
 use std::fmt;
 
 use crate::{stats::Ratio, table::Table};
 
-/// What a figure must come to.
+/// The bound that a figure must keep.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Goal {
-    /// No more than this.
+    /// At most this value.
     AtMost(f64),
-    /// No less than this.
+    /// At least this value.
     AtLeast(f64),
 }
 
-/// Whether it does.
+/// Whether a figure keeps its goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// With its whole interval.
+    /// The whole interval keeps the goal.
     Met,
-    /// With none of its interval.
+    /// Neither end of the interval keeps the goal.
     Missed,
-    /// The interval holds the goal: the machine was too noisy to tell.
+    /// Only one end of the interval keeps the goal: the machine was too noisy for a verdict.
     Unsure,
-    /// There is no figure.
+    /// The figure was not measured.
     NotMeasured,
 }
 
@@ -39,29 +39,29 @@ pub enum Unit {
     Count,
 }
 
-/// A figure.
+/// A figure of the report.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// What is measured.
+    /// Description of the figure.
     pub what: String,
-    /// The node's own number, for people.
+    /// The node's own number, as text.
     pub ours: String,
-    /// The number it is held against, for people.
+    /// The number with which it is compared, as text.
     pub against: String,
-    /// The figure with its interval; without one, all three are the same.
+    /// The figure between the ends of its interval; without an interval, all three are equal.
     value: Option<[f64; 3]>,
     unit: Unit,
     goal: Option<Goal>,
 }
 
 impl Figure {
-    /// A ratio.
+    /// Returns a figure for a ratio.
     pub fn ratio(what: String, ratio: Option<Ratio>, goal: Option<Goal>) -> Self {
         let value = ratio.map(|ratio| [ratio.low, ratio.median, ratio.high]);
         Self::new(what, value, Unit::Times, goal)
     }
 
-    /// A number that is held against nothing but its goal.
+    /// Returns a figure for a number that is compared only with its goal.
     pub fn number(what: String, value: Option<f64>, unit: Unit, goal: Option<Goal>) -> Self {
         Self::new(what, value.map(|value| [value; 3]), unit, goal)
     }
@@ -77,7 +77,7 @@ impl Figure {
         }
     }
 
-    /// The same with the two numbers that it came from.
+    /// Adds the two numbers from which the figure was computed.
     pub fn of(self, ours: Option<String>, against: Option<String>) -> Self {
         Self {
             ours: ours.unwrap_or_default(),
@@ -86,7 +86,7 @@ impl Figure {
         }
     }
 
-    /// Whether the goal is met; `None` where there is none.
+    /// Returns whether the goal is met; `None` without a goal.
     pub fn verdict(&self) -> Option<Verdict> {
         let goal = self.goal?;
         let Some([low, _, high]) = self.value else {
@@ -110,7 +110,7 @@ impl Goal {
 }
 
 impl Unit {
-    /// A number with its unit.
+    /// Formats a number with its unit.
     pub fn write(self, value: f64) -> String {
         match self {
             Self::Times => format!("{value:.3} ×"),
@@ -132,7 +132,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// All figures as a table.
+/// Returns all figures as a table.
 pub fn table(figures: &[Figure]) -> Table {
     let titles = [
         "figure",

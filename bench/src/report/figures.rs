@@ -12,7 +12,8 @@ use crate::{
 
 /// The time in a parked microVM, as a multiple of the floor.
 const TO_FLOOR: Goal = Goal::AtMost(1.5);
-/// How much longer a fork may take than a parked instance, in microseconds.
+/// How much longer a request may take in a generic zygote than in a parked instance, in
+/// microseconds.
 const SANDBOX_OVER_PARKED: Goal = Goal::AtMost(120.0);
 /// The least throughput of the last window of a soak, as a multiple of the first's.
 const STEADY: Goal = Goal::AtLeast(0.95);

@@ -1,4 +1,4 @@
-//! The functions of a report, and what issue 4's goals say of them.
+//! The functions of a report, and their goals from issue 4.
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -7,27 +7,26 @@ use super::figure::Goal;
 /// A function to be measured on the node and its peers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Name; `hello`, `js`, `python` and `go` have goals.
+    /// Name of the function; `hello`, `js`, `python` and `go` have goals.
     pub name: String,
-    /// The component.
+    /// File of the component.
     pub file: PathBuf,
-    /// When its seed is frozen, if not by the node's own choice.
+    /// When the function's seed is frozen, if not by the node's own choice.
     pub freeze: Option<String>,
 }
 
-/// What a function is held to.
+/// The goals of a function.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goals {
-    /// p50 to the fresh peer's, one connection.
+    /// p50 to the fresh peer's, over one connection.
     pub latency: Goal,
-    /// Throughput to the fresh peer's, many connections.
+    /// Throughput to the fresh peer's, over many connections.
     pub throughput: Goal,
-    /// Memory per parked instance in bytes: unique set size, and the fall of
-    /// available memory.
+    /// Memory per parked instance in bytes: unique set size, and the decrease of available memory.
     pub memory: Option<(Goal, Goal)>,
 }
 
-/// p50 to the warm peer's, one connection.
+/// p50 to the warm peer's, over one connection.
 pub const WARM: Goal = Goal::AtMost(1.6);
 /// p99/p50 to the fresh peer's.
 pub const TAIL: Goal = Goal::AtMost(1.0);
@@ -36,7 +35,7 @@ const KIB: f64 = 1024.0;
 const MIB: f64 = 1024.0 * KIB;
 
 impl Function {
-    /// What it is held to, if it is known.
+    /// Returns the function's goals, if it is a known one.
     pub fn goals(&self) -> Option<Goals> {
         let of_engines = Goals {
             latency: Goal::AtMost(0.4),
@@ -58,7 +57,7 @@ impl Function {
         }
     }
 
-    /// Its name, and how it is frozen where that is not the node's choice.
+    /// Returns the function's name, with its freeze policy if that is not the node's choice.
     pub fn title(&self) -> String {
         match &self.freeze {
             Some(freeze) => format!("{} ({freeze})", self.name),
@@ -70,8 +69,8 @@ impl Function {
 impl FromStr for Function {
     type Err = String;
 
-    /// `NAME=FILE` or `NAME=FILE:FREEZE`. Go is frozen after initialisation
-    /// unless told otherwise, as its goals say.
+    /// Parses `NAME=FILE` or `NAME=FILE:FREEZE`. Without a policy, Go is frozen after
+    /// initialisation, which its goals assume.
     fn from_str(text: &str) -> Result<Self, String> {
         let (name, rest) = text
             .split_once('=')

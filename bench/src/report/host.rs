@@ -1,4 +1,4 @@
-//! When and where a report was made.
+//! The date and the host of a report.
 
 use std::{
     fs,
@@ -7,25 +7,25 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// What a reader needs to place the figures.
+/// The facts with which a reader can judge the figures.
 #[derive(Clone, Debug)]
 pub struct Host {
-    /// Day, by UTC.
+    /// Date, in UTC.
     pub date: String,
-    /// Processor.
+    /// Model of the processor.
     pub cpu: String,
-    /// Processors that this process may use.
+    /// Number of processors that this process may use.
     pub cores: usize,
     /// Memory in MiB.
     pub memory_mib: u64,
     /// Kernel release.
     pub kernel: String,
-    /// The module that gives KVM, and its page tables.
+    /// The kind of KVM and of its page tables.
     pub kvm: String,
 }
 
 impl Host {
-    /// This one, now.
+    /// Describes this host, now.
     pub fn here() -> Self {
         let seconds = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -46,7 +46,7 @@ impl Host {
     }
 }
 
-/// What follows `name:` in a file of such lines, the first time.
+/// Returns the value of the first line `name:` in a file of such lines.
 fn field(file: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -54,7 +54,7 @@ fn field(file: &str, name: &str) -> Option<String> {
     Some(value.trim().to_owned())
 }
 
-/// Which kind of KVM there is, by the kernel's modules.
+/// Returns the kind of KVM, by the kernel's modules.
 fn kvm(modules: &Path) -> String {
     let kinds = [
         ("kvm_intel", "ept", "VMX"),
@@ -77,21 +77,21 @@ fn kvm(modules: &Path) -> String {
     }
 }
 
-/// First line of what `program --version` prints.
+/// Returns the first line of the output of `program --version`.
 pub fn version(program: &Path) -> Option<String> {
     let output = Command::new(program).arg("--version").output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     Some(text.lines().next()?.trim().to_owned())
 }
 
-/// The command that made a report, without the names of folders of this machine.
+/// Returns the command that made a report, without the names of folders of this machine.
 pub fn command(arguments: impl IntoIterator<Item = String>) -> String {
     let words: Vec<String> = arguments.into_iter().map(|word| portable(&word)).collect();
     words.join(" ")
 }
 
-/// A word of a command with absolute paths cut down to their last part, quoted
-/// where it has to be.
+/// Returns a word of a command. An absolute path is cut down to its last part, and the word is
+/// quoted if it contains white space.
 fn portable(word: &str) -> String {
     let (before, path) = match word.split_once('=') {
         Some((before, path)) => (format!("{before}="), path),
@@ -109,7 +109,7 @@ fn portable(word: &str) -> String {
     }
 }
 
-/// A day by its number since 1970-01-01, in the Gregorian calendar.
+/// Returns the date of a day by its number since 1970-01-01, in the Gregorian calendar.
 fn date(days: u64) -> String {
     let leap = |year: u64| {
         (year.is_multiple_of(4) && !year.is_multiple_of(100)) || year.is_multiple_of(400)

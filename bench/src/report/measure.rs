@@ -237,7 +237,6 @@ pub struct Results {
 /// Measures all parts.
 ///
 /// # Errors
-///
 /// Returns an error only after an interrupt; a part that fails is noted in the results.
 pub fn all(subjects: &Subjects) -> Result<Results> {
     let mut results = Results::default();

@@ -1,15 +1,14 @@
-//! `faasw-bench report`: every figure that the node is held to, in one run.
+//! `faasw-bench report`: every figure for which the node has a goal, in one run.
 //!
-//! It starts the node and its peer itself, for each function and purpose anew,
-//! on free ports and with folders that go when it ends, and ends nothing but what
-//! it started. A part that fails does not take the others with it: it is named in
-//! the report, and the command fails in the end.
+//! The report starts the node and its peer itself, anew for each function and purpose. It uses free
+//! ports and temporary folders, and ends only processes that it started. If a part fails, the
+//! others are still measured; the report names the failed part, and the command fails in the end.
 //!
-//! - `function`: what is measured, and the goals.
+//! - `function`: the measured functions, and the goals.
 //! - `server`: the processes, with a `setting` of the node's. `measure`: the parts, each of which
-//!   uses another of this program's benchmarks. `ablation`: what each mechanism is worth.
-//! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots.
-//!   `document`: the page, with the `host` that it was made on.
+//!   uses another of this program's benchmarks. `ablation`: the effect of each mechanism.
+//! - `figure`, `figures`: numbers beside their goals. `plot`, `curve`, `charts`: plots. `document`:
+//!   the page, with the `host` on which it was made.
 
 mod ablation;
 mod charts;
@@ -36,8 +35,8 @@ pub use function::Function;
 pub use server::Node;
 pub use setting::Setting;
 
-/// What is measured where nothing else is given under the same name; paths are
-/// those of a checkout.
+/// Functions that are measured unless the command line names others with the same names. Paths are
+/// relative to a checkout.
 const FUNCTIONS: [&str; 2] = [
     "hello=examples/hello/hello.wasm",
     "go=examples/go-http/go-http.wasm",
@@ -122,7 +121,7 @@ impl Arguments {
     }
 }
 
-/// Those given, and the default ones that none of them replaces.
+/// Returns the functions of the command line, and the default ones that none of them replaces.
 fn functions(given: &[Function]) -> Result<Vec<Function>> {
     let mut functions = Vec::new();
     for text in FUNCTIONS {
@@ -152,7 +151,7 @@ fn parts(only: &[Part]) -> Vec<Part> {
     }
 }
 
-/// Writes the report, and its plots in place of those of the last one.
+/// Writes the report, and replaces the plots of the last one.
 fn write(file: &PathBuf, text: &str, results: &Results) -> Result<()> {
     let plots = file.with_extension("");
     fs::create_dir_all(&plots).with_context(|| plots.display().to_string())?;

@@ -1,12 +1,12 @@
-//! Bar charts as SVG: few shapes, so that they read as text in a diff, too.
+//! Bar charts as SVG. They have few shapes, so that they are readable as text in a diff, too.
 
 use std::fmt::{self, Write as _};
 
-/// Colours of the series, apart also for the colour-blind (Okabe and Ito).
+/// Colours of the series, which the colour-blind can distinguish as well (Okabe and Ito).
 pub const COLOURS: [&str; 4] = ["#0072b2", "#e69f00", "#999999", "#009e73"];
 /// Width of every plot.
 const WIDTH: f64 = 760.0;
-/// Where bars begin, and where the longest may end.
+/// The position at which bars begin; the longest ends at `RIGHT`.
 const LEFT: f64 = 210.0;
 const RIGHT: f64 = 670.0;
 const BAR: f64 = 18.0;
@@ -16,7 +16,7 @@ const TITLE: f64 = 44.0;
 /// Groups of bars from a common zero.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// Said above it, with the unit.
+    /// Title above the chart, with the unit.
     pub title: String,
     /// Groups from top to bottom.
     pub groups: Vec<Group>,
@@ -25,20 +25,20 @@ pub struct Chart {
 /// Bars that belong together.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// Said before its first bar, if there is more than one group; may be empty.
+    /// Label before the first bar, if there is more than one group; may be empty.
     pub label: String,
     /// Bars from top to bottom; the first of each group has the first colour.
     pub bars: Vec<Bar>,
 }
 
-/// A bar.
+/// A bar of a chart.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it stands for.
+    /// Meaning of the bar.
     pub label: String,
-    /// Its length.
+    /// Value that the bar shows.
     pub value: f64,
-    /// How far a thin line goes on, such as to p99 from p50.
+    /// Value to which a thin line continues, such as p99 if the bar shows p50.
     pub whisker: Option<f64>,
 }
 
@@ -94,7 +94,7 @@ fn draw(shapes: &mut String, bar: &Bar, colour: &str, y: f64, scale: f64) -> fmt
     text(shapes, end + 6.0, y + 13.0, "start", "normal", &label)
 }
 
-/// A picture of the common width: `shapes` under a title.
+/// Writes a picture of the common width, with `shapes` under a title.
 pub fn drawing(f: &mut fmt::Formatter<'_>, height: f64, title: &str, shapes: &str) -> fmt::Result {
     writeln!(
         f,
@@ -109,7 +109,7 @@ pub fn drawing(f: &mut fmt::Formatter<'_>, height: f64, title: &str, shapes: &st
     writeln!(f, "{above}{shapes}</svg>")
 }
 
-/// A word or more at a place.
+/// Writes text at a position.
 pub fn text(
     to: &mut String,
     x: f64,
@@ -125,7 +125,7 @@ pub fn text(
     )
 }
 
-/// Three digits that count.
+/// Formats a number with about three significant digits, and with none of its decimals from 100 on.
 pub fn number(value: f64) -> String {
     if value >= 100.0 {
         format!("{value:.0}")

@@ -1,4 +1,4 @@
-//! Servers that a report starts, and ends whatever happens.
+//! Servers that a report starts, and that end in any case.
 
 use std::{
     fs::{self, File},
@@ -16,24 +16,24 @@ use tempfile::TempDir;
 use super::{function::Function, setting::Setting};
 use crate::{client::Url, interrupt, node::Commands, process::Pid};
 
-/// Longest that a server may take to start: large components are compiled first.
+/// The longest that a server may take to start: large components are compiled first.
 const START_MAX: Duration = Duration::from_secs(180);
-/// Longest that a server may take to end; then it is ended the hard way.
+/// The longest that a server may take to end; after that it is killed.
 const STOP_MAX: Duration = Duration::from_secs(15);
-/// How often a server is looked after meanwhile.
+/// Interval at which a server is checked meanwhile.
 const LOOK: Duration = Duration::from_millis(20);
-/// As much of a server's words as an error repeats.
+/// How many lines of a server's output an error repeats.
 const LINES_TOLD: usize = 5;
 
-/// A running server. It ends when this is dropped, and with this process.
+/// A running server. It ends when this value is dropped, and with this process.
 struct Server {
     child: Child,
     url: Url,
 }
 
 impl Server {
-    /// Starts `command`, whose words go to the file `log`, and waits until it
-    /// prints an address behind `mark`.
+    /// Starts `command`, whose output goes to the file `log`, and waits until it prints an address
+    /// behind `mark`.
     fn start(mut command: Command, log: &Path, mark: &str) -> Result<Self> {
         let name = Path::new(command.get_program()).display().to_string();
         let file = File::create(log)?;
@@ -41,7 +41,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(file.try_clone()?)
             .stderr(file);
-        // SAFETY: between fork and exec there is this one system call.
+        // SAFETY: between fork and exec there is only this one system call.
         unsafe {
             command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
         }
@@ -74,7 +74,7 @@ impl Server {
 
 impl Server {
     fn ask_to_end(&mut self) {
-        // It is this process's child; unless it was waited for, the number is its own.
+        // The process is a child of this one. Until it was waited for, its number is not reused.
         if matches!(self.child.try_wait(), Ok(None))
             && let Ok(pid) = i32::try_from(self.child.id())
             && let Some(pid) = rustix::process::Pid::from_raw(pid)
@@ -99,7 +99,7 @@ impl Drop for Server {
     }
 }
 
-/// The address behind `mark`, once its whole line is there.
+/// Returns the address behind `mark`, once its line is complete.
 fn address(text: &str, mark: &str) -> Option<Url> {
     let (_, rest) = text.split_once(mark)?;
     let (line, _) = rest.split_once('\n')?;
@@ -135,7 +135,7 @@ impl Node {
     /// Starts a node that serves `function`, in a data directory of its own.
     ///
     /// # Errors
-    /// When it does not start, with what it said.
+    /// Returns an error with the node's last output if it does not start.
     pub fn start(faasw: &Path, function: &Function, setting: &Setting) -> Result<Self> {
         let folder = TempDir::with_prefix("faasw-bench-")?;
         let node = Self::start_in(folder.path(), faasw, function, setting)?;
@@ -145,11 +145,11 @@ impl Node {
         })
     }
 
-    /// As [`Node::start`], in a folder where one may have been before, which compiled the
-    /// function already.
+    /// Starts a node as [`Node::start`] does, in this folder. If an earlier node used the folder,
+    /// the function is compiled already.
     ///
     /// # Errors
-    /// When it does not start, with what it said.
+    /// Returns an error with the node's last output if it does not start.
     pub fn start_in(
         folder: &Path,
         faasw: &Path,
@@ -183,7 +183,7 @@ impl Node {
     /// Starts a daemon without functions, with a data directory of its own.
     ///
     /// # Errors
-    /// When it does not start, with what it said.
+    /// Returns an error with the daemon's last output if it does not start.
     pub fn serve(faasw: &Path, options: &[&str]) -> Result<Self> {
         let folder = TempDir::with_prefix("faasw-bench-")?;
         let data_dir = folder.path().join("data");
@@ -201,30 +201,30 @@ impl Node {
         })
     }
 
-    /// Address of its function; of a daemon, its own.
+    /// Returns the address of the node's function; for a daemon, the daemon's own.
     pub fn url(&self) -> &Url {
         &self.server.url
     }
 
-    /// Its process.
+    /// Returns the number of the node's process.
     pub fn pid(&self) -> Pid {
         self.server.child.id()
     }
 
-    /// Its command line.
+    /// Returns the node's command line.
     pub fn commands(&self) -> &Commands {
         &self.commands
     }
 
-    /// What it has said last.
+    /// Returns the node's last lines of output.
     pub fn said(&self) -> String {
         last_lines(&fs::read_to_string(&self.log).unwrap_or_default())
     }
 
-    /// Asks it to end, and waits until it has, with all its processes; how long that took.
+    /// Asks the node to end, and waits until it has. Returns how long that took.
     ///
     /// # Errors
-    /// When it takes longer than `most`.
+    /// Returns an error if it takes longer than `most`.
     pub fn end(mut self, most: Duration) -> Result<Duration> {
         let begun = Instant::now();
         self.server.ask_to_end();
@@ -239,13 +239,13 @@ impl Node {
     }
 }
 
-/// A component compiled ahead for `wasmtime serve`.
+/// A component that is compiled ahead for `wasmtime serve`.
 pub struct Compiled {
     wasmtime: PathBuf,
     folder: TempDir,
 }
 
-/// `wasmtime serve` of it.
+/// A running `wasmtime serve` of a compiled component.
 pub struct Peer {
     server: Server,
 }
@@ -253,13 +253,13 @@ pub struct Peer {
 /// How a peer treats instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// A new one for each request.
+    /// A new instance for each request.
     Fresh,
-    /// One for as many requests as come: no isolation, stale state.
+    /// A single instance for all requests: no isolation, stale state.
     Warm,
 }
 
-/// What all of the peer's commands are given: WASI, and its fastest allocator.
+/// Options of all the peer's commands: its fastest allocator.
 const PEER: [&str; 2] = ["-O", "pooling-allocator=y"];
 const SERVE: [&str; 5] = ["--allow-precompiled", "-S", "cli", "--addr", "127.0.0.1:0"];
 const WARM: [&str; 4] = [
@@ -273,7 +273,7 @@ impl Compiled {
     /// Compiles the function's file.
     ///
     /// # Errors
-    /// When the peer cannot.
+    /// Returns an error if `wasmtime` cannot be run or cannot compile the file.
     pub fn new(wasmtime: &Path, function: &Function) -> Result<Self> {
         let folder = TempDir::with_prefix("faasw-bench-")?;
         let output = Command::new(wasmtime)
@@ -295,10 +295,10 @@ impl Compiled {
         })
     }
 
-    /// Serves it.
+    /// Serves the component.
     ///
     /// # Errors
-    /// When the peer does not start, with what it said.
+    /// Returns an error with the peer's last output if it does not start.
     pub fn serve(&self, reuse: Reuse) -> Result<Peer> {
         let mut command = Command::new(&self.wasmtime);
         command.arg("serve").args(PEER).args(SERVE);
@@ -313,18 +313,18 @@ impl Compiled {
 }
 
 impl Peer {
-    /// Its address.
+    /// Returns the address of the peer.
     pub fn url(&self) -> &Url {
         &self.server.url
     }
 
-    /// Its process.
+    /// Returns the number of the peer's process.
     pub fn pid(&self) -> Pid {
         self.server.child.id()
     }
 }
 
-/// How the peer is started, for a report.
+/// Returns the peer's command line, for a report.
 pub fn peer_command(reuse: Reuse) -> String {
     let mut words = vec!["wasmtime serve"];
     words.extend(PEER);

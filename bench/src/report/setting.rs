@@ -1,8 +1,8 @@
-//! How a node is set up apart from its defaults.
+//! Settings of a node that differ from its defaults.
 
 use std::str::FromStr;
 
-/// Words that a node is started with.
+/// Options and environment variables with which a node is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Setting {
     /// Options of `faasw up`.
@@ -12,7 +12,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// These words and further ones.
+    /// Returns these settings together with further ones.
     pub fn and(&self, other: &Self) -> Self {
         let mut both = self.clone();
         both.options.extend_from_slice(&other.options);
@@ -20,7 +20,7 @@ impl Setting {
         both
     }
 
-    /// Only options.
+    /// Returns settings with only these options.
     pub fn of_options(options: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             options: options.into_iter().map(Into::into).collect(),
@@ -29,19 +29,19 @@ impl Setting {
     }
 }
 
-/// A node with something switched off.
+/// A node with a mechanism switched off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Without {
-    /// What is.
+    /// Name of the mechanism.
     pub name: String,
-    /// By which words.
+    /// The settings that switch it off.
     pub setting: Setting,
 }
 
 impl FromStr for Without {
     type Err = String;
 
-    /// `NAME: WORD…`, where a word is an option, or `VARIABLE=value`.
+    /// Parses `NAME: WORD…`, where a word is an option, or `VARIABLE=value`.
     fn from_str(text: &str) -> Result<Self, String> {
         let usage = "what to switch off is NAME: WORDS, such as 'parking: --some-option=0'";
         let (name, words) = text.split_once(':').ok_or(usage)?;

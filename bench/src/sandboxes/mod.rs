@@ -1,11 +1,11 @@
-//! `faasw-bench sandboxes`: what it takes to get a sandbox, with the pools of kernel resources
-//! and without (AFaaS fig. 8 and 15).
+//! `faasw-bench sandboxes`: the time to get a sandbox, with pools of kernel resources and without
+//! (AFaaS fig. 8 and 15).
 //!
-//! Pools of this program's own, without functions, are asked for sandboxes, by one asker or
-//! by many at once: one pool that makes sandboxes ahead, one that makes them when they are
-//! asked for and keeps the control groups of those before, and one that makes the groups,
-//! too. A sandbox counts from when it is asked for until it is closed in its jail and ready
-//! to be forked to a seed.
+//! Sandboxes come from three pools of this program's own, without functions. The first makes
+//! sandboxes ahead. The second makes them on demand, in control groups that it kept from earlier
+//! ones. The third makes the groups, too. One task requests sandboxes, or many do at once. The time
+//! of a sandbox is from the request until it is closed in its jail and ready to be forked to a
+//! seed.
 
 mod report;
 
@@ -49,17 +49,17 @@ pub struct Plan {
     pub ready: usize,
 }
 
-/// Askers at once, unless told otherwise.
+/// Default numbers of tasks that request sandboxes at once.
 pub const AT_ONCE: [u32; 3] = [1, 12, 24];
 
-/// Where sandboxes come from.
+/// The source of sandboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Source {
-    /// Those that were made ahead and are preset.
+    /// Sandboxes that were made ahead and are preset.
     Ahead,
-    /// Made when asked for, in groups that were kept.
+    /// Sandboxes that are made on demand, in groups that were kept.
     Recycled,
-    /// Made when asked for, in new groups.
+    /// Sandboxes that are made on demand, in new groups.
     New,
 }
 
@@ -93,26 +93,26 @@ impl Source {
     }
 }
 
-/// A sandbox that was got.
+/// A sandbox that a task received.
 #[derive(Clone, Copy, Debug)]
 struct Got {
-    /// From asking to having it.
+    /// Time from the request until the sandbox was there.
     after: Duration,
     was_ready: bool,
     parts: Parts,
 }
 
-/// What one source gave to so many askers in one round.
+/// The sandboxes of one source and one number of tasks in one round.
 #[derive(Clone, Debug)]
 struct Batch {
     source: Source,
     at_once: u32,
     sandboxes: Vec<Got>,
-    /// Control groups that jails took meanwhile: those that were kept, and new ones.
+    /// Control groups that jails took meanwhile: the number of kept ones and of new ones.
     groups: (u64, u64),
 }
 
-/// A pool and what its sandboxes are.
+/// A pool, and the source that it stands for.
 struct Contestant {
     source: Source,
     pool: Arc<Sandboxes>,
@@ -121,7 +121,7 @@ struct Contestant {
 /// Measures and prints.
 ///
 /// # Errors
-/// As [`measure`].
+/// Returns the errors of [`measure`].
 pub fn run(arguments: &Arguments) -> Result<()> {
     interrupt::catch();
     let found = measure(&arguments.plan)?;
@@ -131,13 +131,13 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Measures all sources in alternating rounds.
 ///
 /// # Errors
-/// When a pool does not start or cannot make a sandbox, and when interrupted.
+/// Returns an error if a pool does not start or cannot make a sandbox, and after an interrupt.
 pub fn measure(plan: &Plan) -> Result<Found> {
     let runtime = Runtime::new()?;
     runtime.block_on(async {
         let mut contestants = Vec::new();
         let measured = contest(plan, &mut contestants).await;
-        // Whatever happened, nothing is left of them.
+        // The pools are shut down even if the measurement failed.
         for contestant in &contestants {
             contestant.pool.shutdown().await;
         }
@@ -154,7 +154,7 @@ async fn contest(plan: &Plan, contestants: &mut Vec<Contestant>) -> Result<Vec<V
         });
     }
     let mut rounds = Vec::new();
-    // The first fills caches and pools, and does not count.
+    // The first round fills caches and pools, and does not count.
     for _ in 0..=plan.rounds {
         let mut round = Vec::new();
         for at_once in &plan.at_once {
@@ -169,7 +169,7 @@ async fn contest(plan: &Plan, contestants: &mut Vec<Contestant>) -> Result<Vec<V
 }
 
 impl Contestant {
-    /// Has so many ask at once, again and again until there were as many sandboxes.
+    /// Requests `at_once` sandboxes at a time, until there were at least `sandboxes`.
     async fn measure(&self, at_once: u32, sandboxes: u32) -> Result<Batch> {
         let before = self.pool.stats().groups;
         let mut got = Vec::new();
@@ -178,7 +178,7 @@ impl Contestant {
             self.pool.filled().await;
             got.extend(self.ask(at_once).await?);
         }
-        // What is made in their place is not to disturb others.
+        // The pool finishes its replacements first, so that they do not disturb other contestants.
         self.pool.filled().await;
         let after = self.pool.stats().groups;
         Ok(Batch {
@@ -189,7 +189,7 @@ impl Contestant {
         })
     }
 
-    /// Has so many ask at once, and ends what they got.
+    /// Requests `at_once` sandboxes at a time, and ends them.
     async fn ask(&self, at_once: u32) -> Result<Vec<Got>> {
         let all_are_there = Arc::new(Barrier::new(usize::try_from(at_once)?));
         let askers: Vec<_> = (0..at_once)

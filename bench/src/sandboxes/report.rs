@@ -1,4 +1,4 @@
-//! What comes of the rounds.
+//! The results of the rounds.
 
 use std::{fmt, time::Duration};
 
@@ -11,55 +11,54 @@ use crate::{
     table::Table,
 };
 
-/// What getting a sandbox takes, by source and number of askers.
+/// Times to get a sandbox, by source and by number of tasks that request one at once.
 #[derive(Debug, Serialize)]
 pub struct Found {
-    /// Sandboxes that were kept ready by the pool that makes them ahead.
+    /// Sandboxes that the pool that makes them ahead keeps ready.
     pub kept_ready: usize,
-    /// By number of askers, then by source.
+    /// Rows by number of tasks, then by source.
     pub rows: Vec<Row>,
 }
 
-/// Sandboxes of one source that so many asked for at once.
+/// Sandboxes of one source and one number of tasks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// Where they came from.
+    /// Name of the source.
     pub source: &'static str,
-    /// Askers.
+    /// Number of tasks that requested sandboxes at once.
     pub at_once: u32,
-    /// From asking for one to having it, in microseconds.
+    /// Time from the request until the sandbox was there, in microseconds.
     pub after: Percentiles,
-    /// The median of sandboxes made when asked for in new groups to that of these, of the same
-    /// round; nothing for those themselves.
+    /// Ratio of the median of sandboxes that were made on demand in new groups to the median of
+    /// these, in the same round; `None` for the former themselves.
     pub new_to_these: Option<Ratio>,
-    /// Sandboxes that were ready when they were asked for.
+    /// Sandboxes that were ready when they were requested.
     pub were_ready: usize,
-    /// Share of the control groups that jails took which had been kept; nothing where the
-    /// host has no groups.
+    /// The part of the jails' control groups that had been kept; `None` if the host has no groups.
     pub groups_kept: Option<f64>,
-    /// Medians of what making them took, whenever that was.
+    /// Medians of the parts of making the sandboxes, even if they were made ahead.
     pub parts: PartsOf,
 }
 
 /// Medians of the parts of making a sandbox, in microseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PartsOf {
-    /// Its control group, found or made.
+    /// Finding or making its control group.
     pub group: f64,
     /// The fork into its namespaces, on the spawner's side.
     pub fork: f64,
-    /// From there until it ran in its group.
+    /// From the fork until it ran in its group.
     pub enter: f64,
-    /// Its VM.
+    /// Making its VM.
     pub vm: f64,
     /// Closing its jail.
     pub jail: f64,
-    /// Presetting it; 0 where that was not done.
+    /// Presetting it; 0 if that was not done.
     pub preset: f64,
 }
 
 impl Found {
-    /// What comes of `rounds`; `None` if nothing was measured.
+    /// Summarises `rounds`; `None` if nothing was measured.
     pub(super) fn of(rounds: &[Vec<Batch>], plan: &Plan) -> Option<Self> {
         let mut rows = Vec::new();
         for at_once in &plan.at_once {
@@ -73,7 +72,7 @@ impl Found {
         })
     }
 
-    /// Rows and ratios as a table.
+    /// Returns rows and ratios as a table.
     pub fn table(&self) -> Table {
         let mut table = Table::new([
             "sandboxes",
@@ -104,7 +103,7 @@ impl Found {
         table
     }
 
-    /// The parts of making a sandbox as a table.
+    /// Returns the parts of making a sandbox as a table.
     pub fn parts_table(&self) -> Table {
         let mut table = Table::new([
             "parts, median us",
@@ -172,7 +171,7 @@ fn row(rounds: &[Vec<Batch>], source: Source, at_once: u32) -> Option<Row> {
 }
 
 impl Batch {
-    /// Median time to get a sandbox, in microseconds.
+    /// Returns the median time to get a sandbox, in microseconds.
     fn median(&self) -> Option<f64> {
         let times: Vec<Duration> = self.sandboxes.iter().map(|got| got.after).collect();
         stats::median(&times)
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_round_and_shares_of_all() {
-        // One round is ten times slower than the other, and the ratios are the same.
+        // The second round is ten times slower than the first, and the ratios are the same.
         let found = Found::of(&[round(1), round(10)], &plan(&[2])).unwrap();
         let [ahead, recycled, new] = found.rows.as_slice() else {
             panic!("{found:?}");

@@ -431,7 +431,7 @@ fn ranges(ranges: &[(u64, u64)]) -> Vec<u8> {
     count.to_le_bytes().into_iter().chain(numbers).collect()
 }
 
-/// Returns bytes for a place of an area. The area is given by its index in the target's list.
+/// Returns bytes for a place of an area. `area` is the index of the area in the target's list.
 fn written(area: u8, at: u16, bytes: &[u8]) -> Vec<u8> {
     let length = bytes.len() as u16;
     let place = [&[area][..], &at.to_le_bytes(), &length.to_le_bytes()];

@@ -25,7 +25,7 @@ thread_local! {
         let made = rustix::fs::memfd_create("fuzz", rustix::fs::MemfdFlags::CLOEXEC)
             .and_then(|file| {
                 rustix::fs::ftruncate(&file, MAILBOX_BYTES)?;
-                // An arena leaves what it made, unless it is told otherwise.
+                // The mappings stay when the arena is dropped: `release_at_end` is not called.
                 let mapped = Mailbox::new(&mut Arena::default(), rustix::io::dup(&file)?)?;
                 Ok((file, mapped))
             });

@@ -19,8 +19,8 @@ use crate::{
 /// How many bytes of the request's body are read at once.
 const PIECE: u64 = 64 << 10;
 
-/// One request. Each stream is declared before the body to which it belongs, because fields are
-/// dropped in this order.
+/// A request and its response. Each stream is declared before the body to which it belongs, because
+/// fields are dropped in this order.
 pub(crate) struct Exchange {
     input: Option<InputStream>,
     body: Option<IncomingBody>,
@@ -270,7 +270,7 @@ fn fields_of(ctx: &Ctx<'_>, pairs: &[(String, String)]) -> Result<Fields> {
         .iter()
         .map(|(name, value)| (name.clone(), bytes(value)))
         .collect();
-    // One call is enough if all fields are valid.
+    // If all fields are valid, a single call is enough.
     if let Ok(fields) = Fields::from_list(&list) {
         return Ok(fields);
     }

@@ -44,8 +44,8 @@ const WEB: &str = concat!(
 const STREAMS: &str = include_str!("../vendor/web-streams.js");
 
 /// How much of the stack in linear memory scripts may use, in bytes; the rest is for Rust. The
-/// other stack, of native frames, has 1 MiB. This limit is reached first, whatever kind of recursion
-/// a script tries.
+/// other stack, of native frames, has 1 MiB. This limit is reached first, whatever kind of
+/// recursion a script tries.
 const STACK: usize = 320 << 10;
 
 /// How much a request usually allocates, in bytes.

@@ -147,7 +147,8 @@ extern "C" fn faasw_give_up(size: usize) -> bool {
 /// The allocator for QuickJS's allocations that are larger than its small blocks.
 pub(crate) struct Memory;
 
-/// Precedes each block of the arena that [`Memory`] allocates, and records the requested size.
+/// Precedes each block of the arena that [`Memory`] allocates. It records the requested size,
+/// including this head.
 #[repr(C, align(8))]
 struct Head {
     size: usize,
