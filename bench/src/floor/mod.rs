@@ -25,7 +25,7 @@ use crate::{
 };
 pub use partner::Partner;
 pub use partner::{PartnerArguments, serve as serve_partner};
-pub use report::{Found, PARKED, SANDBOX};
+pub use report::{Found, PARKED, ZYGOTE};
 use vm::EmptyVm;
 
 /// Rest before each round trip: a parked microVM, too, has slept for about the time that a

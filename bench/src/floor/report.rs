@@ -14,7 +14,7 @@ use crate::{
 /// The kind of microVM whose time is compared with the floor.
 pub const PARKED: &str = "parked";
 /// The kind of microVM that was made ahead without a function.
-pub const SANDBOX: &str = "sandbox";
+pub const ZYGOTE: &str = "zygote";
 /// The kind of microVM if the node does not report it.
 const NOT_TOLD: &str = "not told";
 
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn parked_requests_are_compared_with_the_floor_of_their_round() {
         let parked = "fork;dur=0.000, init;dur=0.030, exec;dur=0.030, served;desc=\"parked\"";
-        let sandbox = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"sandbox\"";
+        let zygote = "fork;dur=0.300, init;dur=0.150, exec;dur=0.150, served;desc=\"zygote\"";
         let slow = "fork;dur=0.000, init;dur=0.060, exec;dur=0.060, served;desc=\"parked\"";
-        let rounds = [round(40, &[parked, parked, sandbox]), round(80, &[slow])];
+        let rounds = [round(40, &[parked, parked, zygote]), round(80, &[slow])];
         let found = Found::of(&rounds).unwrap();
         let ratio = found.parked_to_floor.unwrap();
         assert!((ratio.low - 1.5).abs() < 1e-9 && (ratio.high - 1.5).abs() < 1e-9);
@@ -257,7 +257,7 @@ mod tests {
             (found.ways[0].served.as_str(), found.ways[0].count),
             ("parked", 3)
         );
-        assert!((found.in_vm("sandbox").unwrap() - 600.0).abs() < 1e-6);
+        assert!((found.in_vm("zygote").unwrap() - 600.0).abs() < 1e-6);
         assert_eq!(found.in_vm("made"), None);
     }
 

@@ -14,7 +14,7 @@ use crate::{
 const TO_FLOOR: Goal = Goal::AtMost(1.5);
 /// How much longer a request may take in a generic zygote than in a parked instance, in
 /// microseconds.
-const SANDBOX_OVER_PARKED: Goal = Goal::AtMost(120.0);
+const ZYGOTE_OVER_PARKED: Goal = Goal::AtMost(120.0);
 /// The least throughput of the last window of a soak, as a multiple of the first's.
 const STEADY: Goal = Goal::AtLeast(0.95);
 const FLAT: Goal = Goal::AtMost(1.05);
@@ -53,11 +53,9 @@ pub fn of(results: &Results) -> Vec<Figure> {
 
 fn of_floor(found: &floor::Found) -> Vec<Figure> {
     let parked = found.in_vm(floor::PARKED);
-    let sandbox = found.in_vm(floor::SANDBOX);
+    let zygote = found.in_vm(floor::ZYGOTE);
     let us = |value: Option<f64>| value.map(|value| Unit::Microseconds.write(value));
-    let over = sandbox
-        .zip(parked)
-        .map(|(sandbox, parked)| sandbox - parked);
+    let over = zygote.zip(parked).map(|(zygote, parked)| zygote - parked);
     let floor = us(Some(found.floor.p50));
     vec![
         Figure::ratio(
@@ -72,9 +70,9 @@ fn of_floor(found: &floor::Found) -> Vec<Figure> {
             "generic zygote, the same, over the parked one".to_owned(),
             over,
             Unit::Microseconds,
-            Some(SANDBOX_OVER_PARKED),
+            Some(ZYGOTE_OVER_PARKED),
         )
-        .of(us(sandbox), us(parked)),
+        .of(us(zygote), us(parked)),
     ]
 }
 

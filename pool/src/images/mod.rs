@@ -262,7 +262,7 @@ impl Images {
         lock(&self.account).bytes_of(file_name)
     }
 
-    /// Returns the noted size of a function version's image, as [`Self::known_bytes`] does.
+    /// Returns the noted size of a function version's image, as `known_bytes` does.
     #[must_use]
     pub fn known_bytes_of(&self, id: &ImageId) -> Option<u64> {
         self.known_bytes(&self.file_name_of(id))
