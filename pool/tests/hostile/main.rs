@@ -6,7 +6,7 @@
 //!
 //! - `carrier`: how hostile code gets into a guest. `script`: its possible steps.
 //! - `lies`, `stores`, `calls`, `rings`, `memory`, `waits`, `storms`, `ends`: the attacks;
-//! `strays`: attacks while the guest is to poll for its next request.
+//!   `strays`: attacks while the guest is to poll for its next request.
 //! - `chance`: all of that at random. `FAASW_TEST_SEED` repeats a run,
 //!   `FAASW_HOSTILE_RUNS` makes it long:
 //!
