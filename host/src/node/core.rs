@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::{
     deployments::Deployments,
     engine_table::Engines,
-    function::{Function, UnderWay, VersionJail},
+    function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_brief, function_info},
     secrets::Given,
@@ -205,7 +205,7 @@ impl Core {
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                made: VersionJail::default(),
+                made: VersionCell::default(),
             }));
         }
     }

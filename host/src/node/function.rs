@@ -42,21 +42,21 @@ pub(super) struct Function {
     pub(super) backlog: Arc<FunctionBacklog>,
     /// Empty after a restart, until the version is needed. Requests that arrive meanwhile wait for
     /// the attempt that is under way.
-    pub(super) made: VersionJail,
+    pub(super) made: VersionCell,
 }
 
 /// Holds the [`FunctionVersion`] that makes instances of a version, once there is one.
 #[derive(Debug, Default)]
-pub(super) struct VersionJail(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
+pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
 
-impl VersionJail {
+impl VersionCell {
     /// Creates one that is not empty.
     pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
     pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
-        self.jail().get().cloned()
+        self.cell().get().cloned()
     }
 
     /// Returns the version, or the result of `wake`. Only one caller at a time runs its `wake`, and
@@ -65,22 +65,22 @@ impl VersionJail {
         &self,
         wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
     ) -> Result<Arc<dyn FunctionVersion>, E> {
-        let jail = self.jail().clone();
-        jail.get_or_try_init(|| wake).await.cloned()
+        let cell = self.cell().clone();
+        cell.get_or_try_init(|| wake).await.cloned()
     }
 
     /// Empties this if the version in it is not in memory. Callers that hold the version keep it,
     /// and the next request wakes it again, as after a restart.
     pub(super) fn rest(&self) {
-        let mut jail = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_in_memory = jail.get().is_some_and(|made| made.is_in_memory());
-        let rested = (!is_in_memory).then(|| std::mem::take(&mut *jail));
-        drop(jail);
+        let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
+        let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
+        drop(cell);
         // Dropping the version may free much, so it happens outside the lock.
         drop(rested);
     }
 
-    fn jail(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
