@@ -21,12 +21,13 @@ pub const POLL_MAX: Duration = Duration::from_millis(10);
 /// When a function's seed is frozen (DESIGN, freeze policy).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FreezePolicy {
-    /// After instantiation; before it if instantiation drew entropy.
+    /// After instantiation; before it if instantiation drew entropy, accessed a key-value store,
+    /// read a secret or attempted an outbound call.
     #[default]
     Auto,
     /// Before instantiation: each request instantiates anew.
     BeforeInit,
-    /// After instantiation, even if it drew entropy: requests share that state.
+    /// After instantiation, whatever it drew: requests share that state.
     AfterInit,
 }
 
@@ -49,8 +50,8 @@ pub enum Lack {
     MaxParked,
     /// The function uses all of its memory (`--function-memory`).
     FunctionMemory,
-    /// Seeds use all of their memory: there is no room for the function's own seed, or a seed could
-    /// no longer be evicted (`--seed-memory`).
+    /// Seeds use all of their memory: there is no room for the function's own seed, or a further
+    /// instance would prevent that seed's eviction (`--seed-memory`).
     SeedMemory,
     /// All microVMs together use nearly all of their memory (`--instance-memory`).
     InstanceMemory,

@@ -24,8 +24,8 @@ pub struct Artifact {
 
 /// Performs a helper's task.
 ///
-/// The same upload results in the same artifact, on any machine and with any cache that a helper of
-/// this version has written.
+/// An upload always results in the same artifact, on any machine and with any cache that a helper
+/// of this version has written.
 ///
 /// # Errors
 /// Returns a [`Refusal`] that says what is wrong with the upload and what to do next.

@@ -160,8 +160,9 @@ impl Told<'_> {
     }
 }
 
-/// Returns the whole contents of a memory, with its zeroes. If it is too large, the allocator ends
-/// the process.
+/// Returns the whole contents of a memory, with its zeroes. If the process lacks the memory, the
+/// allocator ends it. A size that no allocation can have panics, which [`caught`] turns into an
+/// error.
 fn whole(memory: &Memory<'_>) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(memory.bytes).unwrap_or(usize::MAX)];
     for (offset, run) in &memory.runs {

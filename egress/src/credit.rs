@@ -63,8 +63,8 @@ impl Credit {
         if state.is_closed {
             return Poll::Ready(None);
         }
-        // Less does not suffice for a piece. More is returned as the receiver takes the data
-        // under way.
+        // Less credit does not suffice for a piece. More credit comes back as the receiver takes
+        // the data under way.
         if state.bytes >= PIECE_MIN {
             // Limited to one frame: after a longer piece, the rest may be too little for another.
             return Poll::Ready(Some(state.bytes.min(FRAME_MAX)));

@@ -163,7 +163,8 @@ pub fn rare_rules(kind: Kind) -> Vec<Rule> {
         let_pages_go(),
         change_protection(),
         memory_for_entropy(),
-        // A single thread never waits for a lock. Releasing a lock may wake no thread.
+        // A single thread never waits for a lock. Releasing a lock may call the kernel although no
+        // thread waits for it.
         futex("wake", libc::FUTEX_WAKE),
         futex("wait for a lock", libc::FUTEX_WAIT),
         futex("wait for a lock for a time", libc::FUTEX_WAIT_BITSET),

@@ -37,8 +37,8 @@ pub type CompileResult = Result<(Arc<dyn Code>, Bytes), CompileError>;
 
 /// Compiles functions.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Returns everything that compiled code depends on besides its module, as part of a file name.
-    /// Code of another generation is never loaded.
+    /// Returns an identifier of everything that compiled code depends on besides its module. It is
+    /// part of file names. Code of another generation is never loaded.
     fn generation(&self) -> String;
 
     /// Compiles a module. [`Code::initialising`] has the outcome of preparing the module for
@@ -244,8 +244,8 @@ pub trait FunctionVersion: fmt::Debug + Send + Sync {
         Box::pin(async { Ok(false) })
     }
 
-    /// Makes the seed in the background, unless a request needs it earlier and as long as less than
-    /// half of the memory for seeds is used.
+    /// Makes the seed in the background, unless a request needs it earlier. Does so only while less
+    /// than half of the memory for seeds is used.
     fn make_ahead(&self) {}
 
     /// Notes that the version serves requests. From now on the backend parks instances of it ahead

@@ -46,7 +46,8 @@ const ZYGOTE: u64 = 3 * MIB / 2;
 const ZYGOTES_MOST: u64 = 8;
 /// Minimum bytes for a function's seed and code.
 const SEEDS_LEAST: u64 = 16 * MIB;
-/// Divisor of the bytes that all else leaves: the part for seeds, if it is larger than the minimum.
+/// Divisor of the bytes that the node, its buffers, stores and zygotes leave. Seeds get at most
+/// this part, or the minimum if that is larger.
 const SEEDS_PART: u64 = 4;
 /// Maximum bytes for seeds: the default of a node without derived budgets.
 const SEEDS_MOST: u64 = 4096 * MIB;
@@ -457,7 +458,7 @@ mod tests {
         let none = asked.budgets(GroupLimits::default(), MACHINE).unwrap();
         assert_eq!(none.limit, 28 << 30);
         assert_eq!((none.instances, none.connections), (160, 4096));
-        // A limit above the machine is none.
+        // A limit above the machine's memory has no effect.
         let above = asked.budgets(limits(1 << 20, Some(900_000)), MACHINE);
         assert_eq!(above.unwrap(), none);
     }
@@ -499,8 +500,8 @@ mod tests {
         assert_eq!(budgets.seeds, 200 * MIB);
         assert_eq!((budgets.fitting, budgets.admitted), (2, 2 * 80 * MIB));
         assert!(worst(&asked, &budgets) <= 1024 * MIB);
-        // Only a control group can admit more concurrent requests than fit. The node's part of
-        // these is charged to the node.
+        // More concurrent requests than fit are admitted only if a control group limits microVMs.
+        // The node's part of these is charged to the node.
         for more in [20, 1000] {
             let many = Asked {
                 instances: Some(more),

@@ -19,7 +19,8 @@ impl Stamp {
     /// Returns the current stamp of the file, following links.
     ///
     /// # Errors
-    /// Returns an error if the file does not exist, as in the middle of a rename.
+    /// Returns an error if the file cannot be looked up. It may be missing in the middle of a
+    /// rename.
     pub fn of(path: &Path) -> io::Result<Self> {
         let metadata = fs::metadata(path)?;
         Ok(Self {

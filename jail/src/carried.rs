@@ -1,13 +1,12 @@
-//! A program that lies in another program's file and is copied to a file of its own by the process
-//! that is about to run it: most nodes that restart have nothing to compile, and the compiler is 20
-//! MB.
+//! A program that lies in another program's file. The process that is about to run it copies it to
+//! a file of its own: most nodes that restart have nothing to compile, and the compiler is 20 MB.
 //!
 //! The file is in memory. It is sealed once it is complete, and not executed before. A shared file
 //! is empty at first. Several processes may find it unsealed at once, and one may be ended in the
-//! middle: each writes the same bytes to the same places, so no process has to wait for another,
-//! and the first to finish seals it. A file that is not shared is made by the process that runs the
-//! program, and is released with it: 20 MB must not stay for good because something was compiled
-//! once.
+//! middle. Each writes the same bytes to the same places, so no process has to wait for another.
+//! The first to finish seals the file. A file that is not shared is made by the process that runs
+//! the program, and is released with it: 20 MB must not stay for good because something was
+//! compiled once.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -86,7 +86,7 @@ const ADDRESS_SPACE: u64 = 512 << 20;
 /// itself once its libraries are loaded.
 ///
 /// # Errors
-/// Returns an error if the process cannot be forked.
+/// Returns an error if the limits of its group cannot be set, or if the process cannot be forked.
 pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),

@@ -26,7 +26,7 @@ pub struct Order<'a> {
 /// it closes itself once its libraries are loaded.
 ///
 /// # Errors
-/// Returns an error if it cannot be forked.
+/// Returns an error if the limits of its group cannot be set, or if it cannot be forked.
 pub fn spawn(
     site: &Site,
     jail: (u32, Option<&Group>),

@@ -31,7 +31,7 @@ pub fn has_landlock() -> bool {
 /// `no_new_privs`.
 ///
 /// # Errors
-/// Returns `PERM` if the kernel has Landlock and does not enforce the rules.
+/// Returns `PERM` if the kernel has Landlock and the rules cannot be applied.
 pub(crate) fn forbid_all(network: Network) -> Result<(), Errno> {
     enforce(network).map_err(|_| Errno::PERM)
 }

@@ -24,8 +24,8 @@ const JAIL_FLAG: &CStr = c"--jail";
 pub struct Program<'a> {
     /// The file from which it is executed.
     pub file: BorrowedFd<'a>,
-    /// The place from which the file is filled, unless it was filled before; or from which a file
-    /// of its own is made.
+    /// The place of the program in another file, if `file` does not contain it from the start. A
+    /// shared program is copied to `file` once; otherwise each start makes a file of its own.
     pub carried: Option<Carried<'a>>,
     /// Variables in addition to those that the spawner sets: for tests, which start their own
     /// program as one of ours.

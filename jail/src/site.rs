@@ -43,7 +43,8 @@ pub struct Site {
 pub enum Network {
     /// An empty network: for each process that accesses data of a tenant or of a remote server.
     Empty = 0,
-    /// The host's network: for the process that connects, and reads no data from the servers.
+    /// The host's network: for the process that connects, and reads no data from the servers to
+    /// which it connects.
     Host = 1,
 }
 
@@ -86,10 +87,11 @@ fn keep_name(user: Uid, group: Gid) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Retries until the process has only one thread. A process with another thread can make no user
-/// namespace (unshare(2)), and threads of the kernel count as well: Debian's 6.12 starts one in
-/// each process that makes a VM (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`). It may outlive
-/// the VM for a moment, and the kernel does not report its end.
+/// Calls `unshare` again while it fails because the process has another thread, for at most
+/// `patience`. A process with another thread can make no user namespace (unshare(2)), and threads
+/// of the kernel count as well: Debian's 6.12 starts one in each process that makes a VM
+/// (`vhost_task_create` in `arch/x86/kvm/mmu/mmu.c`). It may outlive the VM for a moment, and the
+/// kernel does not report its end.
 fn as_soon_as_alone(
     patience: Duration,
     mut unshare: impl FnMut() -> Result<(), Errno>,

@@ -8,10 +8,10 @@
 /// A mechanism that makes requests faster, or costs them something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mechanism {
-    /// Making the pages that instances write private when they are forked.
+    /// Making private, when an instance is forked, the pages that it will write.
     WriteSet,
-    /// Mapping the pages that instances only read when they are forked, where the host
-    /// fills second-level page tables in advance.
+    /// Mapping, when an instance is forked, the pages that it will only read, where the host fills
+    /// second-level page tables in advance.
     ReadSet,
     /// Large pages for what all guests read.
     LargePages,
@@ -21,8 +21,8 @@ pub enum Mechanism {
     Turns,
     /// Waiting for an instance that is being reset, instead of a fork.
     ResetWait,
-    /// Distinguishing the pages that instances write from those that they only read when they are
-    /// forked (Spice §4). Without this, all of them are only read.
+    /// Distinguishing, when an instance is forked, the pages that it will write from those that it
+    /// will only read (Spice §4). Without this, all of them are treated as only read.
     SetSplit,
     /// Filling any of these pages, of memory and code, when instances are forked.
     Prefill,

@@ -39,7 +39,7 @@ pub struct Compilation {
 /// The export that initialises an upload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Initialiser {
-    /// The one that the upload has for that purpose.
+    /// The export that the upload has for that purpose.
     Found,
     /// The export of this name.
     Named(String),
@@ -78,7 +78,7 @@ impl Input {
     /// Writes a task and its upload.
     ///
     /// With `cache`, the helper leaves a cache of this compilation. The content of `cache`, from an
-    /// earlier compilation, may be empty.
+    /// earlier compilation, may be empty. If it is larger than [`CACHE_MAX`], it is not used.
     ///
     /// # Errors
     /// Returns [`CompileError::Malformed`] if the upload is too large, or an error if the file
@@ -108,7 +108,8 @@ impl Input {
     /// Allows a guest's state to follow, of a function with this memory limit in bytes.
     #[must_use]
     pub fn with_state(self, memory_limit: u64) -> Self {
-        /// For names and values; runs are of pages, with a few bytes each.
+        /// For names and values. Runs consist of pages and take a few bytes each, for which there
+        /// are 32 bytes a page.
         const RECORDS: u64 = 1 << 20;
         let state_max = memory_limit.saturating_add(memory_limit / 128 + RECORDS);
         let state_max = state_max.min(STATE_MAX);
@@ -147,7 +148,8 @@ impl Input {
 /// compilation of the same function. Dropping the future ends the helper.
 ///
 /// # Errors
-/// Returns what is wrong with the upload, or the limit that it reached.
+/// Returns a [`CompileError`] that names the fault of the upload, the limit that was reached, or
+/// the failure of the helper or the platform.
 pub async fn compile(
     spawner: &Arc<Spawner>,
     input: Input,
@@ -168,7 +170,7 @@ pub async fn compile(
     Ok((report, code, cache))
 }
 
-/// Cuts bytes off the end of a file that has no writer any more.
+/// Cuts bytes off the end of a file that has no writer any more. Returns the file and the bytes.
 async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileError> {
     if bytes == 0 {
         return Ok((file, Bytes::new()));
@@ -193,7 +195,9 @@ async fn cut_off(file: OwnedFd, bytes: u64) -> Result<(OwnedFd, Bytes), CompileE
 /// future ends the helper.
 ///
 /// # Errors
-/// Returns what is wrong with the state, or the limit that was reached.
+/// Returns a [`CompileError`] that names the fault of the state, the limit that was reached, or the
+/// failure of the helper or the platform. It is [`CompileError::Unsupported`] if the module would
+/// have more than `most_bytes`.
 pub async fn rewrite(
     spawner: &Arc<Spawner>,
     input: Input,
@@ -214,7 +218,8 @@ pub async fn rewrite(
 /// Packs a function's files into a bundle. Dropping the future ends the helper.
 ///
 /// # Errors
-/// Returns what is wrong with the files, or the limit that was reached.
+/// Returns a [`CompileError`] that names the fault of the files, the limit that was reached, or the
+/// failure of the helper or the platform.
 pub async fn pack(
     spawner: &Arc<Spawner>,
     input: Input,

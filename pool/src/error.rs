@@ -121,18 +121,18 @@ pub enum SeedError {
     InitDrew {
         /// The export that initialises the function.
         export: String,
-        /// The drawn values, by import.
+        /// The draws of the initialisation, by import, in one line.
         drawn: String,
     },
-    /// The script drew values that all requests would share before its first request. The field
+    /// Before its first request, the script drew values that all requests would share. The field
     /// names the imports.
     #[error(
         "before its first request the script draws what every request would find the same ({0}); \
          draw it in requests, or freeze after-init to share it"
     )]
     ScriptDrew(String),
-    /// The function drew values that all requests would share before its entry point, at which it
-    /// is frozen. The field names the imports.
+    /// Before its entry point, at which it is frozen, the function drew values that all requests
+    /// would share. The field names the imports.
     #[error(
         "before it comes to its entry point the function draws what every request would find the \
          same ({0}); draw it behind that, or freeze after-init to share it"
@@ -153,8 +153,8 @@ pub enum SeedError {
         /// Why the request failed.
         error: InvokeError,
     },
-    /// The function drew values that all requests would share after its warm-up requests and before
-    /// its seed was frozen. The field names the imports.
+    /// After its warm-up requests and before its seed was frozen, the function drew values that all
+    /// requests would share. The field names the imports.
     #[error(
         "before its seed is frozen, behind its warm-up requests, the function draws what every \
          request would find the same ({0}); warm it up by requests that draw nothing, or freeze \
@@ -368,8 +368,8 @@ pub enum PlatformError {
     /// A sandbox or the spawner sent a message that has no meaning.
     #[error("protocol violation: {0}")]
     Protocol(String),
-    /// This host does not allow the confinement of a process that runs tenants' code. No such
-    /// process runs without confinement.
+    /// This host does not allow the confinement of a process that runs tenants' code. The process
+    /// is not started with less confinement.
     #[error(
         "the confinement of a microVM cannot be made on this host: {error}. {}",
         advice(.obstacle)

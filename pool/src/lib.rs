@@ -3,13 +3,15 @@
 //! The pool owns every process that faasw starts: the spawner, the sandboxes that the spawner
 //! forks, and the compile helper. Above the pool, the node knows functions and requests; below it,
 //! a sandbox knows one virtual machine.
+//!
 //! A request takes one path: [`Pool::invoke`] takes a parked instance, or sends `fork` and then
 //! `activate` to a sandbox. It then moves bytes between the client's bodies and the rings of the
 //! mailbox until the doorbell reports that the function is done. A deployment uses
 //! [`Pool::compile`] and [`Pool::make_seed`].
 //!
-//! The modules, from the top down; each uses only the modules below it, through their public
-//! interfaces:
+//! The modules, from the top down. Each uses only the modules below it, through their public
+//! interfaces. Exceptions are a few types: `instances` and `sandboxes` use some of `seeds`, and
+//! `stats` uses one of `sandboxes`.
 //!
 //! - `pool`: the interface for the node; `options`: its settings; `compile`: the compile helper.
 //! - `exchange`: one request, from its admission to the retirement of its instance.
@@ -21,6 +23,7 @@
 //!   specialised with.
 //! - `mailbox`: the messages between node and guest.
 //! - `opening`: opening files while refusing anything else that may stand in their place.
+//! - `fair_slots`: slots that owners share fairly; `open_files`: how many files may be open.
 //! - `error`, `fault`, `sink`, `stats`, `memory`: types and numbers that all modules use.
 //!
 //! `doctor` examines what the host offers. `ablation` lists the mechanisms that a benchmark may

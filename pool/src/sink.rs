@@ -102,8 +102,9 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
     /// Reports one line without its line break, of at most 16 KiB. Longer lines arrive in parts.
     fn line(&self, instance: u64, stream: LogStream, line: &[u8]);
 
-    /// Reports that an instance has stopped after a request that did not fail. Follows the
-    /// response.
+    /// Reports the effort of an instance that has stopped by itself after its request, also if the
+    /// function failed. Not called for an instance that was ended before it stopped, or whose reset
+    /// failed. Follows the response.
     fn retired(&self, instance: u64, effort: &Effort) {
         let _ = (instance, effort);
     }

@@ -12,7 +12,7 @@ use crate::sandboxes::Confinement;
 pub struct PoolStats {
     /// The confinement of each sandbox.
     pub confinement: Confinement,
-    /// Zygotes.
+    /// Zygotes that are ready.
     pub zygotes: usize,
     /// The number of those that are specialised for a seed from which functions descend.
     pub preset: usize,
@@ -82,7 +82,7 @@ pub struct PollingStats {
     /// too long. They have been ended.
     pub strayed: u64,
     /// The CPU time that polling has taken, as far as it is known: the time of an instance counts
-    /// when the instance is taken.
+    /// once its polling has ended.
     pub cpu: Duration,
 }
 
@@ -164,7 +164,8 @@ impl MemoryStats {
             .is_some_and(|used| used > self.max - self.max / SHORT)
     }
 
-    /// Returns whether less than twice the memory is left that [`is_short`](Self::is_short) allows.
+    /// Returns whether less is left than twice the amount below which memory
+    /// [is short](Self::is_short).
     pub(crate) fn is_tight(&self) -> bool {
         self.used
             .is_some_and(|used| used > self.max - 2 * (self.max / SHORT))

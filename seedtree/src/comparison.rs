@@ -39,8 +39,8 @@ const DATA_BEGIN: Page = PageRange::of_bytes(RODATA_END, RODATA_END).start;
 const ENTRY: usize = 8;
 
 impl Difference {
-    /// Returns the difference of `snapshot` from its parent, for sandboxes that are preset with
-    /// `private` as private pages.
+    /// Returns the difference of `snapshot` from its parent, for zygotes that are specialised for
+    /// the parent, with `private` as private pages.
     ///
     /// # Errors
     /// Returns the system's error, if a layer cannot be read.
@@ -198,7 +198,7 @@ mod tests {
         let last = TABLE_ZONE_END - PAGE;
         for own in [(HEAP, 1), (TABLE_ZONE, 3)] {
             assert!(difference(&[(last, 1)], &[own]).forgets_tables);
-            // The child has further tables, which sandboxes were not preset with.
+            // The child has further tables, which zygotes of the parent do not have.
             assert!(!difference(&[], &[own, (last, 1)]).forgets_tables);
         }
     }

@@ -14,7 +14,7 @@ pub struct Difference {
     /// some. Additions need no invalidation: neither KVM's shadow tables nor the CPU cache entries
     /// that are not present.
     pub forgets_tables: bool,
-    /// Pages that are private in a zygote that is specialised.
+    /// Pages that are private in a zygote that is specialised for the parent.
     pub(crate) private: PageSet,
     /// Number of pages that were compared.
     pub(crate) compared: u64,

@@ -1,8 +1,9 @@
 //! Selection of the seeds that are evicted when the memory for them runs out.
 //!
-//! The value of a seed is the time that it saves per second, divided by the memory that it takes:
-//! its frequency of use times the cost of making it again (the cost-benefit rule of AFaaS §4.2's
-//! pools, for seeds). Children are evicted before their parents, and a seed in use is not evicted.
+//! The value of a seed is the time that it saves per second, divided by the memory that it takes.
+//! The time saved is its frequency of use times the cost of making it again. (AFaaS, Insight-3 in
+//! §3, has seeds for functions that are used often and take long to initialise.) Children are
+//! evicted before their parents, and a seed in use is not evicted.
 
 use std::time::Duration;
 

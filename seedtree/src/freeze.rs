@@ -119,8 +119,8 @@ impl<S> Snapshot<S> {
         }
     }
 
-    /// Returns the pages that a sandbox is preset with as private ones. They are computed at the
-    /// first call, because most snapshots are no parents.
+    /// Returns the private pages of a zygote that is specialised for this snapshot. They are
+    /// computed at the first call, because most snapshots are no parents.
     ///
     /// # Errors
     /// Returns the system's error, if a layer cannot be read.

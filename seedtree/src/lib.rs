@@ -3,8 +3,8 @@
 //! This crate has no code for KVM or HTTP. The host fills a [`LayerBuilder`]; then a guest that
 //! runs in it writes to it, or it receives the pages that a guest changed of its parent's.
 //! [`LayerBuilder::freeze`] makes it a [`Layer`], which is immutable. A [`Snapshot`] is a layer
-//! over its parent's, the vCPU state that belongs to it (Catalyzer §4, AFaaS §4: what a sandbox is
-//! forked from), and data about its instances: the difference that a fork applies, and the pages
+//! over its parent's, the vCPU state that belongs to it (Catalyzer §4, AFaaS §4.3: what a sandbox
+//! is forked from), and data about its instances: the difference that a fork applies, and the pages
 //! that they use. A seed is a snapshot's place in the tree: the [`Graph`] records which seeds can
 //! be made, and which are in memory. [`limits`] bounds all of it.
 

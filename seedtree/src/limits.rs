@@ -30,8 +30,8 @@ pub const CODE_UNIT: NonZeroU32 = NonZeroU32::new(16).unwrap();
 /// Maximum number of ranges that are filled in place in a specialised zygote.
 pub const FILLED_MAX: usize = 64;
 
-/// Maximum number of ranges that are mapped over those of a preset sandbox.
+/// Maximum number of ranges that are mapped over those of a specialised zygote.
 pub const MAPPED_MAX: usize = 4 * OWN_MAX;
 
-/// Maximum number of private pages of a preset sandbox: each waiting sandbox has them.
+/// Maximum number of private pages of a specialised zygote: each waiting zygote has them.
 pub const PREPARED_PAGES_MAX: u64 = 1024;

@@ -1,5 +1,5 @@
-//! Overlays of layers (Catalyzer §3.2's overlay memory, over a tree as in AFaaS §4): the layer that
-//! each page of an instance comes from.
+//! Overlays of layers (Catalyzer §3.1's overlay memory, over a tree as in AFaaS §4.3): the layer
+//! that each page of an instance comes from.
 
 use faasw_abi::pages::{PageRange, PageSet};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};

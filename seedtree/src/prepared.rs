@@ -1,4 +1,4 @@
-//! The pages that sandboxes are preset with as private ones, derived from the snapshot alone.
+//! The private pages of zygotes that are specialised for a snapshot, derived from it alone.
 
 use std::num::NonZeroU32;
 
@@ -21,10 +21,10 @@ const COMPARED_PAGES: u64 = 16_384;
 /// Address of the first page of a request's stack.
 const STACK: u64 = STACK_TOP - STACK_PAGES * PAGE;
 
-/// Returns the pages that sandboxes are preset with as private ones: those that a request writes,
-/// and those of a small function seed's own memory. They are the guest's data, the top of its
-/// stack, its heap and somewhat more. All of it counts as far as the steps since the root have
-/// written it, because the next steps will probably write the same pages.
+/// Returns the private pages of a zygote that is specialised for `snapshot`: those that a request
+/// writes, and the own pages of a function's seed, if it is a small one. They are the guest's data,
+/// the top of its stack, its heap and somewhat more. All of it counts as far as the steps since the
+/// root have written it, because pages that one step wrote are written again by the next ones.
 ///
 /// If that is too much, because one of the steps wrote much at once, the largest pieces are left to
 /// each fork.
@@ -54,8 +54,8 @@ pub fn prepared<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
 }
 
 /// Returns the pages that the steps of a snapshot have changed above the guest's own code, up to
-/// the limit of compared pages. The root's pages count only if `snapshot` is the root itself,
-/// because no other snapshot's sandboxes are preset for them.
+/// the limit of compared pages. The root's pages count only if `snapshot` is the root itself:
+/// usually no zygote is specialised for the root.
 fn changed<S>(snapshot: &Snapshot<S>) -> Result<PageSet, Errno> {
     let above = PageRange::new(
         PageRange::of_bytes(RODATA_END, RODATA_END).start,

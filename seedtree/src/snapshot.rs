@@ -24,7 +24,7 @@ pub(crate) struct Sorted {
 /// A frozen guest: memory, the state of its vCPU, and data about its instances.
 ///
 /// A snapshot holds only the pages that it changed or added to its parent's. The rest is mapped
-/// from its ancestors' layers, whose physical pages all share (AFaaS §4). It keeps its ancestors
+/// from its ancestors' layers, whose physical pages all share (AFaaS §4.3). It keeps its ancestors
 /// for its whole lifetime.
 ///
 /// `S` is the vCPU's state, which the tree stores without interpreting it.
@@ -142,8 +142,8 @@ impl<S> Snapshot<S> {
 
     /// Records that there is an image of this content, so that its children can have images.
     pub fn has_content(&self, content: Content) {
-        // A later image may have another digest, since another working set changes the order of its
-        // pages. The memory is the same, so the first digest stays.
+        // Only the first call has an effect. Another working set changes the order of the pages in
+        // a later image, but the memory is the same, so the first digest stays.
         let _ = self.content.set(content);
     }
 

@@ -114,7 +114,7 @@ pub enum RefusalKind {
     UnknownImports,
     /// The upload is valid WebAssembly, but not a function, or needs features that are not offered.
     Unsupported,
-    /// The helper failed, without a fault of the upload.
+    /// The helper failed. The person who deploys is not at fault.
     Internal,
 }
 

@@ -59,7 +59,8 @@ pub enum GrantError {
     UserInformation,
     /// There is a path, a query or a fragment.
     Path,
-    /// A name of the node itself with another scheme or port.
+    /// A name of the node itself with another scheme or port, after `*.`, or with a function name
+    /// that is empty or has dots.
     OwnByOther,
     /// There is a list or a template in braces.
     Braces,

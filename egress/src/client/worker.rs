@@ -44,8 +44,8 @@ pub struct Worker {
 static CALLS: AtomicU64 = AtomicU64::new(1);
 
 /// Send buffer, in bytes, for connections that are passed to a worker and not taken yet. The kernel
-/// raises it to its minimum, which is a few packets. Descriptors in flight count against the limit
-/// of all that the connector passes.
+/// raises it to its minimum, which is a few packets. The descriptors in flight to all workers count
+/// against one limit of the connector, so a worker that takes none must not use that up.
 const PASSING: usize = 1;
 
 /// If more bytes than this are queued, no call begins.

@@ -84,8 +84,8 @@ pub async fn any_of(
                 None => {}
             }
         }
-        // If no address is left or the most attempts are under way, this waits without a time
-        // limit.
+        // If no address is left to try, or `ATTEMPTS_MAX` attempts are under way, this waits for
+        // the end of an attempt without a time limit.
         let goes_on = rest.len() > 0 && attempts.len() < ATTEMPTS_MAX;
         let answered = async {
             if goes_on {

@@ -80,7 +80,8 @@ impl Source {
         })
     }
 
-    /// Waits for [`FIRST_PART`] at most for the first part, and takes what has arrived.
+    /// Waits for [`FIRST_PART`] at most for the first part, and takes what has arrived. Returns at
+    /// once if the function declared a length.
     pub async fn settle(&self) {
         if self.declared.is_some() {
             return;
@@ -250,8 +251,8 @@ impl Source {
     }
 }
 
-/// Up to this many bytes, pieces that have arrived are joined: the HTTP/2 frame size that every
-/// peer accepts.
+/// Pieces that have arrived are joined until they have this many bytes: the HTTP/2 frame size that
+/// every peer accepts.
 const JOINED: usize = 16 << 10;
 
 impl Source {

@@ -112,7 +112,8 @@ impl Call<'_> {
         source: &Rc<Source>,
         timeouts: Timeouts,
     ) -> Result<(Parts, Answering), Failure> {
-        // A second attempt uses a connection that is younger than the start of the first.
+        // A second attempt uses only a connection that was made after the first attempt had its
+        // lane.
         let mut than = None;
         for attempt in 1.. {
             let find = Lane::find(self.worker, self.number, head, than);

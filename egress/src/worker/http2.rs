@@ -42,17 +42,17 @@ pub const STREAMS_MAX: usize = 32;
 /// the call has credit for.
 const STREAM_WINDOW: u32 = WINDOW as u32;
 
-/// The same for all streams of a connection together: no stream waits because another stream's call
-/// takes nothing.
+/// Most such bytes of all streams of a connection together: enough for the windows of all, so that
+/// no stream waits because another stream's call takes nothing.
 pub const CONNECTION_WINDOW: u32 = STREAM_WINDOW * STREAMS_MAX as u32;
 
 /// The library cuts off a larger header list without reporting why. A head that is larger than
 /// allowed, but smaller than this, is reported as too large.
 const HEADER_LIST_MAX: u32 = 2 * HEAD_MAX as u32;
 
-/// Budget for small pieces that no call has taken in yet. A piece costs as much as it is smaller
-/// than 256 bytes. The budget covers as many as arrive in one turn of [`Counted`], and the
-/// library's own buffer.
+/// Budget for small pieces that no call has taken in yet. A piece of less than 256 bytes costs the
+/// difference to 256. The budget covers as many pieces as arrive in one turn of [`Counted`], and
+/// those in the library's own buffer.
 const SMALL_PIECES: usize = 4 << 20;
 
 /// Most reset streams whose end the peer may not know of yet.

@@ -97,8 +97,8 @@ impl Idle {
     }
 }
 
-/// Keeps a connection for another request, once it is ready for one. A connection that is closed,
-/// or receives data that no request is for, is closed at once.
+/// Keeps a connection for another request, once it is ready for one. A connection is dropped at
+/// once if the peer has closed it or sends data that belongs to no request.
 pub async fn keep(worker: Rc<Worker>, origin: Destination, mut connection: Connection) {
     // The connection's own task notices in its turn that the response is over; usually it has.
     tokio::task::yield_now().await;

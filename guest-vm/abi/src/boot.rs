@@ -25,7 +25,7 @@ pub struct BootPage {
     /// Bytes of RAM from guest-physical 0 that exist at boot. A function may have more, see
     /// [`crate::command::Command::Grow`].
     pub ram_bytes: u64,
-    /// The state of this instance; see [`Activation`].
+    /// The identity, entropy and clocks of this instance; see [`Activation`].
     pub activation: Activation,
 }
 

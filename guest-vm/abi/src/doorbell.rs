@@ -17,7 +17,7 @@ pub enum Doorbell {
     /// the early freeze point of a function (level 2).
     Loaded = 1,
     /// No command is left, and the function is instantiated and waits for a request: the late
-    /// freeze point. Each evaluated export ends with this ring as well.
+    /// freeze point, also after a further command such as the evaluation of an export.
     /// [`crate::mailbox::GuestWords`] hold the draws so far.
     Ready = 2,
     /// The run is over; [`crate::mailbox::GuestWords`] hold its outcome.

@@ -27,7 +27,8 @@ use crate::channel::{ChannelWords, OTHERS, PerChannel};
 use crate::ring::RingBuffer;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// UTF-8 text that describes how the run ended, if it did not end well.
+/// UTF-8 text that describes how the run ended, if it did not end well; after a step that ran code
+/// of the function, a description of its draws.
 pub const REPORT: Area = Area::new(0, 4 << 10);
 /// Ring of log records, see [`LOG_RECORD_HEADER`].
 pub const LOG: RingBuffer = RingBuffer {
@@ -97,7 +98,8 @@ pub struct GuestWords {
     pub report_len: u32,
     /// `DRAW_*` bits: the sources that the function read before the freeze.
     pub draws: u32,
-    /// Time from resuming to the call of the handler, in nanoseconds.
+    /// Time from resuming to the call of the handler, in nanoseconds; after a step that ran code of
+    /// the function, the duration of that step.
     pub init_nanoseconds: u64,
     /// Time in the handler, in nanoseconds.
     pub exec_nanoseconds: u64,
@@ -111,8 +113,8 @@ pub struct GuestWords {
     pub trap: u32,
     /// Commands completed in this activation.
     pub commands_done: u32,
-    /// The guest's words of each channel. They are last, so that the host reads only as many of
-    /// them as channels are open.
+    /// The guest's words of each channel. They are last, so that the host need not read those of
+    /// channels after the last open one.
     pub channels: PerChannel<ChannelWords>,
 }
 

@@ -17,7 +17,7 @@ use crate::wire::{Pair, Reader, ResponseHead, WireError, Writer};
 pub struct OutgoingHead {
     /// Method.
     pub method: Vec<u8>,
-    /// `http`, `https`, or another scheme, which no server accepts.
+    /// `http`, `https`, or another scheme, which is not supported.
     pub scheme: Vec<u8>,
     /// Host and port, as the function named them; empty if it did not.
     pub authority: Vec<u8>,

@@ -93,7 +93,7 @@ pub fn memory(name: &str, bytes: u64) -> Vec<u8> {
     writer.into_bytes()
 }
 
-/// Returns what precedes the bytes of a run. A length of 0 marks the end of the runs.
+/// Returns the header of a run, which precedes its bytes. A length of 0 marks the end of the runs.
 #[must_use]
 pub fn run(offset: u64, length: u32) -> [u8; 12] {
     let mut bytes = [0; 12];

@@ -202,7 +202,7 @@ pub fn read_ring(ring: RingBuffer, at: u64, out: &mut [u8]) {
     }
 }
 
-/// Copies `bytes` into a ring, from byte number `at` on. The caller has checked that there is space
+/// Copies `bytes` into a ring, from byte number `at` on. The caller must ensure that there is space
 /// for them.
 pub fn write_ring(ring: RingBuffer, at: u64, bytes: &[u8]) {
     let mut rest = bytes;

@@ -160,7 +160,7 @@ impl Instance {
         self.is_open(Channel::INVOCATION)
     }
 
-    /// Appends to the outgoing message of a channel. The caller has checked that there is space.
+    /// Appends to the outgoing message of a channel. The caller must ensure that there is space.
     fn put(&mut self, channel: Channel, bytes: &[u8]) {
         let position = &mut self.channels[channel];
         host::write_ring(channel.to_host(), position.written, bytes);

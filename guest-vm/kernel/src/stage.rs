@@ -188,7 +188,7 @@ fn load(
     prepared.map_err(|unready| unready.failure)
 }
 
-/// Instantiates the function, which runs its code before any request.
+/// Instantiates the function, which runs the code that it runs before any request.
 fn instantiate(prepared: Prepared<Instance>) -> Result<Ready<Instance>, Failure> {
     let ready = prepared.instantiate().map_err(|unready| unready.failure)?;
     ready.platform().tell_draws(ready.draws());

@@ -92,7 +92,7 @@ impl MemoryLimit {
         self.denied
     }
 
-    /// Returns the limit, for people.
+    /// Formats the limit for people.
     pub(crate) fn limit_text(&self) -> String {
         size(self.limit)
     }
@@ -188,7 +188,7 @@ impl ResourceLimiter for MemoryLimit {
     }
 }
 
-/// Returns a number of bytes, for people.
+/// Formats a number of bytes for people.
 fn size(bytes: usize) -> String {
     const MIB: usize = 1 << 20;
     const KIB: usize = 1 << 10;

@@ -75,7 +75,8 @@ pub trait Platform: 'static {
     /// ([`Waits::room`]).
     fn is_free(&self, channel: Channel) -> bool;
 
-    /// Ends both messages of a channel of calls, wherever they are. The rest of them is never seen.
+    /// Ends both messages of a channel of calls, however much of them was transferred. Neither side
+    /// sees the rest.
     fn let_go(&mut self, channel: Channel);
 
     /// Returns whether the head of the incoming message on a channel is present.

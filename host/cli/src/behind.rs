@@ -33,8 +33,8 @@ pub struct Kind {
     pub dropped: fn(u64) -> String,
 }
 
-/// A log that is written by a thread. Dropping it writes the remaining lines if that is possible
-/// without delay.
+/// A log that is written by a thread. Dropping it waits for [`LAST_WAIT`] at most until the
+/// remaining lines are written.
 #[derive(Debug)]
 pub struct Behind {
     shared: Arc<Shared>,

@@ -249,7 +249,7 @@ fn hangup(addresses: &Addresses) -> Result<Option<Hangup>, Exit> {
 /// Reads the files that `serve` needs, before the node can no longer read them.
 ///
 /// # Errors
-/// Returns an error if a file cannot be read or is invalid.
+/// Returns an error if there is no data directory, or if a file cannot be read or is invalid.
 pub fn given_to_serve(args: &Serve) -> Result<Given, Exit> {
     let data_dir = data_dir(args.node.clone())?;
     Given::read(&args.serving, Some(&data_dir))

@@ -59,8 +59,8 @@ async fn export(args: ImageExport) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Writes an export to a private file while it arrives. Either the complete file appears under its
-/// name, or nothing. Returns its size in bytes.
+/// Writes an export to a private file while it arrives. The complete file then replaces the one at
+/// `path`; after a failure, `path` is unchanged. Returns the size in bytes.
 async fn write_whole(
     client: &Client,
     name: &FunctionName,
@@ -69,8 +69,8 @@ async fn write_whole(
     // If no node answers, that is the error to report, whatever the state of the file.
     client.node().await?;
     let unfinished = unfinished(path);
-    // A new file is created, so no existing file or link's target is overwritten, and nothing else
-    // is removed after a failure.
+    // The unfinished file must be a new one. So nothing is written to a file that has its name
+    // already, nor to the target of a link, and no other file is removed after a failure.
     let mut file = fs::OpenOptions::new()
         .write(true)
         .create_new(true)

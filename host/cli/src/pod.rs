@@ -275,8 +275,8 @@ async fn make(
 }
 
 /// Checks that the function's seed fits into its budget. Also checks that node and seeds leave
-/// enough memory for the instances. Their use includes the pages of seeds that guests may still
-/// fill.
+/// enough memory for the instances. The memory of seeds includes the holes that guests may still
+/// fill by reading them.
 fn fits(node: &Node, name: &FunctionName, budgets: &Budgets) -> Result<(), Exit> {
     let seeds = node.tree();
     let is_its = |seed: &&faasw::SeedInfo| seed.name == name.as_str() && seed.is_in_memory;

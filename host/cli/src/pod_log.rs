@@ -16,7 +16,7 @@ use super::{
     serving::LogFormat,
 };
 
-/// Both streams. Dropping it writes the remaining lines if that is possible without delay.
+/// Both streams. Dropping it waits up to 1 s for each stream until the remaining lines are written.
 #[derive(Debug)]
 pub struct PodLog {
     out: Behind,

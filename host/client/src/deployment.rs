@@ -13,7 +13,8 @@ pub struct DeploymentInfo {
     pub function: FunctionName,
     /// The current stage.
     pub stage: DeployStage,
-    /// The number of deployments before it in the stage's queue, if it waits in one.
+    /// The number of others before it in the stage's queue, if it waits in one: deployments, or
+    /// compilations and seeds, which requests may need, too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_behind: Option<usize>,
 }

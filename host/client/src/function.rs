@@ -124,8 +124,8 @@ pub struct FunctionInfo {
     /// Whether the seed is frozen at the function's own entry point.
     #[serde(default)]
     pub frozen_at_entry: bool,
-    /// The randomness and clock readings that the instantiation drew, by import, one line each.
-    /// Empty if there are none.
+    /// The function's reads before its first request, by import, one line each: randomness,
+    /// clocks, environment, secrets, stores and outbound calls. Empty if there were none.
     pub drawn: String,
     /// The duration of its instantiation.
     #[serde(rename = "instantiation_us", with = "spelling::microseconds")]
@@ -216,7 +216,9 @@ pub struct Deployed {
     /// The duration of making the seed.
     #[serde(rename = "seed_us", with = "spelling::microseconds")]
     pub seed_time: Duration,
-    /// A notice about the freeze for the owner, if there is one.
+    /// Notices for the owner, if there are any: about the initialisation and the freeze, about
+    /// configuration, secrets, stores or grants that the function cannot use, and about secrets
+    /// without a value.
     pub notice: Option<String>,
 }
 

@@ -35,9 +35,10 @@
 //! | `GET /metrics` | returns the metrics as OpenMetrics text |
 //!
 //! Options of a deployment are `memory` (bytes), `concurrency`, `poll` (`off`, `auto` or a time),
-//! `freeze`, `init` (an export), `warmup-request` (repeatable), and the times `cpu-time`,
-//! `timeout`, `idle-client`, `idle-guest` and `total-time` (as `500ms` or `10s`). Also repeatable
-//! are `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
+//! `freeze`, `freeze-at` (a path of the guest), `init` (an export), `files-at` (a path of the
+//! guest), and the times `cpu-time`, `timeout`, `idle-client`, `idle-guest` and `total-time` (as
+//! `500ms` or `10s`). Repeatable are `warmup-request`, `host` (a host name), `arg` (an argument),
+//! `env` (`NAME=VALUE`), `config` (`KEY=VALUE`), `kv` (a shared store), `secret` (its name),
 //! `bind-secret` (`NAME=HOST`) and `allow-outbound` (a grant). `source` states the origin of the
 //! version, for display only. Failures have problem bodies. A process that can open the socket can
 //! do everything. The modes of the socket and of its directory restrict that to the node's user.

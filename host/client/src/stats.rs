@@ -34,9 +34,11 @@ pub struct Summary {
     pub zygotes: ZygoteSummary,
     /// The control groups that are kept.
     pub groups: GroupSummary,
-    /// Bytes that functions hold between requests, by account: `seeds`, and `parked` instances.
+    /// Bytes of memory by account: `seeds`, `parked` instances, instances at work (`busy`), and
+    /// bytes that wait for clients or come from them (`undelivered`).
     pub memory: BTreeMap<String, u64>,
-    /// Budgets of these bytes: `seeds` of all functions, and one `function` in all.
+    /// Budgets in bytes: `undelivered` of the node, `seeds` of all functions, and the budget of one
+    /// `function` between requests.
     pub memory_budget: BTreeMap<String, u64>,
     /// Bytes that the processes of all microVMs and compilations use together: `used`, which is 0
     /// if no control group reports it, and `max`.
@@ -79,7 +81,8 @@ pub struct GroupSummary {
 pub struct FunctionSummary {
     /// Requests by status.
     pub requests: BTreeMap<String, u64>,
-    /// Requests that the node itself answered, by the type of problem.
+    /// Failed requests by the type of problem: those that the node itself answered, and those whose
+    /// response was cut off.
     pub problems: BTreeMap<String, u64>,
     /// Traps by kind.
     pub traps: BTreeMap<String, u64>,

@@ -294,10 +294,11 @@ impl NodeBuilder {
         self
     }
 
-    /// Lets the first deployment of the entry's function take code and seed from the entry, and the
-    /// base that all functions share, instead of making them. A host has made the entry before
-    /// ([`crate::shared`]). If a part cannot be used here, the node makes it itself and logs the
-    /// reason. For a node without a data directory.
+    /// Lets the node take code, seed and the base that all functions share from this entry, instead
+    /// of making them. Only the first deployment can use the entry, and only if it deploys the
+    /// entry's function. A host has made the entry before ([`crate::shared`]). If a part cannot be
+    /// used here, the node makes it itself and logs the reason. For a node without a data
+    /// directory.
     pub fn shared(mut self, entry: Entry) -> Self {
         self.shared = Some(Arc::new(entry));
         self
@@ -315,7 +316,7 @@ impl NodeBuilder {
     /// Sets how many bytes the processes of all microVMs and compilations may take together, seeds
     /// included. The default is the memory of the machine, or the limit of the control groups of
     /// this process, less an eighth for the node (256 MiB to 2 GiB). If there are control groups,
-    /// the kernel enforces it.
+    /// the kernel enforces the budget.
     pub fn instance_memory(mut self, bytes: u64) -> Self {
         self.pool.instance_memory = Some(bytes);
         self
@@ -418,9 +419,9 @@ impl NodeBuilder {
     ///
     /// # Errors
     /// Returns an error if the host cannot run microVMs, if an address cannot be bound, or if
-    /// options contradict each other. Also returns an error if the data directory, a certificate,
-    /// the registry or the key-value store cannot be used. [`StartError`] has a variant for each of
-    /// these.
+    /// options contradict each other. Also returns an error if the data directory, the admin
+    /// socket, a certificate, the registry or the key-value store cannot be used. [`StartError`]
+    /// has a variant for each of these.
     ///
     /// # Panics
     /// Panics outside a tokio runtime that drives I/O and time.

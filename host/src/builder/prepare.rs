@@ -124,7 +124,10 @@ impl NodeBuilder {
 /// Bytes that func-images may take on disk by default.
 const IMAGE_DISK: u64 = 8 << 30;
 
-/// Returns the func-images of a data directory. Images that no version can use are removed.
+/// Returns the func-images of a data directory. It keeps the images of functions' current versions,
+/// of the seeds that all functions share, and of recently used engines. The next writer of images
+/// removes all others, also those of versions that are stored for a rollback. With a budget of 0,
+/// all images are removed and the result is `None`.
 fn images(
     directory: &DataDir,
     functions: &Registered,
@@ -235,8 +238,8 @@ impl WithoutBackend {
                 return Err(error.into());
             }
         };
-        // The servers get handles without servers: a listener must not keep the node alive that
-        // ends it.
+        // The servers get handles without servers. Otherwise a listener would keep the servers
+        // alive whose drop has to end the listener.
         let inner = Node::of(core.clone(), Servers::default());
         let mut servers = Servers::new(core.backlog.clone());
         let tending = core.clone();

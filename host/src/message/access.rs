@@ -87,7 +87,7 @@ pub struct AccessRecord {
 /// The callback for finished requests.
 pub(crate) type TellRequest = dyn Fn(&AccessRecord) + Send + Sync;
 
-/// A request whose end is awaited. The record is reported when this is dropped.
+/// A request that is followed to its end. The record is reported when this is dropped.
 pub(crate) struct Follow {
     record: AccessRecord,
     /// The number of the instance that serves the request; 0 until there is one.

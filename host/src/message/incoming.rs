@@ -21,7 +21,7 @@ use super::correlation;
 
 /// Bytes of a body that is too large which are read and discarded before it is rejected. A client
 /// that sends before it reads then still receives the response instead of a connection reset. The
-/// exchange's timeouts limit how long this takes.
+/// invocation's timeouts limit how long this takes.
 const DRAIN_BYTES: u64 = 16 << 20;
 
 /// The limits of a body.

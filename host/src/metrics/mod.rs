@@ -114,7 +114,7 @@ impl Metrics {
         self.served.get_or_create(&of).inc();
     }
 
-    /// Records an instance that has stopped after a request that did not fail.
+    /// Records the effort of an instance that has stopped by itself after its request.
     pub(crate) fn retired(&self, function: &FunctionName, effort: &Effort) {
         let of = OfFunction {
             function: function.into(),

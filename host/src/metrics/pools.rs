@@ -128,7 +128,7 @@ impl Pools {
         )
     }
 
-    /// Returns the number of seeds that no more zygotes are preset with.
+    /// Returns the number of seeds for which no more specialised zygotes are made.
     pub(super) fn abandoned_parents(&self) -> u64 {
         self.zygote_parents_abandoned.get()
     }

@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, Semaphore, watch};
 use super::{
     deployments::Deployments,
     engine_table::Engines,
-    function::{Function, UnderWay, VersionJail},
+    function::{Function, UnderWay, VersionCell},
     images::Moves,
     info::{SeedState, function_brief, function_info},
     secrets::Given,
@@ -53,7 +53,7 @@ pub(crate) struct Storage {
     pub(crate) registry: Registry,
     pub(crate) key_value: Arc<KeyValue>,
     pub(crate) secrets: Vault,
-    /// None if the node lives in memory only. It is declared after the registry, so that the
+    /// `None` if the node lives in memory only. It is declared after the registry, so that the
     /// directory's lock is held as long as the registry is open.
     pub(crate) directory: Option<DataDir>,
     /// The func-images of seeds that are not in memory.
@@ -122,7 +122,8 @@ pub(crate) struct Core {
     pub(super) reading: Semaphore,
     ended: watch::Sender<bool>,
     pub(crate) readiness: State,
-    /// Becomes true when the last handle of the node is dropped.
+    /// Becomes true when the program that started the node has dropped its last handle. The
+    /// handles of the node's own servers do not count.
     gone: watch::Sender<bool>,
 }
 
@@ -204,7 +205,7 @@ impl Core {
                 log,
                 under_way: Arc::default(),
                 backlog: self.backlog.function(),
-                made: VersionJail::default(),
+                made: VersionCell::default(),
             }));
         }
     }
@@ -322,7 +323,7 @@ impl Core {
         }
     }
 
-    /// Returns which of a function's instances parked ahead of requests are missing.
+    /// Returns how many of a function's instances parked ahead of requests are missing, and why.
     fn lacking(&self, function: &Function) -> Option<Lacking> {
         match function.made.get() {
             Some(made) => made.lacking(),
@@ -539,7 +540,7 @@ impl Core {
         Here(self.gone.clone())
     }
 
-    /// Waits until the last handle of the node is dropped.
+    /// Waits until the program that started the node has dropped its last handle.
     pub(super) fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut gone = self.gone.subscribe();
         async move {

@@ -14,8 +14,8 @@ use faasw_abi::files::upload::FILES_MAX;
 use faasw_client::{DeployStage, DeploymentInfo, FunctionName};
 use faasw_pool::{FairSlots, QueuePosition, Slot, SlotRequest, SlotRules, Urgency};
 
-/// Slots for deployments: as many as uploads at the same time. One function has only a few of them,
-/// and its other deployments wait.
+/// Slots for deployments: 64, as many as the admin API accepts uploads at the same time. One
+/// function has at most four of them, and its other deployments wait.
 const DEPLOYMENTS: SlotRules = SlotRules {
     total: 64,
     per_owner: 4,

@@ -53,7 +53,7 @@ impl Engines {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn jail(&self, digest: Digest) -> Arc<OnceCell<Ready>> {
+    pub(super) fn cell(&self, digest: Digest) -> Arc<OnceCell<Ready>> {
         self.code().entry(digest).or_default().clone()
     }
 

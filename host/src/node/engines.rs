@@ -68,8 +68,8 @@ impl Core {
     /// Returns an engine's code, compiled if needed.
     pub(super) async fn engine_code(&self, engine: &EngineUse) -> Result<Ready, DeployError> {
         let EngineUse { name, digest } = engine;
-        let jail = self.engines.jail(*digest);
-        let ready = jail.get_or_try_init(|| async {
+        let cell = self.engines.cell(*digest);
+        let ready = cell.get_or_try_init(|| async {
             let whose = Whose::Engine(name.clone());
             let ready = match self.stored_code(*digest, whose.clone()).await? {
                 Some(ready) => ready,
@@ -205,7 +205,7 @@ impl Core {
             table.insert(name.clone(), record);
         });
         // Scripts that are deployed from now on share this code.
-        let _ = self.engines.jail(digest).set(ready.without_bytes());
+        let _ = self.engines.cell(digest).set(ready.without_bytes());
         self.prune_engines();
         tracing::info!(engine = %name, %digest, "language engine added");
         Ok(())
@@ -268,8 +268,8 @@ impl Core {
     fn engine_info(&self, name: &FunctionName) -> Result<EngineInfo, EngineError> {
         let record = self.engines.table().get(name).cloned();
         let record = record.ok_or_else(|| EngineError::Unknown(name.to_string()))?;
-        let jail = self.engines.code().get(&record.digest).cloned();
-        let ready = jail.as_ref().and_then(|jail| jail.get());
+        let cell = self.engines.code().get(&record.digest).cloned();
+        let ready = cell.as_ref().and_then(|cell| cell.get());
         let functions = self.all();
         let uses = functions.iter().filter(|function| {
             let engine = function.record.engine.as_ref();

@@ -40,46 +40,47 @@ pub(super) struct Function {
     pub(super) under_way: Arc<UnderWay>,
     /// Response bytes that clients have not read yet. Shared by all versions.
     pub(super) backlog: Arc<FunctionBacklog>,
-    /// Empty after a restart, until a request needs the version. Requests that arrive meanwhile
-    /// wait for the same attempt.
-    pub(super) made: VersionJail,
+    /// Empty after a restart, until the version is needed. Requests that arrive meanwhile wait for
+    /// the attempt that is under way.
+    pub(super) made: VersionCell,
 }
 
 /// Holds the [`FunctionVersion`] that makes instances of a version, once there is one.
 #[derive(Debug, Default)]
-pub(super) struct VersionJail(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
+pub(super) struct VersionCell(RwLock<Arc<OnceCell<Arc<dyn FunctionVersion>>>>);
 
-impl VersionJail {
+impl VersionCell {
     /// Creates one that is not empty.
     pub(super) fn with(made: Arc<dyn FunctionVersion>) -> Self {
         Self(RwLock::new(Arc::new(OnceCell::new_with(Some(made)))))
     }
 
     pub(super) fn get(&self) -> Option<Arc<dyn FunctionVersion>> {
-        self.jail().get().cloned()
+        self.cell().get().cloned()
     }
 
-    /// Returns the version, or the result of `wake`. Concurrent callers share one run of `wake`.
+    /// Returns the version, or the result of `wake`. Only one caller at a time runs its `wake`, and
+    /// the others wait for the result. If it fails, the next of them runs its own.
     pub(super) async fn get_or_wake<E>(
         &self,
         wake: impl Future<Output = Result<Arc<dyn FunctionVersion>, E>>,
     ) -> Result<Arc<dyn FunctionVersion>, E> {
-        let jail = self.jail().clone();
-        jail.get_or_try_init(|| wake).await.cloned()
+        let cell = self.cell().clone();
+        cell.get_or_try_init(|| wake).await.cloned()
     }
 
     /// Empties this if the version in it is not in memory. Callers that hold the version keep it,
     /// and the next request wakes it again, as after a restart.
     pub(super) fn rest(&self) {
-        let mut jail = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let is_in_memory = jail.get().is_some_and(|made| made.is_in_memory());
-        let rested = (!is_in_memory).then(|| std::mem::take(&mut *jail));
-        drop(jail);
+        let mut cell = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let is_in_memory = cell.get().is_some_and(|made| made.is_in_memory());
+        let rested = (!is_in_memory).then(|| std::mem::take(&mut *cell));
+        drop(cell);
         // Dropping the version may free much, so it happens outside the lock.
         drop(rested);
     }
 
-    fn jail(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
+    fn cell(&self) -> RwLockReadGuard<'_, Arc<OnceCell<Arc<dyn FunctionVersion>>>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -96,6 +97,10 @@ impl Function {
     ///
     /// If no place is free, the request that has waited longest for its client is cut, and this
     /// request gets the place as soon as the other has ended.
+    ///
+    /// # Errors
+    /// Returns [`Failure::FunctionBusy`] if no request can be cut, or if the request that was cut
+    /// takes longer than [`EVICTING`] to end.
     pub(super) async fn place(&self) -> Result<Place, Failure> {
         let busy = match self.free_place() {
             Ok(place) => return Ok(place),
@@ -157,7 +162,7 @@ impl UnderWay {
         Some(Place(counter.clone()))
     }
 
-    /// Reserves the next place that is given back, ahead of later requests.
+    /// Reserves the next place that becomes free, ahead of later requests.
     fn reserve(counter: &Arc<Self>) -> Reserved {
         counter.lock().reserved += 1;
         Reserved(counter.clone())
@@ -169,7 +174,7 @@ impl UnderWay {
 struct Reserved(Arc<UnderWay>);
 
 impl Reserved {
-    /// Returns a place, if one has been given back.
+    /// Returns a place, if one is free.
     fn enter(&self, limit: usize) -> Option<Place> {
         let mut counts = self.0.lock();
         if counts.under_way >= limit {

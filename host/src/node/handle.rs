@@ -111,8 +111,9 @@ impl Node {
     /// engine that they were deployed with.
     ///
     /// # Errors
-    /// Returns an error if the component is no engine, if it does not compile or start, or if
-    /// another engine has one of the extensions ([`EngineError::Taken`]).
+    /// Returns an error if the name or the number of extensions is not valid, if the component is
+    /// no engine, or if it does not compile or start. Returns [`EngineError::Taken`] if another
+    /// engine has one of the extensions.
     pub async fn add_engine(
         &self,
         name: &str,
@@ -203,7 +204,8 @@ impl Node {
     /// Its seed is made first. Requests under way finish on the version before.
     ///
     /// # Errors
-    /// Returns an error if there is no such function or version, or if its seed cannot be made.
+    /// Returns an error if there is no such function or version, if its seed cannot be made, or if
+    /// another function has taken one of its hosts. Then the current version stays.
     pub async fn rollback(
         &self,
         name: &str,

@@ -118,8 +118,8 @@ impl Core {
         }
     }
 
-    /// Whether a function is no longer the current one of its name, or is being removed: its files
-    /// are removed before the table changes.
+    /// Whether a function is no longer the current one of its name. First waits for a change of the
+    /// functions under way: it removes a function's files before it changes the table.
     async fn is_overtaken(&self, function: &Arc<Function>) -> bool {
         drop(self.committing.lock().await);
         !self.is_current(function)
@@ -155,7 +155,8 @@ impl Core {
         let is_answered = Arc::<AtomicBool>::default();
         let body = message::limited(body, self.body_limits(is_answered.clone()));
         let account = self.account(function, &parts);
-        // A self call has a permit already, so it does not wait for other requests.
+        // The invocation that makes a self call holds a permit already, so the self call does not
+        // wait until other requests release theirs.
         let has_room =
             || within.is_some() || function.made.get().is_none_or(|made| made.has_room());
         let is_whole = body.is_end_stream();
@@ -351,8 +352,8 @@ struct Admission {
 
 /// Reports a failure in the function's log and in the node's log.
 fn report(function: &Function, failure: &Failure, instance: u64, known: &Correlation) {
-    // Each line of the message is a line of its own in the function's log. They are indented, so
-    // that none can be mistaken for a line that the node begins.
+    // Each line of the message is a line of its own in the function's log. All but the first are
+    // indented, so that none of them can be mistaken for a line that the node begins.
     let lines = Indented(failure).to_string();
     for line in lines.lines() {
         let line = line.as_bytes();

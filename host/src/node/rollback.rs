@@ -6,7 +6,7 @@ use faasw_client::FunctionInfo;
 
 use super::{
     core::{Core, blocking},
-    function::{Function, VersionJail},
+    function::{Function, VersionCell},
     replace::OF_A_ROLLBACK,
     secrets::Given,
 };
@@ -66,7 +66,7 @@ impl Core {
             log: current.log.clone(),
             under_way: current.under_way.clone(),
             backlog: current.backlog.clone(),
-            made: VersionJail::with(made),
+            made: VersionCell::with(made),
         };
         drop(slot);
         // A task, so that dropping this future does not interrupt it: table and registry would

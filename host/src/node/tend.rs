@@ -37,7 +37,7 @@ type Over = u64;
 struct Known {
     /// Modules and engines whose code need not be compiled.
     compiled: HashSet<Digest>,
-    /// The base that images have to be made over. None if the node keeps no images.
+    /// The base that images have to be made over. `None` if the node keeps no images.
     over: Option<Over>,
     /// Whether existing images may be made over another base.
     are_suspect: bool,

@@ -19,8 +19,8 @@ use super::{
 impl Registry {
     /// Returns the artifact of a module by this generation of the engine, if there is one that may
     /// be this function's code. If no function is named, only code that is not reserved for one
-    /// function is returned. Otherwise the module can be compiled again. The code itself is not
-    /// read, unless its record dates from before code had pieces.
+    /// function is returned. Any other code can be compiled again. The code itself is not read,
+    /// unless its record has no pieces, or pieces of a former size.
     pub(crate) fn artifact(
         &self,
         module: Digest,

@@ -9,7 +9,8 @@ use faasw_abi::wire::FunctionKind;
 use faasw_pool::{CodeDigest, FreezeReport, ImageId, Pieces};
 use serde::{Deserialize, Serialize};
 
-/// The version of tables and records. Other versions are rejected.
+/// The version of tables and records, without what the later formats add. A registry of an unknown
+/// version is rejected.
 pub(super) const FORMAT: u64 = 2;
 
 /// The version once there are language engines. Earlier versions of faasw would remove the engines'
@@ -56,20 +57,20 @@ pub(crate) struct VersionRecord {
     /// Full names of the module's imports.
     pub(crate) imports: Vec<String>,
     pub(crate) module_bytes: u64,
-    /// Of its compiled code.
+    /// The size of its compiled code.
     pub(crate) code_bytes: u64,
 }
 
 /// The files of a version, as they were packed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FilesRecord {
-    /// Of the bundle.
+    /// The digest of the bundle.
     pub(crate) digest: Digest,
-    /// Of the bundle.
+    /// The size of the bundle.
     pub(crate) bundle_bytes: u64,
     /// The number of files, folders and links.
     pub(crate) entries: u32,
-    /// Of all files together.
+    /// The size of all files together.
     pub(crate) bytes: u64,
 }
 
@@ -154,8 +155,8 @@ impl PiecesRecord {
 }
 
 impl VersionRecord {
-    /// Returns the identifier of the version's func-image. No other version of any function has the
-    /// same, unless it uses the same image.
+    /// Returns the identifier of the version's func-image. Another version, of any function, has
+    /// this identifier only if it uses this image.
     pub(crate) fn image(&self, name: &FunctionName) -> ImageId {
         let since = self.made().duration_since(SystemTime::UNIX_EPOCH);
         let deployed = since.unwrap_or_default().as_nanos();

@@ -31,9 +31,9 @@ const REVISION_KEY: &str = "revision";
 /// A database that is opened when it is needed.
 #[derive(Debug)]
 pub(super) struct Store {
-    /// None for a store in memory.
+    /// `None` for a store in memory.
     file: Option<PathBuf>,
-    /// None after a failure, until the next call.
+    /// `None` after a failure, until the next call.
     database: Mutex<Option<Database>>,
 }
 

@@ -3,9 +3,9 @@
 //! A connection costs its client next to nothing, so a new client is worth more than an idle one.
 //! If a listener is full, one connection is evicted for the new one. Connections of an address with
 //! many connections are evicted before those of an address with few. Among these, clients that
-//! never sent a request are evicted first, then idle clients, then clients whose requests or
-//! responses wait for themselves, and the oldest of these. If an address has reached its limit, one
-//! of its own connections is evicted.
+//! never sent a request are evicted first, then idle clients, then clients that keep their own
+//! requests or responses waiting. Of equal connections the oldest is evicted. If an address has
+//! reached its limit, one of its own connections is evicted.
 
 use std::{
     cmp::Reverse,
@@ -192,8 +192,9 @@ impl Connections {
             .any(|proxies| proxies.contains(&address))
     }
 
-    /// Counts a request that came through a proxy for the address that it came from. Returns `None`
-    /// if the address has as many requests as one address may have connections.
+    /// Counts a request that came through a proxy for the client's address, which the proxy names.
+    /// Returns `None` if the address has as many requests and connections as one address may have
+    /// connections.
     pub(super) fn forwarded(self: &Arc<Self>, address: IpAddr) -> Option<Forwarded> {
         let address = counted(address);
         let mut state = self.state();
@@ -245,8 +246,9 @@ impl Connections {
 }
 
 impl State {
-    /// Evicts the connection with the lowest value among those that `may` select; `None` if all are
-    /// busy. Up to `farewells` idle clients are notified of the end first.
+    /// Evicts the connection with the lowest value among those that `may` selects. Returns `None`
+    /// if all are busy. An idle client is notified of the end first, if fewer than `farewells`
+    /// evicted connections are still open. All others are closed at once.
     fn evict(&mut self, farewells: usize, may: impl Fn(&Open) -> bool) -> Option<()> {
         let (_, standing, Reverse(number)) = self
             .open

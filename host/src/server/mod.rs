@@ -100,7 +100,7 @@ pub(crate) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Accepts connections at a bound address.
+/// Makes a bound address accept connections.
 ///
 /// # Errors
 /// Returns the error of `listen(2)`.

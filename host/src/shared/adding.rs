@@ -105,8 +105,9 @@ impl Adding {
     /// come first.
     ///
     /// # Errors
-    /// Returns an error if the function cannot be deployed or answers a request with a server
-    /// error, and if the entry cannot be written. Nothing of the entry remains then.
+    /// Returns an error if the function cannot be deployed, if it answers a request with a server
+    /// error or an incomplete response, or if the entry cannot be written. Nothing of the entry
+    /// remains then.
     pub async fn make(
         self,
         node: Node,

@@ -12,7 +12,7 @@
 //!   NAMESPACE/ID/key           0444: 32 bytes; for pods that may use the entry
 //!   NAMESPACE/ID/entry/        0755: for pods that may use the entry
 //!     note                     the subject of the entry, sealed (`note`)
-//!     artifacts/               compiled code, named by digests in the note
+//!     artifacts/               compiled code, verified by digests in the note
 //!     images/                  func-images, each sealed: level 0 and 1, the engine, the function
 //! ```
 

@@ -28,7 +28,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Returns counters without any group. At most so many groups may wait.
+    /// Returns an account without groups. At most `free_max` groups may wait.
     pub(crate) fn new(free_max: usize) -> Self {
         Self {
             free: BTreeSet::new(),
@@ -39,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// Sets the most groups that may wait from now on. Returns the numbers of surplus ones.
+    /// Sets how many groups may wait from now on. Returns the numbers of surplus ones.
     pub(crate) fn limit(&mut self, free_max: usize) -> Vec<u32> {
         self.free_max = free_max;
         let surplus = self.free.len().saturating_sub(free_max);

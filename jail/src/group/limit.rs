@@ -87,8 +87,8 @@ fn read(path: &Path) -> Option<String> {
 }
 
 /// Returns the folders of this process's groups and of those above them, in the hierarchy of a
-/// controller and in the unified one. In a container, the path of its group may not be below the
-/// mounted folder: then the mounted folder is that group, or one above it.
+/// controller and in the unified one. In a container, the path of its group is possibly not below
+/// the mounted folder: then the mounted folder is that group, or one above it.
 fn folders<'a>(
     own: &str,
     mounts: &'a str,

@@ -212,7 +212,7 @@ impl Groups {
             aside: RefCell::default(),
             of_all: Cell::new(None),
         };
-        // A group that cannot be used must be noticed now, and leave nothing.
+        // If groups cannot be used, that must be noticed now, and nothing must be left of them.
         let made = groups.make(place);
         made.inspect_err(|_| groups.remove())?;
         groups.may_be_aside = aside::check(place);

@@ -36,8 +36,9 @@ const POD_NAMESPACE: &str = "io.kubernetes.cri.sandbox-namespace";
 /// Prepares a command and becomes runc.
 ///
 /// # Errors
-/// Returns an error if the command cannot be parsed or prepared, or if runc cannot be executed. The
-/// error is also written to runc's log file, from which runc's shim reports it.
+/// Returns an error if the command cannot be parsed or prepared, or if runc cannot be executed.
+/// Except for a parse error, it is also written to runc's log file, from which runc's shim reports
+/// it.
 pub fn run(arguments: &[OsString]) -> Result<(), Error> {
     let command = Command::read(arguments).map_err(Error::Refused)?;
     let run = || {

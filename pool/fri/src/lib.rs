@@ -2,8 +2,8 @@
 //!
 //! Every message is one packet of a `SOCK_SEQPACKET` Unix socket: a header, and a body whose size
 //! its kind fixes. Descriptors travel only downwards, to the spawner and to sandboxes. The one
-//! exception is a descriptor that a sandbox sends when it is born ([`messages::Born`]). Later, a
-//! reader from a sandbox gives the kernel no room for descriptors, so none can arrive.
+//! exception is a descriptor that a sandbox sends when it is born ([`messages::Born`]). After that,
+//! the node receives messages of a sandbox without a buffer for descriptors, so none can arrive.
 //!
 //! ```text
 //!   node ── SpawnSandbox, SpawnHelper, Kill … ▶ spawner     (descriptors attached)

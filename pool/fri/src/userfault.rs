@@ -1,7 +1,7 @@
 //! Page faults of one process that another process serves (userfaultfd(2)).
 //!
 //! A sandbox creates [`Faults`] for its own memory when it is born, sends them to the node and
-//! keeps no copy: the holder can make a process wait within a system call, which must not be
+//! keeps no copy. The holder can make a process wait within a system call, which must not be
 //! possible for a process that may be under attack. The device ([`Device`]) creates them even in a
 //! user namespace, where the system call does not. They also report accesses by the kernel on the
 //! process's behalf, which matters because KVM accesses a guest's memory.
@@ -128,7 +128,7 @@ impl Device {
         rustix::fs::open("/dev/userfaultfd", flags, Mode::empty()).map(Self)
     }
 
-    /// Creates the faults of the calling process. No range is registered yet.
+    /// Creates a descriptor for the page faults of the calling process. No range is registered yet.
     ///
     /// # Errors
     /// Returns the error of the ioctls.

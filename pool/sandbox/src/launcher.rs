@@ -1,4 +1,4 @@
-//! The launcher: starts spawners for a node that has given up the privileges that this takes.
+//! The launcher: starts spawners for a node that has given up the privileges that this requires.
 //!
 //! The node starts the launcher before anything else and before it confines itself, because filters
 //! and lost privileges pass to all processes that a process makes. The launcher is this same
@@ -200,8 +200,8 @@ impl Launcher {
     ) -> i32 {
         let node = (NODE_FD, socket.as_fd());
         for (number, fd) in [node].into_iter().chain(self.programs.descriptors()) {
-            // A descriptor that has its number already stays open on exec as well; spawners execute
-            // nothing themselves.
+            // These descriptors stay open on exec, which does no harm: a spawner does not execute
+            // another program in its own process.
             // SAFETY: the previous owner of this number does not use it again in this process.
             if unsafe { libc::dup2(fd.as_raw_fd(), number) } < 0 {
                 return 1;

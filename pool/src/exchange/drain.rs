@@ -54,22 +54,24 @@ impl Exchange {
     /// Hands out the contents of the mailbox, part by part, until there is room for the rest.
     ///
     /// # Errors
-    /// Returns an error if the client takes nothing for too long, if it is gone
-    /// ([`InvokeError::ClientGone`]), or if the exchange is evicted ([`InvokeError::Evicted`]).
+    /// Returns [`InvokeError::ClientGone`] if the client is gone, [`InvokeError::Evicted`] if the
+    /// exchange is evicted, and the error of a limit that expires, such as
+    /// [`InvokeError::IdleClient`]. Returns [`InvokeError::GuestFailed`] if the guest's words are
+    /// impossible, and a platform error if the mailbox cannot be accessed.
     pub(super) async fn drain(
         &mut self,
         done: Done,
         client: &Option<PartSender>,
     ) -> Result<(Done, Lease), InvokeError> {
-        // The guest has stopped, so it cannot receive answers to outbound calls.
+        // The function is done, so no answer to an outbound call can reach it.
         self.calls = None;
         loop {
             if let Some(room) = self.room_for_rest(&done)? {
                 self.wait = None;
                 return Ok((done, room));
             }
-            // The guest does not run any more. Its run permit is released, so that others do not
-            // wait for its client.
+            // The function does not run any more. Its run permit is released, so that other
+            // requests do not wait for its client.
             self.turn = None;
             let waiting = self
                 .instance

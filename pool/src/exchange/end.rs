@@ -141,7 +141,8 @@ pub fn response_trailers(tail: &[u8]) -> Result<Vec<Pair>, InvokeError> {
 }
 
 impl Ended {
-    /// Hands the rest of a body to a client that may be slow. The VM is gone by now.
+    /// Hands the rest of a body to a client that may be slow. The instance does not wait for that:
+    /// its retirement has begun, or it is gone.
     pub async fn deliver(&self, client: PartSender, limit: Duration) -> Result<(), InvokeError> {
         let Some(Rest {
             bytes, trailers, ..

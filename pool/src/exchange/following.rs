@@ -73,7 +73,7 @@ pub struct Terms {
     pub secrets: Option<Secrets>,
     /// Makes the function's outbound calls, whose channels are open only if this is set.
     pub outbound: Option<Arc<dyn Outbound>>,
-    /// The guest does not ring at its end: the node looks for the end.
+    /// The guest does not ring at its end: the node polls for the end.
     pub looks: bool,
 }
 
@@ -324,7 +324,8 @@ impl Exchange {
     }
 
     /// Ends the exchange of a finished function whose response has room. Returns what is left of
-    /// the response.
+    /// the response. If `followed` is an error, ends the sandbox and returns that error as the
+    /// result.
     pub async fn finish(mut self, followed: Result<(Done, Lease), InvokeError>) -> Ended {
         // Answers of the store and of outbound calls have no receiver any more, and no other guest
         // needs the secrets.

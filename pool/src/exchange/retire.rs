@@ -1,6 +1,6 @@
 //! The retirement of an instance whose request is over: it is reset and parked for the next
-//! request, or it ends. The client does not wait for this (early destroy, AFaaS §4.3), but the
-//! place of the request is taken until then.
+//! request, or it ends. The client does not wait for this (early destroy, AFaaS §5), but the place
+//! of the request is taken until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,7 +83,7 @@ impl Retiring {
         // instance's seed, so that must be fully loaded.
         let is_of_function = self.instance.is_own && is_whole(&self.instance.from);
         // An instance with an older working set would keep missing pages, or fill pages that are
-        // not used. The pages that it has as its own are those of that set.
+        // not used, because its private pages are those of that set.
         let is_current = self.instance.is_current();
         let may_return = self.is_good && is_of_function && is_current;
         let is_asked = may_return && self.instance.from.working_set().is_wanted();

@@ -25,7 +25,8 @@ impl Secrets {
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::InvalidInput`] if they take more than [`SECRETS_MAX`] bytes, and an
-    /// error of the operating system if memory for them cannot be mapped.
+    /// error of the operating system if memory for them cannot be mapped or excluded from core
+    /// files.
     pub fn new(secrets: &[(&[u8], &[u8])]) -> io::Result<Self> {
         let length = encoded_len(secrets);
         if length > SECRETS_MAX {

@@ -4,8 +4,10 @@
 //! An instance that rests may be ended at any time, for example by a system that is short of
 //! memory. The node learns of it a moment later. A request begins again in another microVM if it
 //! meets such an instance, or one whose seed cannot be read completely. This happens once, and only
-//! if it has no visible effect: the first guest has published nothing, so it has taken nothing of
-//! the request either, and the other guest receives what is in its mailbox.
+//! if it has no visible effect. An instance that was ended must have published nothing, so it has
+//! taken nothing of the request either. An instance whose seed cannot be read may have run, but
+//! nothing of its answer was taken, and it has sent no record to its store and no outbound call.
+//! The other guest receives the part of the request that is in the mailbox of the first one.
 
 use std::task::{Context, Poll, Waker};
 
@@ -92,8 +94,9 @@ impl Exchange {
         Ok(false)
     }
 
-    /// Ends this microVM. Returns whether another one can serve the request: this one failed by no
-    /// fault of its guest, or because its seed could not be read.
+    /// Ends this microVM. Returns whether another one can serve the request. That is so if this one
+    /// failed by no fault of its guest, or because its seed could not be read, and if the client
+    /// cannot notice the repetition.
     pub async fn end_if_untouched(&mut self) -> bool {
         // Only a guest that has stopped is known to publish nothing more.
         self.instance.sandbox.end().await;

@@ -11,8 +11,8 @@ use super::limits::CallLimits;
 /// Most functions are done by then, with one exit.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// How long a request has its turn for itself. Requests that take longer share the processors with
-/// others.
+/// How long a request keeps its run permit while others wait for one, and how long its guest may
+/// run at the lowest priority. Requests that take longer share the processors with others.
 const TURN: Duration = Duration::from_millis(1);
 
 /// How long the end may take after the response has begun, if the response is still to leave as one
@@ -34,7 +34,7 @@ pub struct Timeline {
     pub client: Instant,
     /// When the guest last sent something.
     pub guest: Instant,
-    /// The CPU time of the guest cannot be used up before this.
+    /// When the CPU time is checked next: this guest alone cannot use it up before.
     pub cpu: Instant,
     /// When the head of the response was first there.
     pub head: Option<Instant>,
@@ -82,7 +82,7 @@ impl Still {
 /// The limit that a deadline belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// The exchange has had its turn.
+    /// The exchange has had its run permit for long enough.
     Turn,
     /// The node has waited for the end alone for long enough.
     Short,
@@ -156,8 +156,8 @@ impl Timeline {
     }
 
     /// Notes whether the guest waits for answers to outbound calls and nothing else. Returns
-    /// whether that time is not charged to the guest; in total, [`CallLimits::upstream`] of it are
-    /// not charged.
+    /// whether [`Limit::FirstByte`] and [`Limit::IdleGuest`] stand still for that: they do so for
+    /// at most [`CallLimits::upstream`] in total.
     pub fn note_upstream(&mut self, waits: bool) -> bool {
         let now = Instant::now();
         if let Some(since) = self.upstream.take() {
@@ -171,7 +171,7 @@ impl Timeline {
         waits && !self.upstream_left().is_zero()
     }
 
-    /// Returns how long the guest may still wait for outbound calls without being charged.
+    /// Returns how long the guest may still wait for outbound calls while its limits stand still.
     fn upstream_left(&self) -> Duration {
         self.limits.upstream.saturating_sub(self.upstream_before)
     }
@@ -191,9 +191,9 @@ impl Timeline {
     }
 
     /// Returns the next deadline, and the limit that it belongs to. `client_owes` means that the
-    /// guest waits for a part of the request. `turn` is set while the exchange has its turn, and
-    /// says whether others wait for that. If none does, the turn ends together with
-    /// [`Limit::Short`]: an earlier timer of its own would wake a thread for nothing.
+    /// guest waits for a part of the request. `turn` is set while the exchange has a run permit,
+    /// and says whether other requests wait for one. If none does, the permit is returned at the
+    /// time of [`Limit::Short`]: an earlier timer of its own would wake a thread for nothing.
     pub fn deadline(
         &self,
         phase: Phase,

@@ -61,8 +61,8 @@ impl Instance {
         // From then on the sandbox has the code mapped.
         let code = self.code.take();
         self.had_large_code = code.as_ref().is_some_and(|code| code.is_gathered());
-        // All scripts of an engine have its code, in whatever pages that was when the first of them
-        // was surveyed.
+        // All scripts of an engine share its code, which may be in large pages before the first
+        // survey of this script. So the code is mapped in small pages until a survey is done.
         self.code_pages = if self.is_own && self.from.working_set().is_wanted() {
             CodePages::Small
         } else {

@@ -70,7 +70,8 @@ impl Keeper {
         keeper
     }
 
-    /// Returns the parking for the instances of one more seed.
+    /// Returns the parking for the instances of one more seed. They poll for at most `poll`, or for
+    /// the pool's default if that is `None`.
     pub fn parking(self: &Arc<Self>, poll: Option<Duration>) -> Arc<Parking> {
         let most = poll.unwrap_or(self.polling.most());
         let parking = Arc::new(Parking::new(self, most));
@@ -187,7 +188,8 @@ impl Keeper {
             if let Some(before) = now.checked_sub(self.rules.keep_alive) {
                 parking.expire(before, self.rules.least);
             }
-            // If the last round was late, it covered some of these already.
+            // The span is three rounds, so that none is missed if a round is late. Most instances
+            // in it were covered by the round before.
             if let (Some(from), Some(until)) = (now.checked_sub(4 * ROUND), now.checked_sub(ROUND))
             {
                 parking.bring_back(from, until);

@@ -13,7 +13,7 @@ const TURN: Duration = Duration::from_micros(10);
 /// The number of such turns. They are 20 us in total: less than a sleep and a wake cost.
 const TURNS: u32 = 2;
 
-/// The number of pauses between two tries: a fraction of a microsecond.
+/// The number of pauses between two tries, together a fraction of a microsecond.
 const PAUSES: u32 = 16;
 
 /// Returns what `find` finds, if it finds it within a moment.

@@ -3,8 +3,8 @@
 //! `settle` waits for an instance to stop after its request and has it reset, `parking` keeps it
 //! for the next request, `keeper` limits the number and the time of parked instances, `polling`
 //! decides which of them poll for the next request, `look` is how the node polls, and
-//! `reset_record` counts resets. This module knows no functions: instances that are parked together
-//! were forked from the same snapshot.
+//! `reset_record` counts resets. Except for the fork in `instance`, this module knows no functions:
+//! instances that are parked together were forked from the same snapshot.
 
 mod instance;
 mod keeper;

@@ -148,7 +148,8 @@ impl Mailbox {
         mapped.is_some_and(|mapped| mapped.control.is_leaving())
     }
 
-    /// Signals to a polling guest that its request is completely written.
+    /// Signals to a polling guest that there is a request. Everything that the guest reads first,
+    /// such as the head, has to be written before.
     pub fn go(&mut self) {
         self.said.go = 1;
         if let Some(mapped) = &self.mapped {

@@ -107,7 +107,8 @@ impl Mailbox {
     /// calls, and one with `secrets`. The first two kinds have no message yet.
     ///
     /// # Errors
-    /// Returns the error of writing to the mailbox.
+    /// Returns [`InvokeError::RequestTooLarge`] if the secrets do not fit, or the error of writing
+    /// to the mailbox.
     pub fn open_beside(
         &mut self,
         store: bool,

@@ -98,8 +98,8 @@ impl Pool {
     /// # Errors
     /// Returns [`InitialiseError::Seed`] if the initialisation fails, or if it draws what `spec`
     /// does not allow. Returns [`InitialiseError::Refused`] if it succeeds, but no module can begin
-    /// in its state. Returns [`InitialiseError::Compile`] if the compile helper or the platform
-    /// fails.
+    /// in its state, or if `function` is not code that reports its state. Returns
+    /// [`InitialiseError::Compile`] if the compile helper or the platform fails.
     pub async fn initialise(
         &self,
         spec: &FunctionSpec,

@@ -264,7 +264,7 @@ impl Pool {
     /// Adds a function whose image was put in its place from elsewhere
     /// ([`Arriving::place`](crate::Arriving::place)). If the image is valid here, its seed is in
     /// memory afterwards, without initialisation. Otherwise returns an [`ImageError`] as the inner
-    /// result, and nothing was made.
+    /// result, and no function is added.
     ///
     /// # Errors
     /// Returns a [`SeedError`] if its memory or configuration is more than a guest can have, or if
@@ -296,19 +296,20 @@ impl Pool {
         Ok(is_read)
     }
 
-    /// Makes a function's seed in the background, unless a request needs it before.
+    /// Makes a function's seed in the background, unless a request needs it before, or half of the
+    /// memory for seeds is used by then.
     pub fn make_in_the_background(&self, version: &FunctionVersion) {
         version.make_in_the_background();
     }
 
-    /// Counts again what a function holds in memory, and evicts what exceeds its limit. Called once
-    /// its code is stored.
+    /// Counts again what a function holds in memory. Ends parked instances and evicts unused seeds
+    /// until the rest fits its limit. Called once the function's code is stored.
     pub fn fit(&self, version: &FunctionVersion) {
         version.holding().fit();
     }
 
-    /// Writes an image of a function's seed in the background, if there is no valid image. Nothing
-    /// stays in memory for that.
+    /// Writes an image of a function's seed in the background, if there is no valid image. For
+    /// that, the seed is made or read if it is not in memory, and is evicted afterwards.
     pub async fn have_image(&self, version: &FunctionVersion) {
         version.have_image().await;
     }
@@ -362,7 +363,8 @@ impl Pool {
         call: Call,
     ) -> Result<Reply, InvokeError> {
         let arrived = Instant::now();
-        // Waits before it takes a permit, because others may use that meanwhile.
+        // Waits for the seed before it takes a permit, so that other requests can use the permit
+        // meanwhile.
         let waited_for = version
             .worth_waiting_for(call.limits.begins_within())
             .await?;
@@ -544,7 +546,7 @@ impl Pool {
         }
     }
 
-    /// Returns the source of sandboxes, and the seed that they are preset with.
+    /// Returns the source of sandboxes, and the seed that zygotes are specialised for.
     ///
     /// # Errors
     /// Returns a [`PlatformError`] if a guest without a function does not start.

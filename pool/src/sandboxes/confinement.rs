@@ -116,7 +116,7 @@ pub enum Maker {
 
 impl Maker {
     /// Makes a sandbox that communicates over `socket` and whose guest signals `progress`. With
-    /// `is_ahead` it is made when nothing else wants to run.
+    /// `is_ahead` it runs only when nothing else wants to, until [`Process::assign`] is called.
     ///
     /// # Errors
     /// Returns an error if it cannot be made.

@@ -3,8 +3,8 @@
 //! `spawner` (with `launcher`, `executable`, `own_file`) makes a `process`, `threads` a thread;
 //! `confinement` chooses between them; `outside` holds the spawner with the host's network.
 //! `sandbox` is the Function Runtime Interface as calls; `stock` keeps zygotes ready. `account`,
-//! `groups`: the CPU time and memory that they take. However a request for a process ends, the
-//! process ends with it.
+//! `groups`: the CPU time and memory that they take. A request that fails, times out or is dropped
+//! leaves no process behind.
 
 mod account;
 mod confinement;

@@ -1,8 +1,8 @@
 //! The pool's view of a process that it requested: a sandbox, the compile helper, or an egress
 //! process.
 //!
-//! Dropping a [`Process`] ends it. So however a request for it ends (an error, a timeout, a dropped
-//! future), the process ends with it.
+//! Dropping a [`Process`] ends it. So a request that fails, times out or is dropped leaves no
+//! process behind.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
 //! The node's side of the spawner: requesting processes, and learning when they end.
 //!
-//! However a request for a process ends (an error, a timeout, a dropped future), the process ends
-//! with it: see [`Process`].
+//! A request that fails, times out or is dropped leaves no process behind: see [`Process`].
 
 use std::collections::HashMap;
 use std::fmt;
@@ -224,7 +223,7 @@ impl Spawner {
     }
 
     /// Makes a sandbox that communicates over `socket` and whose guest signals `progress`. With
-    /// `is_ahead` it is made when no other process wants to run.
+    /// `is_ahead` it runs only when nothing else wants to, until [`Process::assign`] is called.
     ///
     /// # Errors
     /// Returns an error if the spawner is gone or could not fork.
@@ -482,7 +481,8 @@ impl Spawner {
     }
 }
 
-/// A spawner without users has no processes, and would never send anything again.
+/// Ends a spawner that is no longer used. It may have no processes, and would then never send
+/// anything again: the listening task would wait forever.
 impl Drop for Spawner {
     fn drop(&mut self) {
         self.hang_up();

@@ -53,7 +53,7 @@ impl Threads {
     }
 
     /// Starts a sandbox that communicates over `socket` and whose guest signals `progress`. With
-    /// `is_ahead` it runs when nothing else wants to run.
+    /// `is_ahead` it runs only when nothing else wants to, until [`Process::assign`] is called.
     ///
     /// # Errors
     /// Returns an error if no thread can be started, or [`PlatformError::SpawnerGone`] after

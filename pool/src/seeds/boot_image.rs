@@ -217,7 +217,8 @@ fn first_state(entry: u64) -> VcpuState {
     const CR4: u64 = 1 << 5 | 1 << 9 | 1 << 10 | 1 << 18; // PAE OSFXSR OSXMMEXCPT OSXSAVE
     // LME LMA NXE. Not SCE: `syscall` would enter ring 0 without a trace in memory.
     const EFER: u64 = 1 << 8 | 1 << 10 | 1 << 11;
-    /// The address of the local APIC after a reset, enabled and bootstrap; guests have none.
+    /// The value of the local APIC's base register after a reset: enabled, and of the bootstrap
+    /// processor. Guests have no local APIC.
     const APIC_BASE: u64 = 0xfee0_0900;
     const RFLAGS: u64 = 1 << 1 | 3 << 12; // reserved bit, IOPL 3
     const CODE_TYPE: u8 = 11;

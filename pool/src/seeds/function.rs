@@ -227,10 +227,11 @@ impl Function {
         self.parking.missing(generation, self.busy())
     }
 
-    /// Returns what prevents one more instance of it from being parked ahead of requests: the
-    /// function's own memory or that of the seeds.
+    /// Returns what prevents one more instance of it from being parked ahead of requests, if
+    /// anything does: the function's own memory, or that of the seeds.
     pub(crate) fn is_full(&self, frozen: &Frozen) -> Option<Lack> {
-        // Instances at work return: an instance made now must not end for them, nor make them end.
+        // Instances at work will be parked again. There has to be room for them, too, so that
+        // neither the new instance nor others are ended for lack of memory then.
         let more = 1 + self.busy() as u64;
         if self.holding.room() < more.saturating_mul(frozen.bytes_of_new().max(1)) {
             return Some(Lack::FunctionMemory);
@@ -261,7 +262,7 @@ impl Function {
     }
 
     /// Returns the best snapshot to fork while its seed is not in memory (best-effort fork, AFaaS
-    /// §4.1).
+    /// §4.3).
     ///
     /// # Errors
     /// Returns [`PlatformError::Protocol`] if not even a shared seed is in memory, and

@@ -2,7 +2,7 @@
 //! function's budget.
 //!
 //! This is an account, not a measurement. It counts the pages of the function's seeds and of their
-//! code, which become more while instances fill them by demand. For each parked instance it counts
+//! code; their number grows as instances read holes of them. For each parked instance it counts
 //! the private pages that its sandbox reported after the reset, or the pages expected for an
 //! instance that was made ahead. All versions that still exist count together: the current one, and
 //! those whose requests are not done. The kernel's memory for each VM and process is not included,

@@ -47,10 +47,11 @@ impl Function {
     }
 
     /// Returns the seed once it is made, for a request whose response must begin within `limit`.
-    /// Returns `None` at once if the seed is in memory, or if the request takes less time without
-    /// it. Restoring from an image is faster than initialising again. The seed of a script or of a
-    /// function with files is returned in any case: nothing else can be forked for it, and no
-    /// request may wait for it while it holds a run permit.
+    /// Returns `None` at once if the seed is in memory, or if the request can do the missing steps
+    /// itself in time. It waits nevertheless for a seed that is read from an image, because that is
+    /// faster than initialising again. The seed of a script or of a function with files is returned
+    /// in any case: nothing else can be forked for it, and no request may wait for it while it
+    /// holds a run permit.
     ///
     /// # Errors
     /// Returns the reason why the seed was not made, or [`InvokeError::SeedQueued`] if its making

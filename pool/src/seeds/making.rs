@@ -1,8 +1,8 @@
 //! Making seeds: running a guest up to a freeze point, and freezing it there.
 //!
 //! Level 0 boots in a layer of its own. Every other seed is made by a guest that is forked from its
-//! parent and runs the commands of its next step. Its layer is what it changed (AFaaS §4.1,
-//! multi-level fork).
+//! parent and runs the commands of its next step. Its layer contains the pages that it changed
+//! (AFaaS §4.3, multi-level fork).
 
 use std::time::Duration;
 

@@ -130,8 +130,8 @@ impl Recipe {
         }
     }
 
-    /// Returns the code that its instances run, in memory or stored; `None` for the shared seeds,
-    /// which run no function's code.
+    /// Returns the code that its instances run, in memory or stored; `None` for the booted guest
+    /// and the linked imports, which have run no function's or language engine's code.
     pub fn code(&self) -> Option<&Arc<KeptCode>> {
         match self {
             Self::Boot | Self::Link => None,
@@ -163,7 +163,7 @@ impl Recipe {
     }
 
     /// Writes the commands of this step into the mailbox of a guest of its parent, which runs them
-    /// before it serves a request (best-effort fork, AFaaS §4.1).
+    /// before it serves a request (best-effort fork, AFaaS §4.3).
     ///
     /// # Errors
     /// Returns an error if the commands do not fit, if the step needs more than commands, or if the

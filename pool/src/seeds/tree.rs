@@ -4,7 +4,7 @@
 //! from the provider's own code, and stay. Level 2 is a function version, or a language engine,
 //! whose scripts are function versions below it (AFaaS §4.3, Catalyzer §4.3). A function whose seed
 //! was evicted is served from the nearest ancestor by doing the missing steps (best-effort fork,
-//! AFaaS §4.1). Meanwhile its seed is made again, once. A script waits for its own seed.
+//! AFaaS §4.3). Meanwhile its seed is made again, once. A script waits for its own seed.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +31,8 @@ use crate::sandboxes::Stock;
 use crate::snapshots::{Frozen, KeptCode, describe};
 use crate::stats::SeedInfo;
 
-/// Up to this number of accounts, the tree does not search for accounts of functions that no longer
-/// exist.
+/// The tree searches for accounts of functions that no longer exist when the number of accounts has
+/// doubled since the last search. It counts at least this many for the last search.
 const HOLDINGS: usize = 64;
 
 /// All seeds of a pool, and the functions that own them.
@@ -46,7 +46,7 @@ pub struct Tree {
     functions: Mutex<Vec<Weak<Function>>>,
     engines: Mutex<Vec<Weak<LanguageEngine>>>,
     /// The accounts by function name, for all versions; and how many there were after the last
-    /// search for accounts that are no longer used.
+    /// search for unused accounts, at least [`HOLDINGS`].
     holdings: Mutex<(BTreeMap<String, Weak<Holding>>, usize)>,
     /// Number of the next function.
     next_number: AtomicU64,

@@ -344,7 +344,8 @@ impl Version {
         self.learnt().after_init
     }
 
-    /// Returns the duration of its instantiation, as far as known.
+    /// Returns the duration of its initialisation, as far as known: of its instantiation and, if
+    /// it has one, of its initialising export.
     pub fn instantiation(&self) -> Duration {
         self.learnt().instantiation
     }
@@ -439,9 +440,10 @@ impl Version {
         }
     }
 
-    /// Returns a guest whose function has reached its entry point (Catalyzer §4.3), or `None` if it
-    /// does not get there before a request. Entropy drawn before that would be shared by all
-    /// requests. Reading clocks is allowed, because many functions read them to no effect.
+    /// Returns a guest whose function has reached its entry point (func-entry point, Catalyzer §2.2
+    /// and §5), or `None` if it does not get there before a request. Entropy drawn before that
+    /// would be shared by all requests. Reading clocks is allowed, because many functions read them
+    /// to no effect.
     async fn enter(
         &self,
         context: MakingContext<'_>,
@@ -480,7 +482,8 @@ impl Version {
         Ok(Some(making))
     }
 
-    /// Loads the function and instantiates it, unless that draws entropy.
+    /// Returns a guest with the instantiated function, or with the loaded one if its seed is to be
+    /// frozen before instantiation: by its freeze policy, or because instantiation draws entropy.
     async fn as_it_is(
         &self,
         context: MakingContext<'_>,

@@ -1,4 +1,4 @@
-//! A layer that is filled from its image while instances of it already run (Catalyzer §3.2,
+//! A layer that is filled from its image while instances of it already run (Catalyzer §3.1,
 //! on-demand paging; REAP §5.2, prefetching beside it).
 //!
 //! Pages that requests use are in the layer before there is a snapshot. The rest follows in the

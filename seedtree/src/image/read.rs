@@ -234,9 +234,10 @@ impl<F: Source> Image<F> {
         restored(self.header, layer, parent, state, owner)
     }
 
-    /// Restores the snapshot with a layer of this name that has only the pages that requests use.
-    /// Also returns the [`Filling`] that loads the other pages: instances that touch one before it
-    /// is present have to wait for it.
+    /// Restores the snapshot with a layer of this name that has only the pages that are needed
+    /// first: those that requests use, those that forks copy, and the page tables. Also returns the
+    /// [`Filling`] that loads the other pages: instances that touch one before it is present have
+    /// to wait for it.
     ///
     /// # Errors
     /// Returns the errors of [`Image::read_layer`] and [`Image::restore`].

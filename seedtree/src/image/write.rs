@@ -40,12 +40,13 @@ impl<S> Snapshot<S> {
     /// ([`Snapshot::has_content`]).
     ///
     /// The pages that requests write come first, then those that they read, then others that a
-    /// first instance needs, and the rest (Spice §4). Pages of zeroes, and pages that are equal to
-    /// the parent's, are left out.
+    /// first instance needs, and the rest (Spice §4.1 stores the working set in one block, too).
+    /// Pages of zeroes, and pages that are equal to the parent's, are left out.
     ///
     /// # Errors
     /// Returns [`ImageError::Parent`] if the parent has no image, [`ImageError::Io`] if the disk
-    /// fails, and [`ImageError::Layer`] if the memory cannot be read.
+    /// fails, [`ImageError::Layer`] if the memory cannot be read, [`ImageError::TooLarge`] if the
+    /// header would be too large, and [`ImageError::Random`] if the system has no randomness.
     pub fn write_image(
         &self,
         state: &[u8],

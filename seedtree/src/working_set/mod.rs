@@ -1,5 +1,5 @@
 //! The pages that instances of a seed use. Written pages are recorded separately from pages that
-//! are only read (Spice §4).
+//! are only read (Spice §3.3.1).
 //!
 //! REAP (§5.1) records the pages of the first invocation and prefills them for all later ones, and
 //! records anew when too many faults fall outside (§7.1). A set that is recorded while it is
@@ -211,7 +211,7 @@ impl WorkingSet {
 
     /// Learns the pages that an instance used, which was forked with the set of `generation`, as
     /// its sandbox reports them. Pages outside `ram_bytes` of memory are ignored. Returns whether
-    /// the set has changed.
+    /// the report was accepted: not for a shared seed, nor if the set was replaced meanwhile.
     pub fn learn(&self, generation: u32, told: &UsedPages, ram_bytes: u64) -> bool {
         let written = sensible(&told.written, ram_bytes);
         let read = sensible(&told.read, ram_bytes);

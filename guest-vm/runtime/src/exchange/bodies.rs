@@ -104,7 +104,7 @@ pub(crate) enum FinishFailure {
     Length { written: u64 },
     /// The platform refused the trailers.
     Refused(SendError),
-    /// The trailers of a request exceed the maximum size.
+    /// The trailers of a request have this many bytes, which is more than the maximum.
     Trailers { bytes: u64 },
 }
 

@@ -23,7 +23,7 @@ pub(crate) enum NoCall {
     Closed,
     /// The maximum number of calls is under way.
     TooMany,
-    /// The head exceeds the maximum size.
+    /// The head has this many bytes, which is more than the maximum.
     HeadTooLarge { bytes: usize },
 }
 

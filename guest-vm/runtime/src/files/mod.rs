@@ -75,7 +75,7 @@ pub(crate) trait Room {
     /// Reserves this many bytes.
     fn take(&mut self, bytes: usize) -> Result<(), FileError>;
 
-    /// Returns this many bytes.
+    /// Releases this many bytes.
     fn give_back(&mut self, bytes: usize);
 }
 
@@ -174,8 +174,9 @@ impl Files {
     /// Makes opening the file at an absolute path the func-entry point.
     ///
     /// # Errors
-    /// Returns [`FileError::NoEntry`] if the path has no object, and [`FileError::IsFolder`] if it
-    /// is no file.
+    /// Returns [`FileError::NoEntry`] if the path is outside of the mount or has no object, and
+    /// [`FileError::IsFolder`] if the object is no file. Also returns the other errors of the path
+    /// lookup.
     pub(crate) fn freeze_at(&mut self, path: &str) -> Result<(), FileError> {
         let mount = self.mount.strip_suffix('/').unwrap_or(&self.mount);
         let within = path

@@ -60,7 +60,8 @@ fn parts(path: &str) -> Result<(Vec<&str>, bool), FileError> {
 }
 
 impl Files {
-    /// Looks up a path from a folder on. Links are followed; one at the end only with `follow`.
+    /// Looks up a path from a folder on. Links are followed; one at the end only with `follow`, or
+    /// if the path requires a folder.
     pub(super) fn walk<'a>(
         &'a self,
         base: Node,

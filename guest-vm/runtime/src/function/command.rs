@@ -20,7 +20,7 @@ pub(super) fn run_cli<P: Platform>(run: &CliEntry, store: &mut Store<State<P>>) 
 }
 
 impl<P: Platform> Ready<P> {
-    /// Lets a command `run` to answer the request.
+    /// Answers the request by a command, which `run` calls.
     pub(super) fn handle_command(
         &mut self,
         request: &RequestHead,

@@ -1,5 +1,5 @@
-//! The func-entry point (Catalyzer §4.3): the position at which a function's own code requests a
-//! freeze.
+//! The func-entry point (Catalyzer §2.2 and §5): the position at which a function's own code
+//! requests a freeze.
 //!
 //! A function may call it while it is instantiated or initialised. A command has no other time
 //! before its request, and calls it from within its run. After the call this may be another

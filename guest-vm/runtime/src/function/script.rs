@@ -46,8 +46,9 @@ impl<P: Platform> Ready<P> {
     /// engine, and configures it by `config`.
     ///
     /// # Errors
-    /// Returns a [`Failure`] if the function is no engine, uses more memory than `config` permits,
-    /// rejects the script, or traps. It must not be used any more then.
+    /// Returns a [`Failure`] if the script is malformed, or if the function is no engine, uses more
+    /// memory than `config` permits, rejects the script, or traps. It must not be used any more
+    /// then.
     pub fn take_script(&mut self, config: SeedConfig) -> Result<(), Failure> {
         let script = self.receive_script()?;
         let files = script::read(&script.0)

@@ -126,7 +126,7 @@ impl<P: Platform> Ready<P> {
             );
         }
         let accessors = self.accessors(instance)?;
-        // Each memory is returned at once, wherever it ends.
+        // An accessor returns its whole memory in one call, whatever the size.
         self.store.set_hostcall_fuel(usize::MAX);
         let store = &mut self.store;
         let memories = accessors.iter().filter(|(_, ty)| is_memory(ty)).count();

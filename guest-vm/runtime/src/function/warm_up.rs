@@ -16,7 +16,7 @@ use crate::failure::{Ended, Failure};
 use crate::platform::{LogStream, Platform};
 
 impl<P: Platform> Ready<P> {
-    /// Lets the function answer a request with this body, and be ready again.
+    /// Runs a warm-up request with this body. The function is ready for another request afterwards.
     ///
     /// # Errors
     /// Returns a [`Failure`] if the function is a command, which answers one request only. Also if

@@ -206,7 +206,7 @@ pub(super) fn add_to_linker<P: Platform>(linker: &mut Linker<State<P>>) -> Resul
         |caller: Caller<'_, State<P>>, descriptor: i32, flags: i32| {
             call(caller, |_, state| {
                 let descriptor = unsigned(descriptor);
-                // The streams behave as non-blocking ones anyway.
+                // Standard streams have no flags to change, so the call succeeds without effect.
                 state.descriptors.get(descriptor).ok_or(Errno::Badf)?;
                 if let Some(file) = state.descriptors.file_mut(descriptor) {
                     file.flags = u16::try_from(flags).map_err(|_| Errno::Inval)?;

@@ -184,8 +184,8 @@ impl<P: Platform> State<P> {
         }
     }
 
-    /// Returns the result at the end of an answer's body: once the reason why it is incomplete, if
-    /// it is.
+    /// Returns the result of a read at the end of an answer's body. If the body is incomplete, the
+    /// first read returns the reason. All others report the end of the stream.
     fn end_of_answer(&mut self, call: CallId, channel: Channel) -> StreamFailure {
         match call_failure(&self.platform.tail(channel)) {
             Some(code) if self.exchange.calls.tells_failure(call) => {
@@ -265,7 +265,8 @@ impl<P: Platform> State<P> {
         Ok(())
     }
 
-    /// Writes `bytes`, at most `most` of them.
+    /// Writes all of `bytes`. Traps if they are more than `most`, or more than the stream takes
+    /// now.
     fn write_stream(
         &mut self,
         stream: &Resource<OutputStream>,
@@ -324,7 +325,7 @@ impl<P: Platform> State<P> {
     }
 }
 
-/// Returns `length` zeroes, at most `most` of them.
+/// Returns `length` zeroes. Traps if that is more than `most`.
 fn zeroes(length: u64, most: u64) -> Result<Vec<u8>, StreamFailure> {
     if length > most {
         return Err(wasmtime::format_err!(

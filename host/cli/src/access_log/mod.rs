@@ -27,7 +27,7 @@ const KIND: Kind = Kind {
     dropped,
 };
 
-/// An access log. Dropping it writes the remaining lines if that is possible without delay.
+/// An access log. Dropping it waits up to 1 s until the remaining lines are written.
 #[derive(Debug)]
 pub struct AccessLog(Behind);
 

@@ -3,8 +3,8 @@
 //! The filter allows neither binding nor connecting: addresses were bound before, and a node makes
 //! no connections. It allows listening only if the node opens later. It also forbids making
 //! processes and executable memory. It was derived from the end-to-end suites, and from what the C
-//! library and the runtime call in other circumstances. Other calls fail with `ENOSYS`, as on an
-//! older kernel.
+//! library and the runtime call in other circumstances. Dangerous calls ([`DANGEROUS`], [`MAKERS`])
+//! end the process. All other calls fail with `ENOSYS`, as on an older kernel.
 
 use faasw::ServerAddress;
 use faasw_jail::dangerous::{DANGEROUS, MAKERS};
@@ -222,7 +222,8 @@ const DIALING: &[libc::c_long] = &[
 pub fn of_dialer(address: &ServerAddress) -> Result<Filter, String> {
     use Must::Be;
     let families: &[i32] = match address {
-        // All these families serve to query name servers; the last one lists the host's addresses.
+        // The C library queries name servers over the first three families. Over the last one, it
+        // lists the host's addresses.
         ServerAddress::Tcp(..) => &[
             libc::AF_INET,
             libc::AF_INET6,

@@ -67,7 +67,8 @@ pub fn said(options: &FunctionOptions) -> impl Iterator<Item = (&'static str, St
 /// prefixes.
 ///
 /// # Errors
-/// Returns a message if an option is unknown to this version, or has an invalid value.
+/// Returns a message if an option is unknown to this version or has an invalid value, or if all
+/// options together are too large.
 pub fn read(annotations: &BTreeMap<String, String>) -> Result<Vec<Pair>, String> {
     let ours = annotations
         .iter()

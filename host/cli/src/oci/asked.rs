@@ -51,7 +51,7 @@ impl Given {
     ///
     /// # Errors
     /// Returns an error if the artifact requests something and the command line has no `--accept`,
-    /// or if it requests more than the first artifact of its tag.
+    /// or if it would be granted more than the first artifact of its tag.
     pub fn take(&mut self, pairs: Vec<Pair>, defaults: &FunctionLimits) -> Result<Taken, Exit> {
         let kind_of = |pair: &Pair| kind_of(pair, defaults);
         let asks = |pair: &Pair| kind_of(pair).is_some();

@@ -46,7 +46,7 @@ impl Client {
         }
     }
 
-    /// Sets a key. Returns when the value is on disk.
+    /// Sets a key. Returns when the value is on disk, or when the key-value server has set it.
     ///
     /// # Errors
     /// Returns an error if no node answers, or [`ClientError::Refused`] if there is no such
@@ -61,7 +61,8 @@ impl Client {
         accepted(self.send(asked).await?).map(drop)
     }
 
-    /// Removes a key if it exists. Returns when the removal is on disk.
+    /// Removes a key if it exists. Returns when the removal is on disk, or when the key-value
+    /// server has made it.
     ///
     /// # Errors
     /// Returns an error if no node answers or the node cannot remove the key.

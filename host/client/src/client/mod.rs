@@ -141,7 +141,8 @@ impl Client {
     /// Makes the code and the seed of an engine in advance.
     ///
     /// # Errors
-    /// Returns an error if no node answers or there is no engine of this name.
+    /// Returns an error if no node answers, if there is no engine of this name, or if the engine
+    /// does not compile or start.
     pub async fn warm_engine(&self, name: &FunctionName) -> Result<EngineInfo, ClientError> {
         let path = format!("engines/{name}/warm");
         self.ask(Method::POST, path, Bytes::new()).await
@@ -173,7 +174,8 @@ impl Client {
     /// Makes a kept version the current one: the given version, or else the one before the current.
     ///
     /// # Errors
-    /// Returns an error if no node answers or there is no such function or version.
+    /// Returns an error if no node answers, if there is no such function or version, or if the
+    /// version cannot be made current: no seed can be made of it, or another function has its host.
     pub async fn rollback(
         &self,
         name: &FunctionName,

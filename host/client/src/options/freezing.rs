@@ -29,8 +29,8 @@ impl FunctionOptions {
     /// Sets an export that initialises the function at its deployment. It has neither parameters
     /// nor results. Every request starts from the state that the export leaves. An export of a
     /// component's interface has the name `interface#name`. Unless the freeze policy is
-    /// [`FreezePolicy::AfterInit`], the export must not draw randomness or be the first to read a
-    /// clock.
+    /// [`FreezePolicy::AfterInit`], the export must not draw randomness, and must not read a clock
+    /// unless the instantiation has read one.
     #[must_use]
     pub fn init(mut self, export: impl Into<String>) -> Self {
         self.init = Some(export.into());

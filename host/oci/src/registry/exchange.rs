@@ -45,8 +45,8 @@ impl Asked {
 
 impl Registry {
     /// Sends a request, logs in if the registry requires it, and follows redirects. Other hosts
-    /// receive no credentials of the registry. A redirect never leads from TLS to a connection
-    /// without TLS.
+    /// receive no credentials of the registry. If the registry is used with TLS, no redirect leads
+    /// to a connection without TLS.
     pub(super) async fn exchange(&self, asked: &Asked) -> Result<Response, OciError> {
         let mut url = asked.url.clone();
         let mut has_logged_in = false;

@@ -26,9 +26,9 @@ pub(in crate::node) struct Ready {
     /// Whether the module has an initialiser that no option names.
     pub(super) has_initialiser: bool,
     pub(super) code_bytes: u64,
-    /// The artifact that is to be stored. None if the registry has it.
+    /// The artifact that is to be stored. `None` if the registry has it.
     pub(in crate::node) artifact: Option<Arc<Artifact>>,
-    /// How long compiling took. None if the registry had the code.
+    /// How long compiling took. `None` if the registry had the code.
     pub(super) compile_time: Option<Duration>,
     /// The compile cache for the function's next compilation. Empty if none is kept.
     pub(super) cache: Bytes,

@@ -16,7 +16,7 @@ use crate::{
     log::{Event, FunctionLog},
     node::{
         core::Core,
-        function::{Function, VersionJail},
+        function::{Function, VersionCell},
         secrets::Given,
     },
     registry::{FreezeRecord, VersionRecord},
@@ -122,7 +122,7 @@ impl Core {
             log: log.clone(),
             under_way: Arc::default(),
             backlog: self.backlog.function(),
-            made: VersionJail::with(made),
+            made: VersionCell::with(made),
         }
     }
 }

@@ -57,8 +57,8 @@ impl From<SeedError> for Unused {
 }
 
 impl Core {
-    /// Returns a function that could serve, made of the host's entry, and its deployment's slot;
-    /// nothing if the node has no entry that is good here.
+    /// Returns a function that could serve, made of the host's entry, and its deployment's slot.
+    /// Returns `None` if the node has no entry that it can use.
     pub(super) async fn take_shared(
         self: &Arc<Self>,
         name: &FunctionName,

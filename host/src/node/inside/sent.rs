@@ -32,7 +32,7 @@ pub(super) struct Sending {
 #[derive(Debug)]
 pub(super) struct Sent {
     pieces: mpsc::Receiver<Bytes>,
-    /// Receives the body's tail. None after the end.
+    /// Receives the body's tail. `None` after the end.
     end: Option<oneshot::Receiver<Vec<u8>>>,
     /// Bytes that are still to come, if the length was announced.
     left: Option<u64>,

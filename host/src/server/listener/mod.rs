@@ -118,9 +118,9 @@ fn sweep_interval(limits: &Limits) -> Duration {
     (shortest / 4).clamp(FEWEST, MOST)
 }
 
-/// Serves every connection until told to stop, then lets requests under way finish. Connections
-/// whose descriptors reach `watermark` are accepted only if another connection can be closed for
-/// each.
+/// Serves every connection until `stop` is set or its sender is dropped, and then lets requests
+/// under way finish. Connections whose descriptors reach `watermark` are accepted only if another
+/// connection can be closed for each.
 pub(super) async fn serve<L: Listener, H: Handler>(
     listener: L,
     handler: H,

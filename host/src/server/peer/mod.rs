@@ -187,7 +187,7 @@ impl Peer {
     /// Notes that nothing more has arrived and that hyper has processed all of it. Bytes that were
     /// not part of a body were framing.
     pub(super) fn sent_all(&self) {
-        // Without an HTTP/1 request, the bytes may be the start of one.
+        // On an HTTP/1 connection without a request under way, the bytes may be the start of one.
         let is_known =
             self.under_way.load(Ordering::Acquire) > 0 || self.is_http2.load(Ordering::Relaxed);
         if self.unread.load(Ordering::Relaxed) > 0
@@ -284,7 +284,7 @@ impl Peer {
         }
     }
 
-    /// Checks the client.
+    /// Checks the client, and returns whether its connection stays, finishes or is closed.
     pub(super) fn look(&self, now: Instant, timeouts: &PeerTimeouts) -> Verdict {
         let held = self.backlog.held();
         let is_unwritten = self.is_unwritten.load(Ordering::Acquire);

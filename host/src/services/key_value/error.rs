@@ -15,7 +15,7 @@ pub enum StoreError {
     /// A limit of the store would be exceeded.
     #[error("the store would have more than {most} {what}")]
     Full {
-        /// What there would be too many of.
+        /// The unit of the limit: keys or bytes.
         what: &'static str,
         /// The limit.
         most: u64,

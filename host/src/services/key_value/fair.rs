@@ -89,7 +89,7 @@ impl<T> FairQueue<T> {
 /// A bounded number of turns, handed out fairly between owners.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// Most turns of one owner at once.
+    /// The most turns that one owner holds at once.
     each: usize,
     state: Mutex<State>,
 }

@@ -55,7 +55,7 @@ impl Start {
 pub(crate) struct Use {
     pub(crate) namespace: String,
     pub(crate) keys: u64,
-    /// Of keys and values together.
+    /// The bytes of keys and values together.
     pub(crate) bytes: u64,
 }
 

@@ -34,8 +34,8 @@ impl Maker {
     }
 }
 
-/// What a function may have at the same time however many others have: as many calls as one
-/// invocation makes.
+/// Calls that a function may have at the same time however many others have: as many as one
+/// invocation can make.
 const LEAST: usize = 16;
 
 /// The limits of simultaneous outbound calls: of the whole node, and of one function with all its

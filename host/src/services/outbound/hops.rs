@@ -18,7 +18,8 @@ const WORD: &str = "faasw";
 /// words of nodes are passed on.
 const OTHERS_BYTES: usize = 1024;
 
-/// The functions that a request has passed through.
+/// Where a request has been, as its field says: one word for each function, and the words of other
+/// servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Hops {
     /// The complete field.

@@ -21,8 +21,8 @@ use super::egress::{Egress, Holder, Process, Way};
 /// How long an unused worker is kept.
 const KEEP: Duration = Duration::from_secs(60);
 
-/// The shortest and the longest time between two starts of a worker. It grows while workers end
-/// soon.
+/// The least time between two starts of a worker: the first value at first. It doubles up to the
+/// second value while workers end soon.
 const APART: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(5)];
 
 /// A worker that has lived this long did not end soon.
@@ -47,7 +47,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 struct Starts {
     last: Option<Instant>,
-    /// The time until the next start.
+    /// The least time from the last start to the next.
     apart: Duration,
 }
 
@@ -238,7 +238,8 @@ impl Slot {
         })
     }
 
-    /// Ends the worker of `holder`, if it is this slot's, in favour of another function's.
+    /// Ends the worker of `holder`, if it is this slot's, in favour of another function's. With
+    /// [`Way::Unused`], the worker ends only if it has remained unused.
     pub(super) fn give_way(&self, holder: &Holder, way: Way) {
         let is_it = |there: &mut Current| Arc::ptr_eq(&there.worker, &holder.worker);
         if way == Way::Unused {

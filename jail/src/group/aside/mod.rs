@@ -3,8 +3,9 @@
 //! The scheduler shares a processor among groups level by level. A group below that of all jails is
 //! behind other jails only: against the node's process, the weight of the level above counts. So a
 //! jail that is to be aside is moved to a group beside that of all jails, with the least possible
-//! weight: 2 of 1024, which any other process that wakes interrupts. Moving takes a grace period of
-//! RCU, 5 to 30 ms. After that, being aside is one number in the kernel.
+//! weight: 2 of 1024, so that any other process that wakes preempts it. Moving takes a grace period
+//! of RCU, 5 to 30 ms. After that, being aside is one number in the kernel: the weight of that
+//! group.
 //!
 //! A jail that is no longer aside weighs as much as a process at once. It stays where it is for a
 //! moment, in case it is aside again soon. Then it is moved back ([`Groups::bring_home`]): in a
@@ -206,8 +207,8 @@ impl Groups {
             .is_some_and(|out| out.back_since.is_none())
     }
 
-    /// Moves back the jails that at `now` have not been aside for a second. Returns the time after
-    /// which to call this again, if there are more.
+    /// Moves back the jails that, at `now`, have not been aside for at least a second (`STAY`).
+    /// Returns the time after which to call this again, if there are more.
     pub fn bring_home(&self, now: Instant) -> Option<Duration> {
         let passed = |since: Instant| now.saturating_duration_since(since);
         let is_due = |out: &Out| out.back_since.is_some_and(|since| passed(since) >= STAY);

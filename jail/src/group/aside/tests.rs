@@ -77,7 +77,8 @@ fn step(born: &Born<'_>, aside: bool) {
 /// Groups are named after their process, which is one for all tests: so tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Returns groups whose jails can be aside, of the `wanted` version if there is one; and the turn.
+/// Returns groups whose jails can be aside, and the turn. `None`, with a message, if this host has
+/// none, or none of the `wanted` version.
 pub(in crate::group) fn groups(
     wanted: Option<Version>,
 ) -> Option<(MutexGuard<'static, ()>, Groups)> {

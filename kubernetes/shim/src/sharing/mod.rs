@@ -4,8 +4,8 @@
 //! The store belongs to root (docs/decisions/0032) and is in the folder to which the installation's
 //! `state` leads. Without that folder, nothing is shared. For each container, the shim looks once
 //! for an entry in the store. If there is none, the pod makes its function itself, and a copy of
-//! the module goes into a queue. A low-priority process works through the queue and ends when the
-//! queue is empty.
+//! the module, checked against its digest, goes into a queue. A low-priority process works through
+//! the queue and ends when the queue is empty.
 //!
 //! ```text
 //! STATE/

@@ -233,9 +233,9 @@ fn no_capabilities() -> Value {
     json!({ "bounding": [], "effective": [], "inheritable": [], "permitted": [], "ambient": [] })
 }
 
-/// Returns the namespaces: the pod's network and name, and otherwise new ones. Processes that share
-/// a pod's processes or memory with a node could take `/dev/kvm` from it. A node in the host's
-/// namespaces could observe everything.
+/// Returns the namespaces: the pod's network and name, and otherwise new ones. If a pod shared its
+/// process or IPC namespace with a node, its other processes could take `/dev/kvm` from the node. A
+/// node in the host's namespaces could observe everything.
 fn namespaces(given: &Given, is_divided: bool) -> Result<Vec<Value>, Error> {
     let mut namespaces = vec![
         json!({ "type": "mount" }),

@@ -10,8 +10,8 @@
 //!
 //! A second word says whether the sandbox, whose guest is done, has the order to reset the
 //! instance. The node writes the order to the page as long as the sandbox polls for it. The sandbox
-//! does so for a moment before it sleeps and needs a message. Each other word has one writer, who
-//! writes it before the word that announces it.
+//! does so for a moment before it sleeps and needs a message. All other words have one writer each,
+//! which writes them before the word that announces them.
 //!
 //! ```text
 //!          sandbox: offer             node: claim
@@ -21,10 +21,10 @@
 //!  sandbox: left
 //! ```
 //!
-//! If the node wants an instance that is not offered yet, it says so (from Cold or Taken to
-//! Wanted). It then receives a message when the instance is offered, and need not poll. If the node
-//! does not want it to be offered at all, because its sandbox has no processor, it says that, too
-//! (to Refused): then the instance is parked, unless it was offered before.
+//! If the node wants an instance that is not offered yet, it changes the word from Cold or Taken to
+//! Wanted. It then receives a message when the instance is offered, and need not poll. If the node
+//! does not want it to be offered at all, because its sandbox has no processor, it changes the word
+//! to Refused. Then the instance is parked, unless it was offered before.
 //!
 //! Neither side trusts the other. A sandbox under attack that offers an instance without having one
 //! gets a request that it does not answer. It could get such a request in any case.

@@ -213,8 +213,8 @@ message! {
 }
 
 message! {
-    /// Node to sandbox: end the guest's wait, if it is in one. The guest waits for an event that
-    /// has happened, perhaps a moment ago, and checks for it itself.
+    /// Node to sandbox: end the guest's wait, if it is in one. The event that the guest waits for
+    /// has occurred, but may be over again; the guest checks for it itself.
     Wake {
         /// Unused; a message has a body.
         reserved: u64,
@@ -395,7 +395,7 @@ pub enum Failure {
     Create = 1,
     /// Mapping or restoring the seed failed; detail: error number.
     Fork = 2,
-    /// `KVM_RUN` failed; detail: error number.
+    /// Running or saving the vCPU failed, or a system call for it; detail: error number.
     Run = 3,
     /// The guest left for a reason for which no guest of ours leaves; detail: KVM exit reason.
     Exit = 4,
@@ -405,9 +405,10 @@ pub enum Failure {
     Message = 6,
     /// Resetting an instance failed; detail: error number.
     Reset = 7,
-    /// The guest has written a page that no guest writes; detail: its address.
+    /// The guest has written a page that no guest writes, or a page is private although the counts
+    /// of page faults exclude it; detail: its address.
     Broken = 8,
-    /// The guest has changed state, which takes ring 0; detail: which part.
+    /// The guest has changed state that only ring 0 can change; detail: which part.
     Changed = 9,
     /// The sandbox's jail could not be closed; detail: error number, instruction: the step.
     Jail = 10,

@@ -20,9 +20,10 @@ message! {
 }
 
 message! {
-    /// Node to launcher: open the files that define how names are resolved on this host, which the
-    /// node must not open. Attached: the socket for the reply, [`NamesOpened`]. It is closed
-    /// without a reply if one of the files exists and cannot be opened.
+    /// Node to launcher: open the files that define how names are resolved on this host, which a
+    /// node that has confined itself cannot open. Attached: the socket for the reply,
+    /// [`NamesOpened`]. It is closed without a reply if one of the files exists and cannot be
+    /// opened.
     OpenNames {}
 }
 
@@ -62,9 +63,9 @@ message! {
 }
 
 message! {
-    /// Node to spawner: run the connector, which only a spawner in the host's network can do, or a
-    /// worker, which only another spawner can do. Attached: the socket over which it communicates;
-    /// for a worker, also its socket from the connector.
+    /// Node to spawner: run the connector, which requires a spawner in the host's network, or a
+    /// worker, which requires another spawner. Attached: the socket over which the process
+    /// communicates; for a worker, also its socket from the connector.
     SpawnEgress {
         /// Identifies the process in replies.
         token: u64,
@@ -83,9 +84,10 @@ message! {
 }
 
 message! {
-    /// Node to spawner: the function of a sandbox is known. From now on its group has this memory
-    /// limit, and it shares processors with the other sandboxes of its function. Unknown tokens are
-    /// ignored, and so is the limit on hosts without groups.
+    /// Node to spawner: the function of a sandbox is known. From now on the sandbox has the usual
+    /// priority, its group has this memory limit, and it shares processors with the other sandboxes
+    /// of its function. Unknown tokens are ignored. On hosts without groups only the priority is
+    /// set.
     Limit {
         /// Token with which the process was made.
         token: u64,

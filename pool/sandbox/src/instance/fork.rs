@@ -127,7 +127,7 @@ fn set(told: &[PageRange]) -> Result<PageSet, Errno> {
 }
 
 impl Instance {
-    /// Makes `vm`, which has no memory yet, an instance of a seed (the sfork of Catalyzer, §5: map
+    /// Makes `vm`, which has no memory yet, an instance of a seed (the sfork of Catalyzer, §4: map
     /// the template's memory copy-on-write, restore its state). Without `is_private` its RAM is the
     /// first layer itself.
     ///

@@ -16,7 +16,7 @@
 //!   `get_user_pages`. The kernel counts both for the thread that takes the fault
 //!   (`mm_account_fault`, since Linux 5.9).
 //! - Only the thread that runs the vCPU takes such faults. KVM uses a thread of its own only if a
-//!   guest can go on while it waits for a page, which takes an interrupt controller
+//!   guest can go on while it waits for a page, which requires an interrupt controller
 //!   (`kvm_can_do_async_pf`); ours have none. The pager provides pages of zeroes that are private
 //!   to no process, and none once there can be resets. Sandboxes do not trace each other.
 //! - Besides faults there is `khugepaged`, which completes large pages of fresh memory with pages

@@ -1,19 +1,19 @@
 //! Generic zygotes: all work that functions have in common is done in advance.
 //!
-//! A sandbox that is made in advance (Catalyzer's sandbox Zygote, §4.2; AFaaS §4.2) becomes an
-//! image of a seed that others descend from. Its guest then runs once and uses the pages that every
-//! request uses: so memory slots, vCPU state and second-level tables are there before a request
-//! needs them. The reset of parked instances undoes the effects of that run. The fork to a seed
-//! below it then adds only the differences:
+//! A sandbox that is made in advance (Catalyzer's sandbox Zygote, §3.4; AFaaS §4.2) becomes an
+//! image of a seed from which others descend. Its guest then runs once and uses the pages that
+//! every request uses. So memory slots, vCPU state and second-level tables are there before a
+//! request needs them. The reset of parked instances undoes the effects of that run. The fork to a
+//! descendant of the seed then adds only the differences:
 //!
 //! - *Copied*: pages that a function's instances write or are likely to use get the seed's contents
 //!   in place, and their translations stay.
 //! - *Mapped*: page tables, whose pages an instance must not have private (a private one is the
-//!   mark of a guest that wrote there), and ranges that are too large to copy.
+//!   mark of a guest that wrote there), and pages that are too many to copy.
 //!
-//! This changes page tables behind KVM's back. Additional mappings need nothing: neither KVM's
-//! shadows nor the CPU keep an entry that was not present. Whether anything else has changed is
-//! determined once for each seed, by the sender of the fork order.
+//! This changes page tables behind KVM's back. Additional mappings need no action: neither KVM's
+//! shadows nor the CPU keep an entry that was not present. Whether any existing mapping has changed
+//! is determined once for each seed, by the sender of the fork order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -51,9 +51,9 @@ impl Preset {
     /// Makes `vm`, which has no memory yet, an image of a seed, and runs its guest once.
     ///
     /// # Errors
-    /// Returns [`Trouble::System`] if the order is inconsistent or a system call fails, and
-    /// [`Trouble::Broken`] or [`Trouble::Changed`] if the guest did something that no guest of ours
-    /// does.
+    /// Returns [`Trouble::System`] if the order is inconsistent, a system call fails or the guest's
+    /// routine does not end as it should, and [`Trouble::Broken`] or [`Trouble::Changed`] if the
+    /// guest did something that no guest of ours does.
     pub fn new(
         vm: &mut Vm,
         page_map: &PageMap,
@@ -194,9 +194,9 @@ fn place_code(
     Ok(code)
 }
 
-/// Whether `windows` can be those of a descendant of a seed with `depth` layers that are mapped by
-/// the windows `parent`: each window of one of the parent's layers must lie in a window of the same
-/// layer of the parent. Both are in order.
+/// Whether `windows` can be those of a descendant of a seed with `depth` layers, which are mapped
+/// by the windows `parent`. Each window of one of the parent's layers must lie in a window of the
+/// parent with the same layer. Both lists are in order.
 fn descend(windows: &[Window], parent: &[Window], depth: usize) -> bool {
     let mut parent = parent.iter().peekable();
     windows

@@ -2,15 +2,16 @@
 //!
 //! The kernel's page tables show which pages are private to the instance, unless it is known that
 //! there are no others than before ([`Known`]). Pages that the seed's instances usually write are
-//! filled again from the seed (reset by copy: their second-level table entries stay warm). Other
-//! private pages are released, so that an instance that once grew does not stay large.
+//! filled again from the seed (reset by copy: their second-level table entries stay warm). So are a
+//! few others; the rest of the private pages are released, so that an instance that once grew does
+//! not stay large.
 //!
 //! The meaning of a private page of the guest's page tables depends on how the host translates
 //! addresses ([`PageWalk`]):
 //!
 //! - If walks leave such pages shared, a private one was written. A guest of ours writes few of
-//!   them, and none of those that lead to ring 0; an instance that did so is not reset
-//!   ([`Trouble::Broken`]).
+//!   them, and none of those that lead to ring 0. An instance whose guest wrote one of those is not
+//!   reset ([`Trouble::Broken`]).
 //! - If walks make them private, all of them are filled again from the seed like any other page.
 //!   The CPU's translations are flushed, and all state that only ring 0 can change is compared each
 //!   time.
@@ -107,7 +108,7 @@ pub enum Trouble {
     /// The guest has written this page, which no guest of ours does; or the page is private
     /// although the counts exclude it.
     Broken(u64),
-    /// The guest has changed this part of its vCPU's state, which takes ring 0.
+    /// The guest has changed this part of its vCPU's state, which only ring 0 can do.
     Changed(Change),
     /// A system call failed.
     System(Errno),
@@ -363,7 +364,8 @@ fn refuse_others(found: PageRange, known: &PageSet) -> Result<(), Trouble> {
 /// mailbox, which the caller must wipe afterwards. The vCPU must have been checked.
 ///
 /// # Errors
-/// Returns KVM's error, or `INVAL` if the list does not fit the mailbox.
+/// Returns `INVAL` if the list does not fit the mailbox, `PROTO` if the guest's routine does not
+/// end as it should, and otherwise KVM's error.
 pub fn translations(
     vm: &mut Vm,
     state: &VcpuState,

@@ -240,9 +240,10 @@ impl Source {
         Ok(count)
     }
 
-    /// Releases the pages that a specialised zygote had besides its write set. Called at the first
-    /// reset after [`crate::instance::reset::memory`]: pages that were made private so that the
-    /// first request need not wait do not stay private.
+    /// Maps the seed to the pages that were copied to a specialised zygote, except for its write
+    /// set. Each reset calls this after [`crate::instance::reset::memory`]; only the first finds
+    /// such pages. Pages that were made private so that the first request need not wait do not stay
+    /// private.
     ///
     /// # Errors
     /// As [`Source::map`].

@@ -44,8 +44,8 @@ pub struct Mailbox {
     control: Option<Control>,
 }
 
-/// Returns the pages that a small invocation uses, and the first page of each other area that it
-/// may use.
+/// Returns the pages that a small invocation uses, and the first page of the report and of the log,
+/// which it may use in addition.
 pub fn usual() -> PageSet {
     let first = |offset| PageRange::of_bytes(offset, offset + PAGE);
     let small = SMALL_INVOCATION;

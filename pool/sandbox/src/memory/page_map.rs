@@ -122,7 +122,7 @@ impl PageMap {
     /// Opens this process's page map.
     ///
     /// # Errors
-    /// The kernel's error, such as `ENOENT` if there is no `/proc`.
+    /// Returns the kernel's error, such as `ENOENT` if there is no `/proc`.
     pub fn open() -> Result<Self, Errno> {
         let file = File::open("/proc/self/pagemap")
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOENT))?;

@@ -1,6 +1,6 @@
 //! The end of a sandbox whose heap is used up: it exits, as quietly as after a panic.
 //!
-//! The standard library reports the failure and aborts, which takes system calls that no jail
+//! The standard library reports the failure and aborts, which requires system calls that no jail
 //! allows. The process would then end by a forbidden call, like one that has tried to break out.
 
 use std::alloc::{GlobalAlloc, Layout};

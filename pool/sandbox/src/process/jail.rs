@@ -53,8 +53,8 @@ pub const END: u32 = LAYERS + LAYERS_MAX as u32 + 2;
 /// The resource limits of a sandbox.
 pub const LIMITS: Limits = Limits {
     descriptors: END as u64,
-    // The process itself, and a thread that KVM starts on its behalf to split large pages again
-    // (`kvm-nx-lpage-recovery`).
+    // The process itself, and a thread that KVM starts on its behalf to recover large pages that
+    // were split (`kvm-nx-lpage-recovery`).
     processes: 2,
     // RAM, the seed's view of it, the range reserved for code and another one for code that does
     // not fit there; and the space for aligning large pages.
@@ -70,8 +70,9 @@ pub const SHARE: Share = Share {
     weight: WEIGHT_FULL,
 };
 
-/// Makes the three standard descriptors, and those that this host has no use for, refer to the null
-/// device, and checks that all others have their numbers.
+/// Makes standard error, and the descriptor of statistics if this host has none, refer to the null
+/// device. Checks that all other descriptors have their numbers. Standard input must refer to the
+/// null device, and standard output does so from the launcher on.
 ///
 /// # Errors
 /// Returns `BADF` if a descriptor does not have its number; otherwise the error of `dup3`.

@@ -2,7 +2,7 @@
 //! to.
 //!
 //! A sandbox that is made in advance has `SCHED_IDLE` from its birth until its function is known.
-//! Leaving that policy takes a privilege, so the spawner restores the usual one. If the spawner
+//! Leaving that policy requires a privilege, so the spawner restores the usual one. If the spawner
 //! lacks the privilege, all sandboxes are made at the usual priority.
 
 use std::mem::MaybeUninit;
@@ -36,7 +36,7 @@ pub fn restore(process: Pid) -> bool {
 const BACKGROUND_NICE: libc::c_int = 10;
 
 /// Runs a process or thread at the background priority, or at the usual one. Returns whether the
-/// kernel allowed it: raising the priority again takes a privilege.
+/// kernel allowed it: raising the priority again requires a privilege.
 pub fn set_background(process: Pid, background: bool) -> bool {
     let nice = if background { BACKGROUND_NICE } else { 0 };
     let thread = process.as_raw_nonzero().get().unsigned_abs();

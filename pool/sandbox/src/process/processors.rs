@@ -15,8 +15,8 @@ pub fn usable() -> Option<usize> {
 /// Limits a process to the first `count` processors of those that the calling thread may use; to
 /// all of them if `count` is `None`.
 ///
-/// Without effect if the kernel refuses it: another user's process takes `CAP_SYS_NICE`, and a
-/// process that has ended uses no processor.
+/// Without effect if the kernel refuses it: for another user's process it requires `CAP_SYS_NICE`,
+/// and a process that has ended uses no processor.
 pub fn limit(process: Pid, count: Option<u64>) {
     let Ok(all) = sched_getaffinity(None) else {
         return;

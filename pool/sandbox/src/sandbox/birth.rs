@@ -126,7 +126,7 @@ pub fn enclose(
 }
 
 /// Restores the default action for faults: the process ends by the fault's own signal. The standard
-/// library's handlers first report the fault, which takes system calls that no jail allows. The
+/// library's handlers first report the fault, which requires system calls that no jail allows. The
 /// process would end by a forbidden call, like one that has tried to break out.
 fn fault_by_default() {
     for signal in [libc::SIGSEGV, libc::SIGBUS] {

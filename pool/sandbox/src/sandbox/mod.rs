@@ -54,7 +54,7 @@ pub(crate) struct Sandbox<'a> {
     /// The monotonic time from which the guest continues.
     monotonic_nanoseconds: u64,
     exits: u64,
-    /// CPU time of this thread when its guest last began to poll for a request.
+    /// CPU time of this thread when its instance was last offered.
     offered_at: Duration,
 }
 
@@ -69,8 +69,9 @@ pub(crate) fn report(socket: impl AsFd, failure: Failure, detail: u64, instructi
 }
 
 /// Sends the node a descriptor by which it can serve this process's page faults, and keeps no copy
-/// of it: a process that an attacker may control must not be able to make another wait within a
-/// system call. Must be called before any tenant's data arrives.
+/// of it. The holder of such a descriptor can make a process wait within a system call, which must
+/// not be possible for a process that an attacker may control. Must be called before any tenant's
+/// data arrives.
 pub(crate) fn hand_over_faults(socket: impl AsFd, template: &Template) {
     if let Some(faults) = template.faults() {
         // If the node is gone, a later call notices it.
@@ -109,7 +110,8 @@ impl<'a> Sandbox<'a> {
     /// Notifies the node that the VM is ready, and serves it to the end.
     ///
     /// # Errors
-    /// Returns the reason if the sandbox ends before it is done.
+    /// Returns [`End::Dismissed`] if the node has closed the socket, and [`End::Failed`] if the
+    /// sandbox has failed. `Ok` means that the sandbox has handed over a seed.
     pub(crate) fn live(&mut self, prepared: Prepared) -> Result<(), End> {
         self.tell(&prepared).and_then(|()| self.serve())
     }

@@ -82,7 +82,8 @@ impl Sandbox<'_> {
     }
 
     /// Resets the instance to the state before its request. A failure ends the sandbox. Returns the
-    /// report if the node does not have it yet because the instance was offered.
+    /// report if the instance was offered: the node reads it from the control page when it claims
+    /// the instance, and receives it as a message if the guest polls in vain.
     pub(super) fn reset(&mut self, order: &Reset) -> Result<Option<Parked>, End> {
         let started = clock::monotonic();
         let page_faults = self.request_faults();

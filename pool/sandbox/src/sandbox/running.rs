@@ -1,4 +1,4 @@
-//! The orders that let an instance run, and its requests meanwhile.
+//! The orders that let an instance run, and the doorbells that its guest rings meanwhile.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -111,8 +111,9 @@ impl Sandbox<'_> {
         Ok(())
     }
 
-    /// Returns the order to reset if the node, which knows of the end already, has given it: then
-    /// the node does not wait for the ring.
+    /// Returns the order to reset if the node has given it already, on the control page or by a
+    /// message. The node does so if it has learnt from the mailbox that the guest is done; then it
+    /// does not wait for the ring.
     fn ordered_already(&self, look: Duration) -> Result<Option<Reset>, End> {
         if let Some(order) = self.look_for_order(look) {
             return Ok(Some(order));

@@ -58,8 +58,8 @@ impl Host {
     }
 }
 
-/// The phase of a thread's life. The thread's handle and number identify another thread once it is
-/// over, so they are used only while this is locked.
+/// The phase of a thread's life. Once the thread is over, its handle and number may identify
+/// another thread, so they are used only while this is locked.
 #[derive(Debug)]
 enum Phase {
     Begins,

@@ -69,8 +69,8 @@ struct Spawner {
 /// `rules` allows.
 ///
 /// # Errors
-/// Returns an error if KVM cannot be opened, a system call fails, or a packet of the node is
-/// invalid.
+/// Returns the error of [`Maker::prepare`], or an error if a system call fails or a packet of the
+/// node is invalid.
 pub fn run(level: ConfinementLevel, rules: impl FnOnce(jail::Host) -> Vec<Rule>) -> io::Result<()> {
     run_with(c"faasw-spawner", || Maker::prepare(level, rules))
 }
@@ -473,7 +473,7 @@ impl Spawner {
             return;
         };
         child.is_background = background;
-        // The group's weight counts among sandboxes; the nice value counts where groups do not.
+        // The group's weight decides among sandboxes, and without groups the nice value does.
         if let Ok(groups) = &self.maker.groups
             && let Some(member) = &mut child.member
         {

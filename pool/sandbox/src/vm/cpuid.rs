@@ -1,9 +1,9 @@
 //! The CPUID table for KVM: the features that are supported here, leaf by leaf and bit by bit.
 //!
 //! The table decides which features with state KVM lets a guest use: the bits of XCR0, CR4 and
-//! EFER, and the MSRs. So it lists what code for the instruction sets of `faasw_abi::isa`, for
-//! which functions are compiled, and the guest kernel need. No other feature gets in because a new
-//! CPU or KVM has it: no protection keys, no AVX-512, no nested virtualisation, no counters, no
+//! EFER, and the MSRs. So it lists only the features that the guest kernel needs, and those of the
+//! instruction sets for which functions are compiled (`faasw_abi::isa`). A new CPU or KVM adds
+//! nothing to it: no protection keys, no AVX-512, no nested virtualisation, no counters, no
 //! paravirtual clock. Bits that are not listed here read as zero.
 //!
 //! If the CPU executes CPUID itself (`kvm-pvm` without CPUID faulting), or KVM adds features that
@@ -152,7 +152,7 @@ fn allowed(leaf: &Leaf, supported: &[kvm_cpuid_entry2]) -> Option<kvm_cpuid_entr
         ..kvm_cpuid_entry2::default()
     };
     // KVM's table may lack some of the instruction sets for which code is compiled (`kvm-pvm`
-    // leaves LZCNT out), but no hypervisor can withhold them: they are not trapped, and have no
+    // leaves LZCNT out). But no hypervisor can withhold them: they are not trapped, and have no
     // state of their own beyond what XCR0 governs.
     match (leaf.function, leaf.index) {
         (0, _) => entry.eax = told.eax.min(XSAVE),

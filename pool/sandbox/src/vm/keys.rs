@@ -8,9 +8,9 @@
 //! - KVM does not handle PKRU: a guest's value would stay for the sandbox and the next request. So
 //!   PKRU is restored whenever the vCPU has stopped ([`Keys`]), and the next run finds the
 //!   sandbox's value. A guest that denies the sandbox access to its own memory ends it by a fault.
-//! - KVM keeps a PKRU for each vCPU, and restores it for the next run. Restoring a vCPU's state
-//!   leaves it alone unless the state names that component, although KVM may not return it: so each
-//!   restore names it ([`part`]).
+//! - KVM keeps a PKRU for each vCPU, and restores it for the next run. A call that restores a
+//!   vCPU's state leaves PKRU alone unless the state names that component, and KVM may not report
+//!   the component in a saved state. So each restore names it ([`part`]).
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};

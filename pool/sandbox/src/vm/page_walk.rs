@@ -87,17 +87,17 @@ const PROGRAM: [u8; 5] = [0x8b, 0x03, 0xef, 0xeb, 0xfb];
 /// CR4's bit for global pages. A change of it makes KVM flush the guest's translations.
 const PAGE_GLOBAL_ENABLE: u64 = 1 << 7;
 
-/// Observes a trial guest in `vm`, which has no memory yet and is of no use afterwards.
+/// Observes a trial guest in `vm`, which must have no memory yet, and cannot be used afterwards.
 ///
 /// # Errors
-/// KVM's or the kernel's errors; [`io::ErrorKind::InvalidData`] if the guest did not run as it
-/// must on any host.
+/// Returns KVM's or the kernel's error, or [`io::ErrorKind::InvalidData`] if the guest did not run
+/// as it must on any host.
 pub fn observe(vm: &VmFd, vcpu: &mut VcpuFd) -> io::Result<PageWalk> {
     try_guest(vm, vcpu, watch)
 }
 
-/// Times how long the trial guest takes to leave `vm` and to be entered again: the median of some.
-/// `vm` has no memory yet and is of no use afterwards.
+/// Measures how long the trial guest takes to leave `vm` and to be entered again: the median of 201
+/// exits. `vm` must have no memory yet, and cannot be used afterwards.
 ///
 /// # Errors
 /// As [`observe`].

@@ -2,8 +2,8 @@
 //!
 //! `KVM_PRE_FAULT_MEMORY` exists where the hardware walks the tables (EPT, NPT). It does not break
 //! copy-on-write: pages that are still shared are mapped read-only. So pages that the guest will
-//! write must be private before (Spice §4 keeps the read set apart from the write set for the same
-//! reason).
+//! write must be private before (Spice §3.3.1 keeps pages that are written apart from those that
+//! are only read, for the same reason).
 
 use std::os::fd::AsRawFd;
 

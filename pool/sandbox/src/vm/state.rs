@@ -1,12 +1,12 @@
 //! The vCPU's state: saving it, restoring it, and detecting changes that no guest of ours makes.
 //!
 //! A guest of ours runs at privilege level 3, so it changes only general registers and vector
-//! state; those are restored at each reset. Everything else takes ring 0. A difference there is the
-//! mark of a compromised guest, and its instance ends ([`Change`]). Segments, control registers and
-//! pending events are compared each time. Debug registers, XCR0 and MSRs are compared if ring 0 may
-//! have been entered, which the reset of memory reports. Hidden state that no call reads back
-//! cannot have changed: MSRs are denied as a whole, nested virtualisation is hidden, and there is
-//! no interrupt controller.
+//! state; those are restored at each reset. Only ring 0 can change anything else. A difference
+//! there is the mark of a compromised guest, and its instance ends ([`Change`]). Segments, control
+//! registers and pending events are compared each time. Debug registers, XCR0 and MSRs are compared
+//! if ring 0 may have been entered, which the reset of memory reports. Hidden state that no call
+//! reads back cannot have changed: MSRs are denied as a whole, nested virtualisation is hidden, and
+//! there is no interrupt controller.
 
 use faasw_abi::doorbell::Doorbell;
 use faasw_abi::memory_map::{REWRITE, TOUCH};
@@ -83,8 +83,8 @@ impl Vm {
 
     /// Restores x87, SSE and AVX to the values in the state. Every other component of this host's
     /// XCR0 gets the value that it has after a reset of the CPU, whether or not the guest's CPUID
-    /// table shows it: the header names only the components that the state has. KVM leaves PKRU
-    /// alone unless it is named.
+    /// table shows it. For this, the header names only the components that the state has. KVM
+    /// leaves PKRU alone unless it is named.
     fn restore_vectors(&self, state: &VcpuState) -> Result<(), Errno> {
         let mut xsave = kvm_xsave::default();
         let area = xsave.region.as_mut_bytes();
@@ -115,7 +115,7 @@ impl Vm {
     /// Returns the state in which the vCPU stopped, after its last `out` is completed.
     ///
     /// # Errors
-    /// Returns KVM's error.
+    /// As [`Vm::complete_exit`], and KVM's error.
     pub fn save(&mut self) -> Result<VcpuState, Errno> {
         self.complete_exit()?;
         let mut state = VcpuState {
@@ -188,8 +188,7 @@ impl Vm {
     }
 
     /// Runs one of the routines that every guest has for the host until it rings, unless the list
-    /// is empty. The routines are in the seed's text, which no guest can have changed, and so are
-    /// the tables that map it.
+    /// is empty. The text of the routines and the tables that map it must have the seed's contents.
     fn call(
         &mut self,
         state: &VcpuState,
@@ -239,7 +238,7 @@ impl Vm {
     /// flushes the guest's TLB, which is necessary unless no page table was ever written.
     ///
     /// # Errors
-    /// Returns `INVAL` if the state is not valid; otherwise KVM's error.
+    /// As [`Vm::complete_exit`], and `INVAL` if the state is not valid.
     pub fn put_back(&mut self, state: &VcpuState, flush: bool) -> Result<(), Errno> {
         let regs = kvm_regs::read_from_bytes(&state.regs).map_err(|_| Errno::INVAL)?;
         let sregs = kvm_sregs::read_from_bytes(&state.sregs).map_err(|_| Errno::INVAL)?;

@@ -43,8 +43,8 @@ pub const INSTANCE_MEMORY: u64 = 16 << 20;
 /// Requests of one function that wait for a permit at once; more are rejected at once.
 const WAITING_MAX: usize = 1024;
 
-/// By how much the worst-case memory of the instances at work may exceed the memory for microVMs,
-/// if a control group ends some of them when they reach that.
+/// The worst-case memory of the instances at work may be this many times the memory for sandboxes,
+/// if a control group ends some of them when they use more than there is.
 const OVERCOMMIT: u64 = 4;
 
 /// The right of an invocation to have an instance. Dropping it returns the right.

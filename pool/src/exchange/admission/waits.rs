@@ -2,10 +2,11 @@
 //! their permits.
 //!
 //! A client that neither sends what its function waits for nor takes what waits for it costs a
-//! permit for nothing. So does an outbound call without an answer, once that has taken longer than
-//! a response may take. While there are enough permits, such an invocation continues within its own
-//! limits. When another request finds none, the invocation that has waited longest is evicted.
-//! Invocations that began before their request's body was there are evicted first.
+//! permit for nothing. So does a function that waits for outbound calls, once it has waited longer
+//! in total than a response may take to begin. While there are enough permits, such an invocation
+//! continues within its own limits. When another request finds none, the invocation that has waited
+//! longest is evicted. Invocations that began before their request's body was there are evicted
+//! first.
 //!
 //! An evicted invocation has its permit until it has ended. Until then the permit counts as lost
 //! by its function and gained by the function that it was evicted for, so that requests that come
@@ -22,7 +23,8 @@ use tokio::time::Instant;
 use super::capacity::Amount;
 use crate::seeds::FunctionNumber;
 
-/// An invocation that has waited for less than this is at work: a round trip to a distant client.
+/// An invocation that has waited for less than this counts as at work: it is the time of a round
+/// trip to a distant client.
 const AT_WORK: Duration = Duration::from_millis(100);
 
 /// Invocations that have waited for their clients at least once.
@@ -142,9 +144,9 @@ impl Waits {
     }
 
     /// Evicts the invocation that has waited longest among those that `may_lose` their permits.
-    /// Returns whether there was one. The freed permit is for the function `asking`, which has
-    /// `waiting` requests that wait. `may_lose` takes the pending amounts of the function that
-    /// would lose the permit, and those of `asking`.
+    /// Returns whether it evicted one. The permit is for the function `asking`, which has `waiting`
+    /// requests that wait; none is evicted if a permit is coming for each of them. `may_lose` takes
+    /// the pending amounts of the function that would lose the permit, and those of `asking`.
     pub fn evict_longest(
         &self,
         asking: FunctionNumber,

@@ -34,10 +34,11 @@ impl Closing {
     }
 
     /// Closes stalled connections, those that hold most first, until `wanted` bytes are freed. If
-    /// no connection is stalled, closes the one that would take longest to empty. If `function` is
-    /// set, only connections that last received bytes of that function are considered. Returns how
-    /// many connections were closed. Does nothing if the last search was less than [`LOOK_AGAIN`]
-    /// ago, because a closed connection takes a moment to release its bytes.
+    /// no connection is stalled, closes the one that would take longest to empty, among those that
+    /// hold at least [`SMALL`]. If `function` is set, only connections that last received bytes of
+    /// that function are considered. Returns how many connections were closed. Does nothing if the
+    /// last search was less than [`LOOK_AGAIN`] ago, because a closed connection takes a moment to
+    /// release its bytes.
     pub fn close(&self, now: u64, function: Option<usize>, wanted: u64) -> u64 {
         let open = {
             let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);

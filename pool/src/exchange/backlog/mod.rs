@@ -169,8 +169,8 @@ impl Backlog {
         u64::try_from(self.begun.elapsed().as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Has connections closed to free so many bytes of a full shared budget: that of a function, or
-    /// that of the node.
+    /// Has connections closed to free so many bytes of a full shared budget (that of a function, or
+    /// that of the node), or a sixteenth of the budget if that is more.
     fn make_room(&self, full: Full, bytes: u64) {
         let (limit, function) = match full {
             Full::Node => (self.limits.node, None),

@@ -175,9 +175,11 @@ impl Calls {
         Ok(())
     }
 
-    /// Returns whether the guest waits for answers to outbound calls and nothing else. That time is
-    /// not charged to the guest. A wait with a time limit counts only until that limit, whatever
-    /// the guest does afterwards.
+    /// Returns whether the guest waits for answers to outbound calls and nothing else. Some limits
+    /// stand still for that time ([`CallLimits::upstream`]). A wait with a time limit counts only
+    /// until that limit, whatever the guest does afterwards.
+    ///
+    /// [`CallLimits::upstream`]: super::limits::CallLimits::upstream
     pub fn is_owed(&self) -> bool {
         if self
             .waits_until
@@ -240,8 +242,8 @@ impl Calls {
     }
 }
 
-/// Waits for an event of a request that is under way. Returns the number of its channel and the
-/// event. Pends for ever without channels.
+/// Waits for an event of a request that is under way. Returns the index of its channel and the
+/// event. Pends for ever if no request is under way.
 pub async fn next(calls: &mut Option<Calls>) -> (usize, CallNews) {
     let Some(calls) = calls else {
         return pending().await;

@@ -218,6 +218,6 @@ fn an_image_is_good_over_its_own_parent_only() {
         images.check(&shared, &parent),
         Err(ImageError::Parent)
     ));
-    // A check is no use: it removed nothing.
+    // Checks and descriptions do not act on an image: nothing was removed.
     assert_eq!(names(&folder), 2);
 }

@@ -3,8 +3,9 @@
 //!
 //! Their number follows demand by itself. Every instance that ends well is parked, the one parked
 //! last is taken first, and an instance that no request takes for the keep-alive time is ended (the
-//! pooling of AFaaS §4.2 and the warm Zygotes of Catalyzer §4.2, with clean state). A request that
-//! arrives while an instance is being reset waits for that one: this takes a tenth of a fork.
+//! pooling of AFaaS §4.2 and the cached Zygotes of Catalyzer §3.4, with clean state). A request
+//! that arrives while an instance is being reset waits for that one, because a reset takes a tenth
+//! of the time of a fork.
 
 mod coming;
 #[cfg(test)]

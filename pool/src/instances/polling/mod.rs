@@ -152,8 +152,8 @@ impl Arrivals {
         Duration::from_nanos(self.bound.load(Ordering::Relaxed))
     }
 
-    /// Returns whether requests come while instances poll for them, or whether nothing contradicts
-    /// that.
+    /// Returns whether recent requests came soon enough for instances to poll for the next one.
+    /// Before the first request it is `false`.
     pub fn are_worth_looking_for(&self) -> bool {
         !self.bound().is_zero()
     }
@@ -210,7 +210,8 @@ impl Arrivals {
     }
 
     /// Keeps all instances of the function from being hot for a while, because one that was hot has
-    /// had no processor. The time grows with each call, up to [`HOLD_OFF_MOST`].
+    /// had no processor. The time doubles with each call, up to [`HOLD_OFF_MOST`], and begins anew
+    /// if the last call was long ago or an answer came during a poll.
     pub fn hold_off(&self) {
         let (now, mut held_off) = (Instant::now(), self.held_off());
         // Events of long ago do not count.

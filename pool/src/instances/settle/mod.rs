@@ -300,7 +300,7 @@ impl Settling {
     /// # Errors
     /// Returns an [`Unsettled`] that says why it does not. The instance must then be ended.
     pub async fn stopped(&mut self, instance: &mut Instance) -> Result<Report, Unsettled> {
-        // Progress does not extend the timeout here, because the guest could wait again and again.
+        // Using CPU time does not extend the timeout here: the guest could wait again and again.
         self.used = Duration::MAX;
         loop {
             let (rest, deadline) = (self.rate_limit.limited_until(), self.deadline());

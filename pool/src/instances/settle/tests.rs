@@ -291,7 +291,7 @@ async fn who_looks_already_stays_aside_for_as_long_as_it_may() {
         assert_eq!(control.offer(u64::MAX), Offer::Made);
         tokio::time::sleep(ASIDE_MAX + POLL / 2).await;
         assert!(sandbox.is_aside());
-        // The state as if that time, and the time to stop polling, had passed.
+        // Moves the offer back, as if the polling time and the time to stop polling had passed.
         let passed = u64::try_from((POLL + ASIDE_MAX).as_nanos()).unwrap();
         control.offer(now() - passed);
         tokio::time::sleep(2 * POLL).await;

@@ -27,8 +27,8 @@ use super::hot::Mapped;
 use super::log_record::{LogRecord, parse as parse_log};
 use crate::error::{InvokeError, PlatformError};
 
-/// How often the guest's words are read until two readings agree. A guest writes them far less
-/// often than a reading takes.
+/// The guest's words are read again at most this many times, until two readings agree. A guest
+/// writes them at intervals that are far longer than a reading.
 const READS: u32 = 16;
 
 /// The mailbox of one instance, and the node's progress in it.

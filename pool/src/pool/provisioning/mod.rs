@@ -37,7 +37,7 @@ use crate::stats::{Lack, Lacking};
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long, and how often at most, the task pauses before each instance while more requests are at
-/// work than there are processors. Most requests have passed their start by then.
+/// work than there are processors. Most requests take no longer than that.
 const PAUSE: Duration = Duration::from_millis(10);
 const PAUSES: u32 = 10;
 
@@ -93,8 +93,8 @@ impl Pool {
         self.inner.provisioning.lacking_of(version)
     }
 
-    /// Returns for how many functions all instances ahead of requests fit the limit of parked
-    /// instances.
+    /// Returns for how many functions the instances ahead of requests fit the limit of parked
+    /// instances. The number is rounded up, so some instances of the last function may not fit.
     #[must_use]
     pub fn provided_functions(&self) -> usize {
         let options = &self.inner.options;
@@ -186,7 +186,7 @@ impl Pool {
     ) -> Option<Lack> {
         let full = |said: &mut Said| self.full(said).or_else(|| version.is_full(frozen));
         let why = full(said)?;
-        // An instance that cannot be reset after a request makes room for one that can.
+        // An instance that would not be parked again after a request makes room for one that would.
         let generation = frozen.working_set().current().generation;
         if !version.parking().end_outdated(generation) {
             return Some(why);

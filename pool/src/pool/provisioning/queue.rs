@@ -61,7 +61,7 @@ impl Provided {
         lock(&self.lacking).map(|lacking| lacking.why)
     }
 
-    /// Notes that the missing instances cannot be made because of failures.
+    /// Notes that the missing instances cannot be made, because making sandboxes fails.
     pub fn fails(&self) {
         let lacked = self.lacking();
         let lacked = lacked.map(|(version, frozen)| version.missing_instances(Some(&frozen)));
@@ -118,6 +118,7 @@ impl Provisioning {
         Some(next)
     }
 
+    /// Removes versions that are gone. Returns how many are left.
     pub fn count(&self) -> usize {
         let mut queue = lock(&self.queue);
         queue.as_mut().map_or(0, |queue| {
@@ -126,6 +127,7 @@ impl Provisioning {
         })
     }
 
+    /// Adds a version that is to have instances parked ahead of requests.
     pub fn add(&self, version: &FunctionVersion) {
         if let Some(queue) = lock(&self.queue).as_mut() {
             queue.push_back(Arc::new(Provided {

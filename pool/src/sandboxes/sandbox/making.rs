@@ -124,7 +124,7 @@ impl Sandbox {
         told_ready(&self.receive().await?)
     }
 
-    /// Makes the sandbox an image of a seed that others descend from, and runs its guest once, when
+    /// Specialises the sandbox for a seed that others descend from, and runs its guest once, when
     /// nothing else wants to run. `mailbox` is its mailbox from then on. If it cannot be
     /// specialised, the inner error states the reason, and the sandbox has ended.
     ///

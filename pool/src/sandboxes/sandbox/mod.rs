@@ -59,7 +59,7 @@ pub struct Sandbox {
     /// The descriptor of its page faults, if they can be answered. The process's account holds it,
     /// too, until the process is reaped.
     faults: Option<Arc<Faults>>,
-    /// The registration with the pager of its seed, as long as pages are missing.
+    /// The registration with the pager of its seed, if pages were missing when it was forked.
     paged: Option<Paged>,
 }
 
@@ -100,7 +100,8 @@ impl Sandbox {
     ///
     /// # Errors
     /// Returns an error if the sandbox has ended, if it was specialised for a seed that is not an
-    /// ancestor of this one, or if the seed's memory cannot be read completely.
+    /// ancestor of this one, if the seed has more ranges than an order can name, or if the seed's
+    /// memory cannot be read completely.
     pub async fn fork(
         &mut self,
         frozen: &Frozen,
@@ -159,8 +160,8 @@ impl Sandbox {
     /// Returns the pager that reads the missing memory and code of a seed, for this sandbox to wait
     /// for; `None` if everything is present.
     async fn pager(&self, frozen: &Frozen) -> Result<Option<Arc<Pager>>, PlatformError> {
-        // If pages will never come, no pager may read them or report them as missing, and a guest
-        // would touch them.
+        // After a read has failed, there may be no pager any more that reports all missing pages.
+        // A guest would touch them, so no instance may be forked.
         if has_failed(frozen) {
             return Err(PlatformError::SeedUnreadable);
         }

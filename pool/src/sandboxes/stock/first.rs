@@ -22,7 +22,8 @@ impl First {
     /// Waits until it was made.
     ///
     /// # Errors
-    /// Returns an error if it cannot be made: then no other can, either.
+    /// Returns an error if it cannot be made: then no other can, either. Returns
+    /// [`PlatformError::RuntimeEnds`] if the runtime ends before.
     pub async fn made(mut self) -> Result<(), PlatformError> {
         let made = (&mut self.0).await;
         // The runtime ends, or the task panicked.
@@ -55,7 +56,7 @@ impl Told {
         self.faults.borrow().unwrap_or(false)
     }
 
-    /// Returns the same, once it is known.
+    /// Waits until it is known whether page faults can be answered, and returns that.
     pub async fn wait(&self) -> bool {
         let mut faults = self.faults.subscribe();
         // The sender belongs to `self`, so it cannot be dropped meanwhile.

@@ -1,7 +1,7 @@
 //! The stock of zygotes, which are made ahead of need.
 //!
 //! Making a VM takes far longer than forking into one, so some zygotes are kept ready (Catalyzer's
-//! sandbox Zygotes, §4.2; AFaaS §4.2). As soon as there is a seed that functions descend from,
+//! sandbox Zygotes, §3.4; AFaaS §4.2). As soon as there is a seed that functions descend from,
 //! zygotes are specialised (preset) for it, or for others that are forked from often ([`shelves`]).
 //! Zygotes are made one at a time, when nothing else wants to run (`filling`); their number follows
 //! demand ([`Watermarks`]).
@@ -71,7 +71,8 @@ pub struct Stock {
     watermarks: Mutex<Watermarks>,
     /// The number of instances that found a zygote ready.
     hits: AtomicU64,
-    /// The number of those whose zygote was specialised for their direct parent.
+    /// The number of those whose zygote was specialised for exactly the seed that
+    /// [`Stock::take`] was called with as `parent`.
     near: AtomicU64,
     /// The number of instances for which a sandbox was made.
     misses: AtomicU64,
@@ -167,7 +168,8 @@ impl Stock {
         self.told.has_faults()
     }
 
-    /// Returns the same, after waiting until the first sandbox was made or could not be made.
+    /// Waits until the first sandbox was made or could not be made, and then returns the result
+    /// of [`Self::tells_faults`].
     pub async fn will_tell_faults(&self) -> bool {
         self.told.wait().await
     }
@@ -175,7 +177,8 @@ impl Stock {
     /// Returns the spawner, or starts another one if the last has ended.
     ///
     /// # Errors
-    /// Returns an error if it cannot be started.
+    /// Returns an error if it cannot be started, or [`PlatformError::SpawnerGone`] after
+    /// [`Self::stop`].
     pub fn spawner(&self) -> Result<Arc<Spawner>, PlatformError> {
         let mut spawner = lock(&self.spawner);
         if self.stopped.load(Ordering::Acquire) {
@@ -223,8 +226,8 @@ impl Stock {
     }
 
     /// Returns a sandbox that can be forked to `seed`, and whether it was ready or is made now.
-    /// Records a fork of a child of `parent`, which is the seed's parent or the seed itself, so
-    /// that zygotes are specialised for it.
+    /// `parent` is the seed's parent, or the seed itself. If it is fully loaded, this records a
+    /// fork of one of its children, so that zygotes are specialised for it.
     ///
     /// # Errors
     /// Returns an error if none can be made.

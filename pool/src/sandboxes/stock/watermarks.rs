@@ -1,5 +1,5 @@
 //! The number of zygotes kept ready: as many as are taken before others can replace them, between a
-//! low and a high watermark (AFaaS §4.2 pools by demand as well).
+//! low and a high watermark. AFaaS (§4.2.1) pools resources that can be allocated in advance, too.
 
 use std::time::Duration;
 

@@ -503,8 +503,8 @@ impl Seeds {
         self.lock().bytes()
     }
 
-    /// Recounts these seeds and their ancestors, and returns the bytes of an owner's seeds. Pages
-    /// that instances have filled by demand are memory, too.
+    /// Recounts these seeds and their ancestors, and returns the bytes of an owner's seeds. They
+    /// may have grown: holes of a seed that its instances have read take memory.
     pub fn recounted(&self, owner: Owner, keys: impl Iterator<Item = Key>) -> u64 {
         let mut graph = self.lock();
         keys.for_each(|key| graph.recount(key));

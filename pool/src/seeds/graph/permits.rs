@@ -9,8 +9,9 @@ use crate::fair_slots::Urgency;
 use crate::seeds::slots::{SeedPermit, SeedProgress, SeedRequest, SeedSlots};
 use crate::stats::MemoryStats;
 
-/// How many times the memory for sandboxes the worst case of all initialising guests may reach, if
-/// a control group limits all sandboxes to that memory. Few guests reach their worst case at once.
+/// The worst case of all initialising guests may reach the memory for sandboxes multiplied by this,
+/// if a control group limits all sandboxes to that memory. Few guests reach their worst case at
+/// once.
 const OVERCOMMIT: u64 = 2;
 
 /// The worst case of all initialising guests may reach the memory for sandboxes divided by this, if

@@ -25,7 +25,7 @@ impl Seeds {
         stock.is_some_and(|stock| stock.tells_faults())
     }
 
-    /// Returns the same, but waits if it is not known yet.
+    /// Waits until it is known whether page faults of guests can be answered, and returns that.
     async fn tells_faults(&self) -> bool {
         match self.stock.upgrade() {
             Some(stock) => stock.will_tell_faults().await,
@@ -33,8 +33,8 @@ impl Seeds {
         }
     }
 
-    /// Returns a closure that determines the same. It may block, so it has to run on a thread that
-    /// may wait.
+    /// Returns a closure with the result of [`Self::tells_faults`]. The closure may block, so it
+    /// has to run on a thread that may wait.
     fn will_read_in_parts(&self) -> impl FnOnce() -> bool + Send + 'static {
         let (stock, runtime) = (self.stock.clone(), self.runtime.clone());
         move || {

@@ -28,7 +28,8 @@ pub use self::read::{CodeError, ReadCode};
 
 use super::large_pages::gather;
 
-/// Sealed compiled code. Some of it may still be being read.
+/// Compiled code, in a file that guests cannot write. As long as some of it is being read, only
+/// the filling writes to the file; once all of it is present, the file is sealed.
 #[derive(Debug)]
 pub struct Code {
     file: OwnedFd,
@@ -109,9 +110,9 @@ impl Code {
         }
     }
 
-    /// Gathers the code into large pages, which guests map, if all of it is present. After that it
-    /// is no longer known which small pages are used. Blocks for a third of a millisecond per large
-    /// page.
+    /// Gathers the code into large pages, which guests map, if all of it is present. Afterwards a
+    /// survey cannot determine any more which small pages are used. Blocks for a third of a
+    /// millisecond per large page.
     pub fn gather(&self) {
         if !self.is_whole() || self.is_being_gathered.swap(true, Ordering::AcqRel) {
             return;

@@ -1,5 +1,5 @@
 //! The pager reads the rest of a seed's memory from its image, and of its code from its artifact,
-//! while guests of it run (Catalyzer §3.2, on-demand paging; REAP §5.2, prefetching beside it).
+//! while guests of it run (Catalyzer §3.1, on-demand paging; REAP §5.2, prefetching beside it).
 //!
 //! Each seed that is being read has a thread of its own for as long as that takes. Between two
 //! pieces that no guest has requested yet, the thread checks for page faults of guests
@@ -64,7 +64,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Pages that are read before a pager's thread continues.
+/// Makes a pager's thread wait while this exists: another thread reads pages before it continues.
 struct Ahead<'a>(&'a Pager);
 
 impl<'a> Ahead<'a> {
@@ -169,7 +169,7 @@ impl Pager {
                 Ok(false) => Outcome::Unwanted,
                 Err(error) => Outcome::Failed(self.told(error)),
             };
-            // From here on the graph neither returns this seed nor reads its image.
+            // Once this has returned, the graph neither returns a failed seed nor reads its image.
             ended(outcome);
         })?;
         Ok(())

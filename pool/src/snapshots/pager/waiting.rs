@@ -1,5 +1,6 @@
 //! The instances that wait for a pager: those forked before all of their seed was present. Each is
-//! woken for every page that it requested, and at the end of the pager, however that ends.
+//! woken for every page that it requested. When the pager has read all pages, it releases them; if
+//! it ends before that, it ends them.
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, MutexGuard, Weak};

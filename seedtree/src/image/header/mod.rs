@@ -352,7 +352,7 @@ impl Told {
     }
 }
 
-/// Checks a set of pages of `bytes` bytes of RAM or code.
+/// Checks a reported set of pages, which must lie within `bytes` bytes of RAM or code.
 fn told_set(told: &[PageRange], bytes: u64) -> Result<PageSet, ImageError> {
     let all = PageRange::around(0, bytes.min(RAM_MAX));
     PageSet::of_all_told(told, all).ok_or(ImageError::Senseless("its working set"))

@@ -15,7 +15,7 @@
 //!
 //! At most one piece is in memory, in either direction. [`Sealing`] returns the parcel piece by
 //! piece to the sender. [`Opening`] receives it in the same way, and returns nothing whose tag was
-//! not checked. Neither of them waits.
+//! not checked. Neither of them waits for the other node.
 
 mod open;
 mod seal;

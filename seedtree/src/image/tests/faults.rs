@@ -184,7 +184,7 @@ fn whatever_fails_while_it_is_written_no_wrong_image_is_taken() {
                 assert!(written.is_ok());
                 break;
             }
-            // If one call does not report its failure, a later call notices it or does the work.
+            // Only writes report `Nothing`: the disk sets the length in spite of it.
             let is_told = matches!(fault, Fault::Fails(_) | Fault::Stops)
                 || (fault == Fault::Nothing && written.is_err());
             assert_eq!(written.is_err(), is_told, "{fault:?} {at}: {written:?}");

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use super::super::header::FORMAT;
 use super::*;
 
-/// All formats. A new one needs one line here, and `cargo test -p faasw-seedtree -- --ignored
-/// writes_golden_images`.
+/// All formats. A new one needs one line here, and
+/// `cargo test -p faasw-seedtree -- --ignored writes_golden_images`.
 const FORMATS: &[u32] = &[1, 2];
 
 const PARTS: [&str; 2] = ["parent", "child"];
@@ -142,7 +142,8 @@ fn an_image_with_another_formats_number_is_refused() {
     }
 }
 
-/// In the repository's history this ran once per format, with the code of that time.
+/// Writes the golden images of the current format. It is run once per format, when the format is
+/// new.
 #[test]
 #[ignore = "it replaces what other tests are held against"]
 fn writes_golden_images() {

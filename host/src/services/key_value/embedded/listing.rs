@@ -14,7 +14,7 @@ pub(super) struct Listing {
     passed: u64,
     most: usize,
     keys: Vec<Vec<u8>>,
-    /// Whether more keys follow. None until the page is complete.
+    /// Whether more keys follow. `None` until the page is complete.
     has_more: Option<bool>,
 }
 

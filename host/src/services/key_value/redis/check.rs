@@ -19,8 +19,8 @@ pub(super) const OF_CLUSTER: &str =
     "it is one of a cluster, and a node speaks to one server that has all keys";
 
 impl Links {
-    /// Rejects a server that cannot run the scripts, and warns in the node's log about settings
-    /// that lose data.
+    /// Rejects a server that cannot run the scripts. Warns in the node's log if the server is a
+    /// replica, or if its settings may lose data.
     pub(super) async fn check(&self) -> Result<(), StoreError> {
         let server = self.text(&["INFO", "server"]).await?;
         let version = field(&server, "redis_version").unwrap_or("of no known version");

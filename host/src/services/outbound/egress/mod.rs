@@ -266,7 +266,7 @@ pub(super) struct Holder {
     pub(super) function: u64,
     /// When a request last used it.
     pub(super) used: Instant,
-    /// When one of its calls last made progress. None if it has no calls.
+    /// When one of its calls last made progress. `None` if it has no calls.
     pub(super) moved: Option<Instant>,
 }
 

@@ -466,7 +466,7 @@ async fn a_request_on_which_nothing_moves_fails_and_is_the_others_time_until_the
     );
     guest.begin(true).unwrap();
     assert!(guest.calls.as_ref().unwrap().is_owed());
-    // The guest waits for something else as well, which is not the others' doing.
+    // The guest waits for something else as well, so it does not wait for outbound calls only.
     guest.words.wait_for |= Waits::bytes(Channel::INVOCATION).word();
     guest.look().unwrap();
     assert!(!guest.calls.as_ref().unwrap().is_owed());

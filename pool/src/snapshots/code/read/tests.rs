@@ -264,7 +264,7 @@ fn whoever_waits_for_a_piece_that_another_cannot_read_hears_of_it_too() {
             assert!(matches!(one.join().unwrap(), Err(CodeError::Read(_))));
         }
     });
-    // Reading the rest in order fails from then on, too, even for earlier pieces.
+    // Reading the rest in order tries the failed pieces first, before all earlier ones, and fails.
     assert!(rest.fill_next().is_err());
     assert_eq!(rest.missing().count(), 39 * 16);
     drop(rest);
