@@ -37,7 +37,7 @@ class Upstream(BaseHTTPRequestHandler):
         if path.startswith("/v1/items/"):
             return self.item(path.removeprefix("/v1/items/"))
         if path == "/slow":
-            # Ended with the process at the latest.
+            # The sleep ends with the process at the latest.
             time.sleep(60)
         if path in CACHED or path.startswith("/page/"):
             return self.origin(path)
@@ -123,7 +123,7 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, *request: object) -> None:
-        # Whoever gave up waiting has gone away.
+        # Clients that gave up waiting have closed their connection; that is no error.
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(*request)
 

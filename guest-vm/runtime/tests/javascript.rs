@@ -23,7 +23,7 @@ fn scripts_find_the_interfaces_of_the_web() {
     assert!(lines.lines().all(|line| line.starts_with("ok ")), "{lines}");
 }
 
-/// Runs every case that docs/languages.md counts.
+/// Runs every case that docs/javascript.md counts.
 #[test]
 fn headers_bodies_requests_and_responses_are_as_the_standard_has_them() {
     let lines = JAVASCRIPT.answer(&[("fetch.js", &file("fetch.js"))], asked("/"));
@@ -61,7 +61,7 @@ fn recursion_ends_in_an_error_that_can_be_caught() {
     }
 }
 
-/// docs/languages.md promises this depth.
+/// docs/javascript.md promises this depth.
 #[test]
 fn calls_may_be_a_thousand_deep() {
     let text = b"const deep = (n) => (n === 0 ? 0 : 1 + deep(n - 1));

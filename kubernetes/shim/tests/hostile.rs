@@ -1,6 +1,5 @@
-//! What strangers have made, changed at random: nothing of it ends the program otherwise than by an
-//! error, and nothing of it gets into a node's container that may not. What repeats a run is
-//! printed.
+//! Randomly changed input of third parties. The worst result is an error, and nothing forbidden
+//! gets into a node's container. The tests print the seed that repeats a run.
 
 #![allow(
     clippy::unwrap_used,
@@ -22,7 +21,7 @@ use serde_json::{Value, json};
 
 const RUNS: usize = 20_000;
 
-/// Words that change what something is, where they come to stand in it.
+/// Words that change the meaning of a text into which they are inserted.
 const WORDS: [&str; 14] = [
     "\"",
     "{",
@@ -53,7 +52,7 @@ impl Chance {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// A number below another (xorshift64).
+    /// Returns a number below a limit (xorshift64).
     fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -163,7 +162,7 @@ fn whatever_a_specification_says_a_node_is_a_node() {
         let process = &node["process"];
         let arguments = process["args"].as_array().unwrap();
         assert_eq!(arguments[..3], ["/bin/faasw", "pod", MODULE]);
-        // Options that nobody may say do not come about.
+        // Options that neither pods nor artifacts may set do not appear.
         for argument in arguments.iter().skip(3) {
             let argument = argument.as_str().unwrap();
             assert!(
@@ -244,7 +243,7 @@ fn manifests_and_configs_are_read_or_refused() {
                 "{digest}"
             );
         }
-        // What a config says decides about this layer, and no other.
+        // The changed config is accepted or refused for this layer, without a panic.
         let _ = image::belong_together(&chance.changed(config.as_bytes()), &found);
         let said = Said {
             artifact: document.annotations(),

@@ -1,4 +1,4 @@
-//! As much of containerd's API as the shim calls, over blobs in memory.
+//! A server in place of containerd, with the calls that the shim makes, over blobs in memory.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use h2::{RecvStream, server::SendResponse};
 use http::{HeaderMap, Request, Response};
 use sha2::{Digest as _, Sha256};
 
-/// The digest of a blob.
+/// Returns the digest of a blob.
 pub fn digest(bytes: &[u8]) -> String {
     let digits = Sha256::digest(bytes);
     let digits = digits.iter().map(|byte| format!("{byte:02x}"));
@@ -27,7 +27,7 @@ struct Kept {
     made_of: Option<String>,
 }
 
-/// A containerd that answers as long as the test runs.
+/// A server in place of containerd, which runs as long as the test.
 #[derive(Clone)]
 pub struct Containerd(Arc<Mutex<Kept>>);
 
@@ -45,7 +45,7 @@ impl Containerd {
                 loop {
                     let (stream, _) = listener.accept().await.unwrap();
                     let mut connection = h2::server::handshake(stream).await.unwrap();
-                    // The shim makes one call after the other, and then closes.
+                    // The shim makes one call after the other, and then closes the connection.
                     while let Some(Ok((request, respond))) = connection.accept().await {
                         let kept = Arc::clone(&kept);
                         tokio::spawn(answer(kept, request, respond));
@@ -56,31 +56,31 @@ impl Containerd {
         this
     }
 
-    /// Has a blob from now on.
+    /// Adds a blob.
     pub fn hold(&self, bytes: &[u8]) {
         let mut kept = self.0.lock().unwrap();
         kept.blobs.insert(digest(bytes), bytes.to_owned());
     }
 
-    /// Has something else under a blob's digest.
+    /// Stores other bytes under a blob's digest.
     pub fn replace(&self, bytes: &[u8], by: &[u8]) {
         let mut kept = self.0.lock().unwrap();
         kept.blobs.insert(digest(bytes), by.to_owned());
     }
 
-    /// Has a blob no more.
+    /// Removes a blob.
     pub fn forget(&self, bytes: &[u8]) {
         self.0.lock().unwrap().blobs.remove(&digest(bytes));
     }
 
-    /// Has an image of this name.
+    /// Adds an image of this name.
     pub fn name(&self, name: &str, manifest: &[u8]) {
         let mut kept = self.0.lock().unwrap();
         let target = (digest(manifest), manifest.len());
         kept.images.insert(name.to_owned(), target);
     }
 
-    /// Says that CRI made containers of the image with this config.
+    /// Records that CRI made the containers of the image with this config.
     pub fn made_of(&self, config: &str) {
         self.0.lock().unwrap().made_of = Some(config.to_owned());
     }
@@ -148,7 +148,7 @@ impl Kept {
             }
             "/containerd.services.content.v1.Content/Read" => {
                 let blob = self.blobs.get(name)?;
-                // In pieces, as containerd does.
+                // containerd sends blobs in pieces, too.
                 let pieces = blob.chunks(7.max(blob.len() / 3));
                 Some(
                     pieces

@@ -1,5 +1,5 @@
-//! A host with the program installed, with a containerd, a runc and a shim of runc that are not
-//! real.
+//! A host with the program installed, and with test programs in place of containerd, runc and
+//! runc's shim.
 
 use std::{
     ffi::CString,
@@ -16,19 +16,20 @@ use serde_json::{Value, json};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_containerd-shim-faasw-v1");
 
-/// An installation, programs that say how they were called, and a container.
+/// An installation, programs that record how they were called, and a container.
 pub struct Host {
     folder: tempfile::TempDir,
     pub containerd: Containerd,
     mounted: Vec<PathBuf>,
-    /// A program that is written while another test forks is busy when it is to be executed.
+    /// Tests run one at a time: a program that is written while another test forks is busy
+    /// (`ETXTBSY`) when it is to be executed.
     _alone: MutexGuard<'static, ()>,
 }
 
 impl Drop for Host {
     fn drop(&mut self) {
         for mounted in &self.mounted {
-            // Not as long as something that the shim has started is in it.
+            // Detached, because a process that the shim has started may still use it.
             let _ = unmount(mounted, UnmountFlags::DETACH);
         }
     }
@@ -44,7 +45,7 @@ impl Host {
         for name in ["1/bin", "1/path", "1/root/bin", "programs", "bundle/rootfs"] {
             fs::create_dir_all(at(name)).unwrap();
         }
-        // `current_exe` follows links, and the installation is where the program is.
+        // `current_exe` follows links, and the installation is found by the program's path.
         fs::copy(PROGRAM, at("1/bin/containerd-shim-faasw-v1")).unwrap();
         std::os::unix::fs::symlink("../bin/containerd-shim-faasw-v1", at("1/path/runc")).unwrap();
         let script = format!(
@@ -68,8 +69,8 @@ impl Host {
         }
     }
 
-    /// A disk of its own, empty and of so many MiB, so that it does not matter how full the one of
-    /// these tests is.
+    /// Mounts an empty disk of this size, so that it does not matter how full the disk with these
+    /// tests is.
     pub fn mount(&mut self, name: &str, mebibytes: u64) {
         let (at, size) = (self.at(name), format!("size={mebibytes}m,mode=755"));
         fs::create_dir(&at).unwrap();
@@ -78,7 +79,7 @@ impl Host {
         self.mounted.push(at);
     }
 
-    /// Nothing is there any more.
+    /// Unmounts a disk and removes its folder.
     pub fn unmount(&mut self, name: &str) {
         let at = self.at(name);
         unmount(&at, UnmountFlags::DETACH).unwrap();
@@ -90,7 +91,7 @@ impl Host {
         self.folder.path().join(name)
     }
 
-    /// Runs the program under a name.
+    /// Runs the program under this name (`argv[0]`).
     pub fn run(&self, name: &str, arguments: &[&str]) -> Output {
         let program = match name {
             "runc" => self.at("1/path/runc"),
@@ -144,7 +145,7 @@ impl Host {
         assert_eq!(self.called(), None, "runc was called");
     }
 
-    /// How a program was called, once.
+    /// Returns how a program was last called, and removes that record.
     pub fn called(&self) -> Option<String> {
         let called = fs::read_to_string(self.at("called")).ok()?;
         fs::remove_file(self.at("called")).unwrap();
@@ -159,7 +160,7 @@ impl Host {
         serde_json::from_slice(&fs::read(self.at("bundle/config.json")).unwrap()).unwrap()
     }
 
-    /// An artifact with a module, and what was made to be wrong with it.
+    /// Adds an artifact with a module to containerd. `change` may damage its manifest.
     pub fn artifact(&self, module: &[u8], change: impl FnOnce(&mut Value)) {
         let config = json!({ "os": "wasip2", "layerDigests": [digest(module)] }).to_string();
         let mut manifest = json!({
@@ -178,7 +179,7 @@ impl Host {
     }
 }
 
-/// Who a container is: somebody to whom this user can give a file.
+/// Returns the user and group of the container. This process can give files to that user.
 pub fn user() -> (u32, u32) {
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
     if user.is_root() {

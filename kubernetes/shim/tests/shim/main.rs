@@ -1,5 +1,5 @@
-//! The program as containerd and runc's shim call it, with a containerd, a runc and a shim of runc
-//! that are not real.
+//! The program as containerd and runc's shim call it, with test programs in place of containerd,
+//! runc and runc's shim.
 
 #![allow(
     clippy::unwrap_used,
@@ -78,7 +78,7 @@ fn a_start_says_what_the_host_lacks() {
     ];
     let output = host.run("containerd-shim-faasw-v1", &arguments);
     let said = String::from_utf8_lossy(&output.stderr);
-    // Which of them this host lacks first is its own affair.
+    // Which missing requirement is reported first depends on the host.
     assert!(
         !output.status.success() && said.contains("this host cannot run functions of faasw"),
         "{said}"
@@ -92,7 +92,7 @@ fn what_is_no_function_reaches_runc_as_it_was() {
     let mut sandbox = specification("/pause");
     sandbox["annotations"]["io.kubernetes.cri.container-type"] = "sandbox".into();
     host.specify(&sandbox);
-    // The record and image of a sandbox are nobody's business.
+    // The record and the image of a sandbox container are not read.
     assert!(host.create().status.success());
     assert_eq!(host.specified(), sandbox);
     assert!(host.called().unwrap().contains("runc --root /r --log"));
@@ -170,7 +170,7 @@ fn a_container_of_a_module_gets_a_node() {
     );
     assert_eq!(specified["annotations"]["faasw.dev/node"], "1");
     assert!(!specified.to_string().contains("CAP_"));
-    // What variables are is for the node's user alone, and on no command line.
+    // Variables are readable for the node's user only, and on no command line.
     let variables = host.at("bundle/rootfs/.faasw-function.env.json");
     assert_eq!(fs::read(&variables).unwrap(), br#"{"A":"b"}"#);
     let found = fs::metadata(&variables).unwrap();
@@ -333,9 +333,9 @@ fn what_is_executed_in_a_nodes_container_is_held_and_elsewhere_it_is_not() {
         assert_eq!(now == process, !is_held, "{now}");
         assert_eq!(now.to_string().contains("CAP_SYS_ADMIN"), !is_held);
     };
-    // No container at all.
+    // No container exists.
     executed(false);
-    // One of a runtime that keeps nothing where runc does.
+    // A container of a runtime that keeps no state where runc keeps it.
     let mut specification = specification("/bin/sh");
     host.specify(&specification);
     executed(false);

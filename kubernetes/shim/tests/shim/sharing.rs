@@ -1,5 +1,5 @@
-//! What a host has made of a function before, with a faasw that is not real: what a pod is given of
-//! it, and what is made for the next one.
+//! Sharing on a host, with a script in place of `faasw`: which entries a pod gets, and which are
+//! made for the next pod.
 
 use std::{
     fs,
@@ -15,10 +15,10 @@ use crate::{
 };
 use serde_json::Value;
 
-/// Longer than anything here takes.
+/// Timeout, longer than any step of these tests.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Says where the entry of the namespace is once it was added, as faasw does.
+/// A script in place of `faasw`, which finds the namespace's entry once one was added.
 const FAASW: &str = r#"
 store=/var/lib/faasw-pods/shared
 what=$2
@@ -35,7 +35,7 @@ case "$what" in
 esac
 "#;
 
-/// Whether this user can make a root of its own; says so if not.
+/// Returns whether this user can make another root and use KVM; otherwise prints that it skips.
 fn can_share() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/kvm").exists();
     if !can {
@@ -44,7 +44,7 @@ fn can_share() -> bool {
     can
 }
 
-/// A host that shares, whose faasw is a script.
+/// Returns a host with a store, where `faasw` is a script.
 fn sharing(script: &str) -> Host {
     let mut host = Host::new();
     host.mount("state", 16);
@@ -55,7 +55,7 @@ fn sharing(script: &str) -> Host {
     for file in ["function.wasm", "function.env.json"] {
         fs::write(root.join(file), "").unwrap();
     }
-    // A shell with what it needs.
+    // A shell and its libraries.
     let needed = Command::new("ldd").arg("/bin/sh").output().unwrap();
     let needed = String::from_utf8(needed.stdout).unwrap();
     let libraries = needed
@@ -73,8 +73,8 @@ fn sharing(script: &str) -> Host {
     host
 }
 
-/// Creates a container of a namespace; what the node is told behind its own options, and whence its
-/// mounts are.
+/// Creates a container in a namespace. Returns the node's `--shared` arguments, and the sources of
+/// its mounts.
 fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     let mut wanted = specification("/hello.wasm");
     wanted["annotations"]["io.kubernetes.cri.sandbox-namespace"] = namespace.into();
@@ -103,7 +103,7 @@ fn created(host: &Host, namespace: &str) -> (Vec<String>, Vec<String>) {
     (shared.collect(), sources.collect())
 }
 
-/// What waits to be made, and why something was not.
+/// Returns the waiting jobs, and the records of failed ones.
 fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
     let all = fs::read_dir(host.at("state/queue-1")).unwrap().flatten();
     let all = all.map(|entry| entry.path());
@@ -118,13 +118,13 @@ fn queue(host: &Host) -> (Vec<PathBuf>, Vec<PathBuf>) {
     })
 }
 
-/// Waits until nobody makes anything any more.
+/// Waits until the queue is empty and no worker runs.
 fn settled(host: &Host) {
     let began = Instant::now();
     let lock = host.at("state/queue-1/.lock");
     loop {
-        // Not as long as something waits: who is to begin with it would find the lock taken, and
-        // end.
+        // The lock is not taken while a job waits: a worker that is about to do the job would find
+        // the lock taken and exit.
         let is_free = || {
             let operation = rustix::fs::FlockOperation::NonBlockingLockExclusive;
             let lock = fs::File::open(&lock);
@@ -163,7 +163,7 @@ fn what_is_made_for_the_next_pod_of_the_same_is_given_to_it() {
         );
     }
     assert!(!sources.contains(&store.to_str().unwrap().to_owned()));
-    // Who asked for what: the function's options, and not what belongs to one pod.
+    // `faasw` gets the function's options, but nothing that belongs to one pod.
     let said = fs::read_to_string(store.join("said")).unwrap();
     let of_function =
         "--namespace=shop --name=hello --args=x --memory=16 --env-file=/function.env.json";
@@ -265,7 +265,7 @@ fn a_store_that_lies_or_does_not_answer_is_done_without() {
         ),
         ("while :; do :; done", false),
         ("kill -9 $$", false),
-        // One that is damaged is made anew.
+        // A damaged entry is made again.
         ("[ $2 = find ] && exit 1; [ $2 = ls ] && echo '[]'", true),
     ] {
         let host = sharing(&format!(
@@ -322,7 +322,7 @@ fn what_waits_from_before_is_made_and_nothing_of_another_version() {
         fs::write(folder.join("order.json"), order(root).to_string()).unwrap();
         fs::write(folder.join("0"), "of before\n").unwrap();
     }
-    // The pod whose shim has the rest worked off.
+    // The shim of this pod starts the worker, which also does the jobs from before.
     assert_eq!(created(&host, "shop").0, [""; 0]);
     settled(&host);
     let said = fs::read_to_string(host.at("state/shared/said")).unwrap();
