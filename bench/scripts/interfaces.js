@@ -1,4 +1,4 @@
-// How long what scripts use takes within one request, once it is warm: microseconds for each call.
+// Measures the interfaces of scripts within one request: microseconds per call, once it is warm.
 
 const ROUNDS = 20000;
 

@@ -3,8 +3,8 @@
 
 Usage: older-kernel.py PROGRAM ARGUMENT...
 
-A system-call filter answers that one ioctl with ENOTTY, as older kernels do, in the program and in
-all processes that it starts.
+A system-call filter fails that ioctl with ENOTTY, like older kernels, in the program and in all
+processes that it starts.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ RETURN_ALLOW = 0x7FFF0000
 RETURN_ERRNO = 0x00050000
 # Classic BPF: load a word at an offset, jump if equal, return.
 LOAD, JUMP_IF_EQUAL, RETURN = 0x20, 0x15, 0x06
-# In struct seccomp_data: the call's number, and the low half of its second argument.
+# Offsets in struct seccomp_data: the call's number, and the low half of its second argument.
 NUMBER, SECOND_ARGUMENT = 0, 24
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     program = filter_program()
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    # Without it an ordinary user may install no filter; as root the program keeps its rights.
+    # Without this, only root may install a filter. As root, the program keeps its privileges.
     if os.geteuid() != 0 and libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         sys.exit(f"no new privileges: {os.strerror(ctypes.get_errno())}")
     if libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0) != 0:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""What a request takes whose client pauses between two, of several servers by turns.
+"""Measures requests of a client that pauses between two requests, to several servers in turn.
 
-One connection to each, one request after the other; in each round each server is asked in turn. A
-client that asks again at once finds an instance still on its way back to its seed's state, which is what
-`faasw-bench http` measures; here it has had its pause.
+There is one connection to each server, with one request at a time. If a client sends the next
+request immediately, the instance is still being reset; `faasw-bench http` measures that. With a
+pause, the reset has finished.
 
     bench/scripts/paced.py http://127.0.0.1:8080/hello/ http://127.0.0.1:8081/
 """
@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 
 class Server:
-    """A connection to one of them, and what its requests took."""
+    """A connection to a server, and the times of its requests."""
 
     def __init__(self, url):
         parts = urlsplit(url)
@@ -29,7 +29,7 @@ class Server:
         self.rounds = []
 
     def ask(self):
-        """Microseconds from the request's first byte to the response's last."""
+        """Returns the microseconds from the request's first byte to the response's last."""
         begun = time.perf_counter_ns()
         self.socket.sendall(self.request)
         response = self.socket.recv(65536)
@@ -45,7 +45,7 @@ class Server:
 
 
 def is_whole(response):
-    """Whether all of a response is there, by its length or its last chunk."""
+    """Returns whether a response is complete, by its length or its last chunk."""
     head, end, body = response.partition(b"\r\n\r\n")
     if not end:
         return False
@@ -60,7 +60,7 @@ def share(times, part):
 
 
 def interval(ratios):
-    """The median, and the middle 95 % of medians of samples drawn from these."""
+    """Returns the median and its 95 % interval (bootstrap)."""
     draw = random.Random(1)
     medians = [statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000)]
     return statistics.median(ratios), share(medians, 0.025), share(medians, 0.975)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""From the start of `faasw pod` to the first answer of its function: alone, and with what the host has made.
+"""Measures `faasw pod` from its start to the first answer: alone, and with the host's shared entry.
 
-In each round each file is started in both ways, in random order, on ports of its own; a client tries to connect
-until somebody accepts, sends one request and waits for the whole answer. As root, on a quiet machine.
+Each round starts each file in both ways, in random order, on new ports. A client tries to connect
+until the pod accepts, sends one request and waits for the complete answer. Run it as root, on a
+quiet machine.
 
     bench/scripts/shared.py --faasw target/release/faasw --rounds 11 examples/hello/hello.wasm app.js --request /
 """
@@ -20,7 +21,7 @@ import subprocess
 import tempfile
 import time
 
-# Seconds until a pod has to answer.
+# Maximum seconds until a pod answers.
 PATIENCE = 60
 
 
@@ -31,7 +32,7 @@ def free_port():
 
 
 def first_answer(program, file, more):
-    """Seconds to the first answer, what it said, and what the pod said of itself."""
+    """Returns the seconds to the first answer, the answer, and the pod's output."""
     port = free_port()
     words = [
         program,

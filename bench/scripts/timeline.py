@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Where each microsecond of one invocation goes, by the kernel's own trace events (tracefs: sched,
-raw_syscalls, kvm). Needs root, and nothing installed.
+"""Shows the time of each step of one invocation, by the kernel's trace events.
 
-Starts a node of its own, asks one function over one connection, one request after the other, and
-prints the median of each step, and the calls of each process. Tracing itself makes every step
-slower: trust the shares, and compare runs of this script only with each other.
+The events are those of tracefs: sched, raw_syscalls and kvm. Needs root, and no other software.
+
+Starts a node and sends requests to one function over one connection, one after the other. Prints
+the median of each step, and the system calls of each process. Tracing makes every step slower: use
+the shares, and compare runs of this script only with each other.
 """
 
 import argparse
@@ -26,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 60
 KVM_RUN = 0xAE80
 PAGEMAP_SCAN = 0xC0606610
-# Of x86-64 (arch/x86/entry/syscalls/syscall_64.tbl), as far as node and sandboxes use them.
+# x86-64 system calls that node and sandboxes use (arch/x86/entry/syscalls/syscall_64.tbl).
 CALLS = {
     0: "read",
     1: "write",
@@ -81,10 +82,10 @@ Event = collections.namedtuple("Event", "at pid name text")
 
 
 class Failed(Exception):
-    """What cannot be measured, and why."""
+    """The reason why something cannot be measured."""
 
 
-# The node, and what belongs to it
+# The node and its processes
 
 
 def until(what, is_so):
@@ -98,7 +99,7 @@ def until(what, is_so):
 
 @contextlib.contextmanager
 def node(options):
-    """Runs a node that serves the function on a free port: its process and its port."""
+    """Runs a node that serves the function on a free port. Yields its process and its port."""
     folder = tempfile.mkdtemp(prefix="faasw-timeline-")
     log = open(f"{folder}/log", "w+b")
     command = [
@@ -141,7 +142,7 @@ def read(path):
 
 
 def below(process):
-    """All processes that this one has made, directly or not, and itself."""
+    """Returns a process and all its descendants."""
     parents = collections.defaultdict(list)
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -155,7 +156,7 @@ def below(process):
 
 
 def threads(process):
-    """Who does what, by thread: the node's threads, and sandboxes."""
+    """Returns the role of each thread: of the node, or of a sandbox."""
     roles = {}
     for pid in below(process):
         role = (
@@ -171,7 +172,7 @@ def threads(process):
 
 @contextlib.contextmanager
 def tracing():
-    """A trace of its own (tracefs `instances`), so that nobody else's is disturbed."""
+    """Makes a separate trace instance (tracefs `instances`), to leave other traces undisturbed."""
     mounted = None
     root = Path("/sys/kernel/tracing")
     if not (root / "instances").is_dir():
@@ -199,7 +200,7 @@ def put(file, text):
 
 
 def record(instance, pids, run):
-    """What was traced of these threads while `run` went on; times are in microseconds."""
+    """Returns the events of these threads during `run`, with times in microseconds."""
     put(instance / "buffer_size_kb", str(64 << 10))
     put(instance / "trace_clock", "x86-tsc")
     put(instance / "options/event-fork", "1")
@@ -213,7 +214,7 @@ def record(instance, pids, run):
         put(instance / "trace_marker", "mark")
         marks.append(time.monotonic())
     put(instance / "tracing_on", "0")
-    # Each processor has a buffer of its own.
+    # Each processor has its own buffer.
     lost = [file.read_text() for file in instance.glob("per_cpu/cpu*/stats")]
     if any(re.search(r"^(overrun|dropped events): [1-9]", text, re.MULTILINE) for text in lost):
         raise Failed("the kernel has dropped events: ask for fewer requests")
@@ -266,11 +267,11 @@ def ask_all(client, count, pause):
             time.sleep(pause)
 
 
-# What the events say
+# Events
 
 
 def call(event):
-    """Name and arguments of the system call that an event begins or ends."""
+    """Returns name and arguments of the system call that an event begins or ends."""
     found = re.match(r"NR (-?\d+) (?:\((.*)\)|= .*)", event.text)
     if not found:
         return "", []
@@ -303,7 +304,7 @@ def runs(role):
 
 
 def wakes(role, other):
-    """A thread of one role has one of the other woken."""
+    """Matches the moment when a thread of one role wakes one of the other."""
 
     def matches(event, who):
         found = event.name == "sched_waking" and re.search(r" pid=(\d+)", event.text)
@@ -317,7 +318,7 @@ def is_event(role, name):
 
 
 def rings(port):
-    """The guest writes to one of its ports (`guest-vm/abi/src/doorbell.rs`)."""
+    """Matches a write of the guest to one of its ports (`guest-vm/abi/src/doorbell.rs`)."""
     return lambda event, who: (
         event.name == "kvm_pio"
         and who.get(event.pid) == "sandbox"
@@ -328,8 +329,8 @@ def rings(port):
 WAITS = ("epoll_wait", "epoll_pwait")
 PROGRESS, STOP = 0x54, 0x50
 SENDS = ("sendmsg", "sendto", "write", "writev")
-# What is seen of a request, in order. What a step waits for that did not happen is passed over:
-# a hot instance needs no wake, and a KVM without these events tells of none.
+# The steps of a request, in order. Steps that did not happen are skipped: a hot instance needs no
+# wake, and some versions of KVM have no such events.
 UNTIL_ANSWER = [
     ("client writes its request", begins("client", *SENDS)),
     ("node is woken", wakes("client", "node")),
@@ -348,8 +349,7 @@ UNTIL_ANSWER = [
     ("client is woken", wakes("node", "client")),
     ("client has the response", ends("client", "recvfrom", "read")),
 ]
-# Of the sandbox, whose own time goes on meanwhile. A node that was preempted by the sandbox needs
-# no wake.
+# The steps of the sandbox after its answer. A node that was preempted by the sandbox needs no wake.
 AFTER_ANSWER = [
     ("doorbell", rings(PROGRESS)),
     ("the guest stops", rings(STOP)),
@@ -363,7 +363,7 @@ AFTER_ANSWER = [
 
 
 def times(steps, events, who, start):
-    """When each step was seen first, in order; None of one that was not."""
+    """Returns the time of each step's first event, in order; `None` for a missing step."""
     found, at = [], start
     for _, matches in steps:
         seen = next(
@@ -376,21 +376,21 @@ def times(steps, events, who, start):
 
 
 def requests(events, who):
-    """The events of each request, from one that the client writes to the next."""
+    """Returns the events of each request, up to the next one that the client writes."""
     is_first = begins("client", *SENDS)
     starts = [place for place, event in enumerate(events) if is_first(event, who)]
     return [events[start:end] for start, end in zip(starts, starts[1:])]
 
 
 def cut(one, who):
-    """Splits a request at the client's having its response."""
+    """Returns the place at which to split a request: after the client received its response."""
     is_last = ends("client", "recvfrom", "read")
     last = next((place for place, event in enumerate(one) if is_last(event, who)), len(one) - 1)
     return last + 1
 
 
 def spent_in_calls(one, who):
-    """Calls of node and sandbox: how many, and how long in each."""
+    """Returns the durations of all system calls, by role and name."""
     begun, spent = {}, collections.defaultdict(list)
     for event in one:
         role = who.get(event.pid)
@@ -403,7 +403,7 @@ def spent_in_calls(one, who):
 
 
 def on_cpu(events, who):
-    """How long each role ran, altogether."""
+    """Returns the total running time of each role."""
     began, spent = {}, collections.Counter()
     for event in events:
         if event.name == "sched_switch":
@@ -418,7 +418,7 @@ def on_cpu(events, who):
 
 
 def ran(one, who, role, begin, end):
-    """How long the processes of a role ran between two moments, in one of which they do."""
+    """Returns how long the processes of a role ran between two moments."""
     off, spent = None, end - begin
     for event in one:
         if event.name != "sched_switch" or not begin <= event.at <= end:
@@ -439,7 +439,7 @@ def median(values):
 
 
 def table(title, steps, samples):
-    """Each step's time since the start and since the one before that was seen, as medians."""
+    """Prints the median time of each step since the start, and since the step before it."""
     print(f"\n{title}\n\n| since start us | step us | seen | what |\n| ---: | ---: | ---: | --- |")
     for place, (name, _) in enumerate(steps):
         since, step = [], []
@@ -456,7 +456,7 @@ def table(title, steps, samples):
 
 
 def show(one, who):
-    """Every event of one request."""
+    """Prints every event of one request."""
     print("\nOne request that took as long as most, event by event\n")
     for event in one:
         names = call(event)[0] if event.name.startswith("sys_") else event.text
@@ -555,7 +555,7 @@ def main():
             who[os.getpid()] = "client"
             run = lambda: ask_all(client, options.requests, pause)
             events = record(instance, who, run)
-            # Sandboxes that came meanwhile.
+            # Adds sandboxes that were made during the trace.
             who = {**threads(process.pid), **who}
         report(events, who, options.requests, options.show)
     except Failed as failed:

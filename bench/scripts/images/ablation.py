@@ -1,5 +1,7 @@
-"""What each part of how func-images are made and read is worth: nodes that do without one, in the same
-rounds as the whole node (as Spice fig. 11 and REAP fig. 7 do).
+"""Measures the effect of each mechanism of func-images.
+
+Nodes without one mechanism run in the same rounds as the complete node (like Spice fig. 11 and REAP
+fig. 7).
 """
 
 import subprocess
@@ -12,13 +14,13 @@ from restore import variants
 
 
 class Without:
-    """A node that does without something, by the names that its feature `ablation` has for it."""
+    """A node without some mechanisms, by their names in the feature `ablation`."""
 
     def __init__(self, name, *mechanisms):
         self.name, self.options = name, []
         for mechanism in mechanisms:
             self.options += ["--without", mechanism]
-        # Images that another node has written are not without it.
+        # Without such a mechanism, the node must write its images itself.
         self.writes = any(mechanism in ("image-order", "image-gaps") for mechanism in mechanisms)
 
 
@@ -73,7 +75,7 @@ def measure(bench):
 
 
 class Contestant:
-    """A node without something, in which the function is cold."""
+    """A node without some mechanisms, in which the function is cold."""
 
     def __init__(self, bench, function, variant, without):
         self.without, self.function = without, function
@@ -88,19 +90,19 @@ class Contestant:
         self.cold.node.rest()
         if variant.is_pinned:
             self.cold.pin()
-        # What requests use is in the image, and it is not written any more.
+        # Afterwards the image has the working set and is not written again.
         for _ in range(3):
             self.cold.ask(drop=False)
         self.taken, self.ratios, self.read = [], [], []
         self.restored = 0
 
     def write_images(self, bench, data):
-        """Has all images made that the function takes, as this node makes them."""
+        """Makes the node write all images that the function needs."""
         node = Node(bench, data, *self.without.options)
         names = [name for name in (bench.other, self.function.pin, self.function.name) if name]
 
         def is_known():
-            # The first ones may be done without a seed, or by one that nobody asks what was used.
+            # The first requests may be served without a seed, or not be recorded.
             for name in names:
                 node.ask(name)
             return node.working_set(self.function.name)
@@ -121,7 +123,7 @@ class Contestant:
 
 
 class Contest:
-    """Rounds of all of them."""
+    """Rounds in which every node is measured."""
 
     def __init__(self, bench, function, variant):
         self.bench, self.variant = bench, variant

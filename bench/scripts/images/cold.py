@@ -1,23 +1,23 @@
-"""Functions whose seeds are on disk alone, and what is known of their memory."""
+"""Functions whose seeds are only on disk, and the size of their working sets."""
 
 import disk
 from disk import PAGE
 from node import Node, until
 
-# Has every seed leave memory that no request uses.
+# Makes every unused seed leave memory.
 NOTHING_STAYS = ("--seed-memory", "0", "--max-parked", "0")
-# A request that pins an engine waits for as long as a part takes.
+# A request that pins an engine may wait as long as a part of the benchmark takes.
 PATIENT = ("--body-rate", "0", "--idle-client", "1h")
 
 
 class Cold:
-    """A node in which nothing stays in memory but what is pinned, and what it is asked."""
+    """A node in which only pinned seeds stay in memory, and the requests to it."""
 
     def __init__(self, bench, data, function, *options):
         self.bench, self.function = bench, function
         self.node = Node(bench, data, *NOTHING_STAYS, *PATIENT, *options)
         self.is_pinned = False
-        # A node may know nothing of a function that nobody has asked for.
+        # Without a request, the tree of the node may not have the function.
         for name in (bench.other, function.name):
             self.node.ask(name)
 
@@ -27,7 +27,7 @@ class Cold:
             self.is_pinned = True
 
     def must_go(self, chain):
-        """What is to be on disk alone: the function's seed, and its engine's unless that is pinned."""
+        """Returns the seeds to evict: the function's, and its engine's unless that is pinned."""
         return [
             seed
             for seed in chain
@@ -35,13 +35,13 @@ class Cold:
         ]
 
     def evict(self):
-        """Has it leave memory; gives back what it is made of."""
+        """Waits until the seeds have left memory. Returns the function's chain of seeds."""
 
         def is_gone():
             chain = self.node.chain(self.function.name)
             if not any(seed["is_in_memory"] for seed in self.must_go(chain)):
                 return chain
-            # Whose turn it is to go is looked at when another one has come.
+            # The node evicts a seed only when it loads another one.
             self.node.ask(self.bench.other)
             return None
 
@@ -50,7 +50,7 @@ class Cold:
         return chain
 
     def ask(self, drop=True):
-        """The first answer of a seed that is not in memory."""
+        """Returns the first answer of a seed that is not in memory."""
         before = self.evict()
         stayed = self.node.drop_pages() if drop else 0
         read = disk.bytes_read(self.node.data)
@@ -63,34 +63,37 @@ class Cold:
 
 
 def has_forked(before, after):
-    """Whether one of these seeds was forked: making one below it does that, and doing without one."""
+    """Returns whether one of these seeds was forked.
+
+    A fork means that the node made a seed below it again, or served the request without one.
+    """
     return any(seed["forks"] > before[place]["forks"] for place, seed in enumerate(after))
 
 
 class WorkingSet:
-    """Pages that a request uses of the layers of some levels, as far as it is known."""
+    """The pages of some levels' layers that a request uses, as far as they are known."""
 
     def __init__(self, bench, node, function, chain, cold_levels):
         is_deep = len(cold_levels) > 1
         image = bench.images[function.name]
         cold = [seed for seed in chain if seed["level"] in cold_levels]
         self.pages_of_layers = sum(seed["layer_bytes"] for seed in cold) // PAGE
-        # Where it stays in memory nothing is told.
+        # Code that stays in memory is not reported.
         self.all_code = sum(seed.get("code_bytes", 0) for seed in cold)
-        # A script has its engine's; where nothing is known of it, as in a program of before, all of
-        # it is used.
+        # A script runs its engine's code. If the used part is unknown, as with older programs, all
+        # of it counts as used.
         own = chain[-1]
         is_known = own in cold and own.get("code_pages", 0)
         self.code = min(self.all_code, own["code_pages"] * PAGE) if is_known else self.all_code
         told, small = node.working_set(chain[-1]["name"]), node.working_set(bench.other)
         if told and small:
-            # Of what all share any function uses what a small one does; the rest is the engine's.
+            # Every function uses as many shared pages as a small one; the rest are the engine's.
             of_engine = min(image["engine"] // PAGE, max(0, told["ancestors"] - small["ancestors"]))
             self.pages = max(1, told["stored"] + (of_engine if is_deep else 0))
             self.together = told["used"] / max(1, told["runs"])
             self.is_exact = not is_deep
             return
-        # What the tree has is of the whole guest: it is this at most, and no more than there is.
+        # The tree counts pages of the whole guest: an upper bound.
 
         def recorded(seed):
             return seed["written_pages"] + seed["read_pages"]

@@ -1,4 +1,4 @@
-"""Several functions whose seeds are on disk alone, at the same moment."""
+"""Measures requests to several cold functions at once."""
 
 import threading
 
@@ -79,11 +79,11 @@ class Crowd:
         self.node.settle()
 
     def forks(self):
-        """How often what they are made of was forked: for each that is not restored."""
+        """Returns the parent's number of forks: one for each function that was not restored."""
         return self.node.chain(self.names[0])[-2]["forks"]
 
     def ask(self, count):
-        """What so many take that are asked at once, and how many of them were restored."""
+        """Returns the times of `count` concurrent requests, and how many seeds were restored."""
         self.evict()
         before = self.forks()
         self.node.drop_pages()

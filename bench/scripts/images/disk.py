@@ -1,4 +1,4 @@
-"""The disk below a folder: what it is, what it gives, and that nothing of a file is in memory."""
+"""The disk below a folder: its properties and bandwidth, and dropping files from the page cache."""
 
 import ctypes
 import mmap
@@ -12,12 +12,11 @@ from figures import Figure, mib
 
 PAGE = mmap.PAGESIZE
 MIB = 1 << 20
-# Reads under way at once, and how many tell the bandwidth.
+# Concurrent reads, and the number of reads for one bandwidth measurement.
 DEPTH, READS = 4, 32
-# What Linux reads round a page fault unless a disk says otherwise.
+# Linux's default read-ahead at a page fault, in bytes.
 USUAL_READ_AHEAD = 128 << 10
-# Pages that lie together in a working set on average, where it is not known: REAP's figure 3 has 2
-# to 3.
+# Average length of runs of pages in a working set, if it is unknown: REAP's figure 3 has 2 to 3.
 TOGETHER = 2.5
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -25,13 +24,13 @@ LIBC.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
 
 def device_of(folder):
-    """The number of the disk's device, and the folder that the system has for it."""
+    """Returns the device number of the disk, and its folder in /sys."""
     number = os.stat(folder).st_dev
     return number, Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}")
 
 
 def describe(folder):
-    """What disk a folder is on."""
+    """Describes the disk of a folder."""
     number, system = device_of(folder)
     mounts = Path("/proc/self/mountinfo").read_text().splitlines()
     of_it = [line for line in mounts if line.split()[2] == f"{os.major(number)}:{os.minor(number)}"]
@@ -47,7 +46,7 @@ def describe(folder):
 
 
 def bytes_read(folder):
-    """Bytes that were read of the disk, by anybody, since the system started."""
+    """Returns the bytes that all processes have read from the disk since the system started."""
     number, _ = device_of(folder)
     for line in Path("/proc/diskstats").read_text().splitlines():
         fields = line.split()
@@ -57,7 +56,7 @@ def bytes_read(folder):
 
 
 def write_random(path, size):
-    """A file of bytes that nothing makes smaller, on the disk."""
+    """Writes a file of incompressible bytes to the disk."""
     with open(path, "wb") as file:
         file.writelines(os.urandom(min(MIB, size - start)) for start in range(0, size, MIB))
         file.flush()
@@ -65,13 +64,13 @@ def write_random(path, size):
 
 
 def drop(paths):
-    """Has nothing of these files in memory; gives back the pages that stayed all the same."""
+    """Drops these files from the page cache. Returns the number of pages that stayed."""
     stayed = 0
     for path in paths:
         try:
             file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            # It went meanwhile, or is none.
+            # The file was removed, or cannot be opened.
             continue
         try:
             os.fsync(file)
@@ -85,7 +84,7 @@ def drop(paths):
 
 
 def resident(file):
-    """How many pages of an open file are in memory."""
+    """Returns how many pages of an open file are in memory."""
     size = os.fstat(file).st_size
     if not size:
         return 0
@@ -94,7 +93,7 @@ def resident(file):
         told = (ctypes.c_ubyte * count)()
         first = ctypes.c_char.from_buffer(mapped)
         failed = LIBC.mincore(ctypes.addressof(first), size, told)
-        # It keeps the mapping from being closed.
+        # The reference would keep the mapping from being closed.
         del first
         return 0 if failed else sum(byte & 1 for byte in told)
 
@@ -104,7 +103,7 @@ def files_of(folder):
 
 
 class Direct:
-    """Reads of a file past the system's memory."""
+    """Direct reads of a file, past the page cache."""
 
     def __init__(self, path):
         self.file = os.open(path, os.O_RDONLY | os.O_DIRECT)
@@ -117,12 +116,12 @@ class Direct:
         os.close(self.file)
 
     def bandwidth(self, offsets, depth=DEPTH):
-        """Bytes a second of reads of 1 MiB at these places, so many under way at once."""
+        """Returns the bytes per second of 1 MiB reads at these offsets, with `depth` at once."""
         turns, lock, read = iter(offsets), threading.Lock(), [0] * depth
         start = threading.Barrier(depth + 1)
 
         def reader(number):
-            # Aligned, as such reads have to be.
+            # Direct reads need an aligned buffer.
             with mmap.mmap(-1, MIB) as into:
                 start.wait()
                 while True:
@@ -142,12 +141,12 @@ class Direct:
         return sum(read) / (time.perf_counter() - begun)
 
     def some(self, count, dice):
-        """Places of so many different reads of 1 MiB, or of all that there are, in no order."""
+        """Returns the offsets of up to `count` different 1 MiB reads, in random order."""
         places = range(max(1, self.size // MIB))
         return [place * MIB for place in dice.sample(places, min(count, len(places)))]
 
     def latencies(self, count, dice):
-        """Seconds of reads of 4 KiB, one after the other."""
+        """Returns the seconds of 4 KiB reads, one after the other."""
         taken = []
         with mmap.mmap(-1, PAGE) as into:
             for _ in range(count):
@@ -159,9 +158,10 @@ class Direct:
 
 
 class Dump:
-    """A snapshot as it is written without thought: all of its pages in the order of their
-    addresses, of which a guest touches some. Their number is known of those, and how many lie together
-    on average, so they are scattered: runs of about that length at random places, touched in no order.
+    """A model of a plain snapshot: all pages in address order, of which a guest touches some.
+
+    Only the number of touched pages and the average length of their runs are known. Runs of about
+    that length therefore lie at random places and are touched in random order.
     """
 
     def __init__(self, path, pages, used, together, seed):
@@ -179,8 +179,9 @@ class Dump:
         self.order = [page * PAGE for run in order for page in run]
 
     def paging(self, read_ahead):
-        """Seconds that touching those takes in a mapping of which nothing is in memory. What is read
-        round a fault: `None` what the disk is set to, or so many bytes, 0 for the page alone.
+        """Returns the seconds to touch these pages in a mapping without pages in memory.
+
+        `read_ahead` is in bytes: `None` uses the disk's setting, 0 reads only the page.
         """
         drop([self.path])
         file = os.open(self.path, os.O_RDONLY)
@@ -195,7 +196,7 @@ class Dump:
                 begun = time.perf_counter()
                 for offset in self.order:
                     if read_ahead and offset // read_ahead not in there:
-                        # As the fault would.
+                        # Reads the block like a page fault with this read-ahead.
                         there.add(offset // read_ahead)
                         os.preadv(file, [around], offset // read_ahead * read_ahead)
                     mapped[offset]
@@ -205,7 +206,7 @@ class Dump:
 
 
 def measure(bench):
-    """What the disk gives, to files of this folder."""
+    """Measures the disk with files of this folder."""
     report, dice, big = bench.report, bench.dice, bench.big
     report.say(
         "## The disk\n\n"

@@ -1,4 +1,4 @@
-"""Medians with intervals, goals, and the tables that tell them."""
+"""Medians with intervals, goals, and tables."""
 
 import json
 import os
@@ -7,14 +7,14 @@ import random
 import statistics
 from pathlib import Path
 
-# Of the bootstrap: as many as the third digit needs.
+# Bootstrap samples: enough for a stable third digit.
 RESAMPLES = 1000
-# How sure an interval is.
+# Confidence of an interval.
 SURE = 0.95
 
 
 class Figure:
-    """The median of some measured values, and the interval that holds it with 95 % confidence."""
+    """The median of measured values, with its 95 % confidence interval."""
 
     def __init__(self, values):
         self.values = sorted(values)
@@ -22,7 +22,7 @@ class Figure:
         if not self.values:
             return
         self.median = statistics.median(self.values)
-        # The same figure of the same values.
+        # A fixed seed gives equal intervals for equal values.
         dice = random.Random(len(self.values))
         count = len(self.values)
         medians = sorted(
@@ -35,7 +35,7 @@ class Figure:
         return bool(self.values)
 
     def part(self, fraction):
-        """The value that this part of all does not exceed."""
+        """Returns the value that this fraction of all values does not exceed."""
         return self.values[min(len(self.values) - 1, int(len(self.values) * fraction))]
 
     def told(self, scale=1.0, digits=2):
@@ -51,7 +51,7 @@ class Figure:
 
 
 def ms(figure):
-    """Seconds as milliseconds."""
+    """Formats seconds as milliseconds."""
     return figure.told(1e3, 2)
 
 
@@ -60,7 +60,7 @@ def mib(count):
 
 
 class Report:
-    """Tables as they come, and at the end all goals and all figures."""
+    """Prints tables as they are measured, and all goals and figures at the end."""
 
     def __init__(self):
         self.goals = []
@@ -85,7 +85,7 @@ class Report:
         self.figures.setdefault(part, {})[name] = told
 
     def goal(self, what, figure, limit, unit="", scale=1.0, at_least=False):
-        """Whether a goal is met: where the whole interval meets it; where none of it does it is missed."""
+        """Records a goal: met if the whole interval meets it, missed if no part of it does."""
         sign = "≥" if at_least else "≤"
         if not figure:
             met = "not measured"
@@ -113,7 +113,7 @@ class Report:
 
 
 def host():
-    """What a reader needs to place the figures."""
+    """Describes the machine on which the figures were measured."""
     cpuinfo = Path("/proc/cpuinfo").read_text()
     names = [
         line.split(":", 1)[1].strip()

@@ -25,9 +25,9 @@ from node import (
 from restart import first_health
 
 MIB = disk.MIB
-# Deployments at once: as many as a node does.
+# Concurrent deployments: the number that a node runs at once.
 AT_ONCE = 2
-# As much more as nothing may have grown to between the middle and the end.
+# Maximum growth of any sample from the middle to the end.
 GROWTH = 1.1
 
 JS = """// Number {number}.
@@ -44,7 +44,7 @@ TABLE = [f"entry {{at}} of {number}: {{'x' * (at % 50)}}" for at in range(300)]
 def handler(request):
     return f"{number} {{TABLE[len(request.url) % 300]}}\\n"
 '''
-# A command of one page, whose text is its number.
+# A command with one page of memory that prints its number.
 WAT = """(module
   (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
   (memory (export "memory") 1)
@@ -55,7 +55,7 @@ WAT = """(module
 
 
 def deploy_all(bench, node, names, source):
-    """Deploys these, as many at once as a node does; gives back what each took."""
+    """Deploys these functions, `AT_ONCE` at a time. Returns the seconds of each deployment."""
     folder = bench.folder("sources")
     folder.mkdir()
 
@@ -79,7 +79,7 @@ def script(number):
 
 
 def samples_of(node, count=5):
-    """What a node has now: medians of a few looks, as sandboxes come and go."""
+    """Samples a node's resources: medians of some samples, because sandboxes come and go."""
     looks = []
     for _ in range(count):
         looks.append(look_at(node))
@@ -184,12 +184,12 @@ def many(bench):
 
 
 def bytes_of(seed):
-    """What it takes of the memory for seeds, its code included where that is counted."""
+    """Returns the bytes of a seed in the seed memory, with its code if that is counted."""
     return seed["layer_bytes"] + seed.get("code_bytes", 0)
 
 
 def under_load(bench, node, names, kind):
-    """Asks at random for as long as it should; samples before, in the middle and at the end."""
+    """Sends random requests. Samples the node before, in the middle and at the end."""
     seconds = bench.minutes * 60
     samples, answers, wrong = [samples_of(node)], [], []
     served = {}
@@ -241,7 +241,7 @@ def under_load(bench, node, names, kind):
 
 
 def counts(bench):
-    """How start, listing, deploying and restoring change with the number of functions."""
+    """Measures start, listing, deployment and restore with different numbers of functions."""
     report = bench.report
     report.say(
         "## Many functions\n\n"
@@ -274,7 +274,7 @@ def counts(bench):
                 return
             there = count
         least, most = min(taken), max(taken)
-        # A listing has as many lines as there are functions.
+        # `ls` is left out, because it has one line per function.
         for name in ("ready", "deploy", "restore") if most > least else ():
             ratio = Figure(
                 [value / taken[least][name].median for value in taken[most][name].values]
@@ -367,7 +367,7 @@ def count_of(bench, data, there, count):
 
 
 def restored(node, number, count):
-    """What the answer of a function takes whose seed is on disk alone."""
+    """Returns the seconds until the answer of a function whose seed is only on disk."""
     name = f"number-{number}"
 
     def is_gone():
@@ -383,7 +383,7 @@ def restored(node, number, count):
 
 
 def sizes(bench):
-    """Images of all example functions, beside what their memory takes."""
+    """Compares the images of all example functions with their memory."""
     report = bench.report
     report.say(
         "## Sizes\n\n"

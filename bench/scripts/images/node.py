@@ -1,4 +1,4 @@
-"""Nodes, what they are asked, and what they tell of themselves."""
+"""Nodes, requests to them, and their own statistics."""
 
 import http.client
 import json
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import disk
 
-# Longest that anything here is waited for, in seconds.
+# Maximum wait of any step, in seconds.
 PATIENCE = 60
 TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Failed(Exception):
-    """What cannot be measured, and why."""
+    """The reason why something cannot be measured."""
 
 
 def until(what, is_so, patience=PATIENCE, pause=0.004):
-    """Waits until something is so; gives back what that is."""
+    """Waits until a condition returns a true value. Returns that value."""
     deadline = time.monotonic() + patience
     while True:
         found = is_so()
@@ -35,7 +35,7 @@ def until(what, is_so, patience=PATIENCE, pause=0.004):
 
 
 class Answer:
-    """A response, how long it took, and where the node says that the time went."""
+    """A response with its time, and the stages of that time as the node reports them."""
 
     def __init__(self, status, head, body, seconds):
         self.status, self.body, self.seconds = status, body, seconds
@@ -52,7 +52,7 @@ class Answer:
 
 
 def ask(port, path, patience=PATIENCE):
-    """A request on a connection of its own, which is there before the time begins."""
+    """Sends a request on a new connection. The time begins when the connection is open."""
     with socket.create_connection(("127.0.0.1", port), timeout=patience) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return exchange(connection, path)
@@ -82,7 +82,7 @@ def exchange(connection, path):
 
 
 def unchunked(framed):
-    """A body out of its chunks, and the fields behind it; nothing where more is to come."""
+    """Returns the body and trailers of a chunked message; `None` if it is incomplete."""
     body, at = b"", 0
     while (end := framed.find(b"\r\n", at)) >= 0:
         size = int(framed[at:end].split(b";")[0], 16)
@@ -116,8 +116,9 @@ class Admin(http.client.HTTPConnection):
 
 
 def copy_data(source, target, *without):
-    """Another data directory of the same. What a node replaces as a whole it may share with the
-    first, what it writes into it may not.
+    """Copies a data directory.
+
+    Files that a node only replaces are hard links; files that it writes to are copies.
     """
     target.mkdir(mode=0o700, parents=True)
     for path in source.iterdir():
@@ -133,7 +134,7 @@ def copy_data(source, target, *without):
 
 
 def processes_below(pid):
-    """A process and all its descendants, with the CPU seconds that each has used."""
+    """Returns a process and all its descendants, with the CPU seconds of each."""
     parents, times = {}, {}
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
@@ -154,7 +155,7 @@ def processes_below(pid):
 
 
 def memory_of(pids, field):
-    """Bytes of a field of `smaps_rollup` of these processes together."""
+    """Returns the sum of a field of `smaps_rollup` of these processes, in bytes."""
     total = 0
     for pid in pids:
         try:
@@ -167,13 +168,13 @@ def memory_of(pids, field):
 
 
 def shared_memory():
-    """Bytes of files in memory, such as seeds and code, of all processes of this machine."""
+    """Returns the bytes of memory files, such as seeds and code, of the whole machine."""
     told = Path("/proc/meminfo").read_text()
     return int(re.search(r"^Shmem: +(\d+) kB", told, re.MULTILINE)[1]) << 10
 
 
 class Node:
-    """A node on a data directory; it ends with the scope that it was started in."""
+    """A node on a data directory. It ends with the scope in which it was started."""
 
     number = 0
 
@@ -212,7 +213,7 @@ class Node:
         return self.log.read_text(errors="replace")[-2000:]
 
     def stop(self):
-        """Ends it, if it has not ended, and what it holds."""
+        """Closes all pins and ends the node if it still runs."""
         for pin in self.pins:
             pin.close()
         self.pins = []
@@ -249,7 +250,7 @@ class Node:
         return answer
 
     def chain(self, name):
-        """The seeds that a function's is made of, itself last."""
+        """Returns the ancestors of a function's seed, and the seed itself last."""
         above = []
         for seed in self.admin("tree"):
             above = above[: seed["level"]] + [seed]
@@ -259,8 +260,9 @@ class Node:
         raise Failed(f"{name} is not in the tree")
 
     def pin(self, name):
-        """Has a function at work until the node ends, and so all that it is made of in memory: it
-        waits for a body that does not come.
+        """Keeps a function busy until the node ends, and so all its seeds in memory.
+
+        The request waits for the rest of its body, which is never sent.
         """
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
         connection.sendall(
@@ -275,7 +277,7 @@ class Node:
         self.pins = []
 
     def images(self):
-        """Whole images, by name: which file each is, and its bytes."""
+        """Returns the inode and size of each image, by name."""
         found = {}
         for entry in os.scandir(self.data / "images"):
             try:
@@ -286,7 +288,7 @@ class Node:
         return found
 
     def working_set(self, name):
-        """What `image inspect` says of the pages that requests use; nothing before there was that."""
+        """Returns the working set of `image inspect`; `None` if the program has no such command."""
         command = [self.bench.faasw, "image", "inspect", name, "--json", "--data-dir", self.data]
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=PATIENCE
@@ -294,7 +296,7 @@ class Node:
         return json.loads(done.stdout).get("working_set") if done.returncode == 0 else None
 
     def settle(self, still=0.15, patience=PATIENCE):
-        """Waits until no image has been written for a while."""
+        """Waits until no image has been written for `still` seconds."""
         before, since = self.images(), time.monotonic()
         deadline = since + patience
         while time.monotonic() - since < still or any(name.startswith(".") for name in before):
@@ -309,7 +311,7 @@ class Node:
         return sum(processes_below(self.process.pid).values())
 
     def rest(self, patience=PATIENCE, still=0.3, part=0.1):
-        """Waits until it does nothing more in the background: less than this part of a processor."""
+        """Waits until the node is idle: it uses at most `part` of a processor."""
         deadline = time.monotonic() + patience
         while True:
             before = self.cpu_seconds()
@@ -320,7 +322,7 @@ class Node:
                 raise Failed(f"{self.data.name} does not come to rest")
 
     def is_in_memory(self, name):
-        """Whether a function's seed is; one that nobody has asked for may not be in the tree."""
+        """Returns whether a function's seed is in memory. The tree may lack unused functions."""
         return any(seed["is_in_memory"] for seed in self.seeds_of(name))
 
     def seeds_of(self, name):
@@ -329,14 +331,14 @@ class Node:
         ]
 
     def drop_pages(self):
-        """Has nothing of images and of code in the system's memory; gives back the pages that stayed."""
+        """Drops images and code from the page cache. Returns the number of pages that stayed."""
         return disk.drop(
             path for folder in ("images", "artifacts") for path in disk.files_of(self.data / folder)
         )
 
 
 def free_port():
-    """A port that nobody had a moment ago."""
+    """Returns a port that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]

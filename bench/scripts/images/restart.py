@@ -1,4 +1,4 @@
-"""A node that starts again: from the program's start, and from when it is ready, to the first answer."""
+"""Measures a restart: the first answer after the program's start, and after the node is ready."""
 
 import socket
 import time
@@ -7,7 +7,7 @@ import disk
 from figures import Figure, ms
 from node import PATIENCE, Failed, Node, copy_data, exchange, free_port
 
-# Seconds from the program's start, and from the first answer of /healthz.
+# Maximum seconds after the program's start, and after the first answer of /healthz.
 GOALS = {"hello": (0.060, 0.005), "python": (0.150, 0.025)}
 
 
@@ -76,7 +76,7 @@ def restarts(bench, function):
 
 
 def alone(bench, data, function):
-    """A data directory of this function only, with its images."""
+    """Removes all other functions from a data directory, and makes the images of this one."""
     node = Node(bench, data)
     for other in node.admin("functions"):
         if other["name"] != function.name:
@@ -111,14 +111,14 @@ def restart(bench, data, function, drops_program):
 
 
 def first_health(node):
-    """When the node has answered for the first time."""
+    """Returns the time of the node's first answer."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         if node.process.poll() is not None:
             raise Failed(f"the node has ended:\n{node.said()}")
         try:
             with socket.create_connection(("127.0.0.1", node.port), timeout=PATIENCE) as connection:
-                # It waits where the port is open and nobody answers yet.
+                # If the port is open but the node does not answer yet, this waits.
                 if exchange(connection, "/healthz").status == 200:
                     return time.perf_counter()
         except ConnectionError:

@@ -1,5 +1,7 @@
-"""A function whose seed is on disk alone: from its request to its response, beside the least that
-this can take, beside paging the same memory in as it is touched, and beside making the seed anew.
+"""Measures the first answer of a function whose seed is only on disk.
+
+It is compared with the ideal time, with lazy paging of the same memory, and with making the seed
+again.
 """
 
 import time
@@ -10,27 +12,27 @@ from disk import PAGE, READS
 from figures import Figure, mib, ms
 from node import Failed, Node, copy_data
 
-# A generic zygote for each request.
+# Every request gets a generic zygote.
 SANDBOXES = ("--max-reuse", "1")
 NO_IMAGES = ("--image-disk", "0")
 
-# How often what takes long is measured.
+# Minimum number of rounds of slow measurements.
 FEW = 5
 
-# What is read round a fault of the mapped dump.
+# Read-ahead at a page fault of the mapped dump.
 READ_AHEADS = (("as this disk is set", None), ("128 KiB", disk.USUAL_READ_AHEAD), ("none", 0))
-# Those by which lazy paging is judged.
+# Read-ahead settings with a goal for lazy paging.
 JUDGED = ("as this disk is set", "128 KiB")
 
-# From this much on the disk has to be the limit, in bytes; below it, a time is.
+# Above this working set, in bytes, the goal is a factor of the ideal; below, it is a time.
 LARGE = 4 << 20
 IDEAL_FACTOR, IDEAL_BEYOND, LAZY_FACTOR, READ_FACTOR = 1.5, 1e-3, 3.7, 1.3
-# The node's parts of a request's time, and what is told of them.
+# Stages of a request's time in `Server-Timing`.
 STAGES = ("queue", "fork", "init", "exec")
 
 
 class Variant:
-    """What of a function is cold."""
+    """A function with the cold part of its seeds."""
 
     def __init__(self, name, is_pinned):
         self.name, self.is_pinned = name, is_pinned
@@ -101,7 +103,7 @@ def tell_stages(report, measured):
 
 
 class Contest:
-    """Rounds in which all ways to the same answer are measured, in changing order."""
+    """Rounds in which all ways to the same answer are measured, in random order."""
 
     def __init__(self, bench, function, variant):
         self.bench, self.function = bench, function
@@ -119,7 +121,7 @@ class Contest:
         for _ in range(4):
             self.warm.ask(function.name)
             self.warm.ask(bench.other)
-        # What requests use is in the image, and it is not written any more.
+        # Afterwards the image has the working set and is not written again.
         for _ in range(3):
             self.cold.ask(drop=False)
         self.chain = self.warm.chain(function.name)
@@ -132,7 +134,7 @@ class Contest:
         self.restored = self.stayed = 0
 
     def from_sandbox(self):
-        """An answer of a generic zygote that was made ahead, as a cold request finds it."""
+        """Returns an answer of a generic zygote, which is what a cold request gets."""
         for _ in range(20):
             answer = self.warm.ask(self.function.name)
             if answer.served == "zygote":
@@ -189,7 +191,7 @@ class Contest:
         self.stayed += told["cold"].stayed
 
     def tell(self, variant):
-        """A row, and the goals."""
+        """Prints the row and records the goals."""
         report, bytes_used = self.bench.report, self.used.pages * PAGE
         all_used = bytes_used + self.used.code
         figures = {name: Figure(values) for name, values in self.taken.items()}
@@ -254,7 +256,7 @@ def tell_lazy(report, measured):
             ms(figures["anew"]),
             figures["by anew"].told(),
         )
-        # Without its engine a script is too small to tell.
+        # A script without its engine is too small for this goal.
         for name in JUDGED if contest.function.is_of_language and not variant.is_pinned else ():
             what = f"lazy paging to cold restore, {variant.name}, read-ahead {name}"
             report.goal(what, figures[f"by lazy, {name}"], LAZY_FACTOR, " ×", at_least=True)

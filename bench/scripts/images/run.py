@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Func-images, measured: cold restores, restarts and many functions on real nodes, as Markdown.
+"""Measures func-images: cold restores, restarts and many functions on real nodes, as Markdown.
 
     run.py --faasw FILE [--component js=FILE] [--component python=FILE] [--only PART,…] [--json FILE]
 
-Needs Linux with /dev/kvm and Python 3.10 or later, nothing else. Starts nodes on loopback addresses
-and folders of its own, and ends and removes them, after an error or an interrupt, too.
+Needs only Linux with /dev/kvm and Python 3.10 or later. Starts nodes on loopback addresses and in
+its own folders. Ends and removes them, also after an error or an interrupt.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from node import Failed, Node, until
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
-# In the order in which they run: each by what measures it.
+# All parts in the order of their runs, with the function that measures each.
 PARTS = {
     "disk": disk.measure,
     "restore": restore.measure,
@@ -42,10 +42,10 @@ PARTS = {
     "count": many.counts,
     "sizes": many.sizes,
 }
-# The file whose bandwidth is measured, in bytes.
+# Size of the file for bandwidth measurements, in bytes.
 BIG = 256 << 20
 
-# Scripts that read a body which never comes.
+# Scripts that wait for a body that is never sent.
 PINS = {
     "js": (
         ".js",
@@ -56,20 +56,20 @@ PINS = {
 
 
 class Function:
-    """What is measured."""
+    """A function that is measured."""
 
     def __init__(self, name, path, *options, goal=None, pin=None, language=False):
         self.name, self.path, self.options = name, path, options
-        # Whose goals these are, and whether it is JavaScript or Python.
+        # The name of its goals, and whether its language is JavaScript or Python.
         self.goal, self.is_of_language = goal, language
-        # A script of the same engine.
+        # A script that pins the same engine.
         self.pin = pin
 
 
 class Bench:
-    """What all parts share, and the time that they have."""
+    """The state that all parts share, and their time limit."""
 
-    # Of all, what makes others leave memory.
+    # The function whose requests evict others.
     other = "other"
 
     def __init__(self, arguments, work, scope):
@@ -82,7 +82,7 @@ class Bench:
         self.deadline, self.numbers = float("inf"), 0
         self.logs = arguments.logs or work / "logs"
         self.logs.mkdir(parents=True, exist_ok=True)
-        # So that nobody else has its pages in use.
+        # A private copy, so that no other process keeps its pages in memory.
         self.faasw = work / "faasw"
         program = arguments.faasw.read_bytes()
         if not self.faasw.exists() or self.faasw.read_bytes() != program:
@@ -110,7 +110,7 @@ class Bench:
         ]
 
     def folder(self, name):
-        """A name that nothing has in the work folder."""
+        """Returns an unused path in the work folder."""
         self.numbers += 1
         return self.work / "parts" / f"{name}-{self.numbers}"
 
@@ -119,7 +119,7 @@ class Bench:
 
     @contextlib.contextmanager
     def time_for(self, seconds):
-        """As long as a part may go on."""
+        """Limits the time of a part."""
         self.deadline = time.monotonic() + seconds
         try:
             yield
@@ -128,7 +128,7 @@ class Bench:
 
     @contextlib.contextmanager
     def part_of_scope(self):
-        """Nodes and folders of a part end with it."""
+        """Ends the nodes and removes the folders of a part with it."""
         with contextlib.ExitStack() as scope:
             before, self.scope = self.scope, scope
             parts = self.work / "parts"
@@ -143,8 +143,9 @@ class Bench:
         return self.base
 
     def prepare(self):
-        """A data directory with all functions and their images; one that is in the work folder is
-        taken again if it is of the same program and functions.
+        """Makes a data directory with all functions and their images.
+
+        Reuses the one in the work folder if it belongs to the same program and functions.
         """
         self.base, stamp = self.work / "base", self.work / "base.digest"
         digest = hashlib.sha256(self.faasw.read_bytes())
@@ -187,7 +188,7 @@ class Bench:
         stamp.write_text(f"{digest.hexdigest()}\n{json.dumps(self.images)}")
 
     def deployed(self, node, path, name, *options):
-        """Deploys a function; gives back the bytes of its image, and of its engine's if that is new."""
+        """Deploys a function. Returns the bytes of its image, and of a new engine's image."""
         before = set(node.images())
         node.deploy(path, name, *options)
 
@@ -202,7 +203,7 @@ class Bench:
         until(f"{name} has an image", fresh)
         node.settle()
         new = fresh()
-        # The first of all comes with what all share.
+        # The first deployment also writes the images that all functions share.
         own = min(
             (size for image, (_, size) in new.items() if not image.startswith("engine-")), default=0
         )

@@ -1,10 +1,13 @@
-"""Functions whose beginning takes long: what seeds of each level save, and what Wizer and warm-up do.
+"""Measures functions with a slow initialisation: the effect of seeds, Wizer and warm-up requests.
 
-A function's request is timed in four ways, in alternating rounds. *Parked*: an instance of its seed,
-which was reset, takes it. *Level 2*: a fork of its seed does. *Level 1*: a fork of a function does
-that evaluates the script in its handler, so that the engine alone is seeded. *Nothing*: a fork of what
-links imports has to become the engine, and that the function; a node does it that keeps no seed
-in memory or on disk, and freezes each on the way, as it always does.
+A function's request is timed in four ways, in alternating rounds:
+
+- *Parked*: a warm instance of its seed serves the request.
+- *Level 2*: a fork of its seed does.
+- *Level 1*: a fork of a function that evaluates the script in its handler does, so that only the
+  engine is seeded.
+- *Nothing*: the node keeps no seed in memory or on disk. A fork of the linked runtime becomes the
+  engine, and that becomes the function. The node freezes both, as it always does.
 """
 
 import scripts
@@ -13,11 +16,11 @@ from node import until
 from nodes import Up, against
 from scripts import HEAVY, LANGUAGES, ROOT
 
-# How many times level 2 is to be quicker than nothing.
+# Goal: how many times faster level 2 is than nothing.
 SAVES = 30
-# Requests that take long come few to a round.
+# Few rounds and requests, because these requests are slow.
 FEW = {"rounds": 10, "requests": 5}
-# How many requests come before those that count.
+# Requests before the measured ones.
 WARM_UPS = 40
 # A request may import a large library.
 LIMITS = ("--memory", "256", "--timeout", "60s", "--cpu-time", "60s")
@@ -56,11 +59,11 @@ def levels(bench, language):
     for work in works:
         ways = {"parked": [], "level 2": [], "level 1": [], "nothing": []}
         order = list(ways)
-        # Working sets are recorded by then.
+        # Afterwards the working sets are recorded.
         for _ in range(WARM_UPS):
             parked.ask(work)
             forking.ask(work)
-        # The first of all is not counted, either.
+        # The first round is not counted.
         for number in range(bench.slow_rounds + 1):
             bench.dice.shuffle(order)
             for way in order:
@@ -82,7 +85,7 @@ def is_gone(node, name):
     def gone():
         if not any(seed["is_in_memory"] for seed in node.chain(name) if seed["level"] >= 2):
             return True
-        # Whose turn it is to go is looked at when another one has come.
+        # The node evicts a seed only when it loads another one.
         node.ask("hello")
         return False
 

@@ -1,10 +1,10 @@
-"""Requests: scripts beside the same on `wasmtime serve`, natively, and beside Rust on the same node."""
+"""Compares requests to scripts with `wasmtime serve`, native servers, and Rust on the same node."""
 
 import scripts
 from nodes import against
 from scripts import LANGUAGES, ROOT, WORKS
 
-# At most, to Rust's hello and to the peer's.
+# Maximum ratios to Rust's hello and to the peer's.
 TO_RUST = {"js": 1.3, "python": 2.0}
 HELLO_TO_PEER = 0.3
 NATIVE = {"js": "Node.js", "python": "CPython, uvicorn"}

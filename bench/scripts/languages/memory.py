@@ -1,4 +1,4 @@
-"""Scripts of hello: what each keeps in memory, what ten do, and how long they take to deploy."""
+"""Measures hello scripts: the memory of one and of ten, and the time of a deployment."""
 
 import json
 import time
@@ -14,11 +14,11 @@ HELLO = {
     "python": ROOT / "examples/python/hello.py",
     "lua": "return function() return 'hello\\n' end\n",
 }
-# Bytes of a script's layer and of a parked instance, and seconds of a deployment, at most.
+# Maximum bytes of a script's layer and of a warm instance, and seconds of a deployment.
 LAYER = {"js": MIB // 2, "python": 2 * MIB}
 PARKED = {"js": 0.6 * MIB, "python": 1.5 * MIB}
 DEPLOY = {"js": 0.05, "python": 0.25}
-# Ten scripts, to one.
+# Maximum ratio of ten scripts to one.
 TEN = 1.5
 
 
@@ -45,9 +45,9 @@ def measure_one(bench, language):
         path.write_text(HELLO["lua"])
     node.command("engine", "warm", language)
     names, took = [f"{language}-{number}" for number in range(SCRIPTS)], []
-    # The first one is not counted.
+    # The first deployment is not counted.
     for name in ["first", *names]:
-        # Images of those before are written meanwhile.
+        # Wait until the images of earlier deployments are written.
         node.settle()
         begun = time.perf_counter()
         node.deploy(path, name)

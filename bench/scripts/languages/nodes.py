@@ -1,4 +1,4 @@
-"""Nodes of `up`, peers, and how they are asked side by side."""
+"""Nodes of `faasw up`, peers, and requests to both in the same rounds."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from pathlib import Path
 from figures import Figure
 from node import Failed, Node, until
 
-# Python's engine takes this long to compile on a small machine that does something else, too.
+# Seconds to compile Python's engine on a small, busy machine.
 COMPILES = 300
 
 
 class Interval(Figure):
-    """What `faasw-bench` has measured: a median, and the interval that holds it."""
+    """A result of `faasw-bench`: a median with its interval."""
 
     def __init__(self, told):
         super().__init__([told["median"]])
@@ -46,7 +46,7 @@ class Up(Node):
         bench.scope.callback(self.stop)
         ready = until("`up` is ready", self.ready, patience=COMPILES)
         self.port = int(ready["address"].rpartition(":")[2])
-        # Where its admin socket is.
+        # The folder of its admin socket.
         self.data = Path(ready["data_dir"])
 
     def ready(self):
@@ -57,7 +57,7 @@ class Up(Node):
 
 
 def start(bench, *command, **options):
-    """Starts a server, which ends with the part; gives back its address, once it has said that."""
+    """Starts a server that ends with the part. Returns its address once it has printed it."""
     log = bench.logs / f"peer-{time.monotonic_ns()}.log"
     with open(log, "wb") as out:
         server = subprocess.Popen(
@@ -75,7 +75,7 @@ def start(bench, *command, **options):
 
 
 def against(bench, ours, peer, post=None, rounds=None, requests=200):
-    """The ratio of latencies at one connection, and both medians in microseconds."""
+    """Returns the ratio of latencies on one connection, and both medians in microseconds."""
     command = [
         bench.program,
         "http",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Scripts in JavaScript and Python, measured beside their peers on real nodes, as Markdown with goals.
+"""Compares scripts in JavaScript and Python with their peers on real nodes, as Markdown with goals.
 
     run.py --faasw FILE --bench FILE --wasmtime FILE [--only PART,…] [--language NAME,…] [--json FILE]
 
-Needs Linux with /dev/kvm, Python 3.10 or later with venv, Node.js 20 or later, and their registries the
-first time; what it builds of their packages stays in the work folder. Starts nodes and peers on
-loopback addresses, and ends them, after an error or an interrupt, too.
+Needs Linux with /dev/kvm, Python 3.10 or later with venv, and Node.js 20 or later. The first run
+downloads packages from their registries and keeps what it builds in the work folder. Starts nodes
+and peers on loopback addresses, and ends them, also after an error or an interrupt.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-# Nodes, medians and tables are those of func-images' measurements.
+# The modules for nodes, medians and tables are those of the func-image benchmark.
 sys.path.append(str(Path(__file__).resolve().parents[1] / "images"))
 
 import initialising
@@ -34,7 +34,7 @@ from node import Failed, Node, copy_data
 from scripts import LANGUAGES, ROOT
 from tools import Tools
 
-# In the order in which they run: each by what measures it.
+# All parts in the order of their runs, with the function that measures each.
 PARTS = {
     "requests": latency.measure,
     "initialising": initialising.measure,
@@ -45,7 +45,7 @@ LUA = ROOT / "tests/fixtures/lua-engine.wasm"
 
 
 class Bench:
-    """What all parts share."""
+    """The state that all parts share."""
 
     def __init__(self, arguments, scope):
         self.report, self.scope = Report(), scope
@@ -58,7 +58,7 @@ class Bench:
         self.languages, self.dice = arguments.language, random.Random(arguments.seed)
         work = arguments.work.resolve()
         work.mkdir(parents=True, exist_ok=True)
-        # Of a run that was ended at once.
+        # Removes the parts of an earlier run that was killed.
         self.parts, self.numbers = work / "parts", 0
         shutil.rmtree(self.parts, ignore_errors=True)
         scope.callback(shutil.rmtree, self.parts, ignore_errors=True)
@@ -71,13 +71,14 @@ class Bench:
         self.other_module = ROOT / "examples/hello-wat/hello.wasm"
 
     def folder(self, name):
-        """A name that nothing has."""
+        """Returns an unused path in the work folder."""
         self.numbers += 1
         return self.parts / f"{name}-{self.numbers}"
 
     def prepare(self):
-        """A data directory with all engines; one that is there is taken again if it is of the same
-        program.
+        """Makes a data directory with all engines.
+
+        Reuses the one in the work folder if it belongs to the same program.
         """
         stamp, digest = (
             self.base.with_suffix(".digest"),
@@ -99,7 +100,7 @@ class Bench:
         stamp.write_text(digest)
 
     def node(self, *options):
-        """A node on a data directory of its own, with all engines."""
+        """Starts a node with all engines on its own data directory."""
         return Node(self, copy_data(self.base, self.folder("data")), *options)
 
     def start(self, *command, **options):
@@ -107,7 +108,7 @@ class Bench:
 
     @contextlib.contextmanager
     def part_of_scope(self):
-        """What a part starts ends with it."""
+        """Ends the processes of a part with it."""
         with contextlib.ExitStack() as scope:
             before, self.scope = self.scope, scope
             try:

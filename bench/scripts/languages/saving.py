@@ -1,4 +1,4 @@
-"""From the save of a file that `faasw up --watch` runs until the first answer of the new version."""
+"""Measures the time from saving a file to the new version's first answer, with `up --watch`."""
 
 import http.client
 import os
@@ -44,9 +44,9 @@ def saves(bench, language):
 
     took = []
     for number in range(1, SAVES + 1):
-        # As editors do it: another file in the place of the old one.
+        # Editors also replace the old file with a new one.
         new.write_text(TEXT[language].format(number))
-        # It is saved when nothing else is done, at any time between two looks.
+        # Save while the node is idle, at a random time between two of its checks.
         node.rest()
         begun = time.perf_counter()
         os.rename(new, file)

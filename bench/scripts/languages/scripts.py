@@ -1,4 +1,4 @@
-"""What is measured: the same work in each language, as scripts of a node and for its peers."""
+"""The measured work in each language, as scripts for a node and for its peers."""
 
 import json
 import shutil
@@ -8,25 +8,25 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 LANGUAGES = {"js": "JavaScript", "python": "Python"}
 ENDING = {"js": ".js", "python": ".py"}
-# The works that peers do, too.
+# Work that peers also do.
 WORKS = {
     "hello": "a text",
     "api": "10 KB of JSON, parsed, transformed, written",
     "page": "a page of 50 items out of a template",
     "index": "a lookup in an index of 2 MB",
 }
-# Those whose top level takes long.
+# Work with a slow top level.
 HEAVY = {
     ("js", "index"): "an index of 2 MB",
     ("js", "library"): "mathjs, 1.7 MB in a bundle",
     ("python", "index"): "an index of 2 MB",
     ("python", "library"): "sqlglot, 150 modules",
 }
-# Packages of Python's that a work imports.
+# Python packages that the work imports.
 IMPORTS = {"page": ("jinja2", "markupsafe"), "library": ("sqlglot",)}
 
-# How JavaScript is begun: on a node, on a node that evaluates the script in each request, and by
-# peers, which take one file.
+# The start of JavaScript: on a node (`EARLY`), on a node that evaluates the script in each request
+# (`LATE`), and for peers, which take one file (`BEGIN`).
 BEGIN = 'addEventListener("fetch", (event) => event.respondWith(answer(event.request)));\n'
 EARLY = f'import {{ answer }} from "./work.js";\n\n{BEGIN}'
 LATE = (
@@ -38,21 +38,21 @@ LATE = (
 
 
 def orders():
-    """Some 10 KB of JSON."""
+    """Returns about 10 KB of JSON."""
     item = {"name": "item of some kind", "price": 12.5, "quantity": 3}
     items = [[item | {"price": 1.25 * i + j} for j in range(4)] for i in range(40)]
     return {"orders": [{"id": i, "customer": f"c{i % 7}", "items": items[i]} for i in range(25)]}
 
 
 def table():
-    """2 MB of lines."""
+    """Returns 2 MB of lines."""
     return "\n".join(
         f"k{i},name number {i:010} of the whole table,{i * 7}.5" for i in range(42_000)
     )
 
 
 def source(tools, language, work):
-    """The text of a work."""
+    """Returns the source text of the work."""
     if (language, work) == ("js", "library"):
         return tools.bundle(HERE / "js/library.js").read_text()
     text = (HERE / language / f"{work}{ENDING[language]}").read_text()
@@ -65,7 +65,7 @@ def source(tools, language, work):
 
 
 def script(tools, folder, language, work, is_late=False):
-    """A folder that a node takes."""
+    """Makes a folder for a node."""
     folder.mkdir(parents=True)
     text = source(tools, language, work)
     (folder / f"work{ENDING[language]}").write_text(text)
@@ -78,7 +78,7 @@ def script(tools, folder, language, work, is_late=False):
 
 
 def for_peers(tools, folder, language, work):
-    """A folder that peers take; gives back the file that they begin with in JavaScript."""
+    """Makes a folder for peers. Returns the file to run for JavaScript, else the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     text = source(tools, language, work)
     if language == "js":
@@ -92,7 +92,7 @@ def for_peers(tools, folder, language, work):
 
 
 def shop(tools, folder):
-    """Flask's page, whose template its first request compiles."""
+    """Makes a folder with Flask's page, whose template the first request compiles."""
     folder.mkdir(parents=True)
     shutil.copy(HERE / "python/shop.py", folder / "handler.py")
     shutil.copytree(HERE / "python/templates", folder / "templates")

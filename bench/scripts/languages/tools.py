@@ -1,4 +1,4 @@
-"""What peers and scripts are made of: packages of the registries, once, in the work folder."""
+"""Packages for peers and scripts, installed once from the registries into the work folder."""
 
 import hashlib
 import shutil
@@ -16,7 +16,7 @@ COMPONENTIZE_JS = "@bytecodealliance/componentize-js@0.23.0"
 NPM = [COMPONENTIZE_JS, "esbuild@0.28.2", "mathjs@15.2.0"]
 PYPI = ["componentize-py==0.25.1", "uvicorn==0.54.0", "uvloop", "httptools", "jinja2==3.1.6"]
 IMPORTED = ["jinja2==3.1.6", "flask==3.1.3", "sqlglot==30.30.0"]
-# What Flask does not import.
+# Packages that Flask does not import.
 NOT_FLASK = ("sqlglot",)
 
 
@@ -28,12 +28,12 @@ def run(*command, **options):
 
 
 class Tools:
-    """What is built of the registries' packages."""
+    """The programs and components that are built from the registries' packages."""
 
     def __init__(self, work, wasmtime):
         self.work, self.wasmtime = work, wasmtime
         self.venv, self.npm, self.packages = work / "venv/bin", work / "npm", work / "packages"
-        # Another list of packages is another installation.
+        # A changed list of packages needs a new installation.
         wanted = hashlib.sha256(repr((NPM, PYPI, IMPORTED)).encode()).hexdigest()
         stamp = work / "packages.digest"
         if not stamp.exists() or stamp.read_text() != wanted:
@@ -63,7 +63,7 @@ class Tools:
         return sorted(path.name for path in found if path.name not in NOT_FLASK)
 
     def bundle(self, path):
-        """A module of JavaScript with what it imports, as npm's esbuild makes it."""
+        """Bundles a JavaScript module and its imports with npm's esbuild."""
         inside, bundled = self.npm / path.name, self.npm / f"bundled-{path.name}"
         shutil.copy(path, inside)
         options = [
@@ -77,7 +77,7 @@ class Tools:
         return bundled
 
     def component(self, language, work):
-        """The same as a component, compiled ahead."""
+        """Builds the same work as a precompiled component."""
         name = f"{language}-{work}"
         source = scripts.for_peers(self, self.work / name, language, work)
         compiled, stamp = self.work / f"{name}.cwasm", self.work / f"{name}.digest"
@@ -109,7 +109,7 @@ class Tools:
 
     def build_js(self, source, component):
         with tempfile.TemporaryDirectory() as wit:
-            # The engine in componentize-js 0.23 knows WASI 0.2.10 and no other.
+            # The engine in componentize-js 0.23 supports only WASI 0.2.10.
             shutil.copytree(WIT / "deps", Path(wit) / "deps")
             for path in Path(wit, "deps").glob("*.wit"):
                 path.write_text(path.read_text().replace("0.2.12", "0.2.10"))
@@ -118,7 +118,7 @@ class Tools:
             run(program, source, "--wit", wit, "--world-name", "function", "-o", component)
 
     def peer(self, bench, component):
-        """The peer with a component; its address."""
+        """Starts the peer with a component. Returns its address."""
         options = [
             "-O",
             "pooling-allocator=y",
@@ -131,7 +131,7 @@ class Tools:
         return bench.start(self.wasmtime, "serve", *options, component)
 
     def native(self, bench, language, folder):
-        """The language's own server with the same work; its address."""
+        """Starts the language's native server with the same work. Returns its address."""
         if language == "js":
             return bench.start("node", HERE / "js/node.mjs", folder / "handler.js")
         options = ["--port", "0", "--log-level", "info", "--no-access-log"]

@@ -1,5 +1,5 @@
-//! Answering clients: bodies pass piece by piece, both ways at once, so that
-//! neither a client nor a function waits for the other longer than HTTP lets it.
+//! Responses to clients. Bodies are streamed in both directions at once, so that neither a client
+//! nor a function waits for the other longer than HTTP requires.
 
 use std::{convert::Infallible, pin::pin};
 
@@ -17,8 +17,8 @@ use pingora::{
     proxy::Session,
 };
 
-/// Answers with what a function makes of the request. Returning early, for a
-/// client that has gone, ends the function's microVM.
+/// Responds with a function's answer to the request. If the client disconnects, this returns early,
+/// which ends the function's microVM.
 pub async fn by_function(
     session: &mut Session,
     node: &Node,
@@ -43,7 +43,7 @@ pub async fn by_function(
     respond(session, response, upload).await
 }
 
-/// Answers with a response that needs no more of the request.
+/// Sends a response that does not need the rest of the request.
 pub async fn with(session: &mut Session, response: Response<Body>) -> Result<()> {
     respond(session, response, Upload::default()).await
 }
@@ -67,7 +67,7 @@ async fn respond(
                 };
                 let frame = frame
                     .map_err(|error| Error::explain(ErrorType::InternalError, error.to_string()))?;
-                // Trailers end here: pingora sends none over HTTP/1.
+                // Trailers are dropped, because pingora sends none over HTTP/1.
                 if let Ok(data) = frame.into_data() {
                     session.write_response_body(Some(data), false).await?;
                 }
@@ -80,9 +80,9 @@ async fn respond(
 /// A request's body on its way to a function.
 #[derive(Default)]
 struct Upload {
-    /// Nothing once the body has ended or the function wants no more of it.
+    /// `None` once the body has ended, or the function has stopped reading it.
     function: Option<Sender<Bytes, Infallible>>,
-    /// What the client has sent and the function has not taken.
+    /// A piece that the client has sent and the function has not received yet.
     piece: Option<Bytes>,
 }
 
@@ -91,7 +91,7 @@ impl Upload {
         self.function.is_some()
     }
 
-    /// Passes a piece on. Dropping the future loses nothing.
+    /// Passes on one piece. No data is lost if the future is dropped.
     async fn step(&mut self, session: &mut Session) -> Result<()> {
         if self.piece.is_none() {
             self.piece = session.read_request_body().await?;
@@ -108,8 +108,8 @@ impl Upload {
     }
 }
 
-/// A function's response head with what says where the body ends: functions do
-/// not frame messages, and pingora leaves it to its caller.
+/// Adds framing to a function's response head: functions do not frame messages, and pingora leaves
+/// this to its caller.
 fn framed(head: response::Parts, body: &Body, request: &RequestHeader) -> Result<ResponseHeader> {
     let has_body = request.method != Method::HEAD
         && !matches!(
@@ -123,7 +123,7 @@ fn framed(head: response::Parts, body: &Body, request: &RequestHeader) -> Result
             None if request.version == Version::HTTP_11 => {
                 head.insert_header(header::TRANSFER_ENCODING, "chunked")?;
             }
-            // Then the end of the connection ends it.
+            // The end of the connection ends the body.
             None => {}
         }
     }

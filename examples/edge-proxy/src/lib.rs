@@ -1,9 +1,9 @@
 //! A reverse proxy on pingora that runs Wasm functions in microVMs.
 //!
-//! [`Edge`] is the proxy. By a request's path it forwards, lets a function of
-//! an embedded node answer, or lets one rewrite the heads of the request on its
-//! way to the upstream and of the response on its way back. `answer` carries
-//! bodies between clients and functions, [`Listening`] puts a proxy on a socket.
+//! [`Edge`] is the proxy. A request's path decides what happens: the proxy forwards the request, a
+//! function of an embedded node answers it, or a function rewrites the heads of the request to the
+//! upstream and of its response. `answer` streams bodies between clients and functions,
+//! [`Listening`] serves a proxy on a socket.
 
 mod answer;
 mod listening;
@@ -28,47 +28,46 @@ use pingora::{
 
 pub use listening::Listening;
 
-/// Tells a rewriting function what it is shown: the head of a `request` or of a
-/// `response`.
+/// Field that informs a rewriting function which head it receives: of a `request` or a `response`.
 const PHASE: HeaderName = HeaderName::from_static("x-edge-phase");
 
-/// Tells a rewriting function the status of the response that it is shown.
+/// Field that has the status of the response, for a rewriting function.
 const STATUS: HeaderName = HeaderName::from_static("x-edge-status");
 
-/// What a function does for a route.
+/// The role of a function for a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It answers; the upstream hears nothing.
+    /// The function answers; the upstream gets nothing.
     Answer,
-    /// It is shown the head of the request, then the head of the upstream's
-    /// response. With status 204 the fields of its answer go onto what it was
-    /// shown: each takes the place of those of its name, one without a value
-    /// only takes them off. With any other status its answer to a request is
-    /// the client's, and its answer to a response is a failure of the proxy.
+    /// The function receives the head of the request, then the head of the upstream's response.
+    /// With status 204, the fields of its answer are added to the message that it received. Each
+    /// field replaces all fields of its name; an empty value only removes them. With any other
+    /// status, the client gets its answer to a request, and its answer to a response fails the
+    /// client's request.
     Rewrite,
 }
 
-/// A part of the proxy's paths, and the function that serves it.
+/// A set of paths, and the function that serves them.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// How its paths begin, by whole segments: `/a` has `/a` and `/a/b`, not
-    /// `/ab`. It is compared with what clients write: `/%61` is another path.
+    /// The prefix of the paths, by whole segments: `/a` matches `/a` and `/a/b`, not `/ab`. Paths
+    /// are compared as clients write them: `/%61` does not match `/a`.
     pub prefix: String,
-    /// What the function does.
+    /// The function's role.
     pub role: Role,
     /// The function's name on the node.
     pub function: String,
 }
 
-/// The proxy: of the routes that have a request's path the one with the longest
-/// prefix decides, and what no route has is forwarded.
+/// The proxy. Of the routes that match a request's path, the one with the longest prefix decides.
+/// Requests without a matching route are forwarded.
 #[derive(Debug)]
 pub struct Edge {
-    /// Runs the functions.
+    /// The node that runs the functions.
     pub node: Node,
-    /// Where requests are forwarded to, over plain HTTP.
+    /// The server to which requests are forwarded over plain HTTP.
     pub upstream: SocketAddr,
-    /// In any order.
+    /// The routes, in any order.
     pub routes: Vec<Route>,
 }
 
@@ -76,12 +75,12 @@ pub struct Edge {
 #[derive(Debug)]
 pub struct Rewriting {
     function: String,
-    /// What goes onto the request to the upstream.
+    /// The fields to add to the request to the upstream.
     fields: HeaderMap,
 }
 
-/// Puts a function's fields onto a message. A macro, because pingora's requests
-/// and responses share no trait.
+/// Adds a function's fields to a message. This is a macro, because pingora's requests and responses
+/// share no trait.
 macro_rules! put {
     ($fields:expr, $message:expr) => {
         for name in $fields.keys() {
@@ -95,7 +94,7 @@ macro_rules! put {
 
 #[async_trait]
 impl ProxyHttp for Edge {
-    /// Nothing, unless the request is on a rewriting route.
+    /// `None`, unless the request is on a rewriting route.
     type CTX = Option<Rewriting>;
 
     fn new_ctx(&self) -> Self::CTX {
@@ -176,7 +175,7 @@ impl ProxyHttp for Edge {
 impl Edge {
     fn route(&self, path: &str) -> Option<&Route> {
         let has = |route: &&Route| match route.prefix.trim_end_matches('/') {
-            // Also `OPTIONS *`, which has no path.
+            // Also matches `OPTIONS *`, which has no path.
             "" => true,
             prefix => path
                 .strip_prefix(prefix)
@@ -186,7 +185,7 @@ impl Edge {
         routes.max_by_key(|route| route.prefix.len())
     }
 
-    /// Shows a head to a rewriting function, as one without a body.
+    /// Sends a head to a rewriting function, as a message without a body.
     async fn show(&self, phase: &'static str, mut head: Parts, function: &str) -> Response<Body> {
         head.headers.remove(CONTENT_LENGTH);
         head.headers.remove(TRANSFER_ENCODING);
@@ -196,7 +195,7 @@ impl Edge {
     }
 }
 
-/// The head of a client's request, as the node takes it.
+/// Returns the head of a client's request in the node's type.
 fn head(session: &Session) -> Parts {
     let mut head = session.req_header().as_owned_parts();
     let client = session.client_addr().and_then(|address| address.as_inet());

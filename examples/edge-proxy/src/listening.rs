@@ -1,4 +1,4 @@
-//! A proxy on a socket that is open already.
+//! A proxy on a socket that is already open.
 
 use std::{
     io,
@@ -16,12 +16,11 @@ use pingora::{
 
 use crate::Edge;
 
-/// A pingora service that serves a proxy on a socket of its caller's.
+/// A pingora service that serves a proxy on a socket of its caller.
 ///
-/// Left to itself, pingora opens its sockets in the background, where an
-/// address that is taken ends only a task and the port that 0 became is nobody's
-/// to know. It does take over sockets from the process before it, though, by
-/// address: this one is put among them.
+/// By default, pingora opens its sockets in the background. An address in use then ends only a
+/// task, and the caller cannot learn which port 0 became. pingora does take over sockets of a
+/// previous process, by address. The caller's socket is added to those.
 pub struct Listening {
     proxy: listening::Service<HttpProxy<Edge>>,
     address: SocketAddr,
@@ -29,10 +28,11 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// Clients can connect from now on; they are served once the server runs.
+    /// Makes the service. Clients can connect immediately, and are served once the server runs.
     ///
     /// # Errors
-    /// The socket's.
+    /// Returns an error if the socket's address cannot be read, or if it cannot be made
+    /// non-blocking.
     pub fn new(
         configuration: &Arc<ServerConf>,
         edge: Edge,

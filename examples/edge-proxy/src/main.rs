@@ -1,4 +1,4 @@
-//! The proxy as a program: arguments, a node, a server around both.
+//! The proxy as a program: its arguments, the node and the server.
 
 use std::{
     error::Error,
@@ -17,19 +17,19 @@ use tokio::runtime::Runtime;
 /// A reverse proxy with Wasm functions in microVMs.
 #[derive(Parser)]
 struct Arguments {
-    /// Serves clients here; port 0 takes any free one
+    /// Serve clients at this address; port 0 takes any free port
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6188")]
     listen: SocketAddr,
-    /// Forwards here what no function answers
+    /// Forward requests that no function answers to this address
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8000")]
     upstream: SocketAddr,
-    /// Lets a function answer what begins with PREFIX
+    /// Answer requests to paths under PREFIX with this function (repeatable)
     #[arg(long, value_name = "PREFIX=FILE", value_parser = prefix_and_file)]
     answer: Vec<(String, PathBuf)>,
-    /// Lets a function rewrite the heads of what begins with PREFIX
+    /// Rewrite the headers of requests to paths under PREFIX with this function (repeatable)
     #[arg(long, value_name = "PREFIX=FILE", value_parser = prefix_and_file)]
     rewrite: Vec<(String, PathBuf)>,
-    /// Gives requests this long to finish after SIGTERM
+    /// Time for requests to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
 }
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    // Both pingora's log and faasw's.
+    // Collects the logs of pingora and faasw.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .init();
@@ -53,9 +53,9 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         .map_err(|error| format!("{}: {error}", arguments.listen))?;
     let address = socket.local_addr()?;
 
-    // pingora makes a runtime for each service and ends it with the server. The
-    // node gets one of its own: it is there before the first request, its
-    // failure to start is this program's, and it outlives the last request.
+    // pingora makes a runtime for each service and ends it with the server. The node gets its own
+    // runtime. It is then ready before the first request, can fail this program's start, and
+    // outlives the last request.
     let runtime = Runtime::new()?;
     let node = runtime.block_on(Node::builder().start())?;
     let edge = Edge {
@@ -76,7 +76,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let listening = Listening::new(&server.configuration, edge, socket)?;
     server.add_service(listening);
     println!("serving http://{address}/");
-    // Until SIGTERM or SIGINT, which are pingora's to handle.
+    // Returns after SIGTERM or SIGINT, which pingora handles.
     server.run(RunArgs::default());
     runtime.block_on(node.shutdown());
     Ok(())

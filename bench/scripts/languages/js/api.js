@@ -1,4 +1,4 @@
-// Parses some 10 KB of JSON, transforms it, writes it again.
+// Parses about 10 KB of JSON, transforms it and serialises it again.
 export async function answer(request) {
   const { orders } = await request.json();
   const customers = {};

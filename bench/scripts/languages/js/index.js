@@ -1,4 +1,4 @@
-// Looks up in an index of a table, TABLE, which stands before this file; see scripts.
+// Looks a key up in an index of TABLE, which scripts.py puts before this file.
 function build() {
   const index = new Map();
   for (const line of TABLE.split("\n")) {

@@ -1,5 +1,5 @@
-// Evaluates a formula by mathjs, which makes itself of its parts where the script begins: most of them
-// when they are first used, so that is done there, too.
+// Evaluates a formula with mathjs. mathjs creates most of its parts at their first use, so the top
+// level uses them once.
 import { all, create } from "mathjs";
 
 const math = create(all);

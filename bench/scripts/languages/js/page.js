@@ -1,4 +1,4 @@
-// A page out of a template, which is compiled where the script begins.
+// Renders a page from a template, which the top level compiles.
 const TEMPLATE = `<!doctype html>
 <title>{{title}}</title>
 <h1>{{title}}</h1>

@@ -1,4 +1,4 @@
-"""Parses some 10 KB of JSON, transforms it, writes it again."""
+"""Parses about 10 KB of JSON, transforms it and serialises it again."""
 
 import json
 

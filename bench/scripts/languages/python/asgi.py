@@ -1,4 +1,4 @@
-"""What uvicorn runs."""
+"""The application for uvicorn."""
 
 from work import answer
 

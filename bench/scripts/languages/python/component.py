@@ -1,4 +1,4 @@
-"""What componentize-py makes a component of."""
+"""The module for componentize-py."""
 
 from componentize_py_types import Err, Ok
 from wit_world import exports

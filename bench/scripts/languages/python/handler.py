@@ -1,4 +1,4 @@
-"""What faasw runs."""
+"""The handler for faasw."""
 
 from faasw import Response
 

@@ -1,4 +1,4 @@
-"""Looks up in an index of a table, TABLE, which stands before this file; see scripts."""
+"""Looks a key up in an index of TABLE, which scripts.py inserts into this file."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What faasw runs where each request is to evaluate the script: the engine is seeded, the script is not."""
+"""The handler for faasw that evaluates the script in each request: only the engine is seeded."""
 
 from faasw import Response
 

@@ -1,5 +1,7 @@
-"""Translates a query by sqlglot, whose dialects, a module each, are imported where the script begins. What
-it makes when it is first used is made there, too.
+"""Translates a query with sqlglot.
+
+The top level imports all dialects, one module each, and translates once, because sqlglot creates
+objects at its first use.
 """
 
 import sqlglot

@@ -1,4 +1,4 @@
-"""A page out of a template of Jinja2's, which is compiled where the script begins."""
+"""Renders a page from a Jinja2 template, which the top level compiles."""
 
 from jinja2 import Environment
 

@@ -1,4 +1,4 @@
-"""A page of Flask's, out of a template that the first request for it compiles."""
+"""Renders a Flask page from a template, which the first request compiles."""
 
 from flask import Flask, render_template
 

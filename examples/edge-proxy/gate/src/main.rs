@@ -1,12 +1,12 @@
-//! A function for a rewriting route: it lets members in, and tells the upstream
-//! who they are instead of how they proved it.
+//! A function for a rewriting route: it admits members, and replaces their tokens with their names
+//! for the upstream.
 //!
-//! It is a CGI program (RFC 3875). With status 204 its fields go onto the
-//! message that it was shown; a field without a value is taken off.
+//! This is a CGI program (RFC 3875). With status 204, the proxy adds the fields of the answer to
+//! the message that the function received, and removes fields with an empty value.
 
 use std::env;
 
-/// Tokens and whose they are.
+/// Tokens and the members to which they belong.
 const MEMBERS: [(&str, &str); 2] = [("tulip", "alice"), ("clog", "bob")];
 
 fn main() {
@@ -17,7 +17,7 @@ fn main() {
                      Members only.\n"
                 .into(),
         },
-        // The response, on its way back.
+        // The upstream's response.
         _ => "Status: 204\nServer:\nCache-Control: private\n\n".into(),
     };
     print!("{answer}");
@@ -29,7 +29,7 @@ fn member(authorization: &str) -> Option<&'static str> {
     Some(name)
 }
 
-/// An absent variable reads as an empty one.
+/// Returns an environment variable, or an empty string if it is not set.
 fn variable(name: &str) -> String {
     env::var(name).unwrap_or_default()
 }

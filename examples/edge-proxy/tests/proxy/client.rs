@@ -1,4 +1,4 @@
-//! HTTP as bytes on a socket: what a client library would hide.
+//! HTTP as bytes on a socket, with details that a client library would hide.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _},
@@ -7,7 +7,7 @@ use std::{
 
 use crate::patience;
 
-/// A response, taken apart.
+/// A parsed response.
 #[derive(Debug)]
 pub struct Response {
     pub status: u16,
@@ -16,7 +16,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// The value of a field, by its name in lower case.
+    /// Returns the value of a field, by its name in lower case.
     pub fn header(&self, name: &str) -> Option<&str> {
         field(&self.head, name)
     }
@@ -53,7 +53,7 @@ impl Client {
         self.response(true)
     }
 
-    /// Reads a response as its body comes, until the body ends with `text`.
+    /// Reads a response as its body arrives, until the body ends with `text`.
     pub fn read_until(&mut self, text: &str) {
         let head = self.head();
         assert_eq!(field(&head, "transfer-encoding"), Some("chunked"), "{head}");
@@ -63,14 +63,14 @@ impl Client {
         }
     }
 
-    /// The next chunk of a body that goes on.
+    /// Returns the next chunk of an unfinished body.
     pub fn next_chunk(&mut self) -> String {
         let mut body = Vec::new();
         self.one_more_chunk(&mut body);
         String::from_utf8(body).unwrap()
     }
 
-    /// Whether what comes next is the last chunk, of length 0.
+    /// Returns whether the next chunk is the last one, of length 0.
     pub fn is_at_end_of_body(&mut self) -> bool {
         !self.chunk(&mut Vec::new())
     }
@@ -95,7 +95,7 @@ impl Client {
         }
     }
 
-    /// A request: its head with the empty line, and its body.
+    /// Reads a request: its head with the empty line, and its body.
     pub fn message(&mut self) -> (String, String) {
         let head = self.head();
         let body = self.body(&head);
@@ -137,12 +137,12 @@ impl Client {
     }
 }
 
-/// A GET on a connection of its own.
+/// Sends a GET on a new connection.
 pub fn get(address: SocketAddr, path: &str) -> Response {
     request(address, "GET", path, "", "")
 }
 
-/// A request on a connection of its own. `fields` end in line breaks.
+/// Sends a request on a new connection. `fields` end in line breaks.
 pub fn request(
     address: SocketAddr,
     method: &str,

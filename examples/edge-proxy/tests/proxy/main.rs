@@ -1,5 +1,5 @@
-//! The proxy between a real client and a real upstream, with functions in real
-//! microVMs: as a program, and twice in one process.
+//! The proxy between a real client and a real upstream, with functions in real microVMs. It runs as
+//! a program, and twice in one process.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,19 +44,19 @@ const PROBE: &str = "../../tests/fixtures/http-probe.wasm";
 const ENVIRONMENT: &str = "../../tests/fixtures/cgi-probe.wasm";
 const TRAP: &str = "../../tests/fixtures/wat/unreachable.wasm";
 
-/// `seconds`, times how much slower than metal this machine is said to be by
-/// `FAASW_TEST_SLOWNESS`.
+/// Returns a timeout of `seconds`, multiplied by `FAASW_TEST_SLOWNESS`: how much slower than bare
+/// metal this machine is.
 fn patience(seconds: u64) -> Duration {
     let slowness = std::env::var("FAASW_TEST_SLOWNESS").ok();
     let slowness = slowness.and_then(|text| text.parse().ok()).unwrap_or(1);
     Duration::from_secs(seconds) * slowness
 }
 
-/// The proxy that most tests share, and what it forwards to.
+/// The proxy that most tests share, and its upstream.
 struct Bench {
     upstream: Upstream,
     address: SocketAddr,
-    /// Taken by the end of the tests.
+    /// `None` after the tests have ended the program.
     program: Mutex<Option<Program>>,
 }
 
@@ -144,7 +144,7 @@ fn bodies_pass_both_ways_at_once() {
     client.write("POST /echo HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.write("5\r\nhello\r\n");
     client.read_until("\n\nhello");
-    // More than anything on the way holds, but only a piece at a time.
+    // The body is larger than all buffers on the way, but is sent in pieces.
     let piece = "0123456789abcdef".repeat(1 << 10);
     for _ in 0..256 {
         client.write(&format!("{:x}\r\n{piece}\r\n", piece.len()));
@@ -181,7 +181,7 @@ fn a_function_rewrites_both_heads() {
     let fields = "Authorization: Bearer tulip\r\nX-Member: eve\r\nX-Own: 1\r\n";
     let answer = request(BENCH.address, "POST", "/members/x", fields, "body");
     assert_eq!(answer.status, 200, "{answer:?}");
-    // What the upstream saw is the body of its answer.
+    // The upstream answers with the request that it received.
     let seen = answer.body.to_lowercase();
     assert!(seen.starts_with("post /members/x http/1.1\r\n"), "{seen}");
     assert!(seen.contains("\r\nx-member: alice\r\n"), "{seen}");
@@ -226,7 +226,7 @@ fn a_rewriting_function_is_shown_the_head_and_no_more() {
 }
 
 fn a_response_that_a_function_cannot_be_shown_does_not_pass() {
-    // More fields than a node shows to a function.
+    // More fields than a node passes to a function.
     let fields = "Authorization: Bearer tulip\r\n";
     let answer = request(BENCH.address, "GET", "/members/many-fields", fields, "");
     assert_eq!(answer.status, 502, "{answer:?}");
@@ -242,7 +242,7 @@ fn requests_under_way_finish_after_sigterm_and_nothing_is_left() {
     client.write(
         "POST /echo HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
     );
-    // The proxy has begun with the request.
+    // The proxy has started to process the request.
     assert_eq!(client.read().status, 100);
     program.signal(Signal::TERM);
     client.write("hello");
@@ -277,7 +277,7 @@ fn what_it_cannot_start_with_is_said() {
 }
 
 fn several_nodes_serve_in_one_process() {
-    /// Ends the server when its test says so.
+    /// Ends the server when its test requests it.
     struct Told(tokio::sync::Mutex<Receiver<()>>);
 
     #[async_trait]
@@ -296,7 +296,7 @@ fn several_nodes_serve_in_one_process() {
     let mut server = Server::new_with_opt_and_conf(None, configuration);
     server.bootstrap();
     let upstream = BENCH.upstream.address;
-    // The same names mean another function on each.
+    // The two nodes have different functions under equal names.
     let nodes = [HELLO, PROBE].map(|module| {
         let node = runtime.block_on(Node::builder().zygotes(2).start());
         let node = node.unwrap();
@@ -334,7 +334,7 @@ fn several_nodes_serve_in_one_process() {
 
     tell.send(()).unwrap();
     serving.join().unwrap();
-    // They outlive the server: they have a runtime of their own.
+    // The nodes outlive the server, because they have their own runtime.
     for (node, _) in &nodes {
         let request = http::Request::get("/echo").body(String::new()).unwrap();
         assert_eq!(runtime.block_on(node.invoke("f", request)).status(), 200);
@@ -369,7 +369,7 @@ const TESTS: &[Test] = tests![
     several_nodes_serve_in_one_process,
 ];
 
-/// Runs the tests one after the other; without KVM each counts as ignored, loudly.
+/// Runs the tests one after the other. Without KVM, reports each test as ignored.
 fn main() {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);

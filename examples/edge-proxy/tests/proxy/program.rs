@@ -1,4 +1,4 @@
-//! The proxy in a process of its own.
+//! The proxy in a separate process.
 
 use std::{
     fs,
@@ -17,11 +17,11 @@ use rustix::{
 
 use crate::patience;
 
-/// A running proxy; killed when dropped.
+/// A running proxy. Dropping it kills the process.
 pub struct Program {
     child: Child,
     pub address: SocketAddr,
-    /// The process that all others of the node descend from.
+    /// The PID of the process from which the node's other processes descend.
     spawner: String,
 }
 
@@ -58,15 +58,14 @@ impl Program {
         }
     }
 
-    /// What a proxy says that does not start.
+    /// Returns the error message of a proxy that does not start.
     pub fn refused(words: &[&str]) -> String {
         let output = command(words).output().unwrap();
         assert!(!output.status.success(), "{output:?}");
         String::from_utf8(output.stderr).unwrap()
     }
 
-    /// Sends a signal once the proxy catches it, which is a little after it
-    /// begins to serve.
+    /// Sends a signal once the proxy handles it, which is shortly after it begins to serve.
     pub fn signal(&self, signal: Signal) {
         let deadline = Instant::now() + patience(30);
         while !self.catches(signal) {
@@ -83,12 +82,12 @@ impl Program {
         caught & (1 << (signal.as_raw() - 1)) != 0
     }
 
-    /// Waits for its end and that of every process it started; its exit code.
+    /// Waits until the proxy and all processes that it started have ended. Returns its exit code.
     pub fn ended(mut self) -> Option<i32> {
         wait(self.pid());
         let code = self.child.wait().unwrap().code();
-        // The kernel ends them with it, but makes nobody wait for that. The
-        // spawner leads a session of its own, so they can still be told.
+        // The kernel ends these processes with the proxy, but asynchronously. They are found by
+        // their session, which the spawner leads.
         for process in processes(|process| process.session == self.spawner) {
             wait(Pid::from_raw(process.id.parse().unwrap()).unwrap());
         }
@@ -100,19 +99,19 @@ impl Program {
     }
 }
 
-/// A process, in the words of /proc.
+/// A process as described by /proc.
 struct Process {
     id: String,
     parent: String,
     session: String,
 }
 
-/// The processes of which `is_meant` is true.
+/// Returns the processes for which `is_meant` returns true.
 fn processes(is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let processes = entries.filter_map(|entry| {
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        // After the name in parentheses: state, parent, group, session.
+        // The fields after the name in parentheses: state, parent, group, session.
         let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
         Some(Process {
             id: entry.file_name().into_string().ok()?,
@@ -123,7 +122,7 @@ fn processes(is_meant: impl Fn(&Process) -> bool) -> Vec<Process> {
     processes.filter(is_meant).collect()
 }
 
-/// Waits until a process has ended, whether somebody has looked after it or not.
+/// Waits until a process has ended, even if its parent has not reaped it yet.
 fn wait(pid: Pid) {
     let process = match pidfd_open(pid, PidfdFlags::empty()) {
         Err(Errno::SRCH) => return,

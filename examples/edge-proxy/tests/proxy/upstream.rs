@@ -1,4 +1,4 @@
-//! A server that says what it was asked.
+//! A server that answers with the request that it received.
 
 use std::{
     io::Write as _,
@@ -12,8 +12,8 @@ use std::{
 
 use crate::client::Client;
 
-/// A server on a free port until the tests end. The body of an answer is the
-/// request, byte by byte.
+/// A server on a free port that runs until the tests end. The body of a response is the request,
+/// byte by byte.
 pub struct Upstream {
     pub address: SocketAddr,
     requests: Arc<AtomicUsize>,
@@ -34,7 +34,7 @@ impl Upstream {
         Self { address, requests }
     }
 
-    /// How many have come.
+    /// Returns the number of requests received.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
@@ -54,6 +54,6 @@ fn answer(stream: TcpStream, requests: &AtomicUsize) {
          Content-Length: {}\r\nConnection: close\r\n\r\n{head}{body}",
         head.len() + body.len(),
     );
-    // The proxy may have no use for it.
+    // The proxy may have closed the connection.
     let _ = stream.get_mut().write_all(answer.as_bytes());
 }
