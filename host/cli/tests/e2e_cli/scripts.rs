@@ -163,12 +163,12 @@ pub fn up_runs_a_folder_and_watches_it() {
     assert_eq!(up.stop("TERM"), Some(0));
 }
 
-/// Runs the script at the top of README.md. The program reports that the script's engine is
+/// Runs the first script of README.md. The program reports that the script's engine is
 /// compiled first.
 pub fn up_runs_the_readmes_first_example() {
     let readme = String::from_utf8(e2e::file("README.md")).unwrap();
-    let example = readme.split("```").nth(1).unwrap();
-    let script = example.strip_prefix("js\n").unwrap();
+    let (_, script) = readme.split_once("```js\n").unwrap();
+    let (script, _) = script.split_once("```").unwrap();
     assert_eq!(script.lines().count(), 3, "{script}");
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("hello.js");
