@@ -104,7 +104,8 @@ def crates(found):
         if not texts:
             package = tomllib.loads((folder / "Cargo.toml").read_text())["package"]
             texts = [
-                f"It has no text of its own; {package['license']}, as all of {package['repository']}"
+                f"It has no text of its own; {package['license']}, as all of "
+                f"{package['repository']}"
             ]
         by_text.setdefault("\n\n".join(texts), []).append(crate)
     sections = [f"{', '.join(names)}\n{'=' * 40}\n\n{text}" for text, names in by_text.items()]

@@ -118,7 +118,8 @@ def row(program, file, store, asked):
             taken[is_shared].append(took * 1e3)
     told = (f"{statistics.median(of):.0f} ({min(of):.0f}–{max(of):.0f})" for of in taken.values())
     print(
-        f"| {pathlib.Path(file).name} | {size / 2**20:.1f} | {adding:.1f} | {' | '.join(told)} | {read} of {asked.rounds} |"
+        f"| {pathlib.Path(file).name} | {size / 2**20:.1f} | {adding:.1f} | {' | '.join(told)} | "
+        f"{read} of {asked.rounds} |"
     )
 
 

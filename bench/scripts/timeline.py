@@ -451,7 +451,8 @@ def table(title, steps, samples):
             step.append(sample[place] - before[-1] if before else 0.0)
         if since:
             print(
-                f"| {median(since):.1f} | {median(step):.1f} | {len(since) / len(samples):.0%} | {name} |"
+                f"| {median(since):.1f} | {median(step):.1f} | {len(since) / len(samples):.0%} | "
+                f"{name} |"
             )
 
 
@@ -461,7 +462,8 @@ def show(one, who):
     for event in one:
         names = call(event)[0] if event.name.startswith("sys_") else event.text
         print(
-            f"{event.at - one[0].at:9.1f} {who.get(event.pid, '-'):7} {event.pid:7} {event.name:14} {names}"
+            f"{event.at - one[0].at:9.1f} {who.get(event.pid, '-'):7} {event.pid:7} "
+            f"{event.name:14} {names}"
         )
 
 
@@ -488,7 +490,8 @@ def report(events, who, count, shows):
     ]
     if spent:
         print(
-            f"\nA reset, from its first call until the node is told: {median(spent):.1f} us of CPU, median of {len(spent)}"
+            f"\nA reset, from its first call until the node is told: {median(spent):.1f} us of "
+            f"CPU, median of {len(spent)}"
         )
 
     calls = collections.defaultdict(list)

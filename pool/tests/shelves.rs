@@ -168,7 +168,7 @@ async fn an_evicted_parents_sandboxes_end_with_it(bench: &Bench) {
     family.until_near(bench, child).await;
 }
 
-async fn a_nearer_parents_sandboxes_are_taken_first_and_a_farther_ones_before_none(bench: &Bench) {
+async fn sandboxes_are_taken_from_the_nearest_parent_that_has_any(bench: &Bench) {
     let family = Family::new(bench).await;
     let owner = Owner::Function(1);
     let (parent, middle) = family
@@ -207,7 +207,7 @@ fn main() {
                 two_popular_parents_have_preset_sandboxes_at_once in several(),
                 what_is_preset_for_one_function_serves_no_other in several(),
                 an_evicted_parents_sandboxes_end_with_it in several(),
-                a_nearer_parents_sandboxes_are_taken_first_and_a_farther_ones_before_none in several(),
+                sandboxes_are_taken_from_the_nearest_parent_that_has_any in several(),
             ]);
         }
         all

@@ -55,8 +55,10 @@ def measure(bench):
     report = bench.report
     report.say(
         "## What each part of it is worth\n\n"
-        "Cold requests as in *A cold restore*, to nodes that do without something, one after the other in each round "
-        "in changing order. *ratio*: to the whole node's of the same round. *read*: of the disk until the answer. "
+        "Cold requests as in *A cold restore*, to nodes that do without something, one after the "
+        "other in each round "
+        "in changing order. *ratio*: to the whole node's of the same round. *read*: of the disk "
+        "until the answer. "
         "*restored*: as there."
     )
     if not has_feature(bench):

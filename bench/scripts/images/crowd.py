@@ -14,10 +14,14 @@ def measure(bench):
     report = bench.report
     report.say(
         "## Several cold functions at once\n\n"
-        "Copies of one function, each a seed and an image of its own, asked at the same moment with nothing in "
-        "memory: the median of the rounds' means and of their last answers. *divided*: what one alone takes, and "
-        "the working sets of the others, and what they use of code where that was cold, too, at the disk's "
-        "bandwidth. The goal is that the last answer takes at most as many times one alone as there are."
+        "Copies of one function, each a seed and an image of its own, asked at the same moment "
+        "with nothing in "
+        "memory: the median of the rounds' means and of their last answers. *divided*: what one "
+        "alone takes, and "
+        "the working sets of the others, and what they use of code where that was cold, too, at "
+        "the disk's "
+        "bandwidth. The goal is that the last answer takes at most as many times one alone as "
+        "there are."
     )
     report.table(
         "function",

@@ -210,7 +210,8 @@ def measure(bench):
     report, dice, big = bench.report, bench.dice, bench.big
     report.say(
         "## The disk\n\n"
-        f"Direct reads of {mib(big.size)} MiB of random bytes in the work folder, and of the largest image; "
+        f"Direct reads of {mib(big.size)} MiB of random bytes in the work folder, and of the "
+        "largest image; "
         "whatever is beneath a virtual disk may keep what was read."
     )
     report.table(

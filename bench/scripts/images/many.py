@@ -104,8 +104,10 @@ def measure(bench):
     report, count = bench.report, bench.scripts
     report.say(
         f"## {count} scripts of which {bench.fit} fit in memory\n\n"
-        "Half in JavaScript, half in Python, asked at random by two clients that each wait for their answer; a node "
-        "whose seeds have room for the engines and so many scripts, and one with the defaults, in which all are in "
+        "Half in JavaScript, half in Python, asked at random by two clients that each wait for "
+        "their answer; a node "
+        "whose seeds have room for the engines and so many scripts, and one with the defaults, in "
+        "which all are in "
         f"memory. Both park {bench.fit} instances at most."
     )
     with bench.part_of_scope(), bench.time_for(bench.minutes * 120 + 400):
@@ -135,7 +137,8 @@ def many(bench):
     node.stop()
     images = [path.stat().st_size for path in disk.files_of(data / "images")]
     report.say(
-        f"Deployed in {deployed:.1f} s, two at once. A script's seed has {mib(sum(of_scripts) / len(of_scripts))} MiB, "
+        f"Deployed in {deployed:.1f} s, two at once. A script's seed has "
+        f"{mib(sum(of_scripts) / len(of_scripts))} MiB, "
         f"the engines' {mib(of_engines)} MiB, all {len(images)} images {mib(sum(images))} MiB."
     )
     parked = ("--max-parked", str(bench.fit))
@@ -160,7 +163,8 @@ def many(bench):
     ratios = (f"{part} {few_there[part] / all_there[part]:.2f} ×" for part in ("p50", "p99"))
     report.say(f"{bench.fit} in memory to all in memory: {', '.join(ratios)}.")
     report.say(
-        "What the node had: memory of its processes (PSS), of it its own process's (RSS), its seeds by account."
+        "What the node had: memory of its processes (PSS), of it its own process's (RSS), its "
+        "seeds by account."
     )
     columns = (
         "processes' MiB",
@@ -245,10 +249,14 @@ def counts(bench):
     report = bench.report
     report.say(
         "## Many functions\n\n"
-        "Modules of one page, each of another content. *ready*: from the program's start to `/healthz`, with "
-        "nothing of the data directory in memory; *first*: from there to the answer of one function; *CPU*: what "
-        "the node has used 10 s after it was ready, and what it had then: its own process's memory (RSS), seeds by "
-        "account, and how much more the machine's files in memory took, seeds and code among them. *restore*: of a "
+        "Modules of one page, each of another content. *ready*: from the program's start to "
+        "`/healthz`, with "
+        "nothing of the data directory in memory; *first*: from there to the answer of one "
+        "function; *CPU*: what "
+        "the node has used 10 s after it was ready, and what it had then: its own process's "
+        "memory (RSS), seeds by "
+        "account, and how much more the machine's files in memory took, seeds and code among "
+        "them. *restore*: of a "
         "seed that is not in memory, on a node that keeps none."
     )
     columns = (
@@ -387,8 +395,10 @@ def sizes(bench):
     report = bench.report
     report.say(
         "## Sizes\n\n"
-        "*image*: of the function's own seed. *pages*: what its layer has. *dump*: the pages of all levels, as a "
-        "snapshot of the whole guest without zeroes would have; images of what is above are shared by all functions."
+        "*image*: of the function's own seed. *pages*: what its layer has. *dump*: the pages of "
+        "all levels, as a "
+        "snapshot of the whole guest without zeroes would have; images of what is above are "
+        "shared by all functions."
     )
     report.table("function", "image MiB", "pages MiB", "image ÷ pages", "dump MiB", "image ÷ dump")
     examples = bench.root / "examples"

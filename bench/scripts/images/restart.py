@@ -15,8 +15,10 @@ def measure(bench):
     report = bench.report
     report.say(
         "## A restart\n\n"
-        "A node with this function alone is started, asked for `/healthz` until it answers, and then for the "
-        "function. Nothing of the data directory is in the system's memory; of the program, either all or nothing. "
+        "A node with this function alone is started, asked for `/healthz` until it answers, and "
+        "then for the "
+        "function. Nothing of the data directory is in the system's memory; of the program, "
+        "either all or nothing. "
         "*restored*: starts in which no seed was made."
     )
     columns = (

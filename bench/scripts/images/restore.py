@@ -51,12 +51,16 @@ def measure(bench):
     report = bench.report
     report.say(
         "## A cold restore\n\n"
-        "The node runs, the function's seed is not in memory, and no page of an image or of code is in the "
-        "system's. *warm*: the same request in a generic zygote forked from the seed in memory. *used*: the working "
-        "set in the layers that were cold. *code*: of compiled code that was cold, what is used of it, as far as that "
+        "The node runs, the function's seed is not in memory, and no page of an image or of code "
+        "is in the "
+        "system's. *warm*: the same request in a generic zygote forked from the seed in memory. "
+        "*used*: the working "
+        "set in the layers that were cold. *code*: of compiled code that was cold, what is used "
+        "of it, as far as that "
         "is known, and all of it. *ideal*: "
         "warm, and what is used of memory and of code at the bandwidth of that round. *read*: "
-        "bytes that were read of the disk until the answer, by anybody. *restored*: rounds in which the seed came "
+        "bytes that were read of the disk until the answer, by anybody. *restored*: rounds in "
+        "which the seed came "
         "from its image before the request was answered, instead of being done without."
     )
     columns = (
@@ -86,7 +90,8 @@ def measure(bench):
 
 def tell_stages(report, measured):
     report.say(
-        "Where the time goes, by `Server-Timing`: medians. A seed is read in *queue*; *rest* is what is left of the "
+        "Where the time goes, by `Server-Timing`: medians. A seed is read in *queue*; *rest* is "
+        "what is left of the "
         "client's time."
     )
     report.table("function", "", *(f"{stage} ms" for stage in STAGES), "rest ms", "client ms")
@@ -235,10 +240,14 @@ class Contest:
 def tell_lazy(report, measured):
     report.say(
         "## Beside paging in as it is touched, and beside making it anew\n\n"
-        "*lazily*: the pages of the layers that were cold, written to a file in the order of their addresses and "
-        "mapped by one thread, with nothing of it in memory; as many of them touched as are in the working set, in "
-        "runs of its average length at random places and in no order; and the warm request. Columns differ in what "
-        "the system reads round a fault; code is not in the file. *anew*: the same node without images. Factors "
+        "*lazily*: the pages of the layers that were cold, written to a file in the order of "
+        "their addresses and "
+        "mapped by one thread, with nothing of it in memory; as many of them touched as are in "
+        "the working set, in "
+        "runs of its average length at random places and in no order; and the warm request. "
+        "Columns differ in what "
+        "the system reads round a fault; code is not in the file. *anew*: the same node without "
+        "images. Factors "
         "are of the same round."
     )
     names = [f"lazily, read-ahead {name}: ms" for name, _ in READ_AHEADS]

@@ -281,10 +281,14 @@ def main():
             else ""
         )
         print(
-            f"# Func-images\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} processors, "
-            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; disk {told['name']}, "
-            f"{told['file_system']}, read-ahead {told['read_ahead_kib']} KiB. {arguments.rounds} rounds, "
-            f"`--seed {arguments.seed}`; medians, and the intervals that hold them with 95 % confidence.{busy}",
+            f"# Func-images\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} "
+            "processors, "
+            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; disk "
+            f"{told['name']}, "
+            f"{told['file_system']}, read-ahead {told['read_ahead_kib']} KiB. {arguments.rounds} "
+            "rounds, "
+            f"`--seed {arguments.seed}`; medians, and the intervals that hold them with 95 % "
+            f"confidence.{busy}",
             flush=True,
         )
         begun = time.monotonic()

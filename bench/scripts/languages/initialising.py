@@ -126,7 +126,8 @@ def warm_up(bench):
         url = f"http://127.0.0.1:{node.port}"
         ratio, warm, cold = against(bench, f"{url}/warm/", f"{url}/cold/")
     bench.report.say(
-        f"Flask's page with `--warmup-request` to without: {ratio.told(digits=3)}, {warm / 1e3:.2f} to {cold / 1e3:.2f} ms."
+        f"Flask's page with `--warmup-request` to without: {ratio.told(digits=3)}, "
+        f"{warm / 1e3:.2f} to {cold / 1e3:.2f} ms."
     )
     bench.report.keep("initialised", "warm-up", ratio=ratio, warm_us=warm, cold_us=cold)
 
@@ -140,7 +141,8 @@ def wizer(bench):
         url = f"http://127.0.0.1:{node.port}"
         ratio, ready, anew = against(bench, f"{url}/ready/bananana", f"{url}/anew/bananana", **FEW)
     bench.report.say(
-        f"A Rust component whose initialisation takes {anew / 1e3:.0f} ms (`examples/index-rust`), deployed with `--init` "
+        f"A Rust component whose initialisation takes {anew / 1e3:.0f} ms "
+        "(`examples/index-rust`), deployed with `--init` "
         f"to without: {ratio.told(digits=4)}, {ready / 1e3:.2f} to {anew / 1e3:.1f} ms."
     )
     bench.report.keep("initialised", "wizer", ratio=ratio, ready_us=ready, anew_us=anew)

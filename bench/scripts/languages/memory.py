@@ -29,7 +29,8 @@ def measure(bench):
             measured[language] = measure_one(bench, language)
     report = bench.report
     report.say(
-        f"### Memory and deployments\n\nA script of hello, after {REQUESTS} requests; a page has 4 KiB."
+        f"### Memory and deployments\n\nA script of hello, after {REQUESTS} requests; a page has "
+        "4 KiB."
     )
     report.table("", *(NAMES[language] for language in measured))
     for what in next(iter(measured.values())):

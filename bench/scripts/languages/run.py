@@ -188,9 +188,12 @@ def main():
             else ""
         )
         print(
-            f"# Scripts\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} processors, "
-            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; {programs['node']}, {programs['peer']}. "
-            f"{arguments.rounds} rounds, `--seed {arguments.seed}`; medians, and the intervals that hold them with "
+            f"# Scripts\n\n{time.strftime('%Y-%m-%d')}, {host['cpu']}, {host['processors']} "
+            "processors, "
+            f"{host['memory_mib']} MiB, Linux {host['kernel']}, {host['kvm']}; "
+            f"{programs['node']}, {programs['peer']}. "
+            f"{arguments.rounds} rounds, `--seed {arguments.seed}`; medians, and the intervals "
+            "that hold them with "
             f"95 % confidence.{busy}",
             flush=True,
         )

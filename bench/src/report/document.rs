@@ -68,11 +68,11 @@ pub fn markdown(results: &Results, heading: &Heading, plots: Option<&OsStr>) -> 
         text.push_str("\n## Getting a sandbox\n");
         text.push_str(&plot("sandboxes"));
         text.push_str(&format!(
-            "\nFrom asking for a sandbox to having one that is closed in its jail and ready for a seed \
-             (AFaaS fig. 8 and 15). {} are kept ready where they are made ahead, and those are \
-             preset, too; who finds none has one made.\n\n{}\nWhat making them took, as spawner and \
-             sandboxes tell; ahead it happens when nobody asks. The rest is messages and waiting for the \
-             spawner and for processors:\n\n{}",
+            "\nThe time from the request for a sandbox until one is jailed and ready for a seed \
+             (AFaaS fig. 8 and 15). A pool with zygotes keeps {} ready, which are specialised; a \
+             request that finds none has one made.\n\n{}\nThe parts of making a sandbox, as the \
+             spawner and the sandbox report them. Zygotes are made in the background. The rest of \
+             the time is messages, and waiting for the spawner and for processors:\n\n{}",
             found.kept_ready,
             found.table().markdown(),
             found.parts_table().markdown()

@@ -37,14 +37,25 @@ pub struct Plan {
     /// Rounds, in each of which everything is measured once
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub rounds: u32,
-    /// So many ask at once
-    #[arg(long, value_name = "ASKERS", value_delimiter = ',', default_values_t = AT_ONCE, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Numbers of simultaneous requests for a sandbox
+    #[arg(
+        long,
+        value_name = "ASKERS",
+        value_delimiter = ',',
+        default_values_t = AT_ONCE,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub at_once: Vec<u32>,
-    /// Sandboxes in a round for each number of askers, or somewhat more
-    #[arg(long, value_name = "SANDBOXES", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Sandboxes in a round for each of these numbers, or somewhat more
+    #[arg(
+        long,
+        value_name = "SANDBOXES",
+        default_value_t = 24,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     pub sandboxes: u32,
-    /// Sandboxes that the pool that makes them ahead keeps ready (a node's --zygotes);
-    /// who asks while none is left has one made
+    /// Zygotes that the pool with zygotes keeps ready (a node's --zygotes); a request that finds
+    /// none has a sandbox made
     #[arg(long, value_name = "SANDBOXES", default_value_t = 24)]
     pub ready: usize,
 }

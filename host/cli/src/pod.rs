@@ -34,8 +34,9 @@ use super::{
 /// The function's default port, if neither `PORT` nor `--listen` sets another.
 const PORT: u16 = 8080;
 /// A hint about the container's requirements for microVMs.
-const JAILS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type Localhost) that allows \
-    namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md says what it has to allow";
+const JAILS: &str = "in Kubernetes: /dev/kvm by a device plugin, and a seccomp profile (type \
+    Localhost) that allows namespaces and mounts, which RuntimeDefault forbids; docs/kubernetes.md \
+    says what it has to allow";
 /// The size of a page in bytes.
 const PAGE: u64 = 4096;
 /// The default port of `/livez`, `/readyz` and `/metrics`, if `--health-listen` sets no other.

@@ -223,8 +223,8 @@ mod tests {
         };
         let text = text(&summary);
         for line in [
-            "zygotes      1 generic, 3 specialised ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 misses \
-             (75.0 %)",
+            "zygotes      1 generic, 3 specialised ready; 8 wanted, 4 to 32 by demand; 30 hits, 10 \
+             misses (75.0 %)",
             "groups       2 free, 9 used; at most 256 kept free; none taken",
             "             all microVMs 1.0 MiB of 4.0 MiB",
             "processes ended for want of memory 2",

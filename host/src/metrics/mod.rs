@@ -412,8 +412,8 @@ impl Default for Metrics {
         );
         registry.register(
             "served",
-            "Answered requests by the kind of microVM: parked, ready but not run yet, a zygote, one \
-             made for it",
+            "Answered requests by the kind of microVM: parked, ready but not run yet, a zygote, \
+             one made for it",
             metrics.served.clone(),
         );
         registry.register(

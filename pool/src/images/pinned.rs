@@ -15,8 +15,8 @@ macro_rules! pinned {
             $is == $was,
             concat!(
                 stringify!($is),
-                " is not what it is in func-images: raise FORMAT in seedtree/src/image/header/mod.rs, \
-                 and pin what it is now"
+                " is not what it is in func-images: raise FORMAT in \
+                 seedtree/src/image/header/mod.rs, and pin what it is now"
             )
         );)*
     };

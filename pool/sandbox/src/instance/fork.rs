@@ -8,7 +8,7 @@ use faasw_fri::messages::{Fork, Image, VcpuState};
 use faasw_seedtree::Window;
 use rustix::io::Errno;
 
-use crate::instance::known::Known;
+use crate::instance::known::KnownPages;
 use crate::instance::reset::{self, Manner, Restored, Tables, Trouble};
 use crate::instance::source::Source;
 use crate::memory::guest_memory;
@@ -28,7 +28,7 @@ pub struct Instance {
     /// The seed and its vCPU state; `None` while a seed is being made in its root layer.
     pub seed: Option<Box<(Source, VcpuState)>>,
     /// The private pages that are known without a search.
-    pub known: Known,
+    pub known: KnownPages,
     /// The guest has rung that it is done; only then is a reset accepted.
     pub is_done: bool,
 }
@@ -174,7 +174,7 @@ impl Instance {
             mailbox,
             code,
             seed,
-            known: Known::default(),
+            known: KnownPages::default(),
             is_done: false,
         })
     }

@@ -51,15 +51,15 @@ const LARGE: NonZeroU32 = NonZeroU32::new((LARGE_PAGE / PAGE) as u32).unwrap();
 
 /// The pages of an instance that are known to be private.
 #[derive(Debug, Default)]
-pub struct Known {
-    left: Option<Left>,
+pub struct KnownPages {
+    left: Option<LeftPages>,
     /// Parts of RAM for which `khugepaged` is disabled by advice.
     small: PageSet,
 }
 
 /// The pages that a reset left private.
 #[derive(Debug)]
-struct Left {
+struct LeftPages {
     pages: PageSet,
     /// The count of page faults from before the pages were found.
     faults: FaultCount,
@@ -67,7 +67,7 @@ struct Left {
     trusted: u32,
 }
 
-impl Known {
+impl KnownPages {
     /// Returns the private pages if no other page can be private at this count of faults and no
     /// search is due. The caller leaves them private.
     pub fn trust(&mut self, faults: Option<FaultCount>) -> Option<&PageSet> {
@@ -98,7 +98,7 @@ impl Known {
         if let Some(faults) = faults
             && self.stay_small(ram, windows, &pages)
         {
-            self.left = Some(Left {
+            self.left = Some(LeftPages {
                 pages,
                 faults,
                 trusted: 0,

@@ -24,7 +24,7 @@ use faasw_seedtree::Window;
 use rustix::io::Errno;
 
 use crate::instance::fork::{Attached, Difference, Instance, Sets, prefault_code};
-use crate::instance::known::Known;
+use crate::instance::known::KnownPages;
 use crate::instance::reset::Trouble;
 use crate::instance::source::Source;
 use crate::memory::guest_memory::{self, RoomyRam};
@@ -76,7 +76,7 @@ impl Preset {
             mailbox,
             code: None,
             seed: Some(Box::new((source, order.state))),
-            known: Known::default(),
+            known: KnownPages::default(),
             is_done: true,
         };
         image.run_once(vm, &sets, &order.state)?;
@@ -152,7 +152,7 @@ impl Preset {
             mailbox,
             code,
             seed: Some(Box::new((source, image.state))),
-            known: Known::default(),
+            known: KnownPages::default(),
             is_done: false,
         })
     }

@@ -1,7 +1,7 @@
 //! Resetting an instance's memory to exactly that of its seed.
 //!
 //! The kernel's page tables show which pages are private to the instance, unless it is known that
-//! there are no others than before ([`Known`]). Pages that the seed's instances usually write are
+//! there are no others than before ([`KnownPages`]). Pages that the seed's instances usually write are
 //! filled again from the seed (reset by copy: their second-level table entries stay warm). So are a
 //! few others; the rest of the private pages are released, so that an instance that once grew does
 //! not stay large.
@@ -27,7 +27,7 @@ use faasw_fri::messages::VcpuState;
 use faasw_seedtree::limits::SET_MAX;
 use rustix::io::Errno;
 
-use crate::instance::known::Known;
+use crate::instance::known::KnownPages;
 use crate::instance::source::{Copies, Source};
 use crate::memory::mailbox::Mailbox;
 use crate::memory::mapping::Mapping;
@@ -139,7 +139,7 @@ pub fn memory(
     page_map: &PageMap,
     source: &Source,
     ram: Mapping,
-    known: &mut Known,
+    known: &mut KnownPages,
     manner: Manner,
 ) -> Result<Restored, Trouble> {
     let mut reset = Reset {

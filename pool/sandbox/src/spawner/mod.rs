@@ -5,22 +5,21 @@ mod ending;
 pub mod maker;
 mod shares;
 mod sharing;
+mod spawn;
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use faasw_fri::messages::{
     Ended, FriGroups, GroupVersion, Introduced, KeepGroups, Kill, Limit, SetPriority, SpawnEgress,
-    SpawnFailed, SpawnHelper, SpawnSandbox, Spawned, StepAside, SteppedAside,
+    SpawnFailed, SpawnHelper, SpawnSandbox, StepAside, SteppedAside,
 };
 use faasw_fri::{FriError, Kind, Message, Packet, receive, send};
 use faasw_jail::filter::Rule;
-use faasw_jail::group::{self, Group, Groups, Version};
-use faasw_jail::{
-    Born, ConfinementLevel, Network, Obstacle, Site, Step, egress, helper, out_of_the_way,
-};
+use faasw_jail::group::{self, Groups, Version};
+use faasw_jail::{ConfinementLevel, Obstacle, Site, Step, out_of_the_way};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
@@ -29,11 +28,10 @@ use rustix::process::{Pid, Signal};
 use crate::process::processors;
 use crate::process::programs::{self, Programs};
 use crate::process::{child_signal, close_from, drain_signal, name_process};
-use crate::sandbox::Birth;
 use crate::spawner::ending::{Ending, Next};
-use crate::spawner::maker::{Maker, Sandboxes};
+use crate::spawner::maker::Maker;
 use crate::spawner::sharing::{Member, Sharing};
-use crate::{NODE_FD, process::jail, process::priority, sandbox, vm::clock};
+use crate::{NODE_FD, process::jail, process::priority};
 
 /// A process that the spawner made and has not reaped.
 struct Child {
@@ -44,14 +42,6 @@ struct Child {
     /// The child's part in sharing processors, once its function is known.
     member: Option<Member>,
     is_background: bool,
-}
-
-/// Times for making a child, in nanoseconds.
-#[derive(Clone, Copy)]
-struct Took {
-    group: u64,
-    /// Until the spawner continues; seen from the child, until it runs in its group.
-    fork: u64,
 }
 
 struct Spawner {
@@ -274,152 +264,6 @@ impl Spawner {
         }
     }
 
-    /// Returns the site. If this host allows none, or it is in another network, reports the failure
-    /// for `token`.
-    fn site(&self, token: u64, network: Network) -> Option<&Site> {
-        match &self.maker.site {
-            Ok(site) if site.network() == network => Some(site),
-            Ok(_) => {
-                self.tell_failed(token, Errno::OPNOTSUPP.into(), Step::Namespaces);
-                None
-            }
-            Err(error) => {
-                self.tell_failed(token, error.errno.into(), error.step);
-                None
-            }
-        }
-    }
-
-    fn spawn_helper(&mut self, order: &SpawnHelper, fds: [BorrowedFd<'_>; 3]) {
-        let Some(site) = self.site(order.token, Network::Empty) else {
-            return;
-        };
-        let number = self.free_number();
-        let program = self.programs.compiler.program();
-        let limits = helper::Order {
-            isa: order.isa.name(),
-            cpu_seconds: order.cpu_seconds,
-            memory_bytes: order.memory_bytes,
-        };
-        let made = self.make(number, Self::group, |group| {
-            helper::spawn(site, (number, group), program, &limits, fds)
-        });
-        self.note(order.token, number, made);
-    }
-
-    fn spawn_egress(
-        &mut self,
-        order: &SpawnEgress,
-        socket: &OwnedFd,
-        connections: Option<OwnedFd>,
-    ) {
-        let network = match order.kind {
-            egress::Kind::Connector => Network::Host,
-            egress::Kind::Worker => Network::Empty,
-        };
-        let null = io::stdin();
-        let connections = connections.as_ref().map_or(null.as_fd(), AsFd::as_fd);
-        let fds = [socket.as_fd(), connections];
-        let Some(site) = self.site(order.token, network) else {
-            return;
-        };
-        let number = self.free_number();
-        let program = self.programs.egress.program();
-        let made = self.make(number, Self::group, |group| {
-            egress::spawn(site, (number, group), program, order.kind, fds)
-        });
-        self.note(order.token, number, made);
-    }
-
-    fn spawn_sandbox(&mut self, order: &SpawnSandbox, socket: OwnedFd, progress: OwnedFd) {
-        let Some(site) = self.site(order.token, Network::Empty) else {
-            return;
-        };
-        let is_ahead = order.is_ahead.is_yes() && self.can_restore;
-        let number = self.free_number();
-        let forked = self.make(number, Self::sandbox_group, |group| {
-            Self::fork(site, number, group)
-        });
-        match forked {
-            Ok((Born::Child(jail), took)) => {
-                let birth = Birth {
-                    is_ahead,
-                    nanoseconds: took.fork,
-                };
-                let sandboxes = self.maker.sandboxes.as_ref();
-                let code = sandboxes.map_or(1, |Sandboxes { template, filter }| {
-                    sandbox::run(jail, socket, progress, template, filter, birth)
-                });
-                // The spawner's own clean-up must not run in the child.
-                // SAFETY: ends this process without running anything.
-                unsafe { libc::_exit(code) }
-            }
-            Ok((Born::Maker(pid), took)) => self.note(order.token, number, Ok((pid, took))),
-            Err(error) => self.note(order.token, number, Err(error)),
-        }
-    }
-
-    /// Makes a child with this number by `fork`, in the group that `group` returns.
-    fn make<T>(
-        &self,
-        number: u32,
-        group: impl FnOnce(&Self, u32) -> io::Result<Option<Group>>,
-        fork: impl FnOnce(Option<&Group>) -> io::Result<T>,
-    ) -> io::Result<(T, Took)> {
-        let started = clock::monotonic();
-        let group = group(self, number)?;
-        let grouped = clock::monotonic();
-        let made = fork(group.as_ref()).inspect_err(|_| self.give_back(number, true))?;
-        let took = Took {
-            group: grouped - started,
-            fork: clock::monotonic() - grouped,
-        };
-        Ok((made, took))
-    }
-
-    /// Returns a number that no living child has: that of a group that waits for a jail, if there
-    /// is one.
-    fn free_number(&self) -> u32 {
-        // Jails without confinement leave groups unused.
-        let groups = self.maker.groups.as_ref().ok();
-        let groups = groups.filter(|_| !is_without_jail());
-        if let Some(number) = groups.and_then(Groups::free) {
-            return number;
-        }
-        let mut is_used = vec![false; self.children.len() + 1];
-        for child in &self.children {
-            if let Some(used) = is_used.get_mut(child.number as usize) {
-                *used = true;
-            }
-        }
-        // There is one more number than children: one of them is free.
-        let free = is_used.iter().position(|used| !used);
-        free.map_or(u32::MAX, |number| number as u32)
-    }
-
-    /// Records a new child. Reports to the node whether it was made.
-    fn note(&mut self, token: u64, number: u32, child: io::Result<(Pid, Took)>) {
-        match child {
-            Ok((pid, took)) => {
-                self.children.push(Child {
-                    token,
-                    pid,
-                    number,
-                    member: None,
-                    is_background: false,
-                });
-                self.tell(&Spawned {
-                    token,
-                    pid: pid.as_raw_nonzero().get() as u64,
-                    group_nanoseconds: took.group,
-                    fork_nanoseconds: took.fork,
-                    groups: self.groups(),
-                });
-            }
-            Err(error) => self.tell_failed(token, error, Step::Fork),
-        }
-    }
-
     /// Returns how groups are used, for the node.
     fn groups(&self) -> FriGroups {
         let groups = self.maker.groups.as_ref();
@@ -515,31 +359,6 @@ impl Spawner {
         self.tell(&told);
     }
 
-    fn fork(site: &Site, number: u32, group: Option<&Group>) -> io::Result<Born> {
-        #[cfg(feature = "ablation")]
-        if is_without_jail() {
-            return site.fork_open();
-        }
-        site.fork(number, group)
-    }
-
-    /// Returns the group for a jail with this number; `None` if the host has no groups.
-    fn group(&self, number: u32) -> io::Result<Option<Group>> {
-        match &self.maker.groups {
-            Ok(groups) => Ok(Some(groups.group(number)?)),
-            Err(_) => Ok(None),
-        }
-    }
-
-    /// Returns the group for a sandbox.
-    fn sandbox_group(&self, number: u32) -> io::Result<Option<Group>> {
-        if is_without_jail() {
-            Ok(None)
-        } else {
-            self.group(number)
-        }
-    }
-
     fn give_back(&self, number: u32, may_be_kept: bool) {
         if let Ok(groups) = &self.maker.groups {
             groups.give_back(number, may_be_kept);
@@ -588,16 +407,4 @@ impl Spawner {
         // If the node is gone, the loop notices it.
         let _ = send(&self.node, message, &[], SendFlags::empty());
     }
-}
-
-/// Whether sandboxes are made without a jail and without a group.
-#[cfg(feature = "ablation")]
-fn is_without_jail() -> bool {
-    std::env::args().any(|word| word == faasw_jail::WITHOUT_JAIL)
-}
-
-/// Whether sandboxes are made without a jail: never.
-#[cfg(not(feature = "ablation"))]
-const fn is_without_jail() -> bool {
-    false
 }

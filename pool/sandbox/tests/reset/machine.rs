@@ -10,7 +10,7 @@ use faasw_abi::memory_map::{
 };
 use faasw_abi::pages::{Page, PageRange};
 use faasw_fri::messages::VcpuState;
-use faasw_sandbox::instance::known::Known;
+use faasw_sandbox::instance::known::KnownPages;
 use faasw_sandbox::instance::reset::{self, Manner, Restored, Tables, Trouble};
 use faasw_sandbox::instance::source::Source;
 use faasw_sandbox::memory::arena::Arena;
@@ -70,7 +70,7 @@ pub struct Machine {
     pub vm: Vm,
     pub ram: Mapping,
     pub source: Source,
-    pub known: Known,
+    pub known: KnownPages,
     pub state: VcpuState,
     pub mailbox: Mailbox,
     pub level: Level,
@@ -374,7 +374,7 @@ impl Machine {
             vm,
             ram,
             source,
-            known: Known::default(),
+            known: KnownPages::default(),
             state,
             mailbox,
             level,

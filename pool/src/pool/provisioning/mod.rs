@@ -262,8 +262,11 @@ impl Pool {
             Err(Failed::Sandbox(error)) => {
                 let is_first = lock(&self.inner.provisioning.trouble).note(Instant::now());
                 if is_first {
-                    tracing::warn!(error = %Line(&error), "no sandbox could be made for an instance \
-                         ahead of requests; it is tried again later, ever more rarely");
+                    tracing::warn!(
+                        error = %Line(&error),
+                        "no sandbox could be made for an instance ahead of requests; it is tried \
+                         again later, ever more rarely"
+                    );
                 }
                 provided.fails();
                 Step::Later

@@ -1,31 +1,23 @@
-//! A function version, and the steps that make its seed.
+//! A function version: the inputs of its seed, and what is known about making it.
+
+mod make;
 
 use std::iter;
-use std::slice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use faasw_abi::command::{Command, Commands};
-use faasw_abi::doorbell::Doorbell;
 use faasw_abi::mailbox::{CONFIGURATION_MAX, WARM_UPS_MAX};
 use faasw_abi::memory_map::{LARGE_PAGE, RAM_MAX, RAM_OVERHEAD, ram_bytes};
 use faasw_abi::wire::{FunctionKind, SeedConfig, SeedFiles};
-use faasw_common::text::Line;
 use faasw_seedtree::StepDigest;
 use rustix::io::Errno;
-use tokio::time::{Instant, timeout, timeout_at};
 
-use super::making::{Feed, Instantiated, Making, MakingContext};
-use super::spec::{ENGINE_MEMORY, FreezePolicy, FreezeReport, FunctionSpec, Known, Script, WarmUp};
+use super::spec::{ENGINE_MEMORY, FreezeReport, FunctionSpec, Known, WarmUp};
 use crate::error::{InvokeError, SeedError};
-use crate::fault::Fault;
 use crate::images::{ImageId, ImageOf, Images};
-use crate::mailbox::{LogLines, Mailbox};
 use crate::snapshots::{Frozen, KeptCode};
-
-/// The time limit for the warm-up requests while requests wait for a seed that is made again.
-const WARM_AGAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Size limit in bytes up to which reading an image is faster than the steps that it replaces.
 const QUICK_IMAGE: u64 = 8 << 20;
@@ -361,259 +353,6 @@ impl Version {
             instantiation: learnt.instantiation,
             layer_bytes: frozen.bytes(),
         }
-    }
-
-    /// Makes its seed. If that succeeded before and the warm-up requests fail now, the seed is made
-    /// without them.
-    ///
-    /// # Errors
-    /// Returns an error if the function fails to load, to initialise or to warm up in time, if it
-    /// draws values that its freeze policy does not allow, or if the platform fails.
-    pub async fn make(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Frozen, SeedError> {
-        let mut making = self.in_time(self.initialised(context, parent)).await?;
-        let (was_made, is_cold) = {
-            let learnt = self.learnt();
-            (learnt.was_made, learnt.is_cold)
-        };
-        if !self.warm_ups.is_empty() && !is_cold {
-            let limit = if was_made {
-                WARM_AGAIN_TIMEOUT.min(self.time_limit)
-            } else {
-                self.time_limit
-            };
-            match self.warm_up(&mut making, limit).await {
-                Ok(()) => {}
-                Err(error) if !was_made || error.fault().0 == Fault::Platform => return Err(error),
-                Err(error) => {
-                    let (function, error) = (self.name(), Line(&error));
-                    tracing::warn!(function, %error, "its seeds are not warmed up any more");
-                    self.learnt().is_cold = true;
-                    making = self.in_time(self.initialised(context, parent)).await?;
-                }
-            }
-        }
-        let frozen = self.in_time(making.freeze()).await?;
-        let mut learnt = self.learnt();
-        learnt.was_made = true;
-        learnt.is_restored = false;
-        Ok(frozen)
-    }
-
-    async fn in_time<T>(
-        &self,
-        work: impl Future<Output = Result<T, SeedError>>,
-    ) -> Result<T, SeedError> {
-        let done = timeout(self.time_limit, work).await;
-        done.unwrap_or_else(|_| Err(too_late(self.time_limit)))
-    }
-
-    /// Returns a guest that is ready, or only loaded if it is to be frozen before initialisation.
-    async fn initialised(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
-        if self.spec.has_entry && self.spec.freeze != FreezePolicy::BeforeInit {
-            let making = self.enter(context, parent).await?;
-            if let Some(making) = making {
-                return Ok(making);
-            }
-        }
-        match (&self.spec.script, &self.spec.init) {
-            (Some(script), _) => self.take_script(context, parent, script).await,
-            (None, Some(export)) => {
-                let mut making = self.load(context, parent).await?;
-                self.initialise(&mut making, export).await?;
-                Ok(making)
-            }
-            (None, None) if self.warm_ups.is_empty() => self.as_it_is(context, parent).await,
-            (None, None) => {
-                let mut making = self.load(context, parent).await?;
-                let did = making.instantiate().await?;
-                self.learn(&did, true);
-                Ok(making)
-            }
-        }
-    }
-
-    /// Returns a guest whose function has reached its entry point (func-entry point, Catalyzer §2.2
-    /// and §5), or `None` if it does not get there before a request. Entropy drawn before that
-    /// would be shared by all requests. Reading clocks is allowed, because many functions read them
-    /// to no effect.
-    async fn enter(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Option<Making>, SeedError> {
-        let mut making = self.load(context, parent).await?;
-        let (did, mut has_entered) = making.instantiate_or_enter().await?;
-        let mut took = did.took;
-        if let Some(export) = self.spec.init.clone() {
-            if has_entered {
-                return Err(SeedError::EnteredBefore(format!(
-                    "{export:?} initialises it"
-                )));
-            }
-            let evaluate = Command::Evaluate { export };
-            has_entered = making.go_or_enter(evaluate, Doorbell::Ready).await?;
-            took += making.drawn()?.took;
-        }
-        if !has_entered && self.kind == FunctionKind::HttpComponent {
-            return Ok(None);
-        }
-        if !self.warm_ups.is_empty() {
-            let what = "requests warm it up".to_owned();
-            return Err(SeedError::EnteredBefore(what));
-        }
-        if !has_entered {
-            making.go_or_enter(Command::Run, Doorbell::Entry).await?;
-            took += making.drawn()?.took;
-        }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::EntryDrew(did.told()));
-        }
-        self.learn(&Instantiated { took, ..did }, true);
-        self.learnt().has_entered = true;
-        Ok(Some(making))
-    }
-
-    /// Returns a guest with the instantiated function, or with the loaded one if its seed is to be
-    /// frozen before instantiation: by its freeze policy, or because instantiation draws entropy.
-    async fn as_it_is(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
-        let mut making = self.load(context, parent).await?;
-        if self.after_init() != Some(false) {
-            let did = if self.spec.has_entry {
-                making.instantiate_or_enter().await?.0
-            } else {
-                making.instantiate().await?
-            };
-            let after_init = match self.spec.freeze {
-                FreezePolicy::AfterInit => true,
-                FreezePolicy::BeforeInit => false,
-                FreezePolicy::Auto => !did.drew_entropy,
-            };
-            self.learn(&did, after_init);
-            if self.after_init() == Some(false) {
-                // The instantiation has shown that the function can be instantiated and what that
-                // draws. A seed without instantiation takes another guest.
-                making = self.load(context, parent).await?;
-            }
-        }
-        Ok(making)
-    }
-
-    /// Sends the function its warm-up requests. Entropy drawn by them would be shared by all
-    /// requests. Reading clocks is allowed, because nearly all functions read them for the request
-    /// at hand.
-    async fn warm_up(&self, making: &mut Making, limit: Duration) -> Result<(), SeedError> {
-        let until = Instant::now() + limit;
-        for (command, request) in self.warm_ups.iter().zip(&self.spec.warm_ups) {
-            let went =
-                timeout_at(until, making.go(slice::from_ref(command), Doorbell::Ready)).await;
-            went.unwrap_or_else(|_| Err(too_late(limit)))
-                .map_err(|error| match error {
-                    SeedError::Function(error) => SeedError::WarmUp {
-                        request: request.told(),
-                        error,
-                    },
-                    other => other,
-                })?;
-        }
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::WarmUpDrew(did.told()));
-        }
-        // An instance of an ancestor is not warmed up, so the recorded duration stays that of the
-        // instantiation.
-        let took = self.instantiation();
-        self.learn(&Instantiated { took, ..did }, true);
-        Ok(())
-    }
-
-    /// Loads a script into its engine. Entropy drawn by that would be shared by all requests.
-    /// Reading clocks is allowed, because many scripts read them to no effect.
-    async fn take_script(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-        script: &Script,
-    ) -> Result<Making, SeedError> {
-        let log = LogLines::new(self.spec.log.clone(), 0);
-        let mut mailbox = Mailbox::new()?;
-        let (files, code) = (script.files.get().await?, self.code.get().await?);
-        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let feed = Feed::open(files, &mut mailbox).map_err(SeedError::Function)?;
-        let (ram, code) = (self.ram_bytes, Some(&*code));
-        let making = Making::fork(context, parent, ram, mailbox, code, log).await?;
-        let mut making = making.giving(feed);
-        making.reach(Doorbell::Ready).await?;
-        let did = making.drawn()?;
-        if did.drew_entropy && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::ScriptDrew(did.told()));
-        }
-        self.learn(&did, true);
-        Ok(making)
-    }
-
-    /// Initialises the function by calling an export. What that draws would be shared by all
-    /// requests.
-    async fn initialise(&self, making: &mut Making, export: &str) -> Result<(), SeedError> {
-        let instantiated = making.instantiate().await?;
-        let mut did = making.evaluate(export).await?;
-        // Many functions, for example Go's, read clocks during instantiation to no effect.
-        let draws = did.drew_entropy || did.read_clock && !instantiated.read_clock;
-        if draws && self.spec.freeze != FreezePolicy::AfterInit {
-            return Err(SeedError::InitDrew {
-                export: export.to_owned(),
-                drawn: did.told(),
-            });
-        }
-        did.took += instantiated.took;
-        self.learn(&did, true);
-        Ok(())
-    }
-
-    fn learn(&self, did: &Instantiated, after_init: bool) {
-        let mut learnt = self.learnt();
-        learnt.after_init = Some(after_init);
-        learnt.instantiation = did.took;
-        learnt.drew_entropy = did.drew_entropy;
-        learnt.drawn.clone_from(&did.drawn);
-    }
-
-    /// Returns a guest at the early freeze point.
-    async fn load(
-        &self,
-        context: MakingContext<'_>,
-        parent: &Arc<Frozen>,
-    ) -> Result<Making, SeedError> {
-        let log = LogLines::new(self.spec.log.clone(), 0);
-        let mut mailbox = Mailbox::new()?;
-        let code = self.code.get().await?;
-        mailbox.put_commands(&self.commands_to_load(code.bytes()))?;
-        let feed = match &self.spec.files {
-            Some(files) => {
-                let bundle = files.bundle.get().await?;
-                Some(Feed::open(bundle, &mut mailbox).map_err(SeedError::Function)?)
-            }
-            None => None,
-        };
-        let (ram, code) = (self.ram_bytes, Some(&*code));
-        let mut making = Making::fork(context, parent, ram, mailbox, code, log).await?;
-        if let Some(feed) = feed {
-            making = making.giving(feed);
-        }
-        making.reach(Doorbell::Loaded).await?;
-        Ok(making)
     }
 
     fn learnt(&self) -> MutexGuard<'_, Learnt> {
