@@ -516,7 +516,8 @@ def report(events, who, count, shows):
     print("CPU, us a request: ", end="")
     print(
         ", ".join(
-            f"{role} {spent[role] / len(all_requests):.1f}" for role in ("client", "node", "sandbox")
+            f"{role} {spent[role] / len(all_requests):.1f}"
+            for role in ("client", "node", "sandbox")
         )
     )
     if shows:
