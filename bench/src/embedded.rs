@@ -316,10 +316,10 @@ impl fmt::Display for Found {
             "to the floor",
             "95 % interval",
         ]);
-        let jails = |percentiles: &Percentiles| {
+        let cells = |percentiles: &Percentiles| {
             [percentiles.p50, percentiles.p90, percentiles.p99].map(|time| format!("{time:.1}"))
         };
-        let [p50, p90, p99] = jails(&self.floor);
+        let [p50, p90, p99] = cells(&self.floor);
         table.row([
             "floor: empty KVM_RUN between two processes".to_owned(),
             p50,
@@ -350,7 +350,7 @@ impl fmt::Display for Found {
                 self.polling.run_to_floor,
             ),
         ] {
-            let [p50, p90, p99] = jails(percentiles);
+            let [p50, p90, p99] = cells(percentiles);
             table.row([
                 name.to_owned(),
                 p50,

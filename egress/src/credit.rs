@@ -85,10 +85,10 @@ impl Credit {
     }
 
     /// Takes as much of `wanted` as one piece may have now; the caller sends it. Returns 0 if no
-    /// piece may be sent.
+    /// piece may be sent, or if the direction is closed.
     pub fn take(&self, wanted: usize) -> usize {
         let mut state = self.state();
-        if wanted == 0 || state.bytes < PIECE_MIN {
+        if wanted == 0 || state.is_closed || state.bytes < PIECE_MIN {
             return 0;
         }
         let taken = wanted.min(state.bytes);

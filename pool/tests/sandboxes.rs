@@ -38,36 +38,38 @@ fn without_any() -> PoolOptions {
 
 /// Sends requests until a zygote serves one. Returns the response body and the number of page
 /// faults.
-async fn by_a_sandbox(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, u64) {
+async fn by_a_zygote(bench: &Bench, seed: &FunctionVersion, path: &str) -> (String, u64) {
     let deadline = Instant::now() + give_up();
     loop {
         let (body, timing, effort) = bench.through(seed, call(path)).await;
         if timing.served == Served::Zygote {
             return (String::from_utf8(body).unwrap(), effort.page_faults);
         }
-        assert!(Instant::now() < deadline, "no sandbox is made ahead");
+        assert!(Instant::now() < deadline, "no zygote is made");
         bench
             .settles("one is made", |stats| stats.zygotes > 0)
             .await;
     }
 }
 
-/// Waits until every ready sandbox is preset with the seed that functions descend from.
-async fn all_are_preset(bench: &Bench) {
-    let all_preset =
+/// Waits until every zygote is specialised for the seed that functions descend from.
+async fn all_are_specialised(bench: &Bench) {
+    let all_specialised =
         |stats: faasw_pool::PoolStats| stats.zygotes > 0 && stats.preset == stats.zygotes;
-    bench.settles("all sandboxes are preset", all_preset).await;
+    bench
+        .settles("all zygotes are specialised", all_specialised)
+        .await;
 }
 
-async fn seed_and_preset_sandboxes(bench: &Bench) -> FunctionVersion {
+async fn seed_and_specialised_zygotes(bench: &Bench) -> FunctionVersion {
     let seed = bench.seed(PROBE, FreezePolicy::Auto).await.unwrap();
-    all_are_preset(bench).await;
+    all_are_specialised(bench).await;
     seed
 }
 
 async fn a_pool_that_is_dropped_leaves_no_sandboxes_for_what_is_kept_of_it(bench: &Bench) {
     let other = bench.another(forking()).await;
-    let seed = seed_and_preset_sandboxes(&other).await;
+    let seed = seed_and_specialised_zygotes(&other).await;
     assert!(!sandboxes().is_empty());
     drop(other);
     let deadline = Instant::now() + give_up();
@@ -110,14 +112,14 @@ async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
         before = before.min(effort.page_faults);
     }
     bare.pool.shutdown().await;
-    let seed = seed_and_preset_sandboxes(bench).await;
+    let seed = seed_and_specialised_zygotes(bench).await;
     if before < 16 {
         println!("{before} page faults: the host fills tables in advance");
         return;
     }
     let deadline = Instant::now() + give_up();
     loop {
-        let (body, faults) = by_a_sandbox(bench, &seed, "/count").await;
+        let (body, faults) = by_a_zygote(bench, &seed, "/count").await;
         assert_eq!(body.trim(), "1");
         // Sandboxes from before the seeds were made are preset one after the other.
         if faults < before / 2 {
@@ -132,7 +134,7 @@ async fn a_preset_sandbox_needs_few_page_faults(bench: &Bench) {
 }
 
 async fn no_sandbox_serves_twice(bench: &Bench) {
-    let seed = seed_and_preset_sandboxes(bench).await;
+    let seed = seed_and_specialised_zygotes(bench).await;
     let mut drawn = BTreeSet::new();
     for _ in 0..4 {
         let asking: Vec<_> = (0..16)
@@ -163,12 +165,12 @@ async fn functions_of_any_memory_are_served(bench: &Bench) {
         let mut spec = spec(FreezePolicy::Auto);
         spec.memory_limit = mib << 20;
         let (seed, _) = bench.pool.make_seed(&spec, &compiled).await.unwrap();
-        all_are_preset(bench).await;
+        all_are_specialised(bench).await;
         let most = (mib << 20 >> 16) - 64;
         for _ in 0..3 {
-            let (told, _) = by_a_sandbox(bench, &seed, &format!("/grow/{most}")).await;
+            let (told, _) = by_a_zygote(bench, &seed, &format!("/grow/{most}")).await;
             assert!(!told.contains("failed"), "{mib} MiB: {told}");
-            let (told, _) = by_a_sandbox(bench, &seed, &format!("/grow/{}", 2 * most)).await;
+            let (told, _) = by_a_zygote(bench, &seed, &format!("/grow/{}", 2 * most)).await;
             assert!(told.contains("failed"), "{mib} MiB: {told}");
         }
     }
@@ -180,16 +182,16 @@ async fn a_large_function_is_served(bench: &Bench) {
         .seed("examples/go-http/go-http.wasm", FreezePolicy::AfterInit)
         .await
         .unwrap();
-    all_are_preset(bench).await;
+    all_are_specialised(bench).await;
     for _ in 0..4 {
-        let (told, faults) = by_a_sandbox(bench, &seed, "/hello").await;
+        let (told, faults) = by_a_zygote(bench, &seed, "/hello").await;
         assert!(told.contains("count 1"), "{told}");
         println!("{faults} page faults");
     }
 }
 
 async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &Bench) {
-    let seed = seed_and_preset_sandboxes(bench).await;
+    let seed = seed_and_specialised_zygotes(bench).await;
     let stock = bench.pool.stats().stock;
     assert_eq!((stock.low, stock.high), (3, 24));
     assert_eq!(stock.parents, 1, "what all functions descend from");
@@ -226,7 +228,7 @@ async fn a_sandbox_that_was_ready_is_a_hit_and_one_that_is_made_a_miss(bench: &B
 }
 
 async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
-    let seed = seed_and_preset_sandboxes(bench).await;
+    let seed = seed_and_specialised_zygotes(bench).await;
     // Some instances are forked from the function's seed, and record what they use.
     for _ in 0..4 {
         bench.through(&seed, call("/count")).await;
@@ -237,7 +239,7 @@ async fn what_functions_use_is_not_learnt_of_what_they_share(bench: &Bench) {
         ..forking()
     };
     let roomless = bench.another(roomless).await;
-    let evicted = seed_and_preset_sandboxes(&roomless).await;
+    let evicted = seed_and_specialised_zygotes(&roomless).await;
     let mut by_ancestor = 0;
     for _ in 0..4 {
         let (_, timing, _) = roomless.through(&evicted, call("/count")).await;
@@ -307,7 +309,7 @@ async fn no_more_groups_are_kept_than_are_allowed(bench: &Bench) {
 }
 
 async fn as_many_groups_are_in_use_as_there_are_jails(bench: &Bench) {
-    seed_and_preset_sandboxes(bench).await;
+    seed_and_specialised_zygotes(bench).await;
     let are_as_many = |stats: faasw_pool::PoolStats| {
         let jails = support::processes::sandboxes().len() as u64;
         stats.groups.used == jails

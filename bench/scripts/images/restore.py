@@ -13,7 +13,7 @@ from figures import Figure, mib, ms
 from node import Failed, Node, copy_data
 
 # Every request gets a generic zygote.
-SANDBOXES = ("--max-reuse", "1")
+FORKS = ("--max-reuse", "1")
 NO_IMAGES = ("--image-disk", "0")
 
 # Minimum number of rounds of slow measurements.
@@ -117,7 +117,7 @@ class Contest:
         self.anew = Cold(
             bench, copy_data(data, bench.folder("anew"), "images"), function, *NO_IMAGES
         )
-        self.warm = Node(bench, copy_data(data, bench.folder("warm")), *SANDBOXES)
+        self.warm = Node(bench, copy_data(data, bench.folder("warm")), *FORKS)
         for node in (self.cold.node, self.anew.node, self.warm):
             node.rest()
         if variant.is_pinned:
@@ -138,7 +138,7 @@ class Contest:
         self.stages = {"cold": [], "warm": []}
         self.restored = self.stayed = 0
 
-    def from_sandbox(self):
+    def from_zygote(self):
         """Returns an answer of a generic zygote, which is what a cold request gets."""
         for _ in range(20):
             answer = self.warm.ask(self.function.name)
@@ -161,7 +161,7 @@ class Contest:
         big, dice = self.bench.big, self.bench.dice
         ways = {
             "cold": self.cold.ask,
-            "warm": self.from_sandbox,
+            "warm": self.from_zygote,
             "lazy": lambda: {name: self.dump.paging(ahead) for name, ahead in READ_AHEADS},
             "bandwidth": lambda: big.bandwidth(big.some(READS, dice)),
         }

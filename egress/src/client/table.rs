@@ -255,6 +255,7 @@ mod tests {
             assert!(received.poll_recv(&mut context).is_pending());
             end(&mut calls);
             assert_eq!(*noting.1.lock().unwrap(), [true]);
+            assert_eq!(noting.0.take(1), 0);
         }
     }
 

@@ -102,7 +102,7 @@ async fn run(node: &Node, done: &mut impl FnMut(&'static str, Duration)) -> Resu
     }
     done("answer a request", begun.elapsed());
     if let Some(timing) = response.extensions.get::<Timing>() {
-        done("  wait for a zygote", timing.queue);
+        done("  wait for a sandbox", timing.queue);
         done("  fork", timing.fork);
         done("  resume", timing.init);
         done("  run the function", timing.exec);

@@ -64,7 +64,10 @@ fn text(summary: &Summary) -> String {
     }
     if summary.abandoned_parents > 0 {
         let count = summary.abandoned_parents;
-        let _ = writeln!(text, "seeds that no more zygotes are preset with {count}");
+        let _ = writeln!(
+            text,
+            "seeds that no more zygotes are specialised for {count}"
+        );
     }
     if summary.out_of_memory > 0 {
         let count = summary.out_of_memory;

@@ -22,7 +22,7 @@ pub(super) struct Pools {
     pub(super) zygote_takes: Family<Outcome, Counter>,
     zygote_near_hits: Counter,
     zygote_parents: Gauge,
-    zygote_preset_failures: Counter,
+    zygote_specialise_failures: Counter,
     zygote_parents_abandoned: Counter,
     pub(super) resets: Family<Outcome, Counter>,
     lacking: Family<LackOf, Gauge>,
@@ -49,29 +49,29 @@ impl Pools {
         );
         registry.register(
             "zygote_takes",
-            "Instances that took a zygote: one that was ready (hit), or one made while they waited \
-             (miss)",
+            "Instances that took a zygote that was ready (hit), or a sandbox that was made while \
+             they waited (miss)",
             self.zygote_takes.clone(),
         );
         registry.register(
             "zygote_near_hits",
-            "Hits of zygotes that were preset with what their instance is forked from most \
-             directly",
+            "Hits of zygotes that were specialised for the seed from which their instance is \
+             forked most directly",
             self.zygote_near_hits.clone(),
         );
         registry.register(
             "zygote_parents",
-            "Seeds that ready zygotes are preset with",
+            "Seeds that ready zygotes are specialised for",
             self.zygote_parents.clone(),
         );
         registry.register(
-            "zygote_preset_failures",
-            "Zygotes that could not be preset",
-            self.zygote_preset_failures.clone(),
+            "zygote_specialise_failures",
+            "Zygotes that could not be specialised",
+            self.zygote_specialise_failures.clone(),
         );
         registry.register(
             "zygote_parents_abandoned",
-            "Seeds that no more zygotes are preset with, because that failed too often",
+            "Seeds that no more zygotes are specialised for, because that failed too often",
             self.zygote_parents_abandoned.clone(),
         );
         registry.register(
@@ -175,7 +175,7 @@ impl Pools {
         self.zygote_parents.set(whole(stock.parents));
         for (counter, count) in [
             (&self.zygote_near_hits, stock.near),
-            (&self.zygote_preset_failures, stock.preset_failures),
+            (&self.zygote_specialise_failures, stock.preset_failures),
             (&self.zygote_parents_abandoned, stock.abandoned),
         ] {
             counter.inner().fetch_max(count, Ordering::Relaxed);

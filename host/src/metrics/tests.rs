@@ -144,7 +144,7 @@ fn what_is_recorded_is_in_the_text() {
         r#"faasw_zygote_takes_total{result="miss"} 10"#,
         "faasw_zygote_near_hits_total 80",
         "faasw_zygote_parents 3",
-        "faasw_zygote_preset_failures_total 9",
+        "faasw_zygote_specialise_failures_total 9",
         "faasw_zygote_parents_abandoned_total 1",
         r#"faasw_resets_total{result="done"} 77"#,
         r#"faasw_resets_total{result="failed"} 6"#,

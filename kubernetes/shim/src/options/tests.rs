@@ -179,8 +179,8 @@ fn all_that_artifacts_can_say_is_known() {
     let rows = documented
         .lines()
         .filter(|line| line.starts_with("| `dev.faasw."));
-    let jails = rows.filter_map(|row| row.split('|').nth(1));
-    let quoted = jails.flat_map(|jail| jail.split('`').skip(1).step_by(2));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    let quoted = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
     let names: Vec<&str> = quoted
         .map(|name| name.trim_start_matches("dev.faasw").trim_start_matches('.'))
         .collect();

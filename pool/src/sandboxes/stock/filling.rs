@@ -25,7 +25,7 @@ impl Stock {
                         return;
                     }
                     // The next request makes its own sandbox and reports what is wrong.
-                    tracing::warn!(error = %Line(error), "no sandbox could be made ahead");
+                    tracing::warn!(error = %Line(error), "no zygote could be made");
                     None
                 }
             };
@@ -112,11 +112,11 @@ impl Stock {
             self.abandoned.fetch_add(1, Ordering::Relaxed);
             tracing::error!(
                 %why,
-                "no more sandboxes are preset with a seed: its functions' first requests take \
-                 longer"
+                "no more zygotes are specialised for a seed: the first requests of its functions \
+                 take longer"
             );
         } else {
-            tracing::warn!(%why, "a sandbox could not be preset");
+            tracing::warn!(%why, "a zygote could not be specialised");
         }
     }
 
