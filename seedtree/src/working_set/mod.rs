@@ -2,7 +2,7 @@
 //! are only read (Spice §3.3.1).
 //!
 //! REAP (§5.1) records the pages of the first invocation and prefills them for all later ones, and
-//! records anew when too many faults fall outside (§7.1). A set that is recorded while it is
+//! records anew when too many faults fall outside (§7.2). A set that is recorded while it is
 //! prefilled can only grow: an instance has all of it, whatever it uses. So from time to time a
 //! reset compares the instance's pages with the seed's, and a set that goes largely unused is
 //! forgotten. The next instance is then forked without a set, and reports the pages that it uses.
