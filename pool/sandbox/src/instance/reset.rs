@@ -1,10 +1,10 @@
 //! Resetting an instance's memory to exactly that of its seed.
 //!
 //! The kernel's page tables show which pages are private to the instance, unless it is known that
-//! there are no others than before ([`KnownPages`]). Pages that the seed's instances usually write are
-//! filled again from the seed (reset by copy: their second-level table entries stay warm). So are a
-//! few others; the rest of the private pages are released, so that an instance that once grew does
-//! not stay large.
+//! there are no others than before ([`KnownPages`]). Pages that the seed's instances usually write
+//! are filled again from the seed (reset by copy: their second-level table entries stay warm). So
+//! are a few others; the rest of the private pages are released, so that an instance that once grew
+//! does not stay large.
 //!
 //! The meaning of a private page of the guest's page tables depends on how the host translates
 //! addresses ([`PageWalk`]):

@@ -49,12 +49,12 @@ pub struct Version {
     image_file: OnceLock<String>,
     /// How many more times its image may be written.
     writings: AtomicU32,
-    learnt: Mutex<Learnt>,
+    learnt: Mutex<MakingRecord>,
 }
 
 /// The knowledge gained by making a version's seed.
 #[derive(Debug, Default)]
-struct Learnt {
+struct MakingRecord {
     /// Whether its warm-up requests have failed since it was deployed. Seeds are then made without
     /// them, so that no seed is delayed by them again.
     is_cold: bool,
@@ -168,11 +168,11 @@ impl Version {
             let code_bytes = if counts { code.bytes() } else { 0 };
             known.layer_bytes.saturating_add(code_bytes)
         });
-        let learnt = known.map_or_else(Learnt::default, |known| Learnt {
+        let learnt = known.map_or_else(MakingRecord::default, |known| MakingRecord {
             was_made: true,
             after_init: Some(known.after_init),
             instantiation: known.instantiation,
-            ..Learnt::default()
+            ..MakingRecord::default()
         });
         Ok(Self {
             deployment,
@@ -355,7 +355,7 @@ impl Version {
         }
     }
 
-    fn learnt(&self) -> MutexGuard<'_, Learnt> {
+    fn learnt(&self) -> MutexGuard<'_, MakingRecord> {
         self.learnt.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
