@@ -1,14 +1,11 @@
 //! Packets with descriptors, over a non-blocking `SOCK_SEQPACKET` socket.
 #![allow(unsafe_code, reason = "registering a descriptor needs it")]
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::io::{self, IoSlice};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use faasw_common::packet::{self, Descriptors};
+use rustix::net::{RecvFlags, SendFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -53,14 +50,8 @@ impl PacketSocket {
     pub async fn send(&self, bytes: &[u8], fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.0
             .async_io(Interest::WRITABLE, |socket| {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                let mut ancillary = SendAncillaryBuffer::new(&mut space);
-                if let Some(fd) = &fd {
-                    ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(fd)));
-                }
-                let bytes = [IoSlice::new(bytes)];
-                let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-                rustix::net::sendmsg(socket, &bytes, &mut ancillary, flags)?;
+                let fds = fd.as_ref().map(std::slice::from_ref).unwrap_or_default();
+                packet::send(socket, &[IoSlice::new(bytes)], fds, SendFlags::DONTWAIT)?;
                 Ok(())
             })
             .await
@@ -75,8 +66,7 @@ impl PacketSocket {
     pub async fn receive(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {
-                let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-                receive(socket, &mut RecvAncillaryBuffer::new(&mut space), true)
+                receive(socket, Descriptors::Accept)
             })
             .await
     }
@@ -90,33 +80,20 @@ impl PacketSocket {
     pub async fn receive_without_fds(&self) -> io::Result<Option<Packet>> {
         self.0
             .async_io(Interest::READABLE, |socket| {
-                receive(socket, &mut RecvAncillaryBuffer::default(), false)
+                receive(socket, Descriptors::Reject)
             })
             .await
     }
 }
 
-fn receive(
-    socket: &OwnedFd,
-    ancillary: &mut RecvAncillaryBuffer<'_>,
-    takes_fds: bool,
-) -> io::Result<Option<Packet>> {
+fn receive(socket: &OwnedFd, descriptors: Descriptors) -> io::Result<Option<Packet>> {
     let mut bytes = [0; PACKET_MAX];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let mut into = [IoSliceMut::new(&mut bytes)];
-    let received = rustix::net::recvmsg(socket.as_fd(), &mut into, ancillary, flags)?;
-    let mut fds = Vec::new();
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    let is_lost = received.flags.contains(ReturnFlags::CTRUNC);
-    let is_unwanted = is_lost && !takes_fds;
-    if received.flags.contains(ReturnFlags::TRUNC) || is_unwanted || fds.len() > 1 {
+    let mut received = packet::receive(socket, &mut bytes, descriptors, RecvFlags::DONTWAIT)?;
+    let is_unwanted = received.has_lost_fds && descriptors == Descriptors::Reject;
+    if received.is_truncated || is_unwanted || received.fds.len() > 1 {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let bytes = bytes.get(..received.bytes).unwrap_or_default().to_vec();
-    let fd = fds.pop().filter(|_| !is_lost);
+    let bytes = bytes.get(..received.length).unwrap_or_default().to_vec();
+    let fd = received.fds.pop().filter(|_| !received.has_lost_fds);
     Ok((!bytes.is_empty()).then_some(Packet { bytes, fd }))
 }

@@ -20,10 +20,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{give_up, raw, time_limit};
+use common::{give_up, raw};
 use e2e::process::{Running, descendants};
 use faasw::{FunctionName, FunctionOptions, admin::Client, metrics::Summary};
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, task::JoinSet};
 
 /// A function that takes all the memory it can, touches every page, and then touches them all
 /// again, for ever.
@@ -117,9 +117,8 @@ struct Scene {
 impl Scene {
     fn new(start: impl FnOnce(&[&str]) -> Running) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        // Longer than a busy machine takes to fill the available memory.
-        let seconds = format!("{}s", time_limit(10).as_secs());
-        let cpu_seconds = format!("{}s", time_limit(20).as_secs());
+        // No hog reaches these limits: the test ends those that the kernel leaves.
+        let seconds = format!("{}s", 4 * give_up().as_secs());
         let mut node = start(&[
             "serve",
             "--data-dir",
@@ -132,9 +131,8 @@ impl Scene {
             "6000",
             "--timeout",
             &seconds,
-            // This limit is never reached before the timeout.
             "--cpu-time",
-            &cpu_seconds,
+            &seconds,
             "--json",
         ]);
         let address = node.address();
@@ -160,43 +158,33 @@ impl Scene {
         self.runtime.block_on(self.client.stats()).unwrap()
     }
 
-    /// Runs all hogs at once, while requests are sent to a neighbour again and again. Returns how
-    /// many hogs ran out of memory.
-    fn hogs_run(&self) -> usize {
+    /// Runs all hogs at once, until `enough` of them ran out of memory, and cancels the others.
+    /// Sends requests to a neighbour meanwhile.
+    fn run_hogs(&self, enough: usize) {
         let address = self.address;
-        let asked = self.runtime.block_on(async {
-            let hogs: Vec<_> = (0..HOGS)
-                .map(|_| tokio::spawn(async move { raw::get(address, "/hog/").await }))
-                .collect();
-            let mut asked = 0;
+        let (answers, ended) = self.runtime.block_on(async {
+            let mut hogs = JoinSet::new();
+            for _ in 0..HOGS {
+                hogs.spawn(raw::get(address, "/hog/"));
+            }
+            let (mut answers, mut ended) = (0, 0);
             let begun = Instant::now();
-            while !hogs.iter().all(|hog| hog.is_finished()) {
+            while ended < enough {
                 let answer = raw::get(address, "/hello/").await;
                 assert_eq!(answer.status, 200, "a neighbour noticed: {answer:?}");
-                asked += 1;
-                assert!(begun.elapsed() < 2 * give_up(), "the hogs do not end");
-            }
-            let mut ended = 0;
-            for hog in hogs {
-                let answer = hog.await.unwrap();
-                match (answer.status, answer.problem("type").as_str()) {
-                    (503, "urn:faasw:problem:out-of-memory") => {
-                        assert!(answer.header("retry-after").is_some(), "{answer:?}");
-                        ended += 1;
-                    }
-                    // There was enough memory for this one.
-                    (504, "urn:faasw:problem:timed-out") => {}
-                    _ => panic!("{answer:?}"),
+                answers += 1;
+                assert!(begun.elapsed() < 2 * give_up(), "only {ended} hogs ended");
+                while let Some(hog) = hogs.try_join_next() {
+                    let answer = hog.unwrap();
+                    let problem = (answer.status, answer.problem("type"));
+                    assert_eq!(problem, (503, "urn:faasw:problem:out-of-memory".to_owned()));
+                    assert!(answer.header("retry-after").is_some(), "{answer:?}");
+                    ended += 1;
                 }
             }
-            (asked, ended)
+            (answers, ended)
         });
-        println!(
-            "{} answers of the neighbour, {} hogs ended",
-            asked.0, asked.1
-        );
-        assert!(asked.0 > 0);
-        asked.1
+        println!("{answers} answers of the neighbour, {ended} hogs ended");
     }
 
     /// Asserts that the node and its processes are still the same, and that the node serves.
@@ -227,14 +215,15 @@ fn the_group_of_all_microvms_holds_them_to_its_limit() {
     // Lowers the limit below the configured one, as if seeds and warm instances took the rest.
     let room = number(&group.join(usage)) + ROOM * MIB;
     fs::write(group.join(limit), room.to_string()).unwrap();
-    let ended = scene.hogs_run();
-    assert!(ended >= HOGS / 2, "only {ended} of {HOGS} were ended");
+    // As long as more of them run, they take more memory than there is.
+    let enough = HOGS - (ROOM / EACH) as usize - 1;
+    scene.run_hogs(enough);
     let after = scene.metrics();
-    assert!(after.out_of_memory >= ended as u64, "{after:?}");
-    assert_eq!(
-        after.by_function["hog"].problems["out-of-memory"],
-        ended as u64
-    );
+    assert!(after.out_of_memory >= enough as u64, "{after:?}");
+    // A cancelled hog may have run out of memory before.
+    let problems = after.by_function["hog"].problems["out-of-memory"];
+    let possible = enough as u64..=HOGS as u64;
+    assert!(possible.contains(&problems), "{after:?}");
     assert_eq!(after.forbidden_calls, 0);
     scene.node.said("for want of memory");
     scene.ends_well();
@@ -287,8 +276,7 @@ fn in_a_group_with_its_node_sandboxes_end_first() {
     fs::write(narrow.0.join(limit), room.to_string()).unwrap();
     let pid = scene.node.child.id();
     let spawner = descendants(pid);
-    let ended = scene.hogs_run();
-    assert!(ended > 0, "nothing was short");
+    scene.run_hogs(1);
     let still = descendants(pid);
     let name = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     for one in spawner {

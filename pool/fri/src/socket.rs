@@ -1,22 +1,21 @@
 //! Packets over sockets: sending, receiving and validating them.
 
 use std::cell::RefCell;
-use std::io::{IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use faasw_common::packet::{self, Descriptors};
 use faasw_seedtree::limits::LAYERS_MAX;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use zerocopy::{IntoBytes, TryFromBytes};
 
 use crate::messages::{Fork, Kind, MAGIC, Message, PacketHeader, Sealed, Used};
 
 /// The most descriptors in one packet: mailbox, code, and the layers.
 pub const FDS_MAX: usize = 2 + LAYERS_MAX;
+
+const _: () = assert!(FDS_MAX <= packet::FDS_MAX);
 
 /// The largest packet: a fork.
 const PACKET_MAX: usize = size_of::<PacketHeader>() + size_of::<Fork>();
@@ -137,20 +136,14 @@ pub fn send<M: Message>(
         magic: MAGIC,
         kind: M::KIND,
     };
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(fds)) {
+    if fds.len() > FDS_MAX {
         return Err(FriError::Malformed);
     }
-    rustix::net::sendmsg(
-        socket,
-        &[
-            IoSlice::new(header.as_bytes()),
-            IoSlice::new(message.as_bytes()),
-        ],
-        &mut ancillary,
-        flags | SendFlags::NOSIGNAL,
-    )?;
+    let parts = [
+        IoSlice::new(header.as_bytes()),
+        IoSlice::new(message.as_bytes()),
+    ];
+    packet::send(socket, &parts, fds, flags)?;
     Ok(())
 }
 
@@ -171,42 +164,24 @@ fn receive_into(
     socket: impl AsFd,
     most: usize,
     flags: RecvFlags,
-    ancillary: &mut RecvAncillaryBuffer<'_>,
+    descriptors: Descriptors,
 ) -> Result<Packet, FriError> {
     RECEIVED.with_borrow_mut(|buffer| {
         let buffer = buffer.get_mut(..most).ok_or(FriError::Malformed)?;
-        let received = rustix::net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(buffer)],
-            ancillary,
-            flags | RecvFlags::CMSG_CLOEXEC,
-        )?;
-        if received.bytes == 0 {
+        let received = packet::receive(socket, buffer, descriptors, flags)?;
+        if received.length == 0 {
             return Err(FriError::Closed);
         }
-        if received
-            .flags
-            .intersects(rustix::net::ReturnFlags::TRUNC | rustix::net::ReturnFlags::CTRUNC)
-        {
+        if received.is_truncated || received.has_lost_fds {
             return Err(FriError::Malformed);
         }
+        let bytes = buffer.get(..received.length).ok_or(FriError::Malformed)?;
         let mut packet = Packet {
-            bytes: buffer
-                .get(..received.bytes)
-                .ok_or(FriError::Malformed)?
-                .to_vec(),
+            bytes: bytes.to_vec(),
             fds: Default::default(),
         };
-        let mut slots = packet.fds.iter_mut();
-        for message in ancillary.drain() {
-            if let RecvAncillaryMessage::ScmRights(rights) = message {
-                for fd in rights {
-                    // A surplus descriptor is closed right here by being dropped.
-                    if let Some(slot) = slots.next() {
-                        *slot = Some(fd);
-                    }
-                }
-            }
+        for (slot, fd) in packet.fds.iter_mut().zip(received.fds) {
+            *slot = Some(fd);
         }
         Ok(packet)
     })
@@ -218,13 +193,7 @@ fn receive_into(
 /// Returns [`FriError::Closed`] at the end of the stream, [`FriError::Malformed`] if the packet is
 /// truncated, and [`FriError::System`] if the system call fails.
 pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FDS_MAX))];
-    receive_into(
-        socket,
-        PACKET_MAX,
-        flags,
-        &mut RecvAncillaryBuffer::new(&mut space),
-    )
+    receive_into(socket, PACKET_MAX, flags, Descriptors::Accept)
 }
 
 /// Receives a packet from a side that must not send descriptors: the kernel gets no room for them
@@ -233,12 +202,7 @@ pub fn receive(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> 
 /// # Errors
 /// As [`receive`]; also [`FriError::Malformed`] if descriptors were attached.
 pub fn receive_from_untrusted(socket: impl AsFd, flags: RecvFlags) -> Result<Packet, FriError> {
-    receive_into(
-        socket,
-        REPLY_MAX,
-        flags,
-        &mut RecvAncillaryBuffer::default(),
-    )
+    receive_into(socket, REPLY_MAX, flags, Descriptors::Reject)
 }
 
 #[cfg(test)]

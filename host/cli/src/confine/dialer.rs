@@ -8,8 +8,7 @@
 
 use std::{
     ffi::OsStr,
-    io::{self, IoSlice, IoSliceMut, Read as _},
-    mem::MaybeUninit,
+    io::{self, IoSlice, Read as _},
     net::Shutdown,
     os::{
         fd::{AsFd, BorrowedFd, OwnedFd},
@@ -21,13 +20,11 @@ use std::{
 };
 
 use faasw::{Dial, Dialing, ServerAddress};
+use faasw_common::packet::{self, Descriptors};
 use faasw_jail::{CapabilitySet, confine_daemon};
 use rustix::{
     io::Errno,
-    net::{
-        AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-    },
+    net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType},
     process::{Gid, Uid},
 };
 use tokio::{io::Interest, net::UnixStream, sync::Mutex};
@@ -171,24 +168,13 @@ fn gone() -> io::Error {
 /// Receives the socket that the dialer hands over, or its error message.
 fn receive(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut text = [0; TEXT];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let received = rustix::net::recvmsg(
-        socket,
-        &mut [IoSliceMut::new(&mut text)],
-        &mut ancillary,
-        RecvFlags::CMSG_CLOEXEC,
-    )?;
-    if received.bytes == 0 {
+    let mut received = packet::receive(socket, &mut text, Descriptors::Accept, RecvFlags::empty())?;
+    if received.length == 0 {
         return Err(gone());
     }
-    let handed_over = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    let text = text.get(..received.bytes).unwrap_or_default();
+    let text = text.get(..received.length).unwrap_or_default();
     let failed = || io::Error::other(String::from_utf8_lossy(text).into_owned());
-    handed_over.ok_or_else(failed)
+    received.fds.pop().ok_or_else(failed)
 }
 
 /// Runs the dialer, until the node closes its end of standard input.
@@ -241,18 +227,10 @@ fn dial(address: &ServerAddress) -> Result<(), Exit> {
 }
 
 fn hand_over(node: BorrowedFd<'_>, text: &str, socket: Option<&OwnedFd>) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let rights = socket.map(|socket| [socket.as_fd()]);
-    if let Some(rights) = &rights
-        && !ancillary.push(SendAncillaryMessage::ScmRights(rights))
-    {
-        return Err(Errno::NOMEM);
-    }
     let text = text.as_bytes();
-    let text = text.get(..TEXT).unwrap_or(text);
-    let text = [IoSlice::new(text)];
-    rustix::net::sendmsg(node, &text, &mut ancillary, SendFlags::NOSIGNAL).map(|_| ())
+    let text = [IoSlice::new(text.get(..TEXT).unwrap_or(text))];
+    let socket = socket.map(AsFd::as_fd);
+    packet::send(node, &text, socket.as_slice(), SendFlags::empty())
 }
 
 /// Gives up everything that connecting to this address does not require.
