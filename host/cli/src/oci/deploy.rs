@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, path::Path};
 use bytes::Bytes;
 use faasw::files::Files;
 use faasw_client::{Client, Deployed, FunctionLimits, FunctionName, FunctionOptions};
-use faasw_oci::{Artifact, Reference, Registry, reference::Which, registry::Action};
+use faasw_oci::{Artifact, Reference, Registry, reference::TagOrDigest, registry::Action};
 
 use super::{
     SCHEME,
@@ -43,7 +43,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     if args.entry.is_some() {
         return Err(Exit::usage("--entry is for a folder"));
     }
-    if args.follow.watch && matches!(reference.which(), Which::Digest(_)) {
+    if args.follow.watch && matches!(reference.tag_or_digest(), TagOrDigest::Digest(_)) {
         return Err(Exit::usage(
             "a digest leads to the same for ever: --watch is for a tag",
         ));
@@ -80,7 +80,7 @@ pub async fn deploy(args: Deploy, reference: Reference) -> Result<(), Exit> {
     };
     let registry = target.registry().await?;
     let deployed = target
-        .deploy(&registry, &target.reference.which().clone())
+        .deploy(&registry, &target.reference.tag_or_digest().clone())
         .await?;
     if args.follow.watch {
         follow::follow(target, registry, deployed, every).await
@@ -99,7 +99,7 @@ impl Target {
     pub(super) async fn deploy(
         &mut self,
         registry: &Registry,
-        which: &Which,
+        which: &TagOrDigest,
     ) -> Result<faasw_client::Digest, Exit> {
         // This request comes before any download, because the node may not be running.
         let node = self.client.node().await?;

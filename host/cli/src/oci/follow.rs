@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use faasw_client::Digest;
-use faasw_oci::{Registry, reference::Which};
+use faasw_oci::{Registry, reference::TagOrDigest};
 use tokio::time::sleep;
 
 use super::deploy::Target;
@@ -60,12 +60,12 @@ async fn poll_tag(
         Some(registry) => registry,
         None => kept.insert(target.registry().await?),
     };
-    let found = registry.resolve(target.reference.which()).await?;
+    let found = registry.resolve(target.reference.tag_or_digest()).await?;
     if found == deployed {
         return Ok(found);
     }
     // The digest that was found is deployed. If the tag has changed since, the next poll notices.
-    target.deploy(registry, &Which::Digest(found)).await
+    target.deploy(registry, &TagOrDigest::Digest(found)).await
 }
 
 fn next_pause(pause: Duration, every: Duration) -> Duration {

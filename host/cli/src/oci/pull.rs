@@ -43,7 +43,7 @@ pub async fn pull(args: Pull) -> Result<(), Exit> {
     let registry = registry(reference, Action::Pull, &args.registries).await?;
     let limit = Limits::default().module as u64;
     let pulling = async {
-        let artifact = Artifact::find(&registry, reference.which()).await?;
+        let artifact = Artifact::find(&registry, reference.tag_or_digest()).await?;
         let module = artifact.module(&registry, limit).await?;
         Ok::<_, Exit>((artifact, module))
     };

@@ -8,7 +8,7 @@ use faasw_client::FunctionOptions;
 use faasw_oci::{
     artifact::{FileKind, FilesEntry, write_files},
     push::{Pushed, os_of},
-    reference::Which,
+    reference::TagOrDigest,
     registry::Action,
 };
 use serde::Serialize;
@@ -29,7 +29,7 @@ struct PushOutput {
 
 /// Pushes a module.
 pub async fn push(args: Push) -> Result<(), Exit> {
-    let Which::Tag(tag) = args.reference.which() else {
+    let TagOrDigest::Tag(tag) = args.reference.tag_or_digest() else {
         return Err(Exit::usage(
             "a digest is of what is there already: push to a tag",
         ));
