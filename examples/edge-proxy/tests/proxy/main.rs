@@ -22,7 +22,7 @@ use std::{
 
 use async_trait::async_trait;
 use client::{Client, get, request};
-use edge_proxy::{Edge, Listening, Role, Route};
+use edge_proxy::{Edge, EdgeService, Role, Route};
 use faasw::{FunctionOptions, Node};
 use libtest_mimic::{Arguments, Trial};
 use pingora::server::{
@@ -314,7 +314,7 @@ fn several_nodes_serve_in_one_process() {
         };
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        server.add_service(Listening::new(&server.configuration, edge, socket).unwrap());
+        server.add_service(EdgeService::new(&server.configuration, edge, socket).unwrap());
         (node, address)
     });
     let (tell, told) = oneshot::channel();
