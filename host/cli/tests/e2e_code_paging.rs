@@ -458,7 +458,7 @@ fn code_is_shared_and_recompiled_while_it_is_loading() {
 fn partially_loaded_code_is_evicted_and_loaded_again() {
     let mut random = random::rng();
     let disk = Disk::deployed();
-    let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
+    let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     bench.deploy(
         "small",
         &e2e::file("tests/fixtures/wat/hello.wat"),

@@ -382,7 +382,7 @@ fn disconnected_clients_do_not_delay_other_requests() {
 fn scripts_are_deployed_while_their_engine_is_loading() {
     let mut random = random::rng();
     let disk = Disk::deployed();
-    let bench = disk.start(|builder| builder.seed_memory(0).max_parked(0));
+    let bench = disk.start(|builder| builder.seed_memory(0).max_warm(0));
     std::thread::scope(|scope| {
         let bench = &bench;
         scope.spawn(|| assert_answer(bench, "first", 1));

@@ -11,7 +11,7 @@ use super::{
     SCHEME,
     annotations::{self, Pair},
     follow,
-    permissions::{Given, shown},
+    permissions::{ArtifactGrants, shown},
     registry,
 };
 use crate::{

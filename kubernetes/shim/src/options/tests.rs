@@ -236,7 +236,7 @@ fn options_of_the_node_are_not_passed_to_the_function() {
         &[
             ("drain-delay", "0"),
             ("log-format", "json"),
-            ("min-parked", "1"),
+            ("min-warm", "1"),
             ("allow-private", r#"["10.0.0.0/8"]"#),
             ("poll", "off"),
         ],
@@ -258,7 +258,7 @@ fn options_of_the_node_are_not_passed_to_the_function() {
     for argument in &process.function {
         assert!(process.arguments.contains(argument), "{argument}");
     }
-    assert!(process.arguments.contains(&"--min-parked=1".to_owned()));
+    assert!(process.arguments.contains(&"--min-warm=1".to_owned()));
 }
 
 #[test]
